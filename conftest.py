@@ -1,0 +1,23 @@
+"""Loads the plug-in from a checkout that is not installed, and hangs the standard attachments on every record.
+
+The second half is the example to copy into a project of your own.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+PLUGIN = "mnistbench.plugin"
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    if not pluginmanager.has_plugin("mnistbench") and not pluginmanager.is_blocked("mnistbench"):
+        pluginmanager.import_plugin(PLUGIN)
+
+
+@pytest.hookimpl(optionalhook=True)  # so that pytest -p no:mnistbench still runs
+def pytest_mnistbench_attach(config: pytest.Config, case: Any, record: Any) -> Mapping[str, Any]:
+    from mnistbench.attachments import operation_tables, training_scalars  # here: they import torch
+
+    return {**operation_tables(config, case, record), **training_scalars(config, case, record)}

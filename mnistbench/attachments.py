@@ -1,0 +1,45 @@
+"""The standard attachments of a record, as plain functions that a ``pytest_mnistbench_attach`` can call.
+
+Each takes what the hook takes and returns what the hook returns, so that a conftest.py reads::
+
+    def pytest_mnistbench_attach(config, case, record):
+        from mnistbench.attachments import operation_tables, training_scalars
+
+        return {**operation_tables(config, case, record), **training_scalars(config, case, record)}
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mnistbench.case import Case
+from mnistbench.profiling import has_device_view, profile
+from mnistbench.record import CaseRecord
+from mnistbench.session import SESSION
+
+
+def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:
+    """Return the cold table, taken before the case was timed, and the warm ones: host alone, and with the device.
+
+    Empty for cases that are not profiled per operation and where profiling is off.
+    """
+    options = config.stash[SESSION].options
+    if case.runner is None or not options.op_profile:
+        return {}
+    views = ["host", "device"] if has_device_view(case.params.device) else ["host"]
+    warm = [profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes) for view in views]
+    return {"operation_tables": [*([case.first_call] if case.first_call else []), *warm]}
+
+
+def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:
+    """Return loss and accuracy of a short training run, or the rounds of a case that does not train.
+
+    Both are written to TensorBoard too, unless that is off.
+    """
+    session = config.stash[SESSION]
+    if not case.params.trains:
+        return {"training_scalars": session.tracker.rounds(case.params, case.rounds_ns, case.samples)}
+    scalars, notes = session.tracker.training(case.params, case.workload)
+    return {"training_scalars": scalars, "notes": list(notes)}

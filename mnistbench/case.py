@@ -1,0 +1,210 @@
+"""Workload + Params -> a zero-argument callable that ends synchronised, and that can start again from the same state."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import cast
+
+import torch
+from torch import nn
+
+from mnistbench import data
+from mnistbench.errors import UsageError
+from mnistbench.params import Params
+from mnistbench.record import OpTable
+from mnistbench.training import Inference, Step, evaluate
+from mnistbench.workload import Batch, Workload
+
+#: Batch sizes below this run an epoch case on the share batch_size / EPOCH_WHOLE_FROM of the set: at batch 1 a whole
+#: epoch of digits would take 20 times as long as at batch 64. The record says how many samples a call processed.
+EPOCH_WHOLE_FROM = 8
+
+
+@dataclass
+class Case:
+    """One case, built and ready. Calling it runs the measured work once and waits for the device.
+
+    ``runner`` is the object whose methods are the parts of the work; the profiled pass marks them. It is None where
+    there is nothing to profile per operation (whole epochs, data).
+    """
+
+    params: Params
+    workload: Workload
+    model: nn.Module  # uncompiled, on the device
+    inputs: torch.Tensor | None  # the batch of a forward or step case
+    runner: Step | Inference | None
+    samples: int  # processed per call
+    _work: Callable[[], object]
+    _synchronize: Callable[[], None]
+    _restore: Callable[[], None]
+    rounds_ns: tuple[int, ...] = ()  # left by the timed pass: wall time per call of each round
+    first_call: OpTable | None = field(default=None, repr=False)  # left by the cold pass
+
+    def __call__(self) -> None:
+        """Run the measured work once and wait for the device."""
+        self._work()
+        self._synchronize()
+
+    def reset(self) -> None:
+        """Put weights, optimizer state and random numbers back to where the case began.
+
+        Operation times depend on the data, so a pass must not depend on how many rounds ran before it.
+        """
+        self._restore()
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of trainable parameters of the model."""
+        return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+
+    @property
+    def tables_in(self) -> str:
+        """For a case that is not profiled per operation: the label of the one that is."""
+        if self.runner is not None:
+            return ""
+        return replace(self.params, phase="forward" if self.params.phase == "eval" else "step").label
+
+
+def build(params: Params, workload: Workload, data_dir: str | None = None) -> Case:
+    """Build the case that ``params`` names.
+
+    Seeds torch's global generators: the caller keeps and restores their state (``torch.random.fork_rng``).
+
+    Raises:
+        UsageError: the workload has no whole set, and the phase needs one.
+        DataError: a dataset is missing or damaged.
+    """
+    device = torch.device(params.device)
+    model = seeded_model(params, workload)
+    generator = torch.Generator().manual_seed(params.seed)
+    optimizer = workload.make_optimizer(model.parameters())
+    state = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+
+    def restore() -> None:
+        model.load_state_dict(state[0])
+        optimizer.load_state_dict(copy.deepcopy(state[1]))  # deep: the optimizer keeps and changes what it is given
+        optimizer.zero_grad()
+        torch.manual_seed(params.seed)
+        generator.manual_seed(params.seed)
+
+    inputs, runner, samples, work = _work(params, workload, model, optimizer, generator, device, data_dir)
+    return Case(params, workload, model, inputs, runner, samples, work, synchronizer(device), restore)
+
+
+def seeded_model(params: Params, workload: Workload) -> nn.Module:
+    """Return the workload's model on its device, with the weights and the random state of the seed."""
+    torch.manual_seed(params.seed)
+    return workload.make_model().to(params.device)
+
+
+_Work = tuple[torch.Tensor | None, Step | Inference | None, int, Callable[[], object]]
+
+
+def _work(
+    params: Params,
+    workload: Workload,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+    device: torch.device,
+    data_dir: str | None,
+) -> _Work:
+    """Return the batch, the runner, the samples per call and the work itself."""
+    autocast = autocaster(device, params.dtype)
+    measured = cast("nn.Module", torch.compile(model)) if params.compile else model
+    size = params.batch_size
+    match params.phase:
+        case "forward":
+            inference = Inference(measured, autocast)
+            inputs, _ = workload.make_batch(size, device, generator)
+            return inputs, inference, size, partial(inference, inputs)
+        case "step":
+            step = Step(measured, workload.loss, optimizer, autocast)
+            inputs, targets = workload.make_batch(size, device, generator)
+            return inputs, step, size, partial(step, inputs, targets)
+        case "train":
+            whole, fraction = _whole_set(workload, device, params), _epoch_fraction(size)
+            step = Step(measured, workload.loss, optimizer, autocast)
+
+            def train_epoch() -> None:
+                for inputs, targets in whole.epoch(whole.train, size, generator, fraction):
+                    step(inputs, targets)
+
+            return None, None, math.ceil(fraction * len(whole.train)), train_epoch
+        case "eval":
+            whole, fraction = _whole_set(workload, device, params), _epoch_fraction(size)
+            inference = Inference(measured, autocast)
+
+            def eval_epoch() -> None:
+                batches = whole.epoch(whole.test, size, fraction=fraction)
+                evaluate(inference, batches, loss=workload.loss, metric=workload.metric)
+
+            return None, None, math.ceil(fraction * len(whole.test)), eval_epoch
+        case "batch":
+            return None, None, size, partial(next, _endless_batches(workload, size, device, generator))
+        case _:  # dataloader
+            loader = data.torchvision_loader(data_dir, size, params.seed)
+            return None, None, size, partial(next, ((inputs.to(device), targets.to(device)) for inputs, targets in loader))
+
+
+def _endless_batches(workload: Workload, size: int, device: torch.device, generator: torch.Generator) -> Iterator[Batch]:
+    """Batches of epoch after epoch, so that shuffling is paid once an epoch, as in training; drawn one by one without."""
+    if workload.load is None:
+        return (workload.make_batch(size, device, generator) for _ in itertools.count())
+    whole = workload.load(device)
+    return itertools.chain.from_iterable(whole.epoch(whole.train, size, generator) for _ in itertools.count())
+
+
+def _whole_set(workload: Workload, device: torch.device, params: Params) -> data.Dataset:
+    if workload.load is None:
+        raise UsageError(
+            f"workload {workload.name!r} has no whole set, which the phase {params.phase!r} needs: "
+            "give it load=..., or measure its step and forward"
+        )
+    return workload.load(device)
+
+
+def _epoch_fraction(batch_size: int) -> float:
+    return min(1.0, batch_size / EPOCH_WHOLE_FROM)
+
+
+def autocaster(device: torch.device, dtype: str) -> Callable[[], AbstractContextManager[object]]:
+    """Return what wraps forward and loss: autocast to bfloat16, or nothing for float32."""
+    if dtype == "float32":
+        return nullcontext
+    return partial(torch.autocast, device.type, dtype=getattr(torch, dtype))
+
+
+def synchronizer(device: torch.device) -> Callable[[], None]:
+    """Return what waits until the device has finished; nothing to wait for on a CPU."""
+    if device.type == "cpu":
+        return _nothing
+    return partial(torch.accelerator.synchronize, device)
+
+
+def _nothing() -> None:
+    """Return: a CPU has finished when the call returns."""
+
+
+@contextmanager
+def thread_count(threads: int) -> Iterator[None]:
+    """Run the body with that many intra-op threads, and put the number back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def fork_random(device: torch.device) -> AbstractContextManager[None]:
+    """Run the body on random generators of its own: seeding a case must not touch what other tests draw."""
+    if device.type == "cpu":
+        return torch.random.fork_rng(devices=[])
+    return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)

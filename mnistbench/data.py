@@ -1,0 +1,324 @@
+"""Digits and MNIST as resident uint8 tensors, and batches made of them on the device.
+
+Nothing is decoded, converted or copied from the host in a training step: the images lie on the device as bytes, and a
+batch is a gather and a normalisation there. ``torchvision_loader`` is what most people run instead, for comparison.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import math
+import os
+import socket
+import tempfile
+import textwrap
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain, repeat
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mnistbench.errors import DataError, UsageError
+from mnistbench.params import DATASETS
+
+#: Images (float32 [B, 1, 28, 28], normalised) and labels (int64 [B]).
+Batch = tuple[Tensor, Tensor]
+
+#: Of MNIST's training images scaled to 0..1, as pytorch/examples `mnist/main.py` has them.
+MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
+
+#: Of the 1,437 training images below scaled to 0..1, computed as for MNIST; a test recomputes them.
+DIGITS_MEAN, DIGITS_STD = 0.2244, 0.3491
+
+_DIGITS_TRAIN = 1437  # of 1,797, drawn: the file's order seems to go by writer, and training on its first part does worse
+_DIGITS_SEED = 0
+_DIGITS_LEVELS = 16  # scikit-learn's pixels go from 0 to 16
+
+_MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"  # torchvision's first mirror
+_NETWORK_TIMEOUT_S = 30.0
+_CAUSE_WIDTH = 240  # characters of somebody else's error message, which may be a page
+_HASH_PREFIX = 12  # hexadecimal digits: enough to tell two hashes apart in a message
+
+
+@dataclass(frozen=True)
+class _RawFile:
+    """What an unpacked MNIST file must be. Once the hash holds, so does its format: no header needs to be parsed."""
+
+    name: str
+    n_bytes: int
+    sha256: str
+
+
+_MNIST_FILES = (
+    _RawFile("train-images-idx3-ubyte", 47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+    _RawFile("train-labels-idx1-ubyte", 60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+    _RawFile("t10k-images-idx3-ubyte", 7_840_016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+    _RawFile("t10k-labels-idx1-ubyte", 10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+)
+_IMAGES_HEADER, _LABELS_HEADER = 16, 8  # bytes
+
+
+@dataclass(frozen=True, eq=False)  # tensors have no truth value to compare by
+class Split:
+    """The training or the test part of a dataset."""
+
+    images: Tensor  # uint8 [N, 1, 28, 28]
+    labels: Tensor  # int64 [N], 0 to 9
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.labels)
+
+    def to(self, device: str | torch.device) -> Split:
+        """Return the same samples on another device."""
+        return Split(self.images.to(device), self.labels.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A dataset resident on one device, with the constants that normalise it."""
+
+    name: str  # one of params.DATASETS
+    train: Split
+    test: Split
+    mean: float  # of the training images scaled to 0..1
+    std: float
+
+    def to(self, device: str | torch.device) -> Dataset:
+        """Return the same dataset on another device."""
+        return replace(self, train=self.train.to(device), test=self.test.to(device))
+
+    def batch(self, split: Split, indices: Tensor) -> Batch:
+        """Gather samples and normalise them on the split's device.
+
+        ``indices`` is int64 [B], on any device. Returns images, float32 [B, 1, 28, 28], and labels, int64 [B].
+        """
+        indices = indices.to(split.images.device)
+        # In torchvision's order (ToTensor, Normalize), so that its pixels and ours are the same to the bit.
+        images = split.images[indices].float().div_(255).sub_(self.mean).div_(self.std)
+        return images, split.labels[indices]
+
+    def draw(self, split: Split, batch_size: int, generator: torch.Generator) -> Tensor:
+        """Draw the indices of one batch, int64 [batch_size] on the CPU, with a CPU generator.
+
+        No sample comes twice before each came once: a batch larger than the split is whole permutations, one after
+        the other. Costs a permutation of the split; a loop over all batches wants ``epoch``.
+        """
+        permutations = math.ceil(batch_size / len(split))
+        return torch.cat([torch.randperm(len(split), generator=generator) for _ in range(permutations)])[:batch_size]
+
+    def epoch(
+        self, split: Split, batch_size: int, generator: torch.Generator | None = None, fraction: float = 1.0
+    ) -> Iterator[Batch]:
+        """Return batches that hold each sample once, the last short batch included.
+
+        A CPU generator shuffles; it is used up here, not while iterating. Without one the order is the file's. Of
+        that order ``fraction`` (above 0, up to 1) takes the first part, rounded up to whole samples. Raises
+        ``UsageError`` for another fraction.
+        """
+        if not 0 < fraction <= 1:
+            raise UsageError(f"fraction {fraction} of an epoch: give a number above 0 and up to 1")
+        # As written in decimal: in binary 0.07 of 60,000 is a little over 4,200 and would be 4,201 samples.
+        n_samples = math.ceil(Fraction(str(fraction)) * len(split))
+        order = torch.arange(len(split)) if generator is None else torch.randperm(len(split), generator=generator)
+        order = order[:n_samples].to(split.images.device)  # one transfer an epoch instead of one a batch
+        return (self.batch(split, indices) for indices in torch.split(order, batch_size))
+
+
+def load(name: str, data_dir: str | Path | None = None, device: str | torch.device = "cpu") -> Dataset:
+    """Return ``digits`` or ``mnist`` on a device. MNIST is looked for under ``data_root(data_dir)``.
+
+    Raises ``UsageError`` for an unknown name, ``DataError`` where MNIST is not whole and could not be downloaded.
+    """
+    if name not in DATASETS:
+        raise UsageError(f"dataset {name!r} is not known: one of {', '.join(DATASETS)}")
+    dataset = _digits() if name == "digits" else _mnist(_raw_dir(data_dir))
+    return dataset.to(device)
+
+
+def data_root(option: str | Path | None) -> Path:
+    """Return the folder that has, or will have, torchvision's ``MNIST/raw``.
+
+    The option, else the environment variable MNISTBENCH_DATA, else the user's cache directory.
+    """
+    chosen = option or os.environ.get("MNISTBENCH_DATA")
+    if chosen:
+        return Path(os.path.expanduser(chosen))  # noqa: PTH111 - Path.expanduser raises on an unknown ~user
+    import platformdirs
+
+    return platformdirs.user_cache_path("mnistbench")
+
+
+def mnist_available(data_dir: str | Path | None = None) -> bool:
+    """Return whether all of MNIST lies there, unpacked or as .gz, by its sizes. Reads no content, downloads nothing."""
+    try:
+        return all(_unpacked_size(_raw_dir(data_dir), file) == file.n_bytes for file in _MNIST_FILES)
+    except OSError:
+        return False
+
+
+def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) -> Iterator[Batch]:
+    """Return MNIST's training batches as most people make them: torchvision's dataset, transforms and a DataLoader.
+
+    Same shapes and pixels as ``Dataset.batch``, on the CPU. Endless, shuffled anew each time round; the last batch of
+    a round is short. Downloads nothing. Raises ``DataError`` where the unpacked files are not there.
+    """
+    raw = _raw_dir(data_dir)
+    with _ways_out(raw):
+        for file in _MNIST_FILES:
+            if not (raw / file.name).exists():
+                reason = "missing, and torchvision reads only unpacked files (gunzip --keep the .gz where there is one)"
+                raise DataError(f"{raw / file.name}: {reason}")
+            _read(raw, file)
+    from torchvision import datasets, transforms  # type: ignore[import-untyped]
+
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((MNIST_MEAN,), (MNIST_STD,))])
+    loader = torch.utils.data.DataLoader(
+        datasets.MNIST(raw.parent.parent, train=True, transform=transform),
+        batch_size=batch_size,
+        shuffle=True,
+        generator=torch.Generator().manual_seed(seed),
+        num_workers=0,
+    )
+    return ((images, labels) for images, labels in chain.from_iterable(repeat(loader)))
+
+
+def _digits() -> Dataset:
+    """Return scikit-learn's 1,797 digits, 8x8 in 17 levels, as 28x28 bytes: the same bytes on every machine."""
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+
+    flat, targets = load_digits(return_X_y=True)
+    # Integers all the way: an interpolation would round differently from one machine or release to the next.
+    levels = flat.astype(np.int64).reshape(-1, 8, 8)
+    pixels = ((levels * 255 + _DIGITS_LEVELS // 2) // _DIGITS_LEVELS).astype(np.uint8)
+    pixels = np.pad(pixels.repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2)))
+    images, labels = torch.from_numpy(pixels).unsqueeze(1), torch.from_numpy(targets.astype(np.int64))
+    # The legacy generator's stream is frozen by numpy's compatibility policy (NEP 19); torch's and default_rng's are not.
+    order = torch.from_numpy(np.random.RandomState(_DIGITS_SEED).permutation(len(labels)))
+    train, test = order[:_DIGITS_TRAIN], order[_DIGITS_TRAIN:]
+    return Dataset("digits", Split(images[train], labels[train]), Split(images[test], labels[test]), DIGITS_MEAN, DIGITS_STD)
+
+
+def _mnist(raw: Path) -> Dataset:
+    with _ways_out(raw):
+        if _is_empty(raw):
+            _download(raw)
+        train_images, train_labels, test_images, test_labels = (_read(raw, file) for file in _MNIST_FILES)
+    return Dataset("mnist", _parse(train_images, train_labels), _parse(test_images, test_labels), MNIST_MEAN, MNIST_STD)
+
+
+def _parse(images: bytearray, labels: bytearray) -> Split:
+    return Split(
+        torch.frombuffer(images, dtype=torch.uint8, offset=_IMAGES_HEADER).view(-1, 1, 28, 28),
+        torch.frombuffer(labels, dtype=torch.uint8, offset=_LABELS_HEADER).to(torch.int64),
+    )
+
+
+def _raw_dir(data_dir: str | Path | None) -> Path:
+    return data_root(data_dir) / "MNIST" / "raw"
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return not any(folder.iterdir())
+    except FileNotFoundError:
+        return True
+
+
+def _read(raw: Path, file: _RawFile) -> bytearray:
+    """Return a file's checked content, unpacked in memory where only its .gz is there: the folder may be read-only."""
+    path = raw / file.name
+    try:
+        try:
+            stream: io.BufferedIOBase = path.open("rb")
+        except FileNotFoundError:
+            path = raw / f"{file.name}.gz"
+            stream = gzip.open(path)  # noqa: SIM115 - closed by the with below, like the plain file
+        with stream:
+            content = bytearray(stream.read(file.n_bytes + 1))  # one too many shows a longer file without reading it all
+    except FileNotFoundError:
+        raise DataError(f"{raw / file.name}: missing, and no .gz of it either") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: {_cause(error)}") from None
+    unpacked = " unpacked" if path.suffix == ".gz" else ""
+    if len(content) != file.n_bytes:
+        found = f"{len(content):,}" if len(content) < file.n_bytes else "more"
+        raise DataError(f"{path}: expected {file.n_bytes:,} bytes{unpacked}, found {found}")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != file.sha256:
+        expected, found = file.sha256[:_HASH_PREFIX], digest[:_HASH_PREFIX]
+        raise DataError(f"{path}: expected sha256 {expected}...{unpacked}, found {found}...")
+    return content
+
+
+def _unpacked_size(raw: Path, file: _RawFile) -> int:
+    try:
+        return (raw / file.name).stat().st_size
+    except FileNotFoundError:
+        with (raw / f"{file.name}.gz").open("rb") as stream:
+            stream.seek(-4, os.SEEK_END)  # a gzip file ends in its unpacked size (RFC 1952, ISIZE)
+            return int.from_bytes(stream.read(), "little")
+
+
+def _download(raw: Path) -> None:
+    """Let torchvision download beside ``raw`` and move the folder in place once all of it is right."""
+    try:
+        raw.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="download-", dir=raw.parent, ignore_cleanup_errors=True) as scratch:
+            _torchvision_download(scratch)
+            fetched = Path(scratch, "MNIST", "raw")
+            for file in _MNIST_FILES:
+                _read(fetched, file)
+            _move(fetched, raw)
+    except Exception as error:  # noqa: BLE001 - sockets, TLS, proxies, http.client, gzip, the disk, an unmatched torchvision
+        raise DataError(f"{raw}: nothing there, and the download failed ({_cause(error)})") from None
+
+
+def _torchvision_download(root: str) -> None:
+    timeout = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_NETWORK_TIMEOUT_S)  # torchvision sets none: a firewall that drops packets would hang us
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # progress bars
+            from torchvision import datasets
+
+            datasets.MNIST(root, download=True)
+    finally:
+        socket.setdefaulttimeout(timeout)
+
+
+def _move(fetched: Path, raw: Path) -> None:
+    try:
+        fetched.rename(raw)  # whole or not at all: nobody sees half a download
+    except OSError:
+        if _is_empty(raw):
+            raise
+        # Another process was faster; its files are checked like anybody's.
+
+
+@contextlib.contextmanager
+def _ways_out(raw: Path) -> Iterator[None]:
+    """Make any failure to read one line that also says what to do."""
+    try:
+        yield
+    except (DataError, OSError) as error:
+        problem = str(error) if isinstance(error, DataError) else f"{error.filename or raw}: {_cause(error)}"
+        raise DataError(
+            f"{problem}. Three ways out: "
+            f"(1) start from an empty {raw}: run once with a network, or download the four .gz files of {_MNIST_URL} there; "
+            f"(2) let --bench-data-dir or MNISTBENCH_DATA name a folder that has them in MNIST/raw; "
+            f"(3) --bench-dataset digits, which needs no files."
+        ) from None
+
+
+def _cause(error: Exception) -> str:
+    """Return what an exception says, in one line of bounded length."""
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    return textwrap.shorten(said, _CAUSE_WIDTH, placeholder=" ...")

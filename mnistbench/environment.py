@@ -1,0 +1,129 @@
+"""Reads what machine and software this is into an Environment, and which devices there are."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+
+import torch
+
+from mnistbench import __version__
+from mnistbench.allocator import settings
+from mnistbench.errors import UsageError
+from mnistbench.record import Environment
+
+AUTO = "auto"
+
+
+def read(threads: int) -> Environment:
+    """Describe this machine for cases that run with that many intra-op threads."""
+    return Environment(
+        mnistbench=__version__,
+        python=platform.python_version(),
+        torch=torch.__version__,
+        torchvision=version("torchvision"),  # its import takes seconds
+        platform=f"{platform.system()} {platform.release()} {platform.machine()}",
+        cpu_model=_cpu_model(),
+        cpu_count=_usable_cpus(),
+        threads=threads,
+        blas=_blas(),
+        allocator=settings(os.environ),
+        devices=tuple(_describe(device) for device in accelerators()),
+    )
+
+
+def accelerators() -> list[str]:
+    """Return the names of the accelerators that torch can use here: ``cuda``, ``cuda:1``, ``mps``."""
+    if not torch.accelerator.is_available():  # current_accelerator() names what torch was built for, present or not
+        return []
+    kind = torch.accelerator.current_accelerator()
+    assert kind is not None
+    return [kind.type if index == 0 else f"{kind.type}:{index}" for index in range(torch.accelerator.device_count())]
+
+
+def resolve_devices(requested: Sequence[str]) -> list[str]:
+    """Turn what the user asked for into devices that are here; ``auto`` is the CPU and the first accelerator.
+
+    Raises:
+        UsageError: torch does not know the name, or has no such device here.
+    """
+    present = accelerators()
+    found: list[str] = []
+    for name in requested:
+        for device in ["cpu", *present[:1]] if name == AUTO else [_canonical(name)]:
+            if device != "cpu" and device not in present:
+                here = ", ".join(["cpu", *present])
+                raise UsageError(
+                    f"device {name!r} is not available: torch {torch.__version__} sees {here} here; "
+                    "choose one of these, or check the driver and that this torch was built for the device"
+                )
+            if device not in found:
+                found.append(device)
+    return found
+
+
+def _canonical(name: str) -> str:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"device {name!r} is not known: use auto, cpu, cuda, cuda:1 or mps") from None
+    return device.type if device.type == "cpu" or not device.index else f"{device.type}:{device.index}"
+
+
+def _cpu_model() -> str:
+    import cpuinfo  # type: ignore[import-untyped]  # pytest-benchmark brings it; half a second, so only when asked
+
+    return str(cpuinfo.get_cpu_info().get("brand_raw") or platform.processor() or "unknown")
+
+
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _blas() -> str:
+    """Name the libraries that matrix products and convolutions call, from torch's own description of its build."""
+    line = r"^Intel\(R\) (?:oneAPI Math Kernel Library|MKL-DNN) (?:Version )?\S+"
+    libraries = re.findall(line, torch.__config__.parallel_info(), re.MULTILINE)
+    built_with = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    return ", ".join([*([f"BLAS {built_with[1]}"] if built_with else []), *libraries]) or "unknown"
+
+
+def _describe(device: str) -> Mapping[str, str]:
+    if not device.startswith("cuda"):
+        return {"device": device, "name": device}
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "device": device,
+        "name": properties.name,
+        "memory": str(properties.total_memory),  # bytes
+        "driver": _driver(),
+        "cuda": torch.version.cuda or torch.version.hip or "unknown",
+        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
+        "matmul_fp32": torch.backends.cuda.matmul.fp32_precision,  # "tf32", or "none" and "ieee" for full precision
+        "conv_fp32": torch.backends.cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
+        "cudnn_benchmark": str(torch.backends.cudnn.benchmark),
+    }
+
+
+def _driver() -> str:
+    """Ask the driver's own tool, where it is installed: torch does not tell."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return "unknown"
+    query = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(
+            query,  # noqa: S603  # a fixed command
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        ).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return answer[0] if answer else "unknown"

@@ -1,0 +1,116 @@
+"""What the fixture ``op_benchmark`` gives a test: one call that builds, measures and records a case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from mnistbench import attachments
+from mnistbench.case import Case, build, fork_random, thread_count
+from mnistbench.errors import UsageError
+from mnistbench.measurement import measure
+from mnistbench.params import PHASES, Params
+from mnistbench.record import KEY, CaseRecord, Timing
+from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, registered_workloads
+from mnistbench.tracking import first_line
+from mnistbench.workload import Workload
+
+
+class OpBenchmark:
+    """Measures one phase of one workload at one batch size on one device."""
+
+    def __init__(self, request: pytest.FixtureRequest, benchmark: Any, workload: str, batch_size: int, device: str) -> None:
+        self._request = request
+        self._benchmark = benchmark
+        self._workload = workload
+        self._batch_size = batch_size
+        self._device = device
+        self._session = request.config.stash[SESSION]
+
+    def __call__(self, phase: str) -> None:
+        """Measure the phase and hang its record on the benchmark.
+
+        Raises:
+            UsageError: the phase, the workload or a parameter is not one that can be measured.
+        """
+        workload = self._find_workload()
+        params = self._params(phase, workload)
+        if self._benchmark.group is None:
+            self._benchmark.group = f"{phase} {workload.name} on {params.dataset}"
+        with thread_count(params.threads), fork_random(torch.device(params.device)):
+            case = build(params, workload, self._session.options.data_dir)
+            first, self._session.case_has_run = not self._session.case_has_run, True
+            device_ns = measure(case, self._benchmark, cold=self._session.options.op_profile, first_of_process=first)
+            if self._benchmark.enabled:
+                record = self._attached(case, self._record(case, device_ns))
+                self._benchmark.extra_info[KEY] = record.to_json()
+                self._session.records.append(record)
+
+    def _find_workload(self) -> Workload:
+        found = {workload.name: workload for workload in registered_workloads(self._request.node)}
+        if self._workload not in found:
+            raise UsageError(f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(found)}")
+        return found[self._workload]
+
+    def _params(self, phase: str, workload: Workload) -> Params:
+        options = self._session.options
+        return Params(
+            workload=workload.name,
+            phase=phase,
+            batch_size=self._batch_size,
+            device=self._device,
+            dtype=options.dtype,
+            threads=options.threads,
+            compile=options.compile,
+            seed=options.seed,
+            dataset="mnist" if phase == "dataloader" else workload.dataset,
+        )
+
+    def _record(self, case: Case, device_ns: tuple[int, ...]) -> CaseRecord:
+        return CaseRecord(
+            test=_test_identity(self._request.node),
+            node_id=self._request.node.nodeid,
+            params=case.params,
+            parameter_count=case.parameter_count,
+            samples=case.samples,
+            first_call_ns=case.first_call.iteration_ns[0] if case.first_call else None,
+            device_ns=device_ns,
+            tables_in=case.tables_in,
+            timing=Timing.from_stats(self._benchmark.stats.stats.as_dict()),
+        )
+
+    def _attached(self, case: Case, record: CaseRecord) -> CaseRecord:
+        """Merge what the hook returns; what fails becomes a note, and the timing stays."""
+        hook, config = self._request.node.ihook.pytest_mnistbench_attach, self._request.config
+        makers: list[Callable[[], Iterable[Mapping[str, Any] | None]]] = [
+            lambda: hook(config=config, case=case, record=record)
+        ] if hook.get_hookimpls() else [
+            lambda: [attachments.operation_tables(config, case, record)],
+            lambda: [attachments.training_scalars(config, case, record)],
+        ]  # fmt: skip
+        for make in makers:
+            try:
+                for attached in make():
+                    record = record.with_attachments(attached or {})
+            except Exception as error:  # noqa: BLE001  # a user's hook, a tracer, a full disk: none may cost the timing
+                record = record.with_attachments({"notes": [f"not attached: {type(error).__name__}: {first_line(error)}"]})
+        self._session.notes.extend(f"{record.node_id}: {note}" for note in record.notes)
+        return record
+
+
+def _test_identity(node: pytest.Function) -> str:
+    """Name the test without the parameters that Params holds, but with those that a user's own marks gave it."""
+    callspec = getattr(node, "callspec", None)
+    if callspec is None:
+        return node.nodeid
+    ours = (WORKLOAD, BATCH_SIZE, DEVICE)
+    own = {
+        name: value
+        for name, value in callspec.params.items()
+        if name not in ours and not (isinstance(value, str) and value in PHASES)
+    }
+    shown = ",".join(f"{name}={value}" for name, value in own.items())
+    return node.nodeid.removesuffix(f"[{callspec.id}]") + (f"[{shown}]" if shown else "")

@@ -1,0 +1,31 @@
+"""The hooks that a user's conftest.py may implement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from mnistbench.case import Case
+    from mnistbench.record import CaseRecord
+    from mnistbench.workload import Workload
+
+
+def pytest_mnistbench_workloads(config: pytest.Config) -> Iterable[Workload]:  # type: ignore[empty-body]
+    """Return workloads to measure beside the built-in ones.
+
+    Every registered workload becomes a value of ``bench_workload`` in the tests that use ``op_benchmark``; choose with
+    ``--bench-model``.
+    """
+
+
+def pytest_mnistbench_attach(config: pytest.Config, case: Case, record: CaseRecord) -> Mapping[str, Any] | None:
+    """Return what to hang on the record of a case that was just measured.
+
+    Keys ``operation_tables`` (OpTable objects) and ``training_scalars`` (a Scalars) go into the fields of those names,
+    and the functions of these names in ``mnistbench.attachments`` supply them; any other key is kept as it is and needs
+    a JSON value. All that several conftest.py return is merged. Where no conftest.py implements this hook, both standard
+    attachments are made. What raises here costs the record that part, never the timing.
+    """

@@ -1,0 +1,64 @@
+"""One case measured: the cold call, pytest-benchmark's rounds, device time by events. Nothing else runs while it times."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from mnistbench.case import Case
+from mnistbench.profiling import profile_first_call
+
+#: Calls after the cold one and before the rounds, at every batch size: memory is allocated, algorithms are chosen.
+WARMUP_CALLS = 2
+
+#: Calls timed by events on an accelerator, after the rounds.
+EVENT_CALLS = 20
+
+
+def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> tuple[int, ...]:
+    """Run a case through a pytest-benchmark fixture; return device times in nanoseconds (none on a CPU).
+
+    Leaves the cold table and the rounds on the case.
+
+    Args:
+        case: just built, never called.
+        benchmark: pytest-benchmark's fixture; where that is disabled, the case runs once and nothing is measured.
+        cold: profile the first call.
+        first_of_process: no case has run in this process before.
+    """
+    if not benchmark.enabled:
+        benchmark(case)
+        return ()
+    if case.runner is not None:
+        if cold:
+            case.first_call = profile_first_call(case, first_of_process=first_of_process)
+        for _ in range(WARMUP_CALLS):
+            case()
+        case.reset()
+    try:
+        benchmark(case)
+    except BaseException:  # pytest-benchmark marks what an Exception ended; Ctrl-C would be saved as if whole
+        benchmark.has_error = True
+        raise
+    case.rounds_ns = tuple(round(seconds * 1e9) for seconds in benchmark.stats.stats.data)
+    return device_times(case)
+
+
+def device_times(case: Case) -> tuple[int, ...]:
+    """Return the time of each of EVENT_CALLS calls on the accelerator's own clock, in nanoseconds."""
+    device = torch.device(case.params.device)
+    if device.type == "cpu":
+        return ()
+    make_event = torch.get_device_module(device).Event
+    elapsed = []
+    with torch.accelerator.device_index(device.index or 0) if device.type != "mps" else contextlib.nullcontext():
+        for _ in range(EVENT_CALLS):
+            start, end = make_event(enable_timing=True), make_event(enable_timing=True)
+            start.record()
+            case()
+            end.record()
+            end.synchronize()
+            elapsed.append(round(start.elapsed_time(end) * 1e6))  # milliseconds
+    return tuple(elapsed)

@@ -1,0 +1,175 @@
+"""The command line and the project's pytest configuration as one frozen object; what cannot be used is refused by name.
+
+Needs neither torch nor a device: which devices and workloads exist is asked when a collected test needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnistbench.errors import UsageError
+from mnistbench.params import DATASETS, DTYPES
+
+OFF = "off"
+DEFAULT_TENSORBOARD = Path(".benchmarks") / "tensorboard"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything a user can choose for the cases of a session."""
+
+    devices: tuple[str, ...]  # as asked for; "auto" is resolved later
+    batch_sizes: tuple[int, ...]
+    workloads: tuple[str, ...]  # empty: all that are registered
+    dtype: str
+    threads: int
+    compile: bool
+    dataset: str
+    data_dir: str | None
+    seed: int
+    op_top: int
+    op_iterations: int
+    op_profile: bool
+    op_shapes: bool
+    tensorboard: Path | None  # None: off
+
+    @classmethod
+    def from_config(cls, config: pytest.Config) -> Options:
+        """Read the options; the command line wins over the configuration file.
+
+        Raises:
+            UsageError: names the option and the value that cannot be used, and what can.
+        """
+        value = {option.dest: option.read(config) for option in OPTIONS}
+        return cls(
+            devices=value["bench_device"],
+            batch_sizes=value["bench_batch_size"],
+            workloads=value["bench_model"],
+            dtype=value["bench_dtype"],
+            threads=value["bench_threads"],
+            compile=value["bench_compile"],
+            dataset=value["bench_dataset"],
+            data_dir=value["bench_data_dir"],
+            seed=value["bench_seed"],
+            op_top=value["op_top"],
+            op_iterations=value["op_iterations"],
+            op_profile=not value["no_op_profile"],
+            op_shapes=value["op_shapes"],
+            tensorboard=value["bench_tensorboard"],
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise ValueError("a comma list with an empty name in it; leave out the extra comma")
+    return tuple(dict.fromkeys(names))
+
+
+def _whole(text: str, least: int, what: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise ValueError(f"not {what}; give a whole number of at least {least}")
+    return number
+
+
+def _at_least(least: int, what: str) -> Callable[[str], int]:
+    return lambda text: _whole(text, least, what)
+
+
+def _batch_sizes(text: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(_whole(part.strip(), 1, "a batch size") for part in text.split(",")))
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"not known; choose {' or '.join(choices)}")
+        return text
+
+    return parse
+
+
+def _directory(text: str) -> str | None:
+    return text or None
+
+
+def _tensorboard(text: str) -> Path | None:
+    return None if text == OFF else Path(text or DEFAULT_TENSORBOARD)
+
+
+def _workloads(text: str) -> tuple[str, ...]:
+    return _names(text) if text else ()
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One option of the command line and, under the same name, of the configuration file."""
+
+    flag: str
+    metavar: str  # empty for a switch
+    default: str
+    parse: Callable[[str], Any]
+    help: str
+
+    @property
+    def dest(self) -> str:
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    def read(self, config: pytest.Config) -> Any:
+        if not self.metavar:
+            return bool(config.getoption(self.dest)) or bool(config.getini(self.dest))
+        given = config.getoption(self.dest)
+        text = str(config.getini(self.dest)) if given is None else given
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            where = self.flag if given is not None else f"{self.dest} in {config.inipath}"
+            raise UsageError(f"{where}: {text!r} is {error}") from None
+
+
+OPTIONS = (
+    _Option(
+        "--bench-device",
+        "NAMES",
+        "auto",
+        _names,
+        "comma list of auto, cpu, cuda, cuda:1, mps; auto is the CPU and the accelerator if there is one",
+    ),
+    _Option("--bench-batch-size", "SIZES", "1,16,64", _batch_sizes, "batch sizes, a comma list"),
+    _Option("--bench-model", "NAMES", "", _workloads, "workloads, a comma list; all that are registered if not given"),
+    _Option("--bench-dtype", "NAME", "float32", _one_of(*DTYPES), "float32, or bfloat16 by autocast"),
+    _Option("--bench-threads", "N", "1", _at_least(1, "a number of threads"), "intra-op threads of torch on the CPU"),
+    _Option("--bench-compile", "", "", str, "put every model through torch.compile"),
+    _Option("--bench-dataset", "NAME", "digits", _one_of(*DATASETS), "digits (in scikit-learn, no network) or mnist"),
+    _Option(
+        "--bench-data-dir", "DIR", "", _directory, "torchvision root with MNIST; else MNISTBENCH_DATA, else the user's cache"
+    ),
+    _Option("--bench-seed", "N", "1", _at_least(0, "a seed"), "seed of weights, batches and dropout"),
+    _Option("--op-top", "N", "10", _at_least(1, "a number of operations"), "operations shown per table; all are saved"),
+    _Option("--op-iterations", "N", "10", _at_least(1, "a number of iterations"), "profiled iterations per case"),
+    _Option("--no-op-profile", "", "", str, "time only: no operation tables"),
+    _Option("--op-shapes", "", "", str, "record the input shapes of operations too"),
+    _Option("--bench-tensorboard", "DIR", str(DEFAULT_TENSORBOARD), _tensorboard, "where TensorBoard runs are written, or off"),
+)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare every option for the command line and for the configuration file."""
+    group = parser.getgroup("mnistbench", "mnistbench: PyTorch operations on benchmark records")
+    for option in OPTIONS:
+        if option.metavar:
+            shown = f" (default: {option.default})" if option.default else ""
+            group.addoption(option.flag, metavar=option.metavar, default=None, help=option.help + shown)
+            parser.addini(option.dest, f"{option.flag}: {option.help}", type="string", default=option.default)
+        else:
+            group.addoption(option.flag, action="store_true", default=False, help=option.help)
+            parser.addini(option.dest, f"{option.flag}: {option.help}", type="bool", default=False)

@@ -1,0 +1,74 @@
+"""The identity of one case. Equal ``Params`` in two saved runs mean the same case; a node id is only for display."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from mnistbench.errors import UsageError
+
+#: What a case does once per call. ``forward``: the model in eval mode, inference. ``step``: one training step.
+#: ``train`` and ``eval``: one pass over the training and the test set. ``batch``: one batch made and put on the
+#: device. ``dataloader``: the same through torchvision's dataset and a DataLoader.
+PHASES = ("forward", "step", "train", "eval", "batch", "dataloader")
+
+DTYPES = ("float32", "bfloat16")
+DATASETS = ("digits", "mnist")
+
+
+@dataclass(frozen=True)
+class Params:
+    """Everything that decides which computation a case runs.
+
+    The dataset is part of it: operation times depend on the data, and digits must never pass for MNIST.
+    """
+
+    workload: str
+    phase: str  # one of PHASES
+    batch_size: int  # samples
+    device: str  # as torch writes it: cpu, cuda, cuda:1, mps
+    dtype: str  # one of DTYPES; bfloat16 is autocast, weights stay float32
+    threads: int  # intra-op threads of torch
+    compile: bool  # the model went through torch.compile
+    seed: int
+    dataset: str  # digits, mnist, or what a user's workload calls its data
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, expected = getattr(self, field.name), _TYPES[field.name]
+            if type(value) is not expected:
+                raise UsageError(f"{field.name}={value!r}: needs {expected.__name__}")
+        if self.phase not in PHASES:
+            raise UsageError(f"phase {self.phase!r} is not known: one of {', '.join(PHASES)}")
+        if self.dtype not in DTYPES:
+            raise UsageError(f"dtype {self.dtype!r} is not known: one of {', '.join(DTYPES)}")
+        if self.batch_size < 1:
+            raise UsageError(f"batch size {self.batch_size} is below 1: give a number of samples")
+        if self.threads < 1:
+            raise UsageError(f"threads {self.threads} is below 1: give a number of threads")
+
+    @property
+    def trains(self) -> bool:
+        """Whether the case updates weights, and so has a loss curve."""
+        return self.phase in ("step", "train")
+
+    @property
+    def label(self) -> str:
+        """A short name that no other case of the same run has: ``step convnet-b16-cpu``."""
+        return f"{self.phase} {self.workload}-b{self.batch_size}-{device_label(self.device, self.dtype, self.compile)}"
+
+    def differences(self, other: Params) -> dict[str, tuple[Any, Any]]:
+        """Return what differs: field name -> (mine, the other's)."""
+        mine, others = asdict(self), asdict(other)
+        return {name: (mine[name], others[name]) for name in mine if mine[name] != others[name]}
+
+
+_TYPES: dict[str, type] = {
+    "workload": str, "phase": str, "batch_size": int, "device": str, "dtype": str,
+    "threads": int, "compile": bool, "seed": int, "dataset": str,
+}  # fmt: skip
+
+
+def device_label(device: str, dtype: str, compiled: bool) -> str:
+    """Return the device's part of a test id; what is not the default is said, so that two runs never share an id."""
+    return "-".join([device, *([dtype] if dtype != "float32" else []), *(["compiled"] if compiled else [])])

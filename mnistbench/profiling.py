@@ -1,0 +1,305 @@
+"""A case -> operation tables, through torch.profiler.
+
+The callable that is profiled is the one that is timed. During the profiled pass alone it is *marked*: ranges around
+the runner's parts say which phase an operation belongs to, hooks put a range around each module's forward. A backward
+operation belongs to the module whose forward operation has its autograd sequence number. What has no such tie stays
+UNTIED: accumulating a gradient (autograd gives it no number), the optimizer (it works on parameters, not in a module).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
+from torch.profiler import ProfilerActivity, record_function
+
+from mnistbench.case import Case
+from mnistbench.record import OUTSIDE, UNTIED, OpRow, OpTable, median_ns
+from mnistbench.training import Inference, Step
+
+#: Iterations run after a reset and before profiling: the optimizer makes its state in the first, the profiler its
+#: own buffers in the last, which is profiled and dropped.
+WARMUP_ITERATIONS = 2
+
+#: Ranges of ours are told from operations by these prefixes.
+_ITERATION = "mnistbench.iteration"
+_PHASE = "mnistbench.phase:"
+_MODULE = "mnistbench.module:"
+
+_ENGINE_NODE = "autograd::engine::evaluate_function:"
+_USER_SCOPE = 7  # at::RecordScope::USER_SCOPE: record_function, ours and the optimizers' own
+
+#: The loss belongs to no module of the model; its operations are named for what they are.
+LOSS = "(loss)"
+#: Operations in the outermost module's own forward, outside any child.
+MODEL = "(model)"
+
+_PHASE_OF_PART = {
+    "zero_grad": "optimizer",
+    "forward": "forward",
+    "loss": "forward",
+    "backward": "backward",
+    "update": "optimizer",
+}
+
+
+def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
+    """Run the case for the first time and return what that cost: one iteration, host activities only."""
+    events = _profile(case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False)
+    return table(events, temperature="cold", view="host", first_of_process=first_of_process)
+
+
+def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
+    """Return the operations of a warm case, from its initial state, one sample per iteration.
+
+    Args:
+        case: a case with a runner.
+        iterations: how many are kept, at least 1.
+        view: ``host`` for host activities alone, ``device`` for host and device.
+        shapes: record the distinct input shapes of each operation.
+    """
+    case.reset()
+    for _ in range(WARMUP_ITERATIONS):
+        case()
+    activities = [ProfilerActivity.CPU]
+    if view == "device":
+        activities.append(_device_activity(case.params.device))
+    events = _profile(case, iterations=iterations, activities=activities, shapes=shapes, dropped=1)
+    return table(events, temperature="warm", view=view)
+
+
+def _device_activity(device: str) -> ProfilerActivity:
+    return {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}[torch.device(device).type]
+
+
+def has_device_view(device: str) -> bool:
+    """Whether the profiler can watch that device (not mps: Kineto does not see it)."""
+    return torch.device(device).type in ("cuda", "xpu")
+
+
+def _profile(
+    case: Case, *, iterations: int, activities: Sequence[ProfilerActivity], shapes: bool, dropped: int = 0
+) -> Iterable[Event]:
+    """``acc_events`` silences a warning about schedules, of which there is none here."""
+    with (
+        torch.profiler.profile(activities=activities, record_shapes=shapes, profile_memory=True, acc_events=True) as profiler,
+        marked(case),
+    ):
+        for _ in range(dropped):
+            case()
+        for _ in range(iterations):
+            with record_function(_ITERATION):
+                case()
+    return profiler.events() or ()
+
+
+# ---- Marks -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def marked(case: Case) -> Iterator[None]:
+    """Put ranges around the runner's parts and the model's modules while the body runs.
+
+    Hooks are not seen by compiled code, so a compiled model's operations stay with no module.
+    """
+    assert case.runner is not None, "only a case with a runner is profiled per operation"
+    with ExitStack() as undo:
+        _mark_parts(case.runner, undo)
+        if not case.params.compile:
+            _mark_modules(case.model, undo)
+        yield
+
+
+def _mark_parts(runner: Step | Inference, undo: ExitStack) -> None:
+    for part, phase in _PHASE_OF_PART.items():
+        method = getattr(runner, part, None)
+        if method is None:
+            continue
+        setattr(runner, part, _in_ranges(method, [_PHASE + phase, *([_MODULE + LOSS] if part == "loss" else [])]))
+        undo.callback(delattr, runner, part)  # the instance's attribute hid the class's method
+
+
+def _in_ranges(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    @wraps(function)
+    def wrapper(*args: Any) -> Any:
+        with ExitStack() as ranges:
+            for name in names:
+                ranges.enter_context(record_function(name))
+            return function(*args)
+
+    return wrapper
+
+
+def _mark_modules(model: nn.Module, undo: ExitStack) -> None:
+    open_ranges: list[record_function] = []
+
+    def enter(name: str) -> Callable[..., None]:
+        def hook(*_: object) -> None:
+            open_ranges.append(record_function(_MODULE + name))
+            open_ranges[-1].__enter__()  # type: ignore[no-untyped-call]
+
+        return hook
+
+    def leave(*_: object) -> None:
+        open_ranges.pop().__exit__(None, None, None)
+
+    for name, module in model.named_modules():
+        undo.callback(module.register_forward_pre_hook(enter(name or MODEL)).remove)
+        undo.callback(module.register_forward_hook(leave, always_call=True).remove)
+
+
+# ---- Events to rows --------------------------------------------------------------------------------------------------
+
+
+class Event(Protocol):
+    """The fields of ``torch.autograd.profiler_util.FunctionEvent`` that are read here. Times are microseconds."""
+
+    name: str
+    scope: int
+    thread: int
+    fwd_thread: int | None
+    sequence_nr: int
+    device_type: DeviceType
+    cpu_parent: Any
+    cpu_children: list[Any]
+    input_shapes: Any
+    self_cpu_memory_usage: int
+    self_device_memory_usage: int
+    time_range: Any
+    cpu_time_total: float
+    self_cpu_time_total: float
+    self_device_time_total: float
+
+
+@dataclass
+class _Samples:
+    """Sums over one iteration's events of a row, one slot per iteration."""
+
+    slots: int
+    calls: int = 0
+    self_cpu: list[float] = field(default_factory=list)
+    total_cpu: list[float] = field(default_factory=list)
+    self_device: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    shapes: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.self_cpu, self.total_cpu, self.self_device = ([0.0] * self.slots for _ in range(3))
+        self.memory = [0] * self.slots
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an event stands: the phase and module of the ranges around it."""
+
+    phase: str
+    module: str
+
+
+def table(events: Iterable[Event], *, temperature: str, view: str, first_of_process: bool = False) -> OpTable:
+    """Gather profiler events into one row per (operation, phase, module), one sample per marked iteration.
+
+    The rows' self host times of one thread add up to the iteration: what ranges spend outside operations is the row
+    OUTSIDE of their phase. Where backward runs on a thread of its own (an accelerator), the caller's wait for it is
+    taken off that row.
+
+    Args:
+        events: those of a profile whose iterations were marked.
+        temperature: ``cold`` or ``warm``.
+        view: ``host`` or ``device``; device times are read in the latter.
+        first_of_process: kept in the table.
+    """
+    host = [event for event in events if event.device_type == DeviceType.CPU]
+    iterations = sorted((event for event in host if event.name == _ITERATION), key=lambda event: event.time_range.start)
+    starts = [event.time_range.start for event in iterations]
+    main_thread = iterations[0].thread if iterations else 0
+    forward_modules = _forward_modules(host)
+    samples: dict[tuple[str, str, str], _Samples] = defaultdict(lambda: _Samples(len(iterations)))
+    elsewhere: dict[tuple[str, int], float] = defaultdict(float)  # (phase, iteration) -> self time on other threads
+
+    for event, place in _placed(host, forward_modules):
+        slot = bisect_right(starts, event.time_range.start) - 1
+        if slot < 0 or event.time_range.start > iterations[slot].time_range.end:
+            continue
+        is_range = event.scope == _USER_SCOPE
+        row = samples[(OUTSIDE, place.phase, UNTIED) if is_range else (event.name, place.phase, place.module)]
+        row.self_cpu[slot] += event.self_cpu_time_total
+        if is_range:
+            row.total_cpu[slot] += event.self_cpu_time_total
+            continue
+        row.calls += 1
+        row.total_cpu[slot] += event.cpu_time_total
+        row.memory[slot] += event.self_device_memory_usage if view == "device" else event.self_cpu_memory_usage
+        if view == "device":
+            row.self_device[slot] += event.self_device_time_total
+        if event.input_shapes:
+            row.shapes.add(str(event.input_shapes))
+        if event.thread != main_thread:
+            elsewhere[place.phase, slot] += event.self_cpu_time_total
+
+    for (phase, slot), waited in elsewhere.items():
+        outside = samples.get((OUTSIDE, phase, UNTIED))
+        if outside is not None:
+            outside.self_cpu[slot] = outside.total_cpu[slot] = max(0.0, outside.self_cpu[slot] - waited)
+
+    return OpTable(
+        temperature=temperature,
+        view=view,
+        iteration_ns=_nanoseconds(event.cpu_time_total for event in iterations),
+        rows=tuple(
+            OpRow(
+                name=name,
+                phase=phase,
+                module=module,
+                calls=row.calls / len(iterations),
+                self_cpu_ns=_nanoseconds(row.self_cpu),
+                total_cpu_ns=_nanoseconds(row.total_cpu),
+                self_device_ns=_nanoseconds(row.self_device) if view == "device" else (),
+                memory_bytes=median_ns(row.memory),
+                shapes=tuple(sorted(row.shapes)),
+            )
+            for (name, phase, module), row in samples.items()
+        ),
+        first_of_process=first_of_process,
+    )
+
+
+def _nanoseconds(microseconds: Iterable[float]) -> tuple[int, ...]:
+    return tuple(round(value * 1_000) for value in microseconds)
+
+
+def _forward_modules(events: Iterable[Event]) -> dict[tuple[int, int], str]:
+    """Map (thread, sequence number) of forward operations to their module.
+
+    Several operations carry one number: it is the counter's value when each began. The last to begin made the node.
+    """
+    found: dict[tuple[int, int], str] = {}
+    in_order = sorted(_placed(events, {}), key=lambda placed: placed[0].time_range.start)
+    for event, place in in_order:
+        if place.phase == "forward" and event.sequence_nr >= 0 and event.scope != _USER_SCOPE:
+            found[event.thread, event.sequence_nr] = place.module
+    return found
+
+
+def _placed(events: Iterable[Event], forward_modules: dict[tuple[int, int], str]) -> Iterator[tuple[Event, _Place]]:
+    """Walk the call trees and yield every event with the place that its ancestors give it."""
+    pending = [(event, _Place("", UNTIED)) for event in events if event.cpu_parent is None]
+    while pending:
+        event, place = pending.pop()
+        if event.name.startswith(_PHASE):
+            place = _Place(event.name.removeprefix(_PHASE), UNTIED)
+        elif event.name.startswith(_MODULE):
+            place = _Place(place.phase, event.name.removeprefix(_MODULE))
+        elif event.name.startswith(_ENGINE_NODE):
+            tie = (event.fwd_thread or 0, event.sequence_nr)
+            place = _Place("backward", forward_modules.get(tie, UNTIED))
+        yield event, place
+        pending.extend((child, place) for child in event.cpu_children)

@@ -1,0 +1,29 @@
+"""Draws an Environment as text, one field a line, for a bug report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from tabulate import tabulate
+
+from mnistbench import units
+from mnistbench.record import Environment
+
+
+def environment_text(environment: Environment, allocator_status: str) -> str:
+    """Return a line per field; accelerators have a line each."""
+    fields = asdict(environment)
+    devices, allocator = fields.pop("devices"), fields.pop("allocator")
+    lines = [(name.replace("_", " "), str(value)) for name, value in fields.items()]
+    lines.append(("allocator", allocator_status))
+    lines.extend(("", f"{name}={value}") for name, value in allocator.items())
+    lines.extend(("accelerator", _device(device)) for device in devices)
+    if not devices:
+        lines.append(("accelerator", "none that torch can use"))
+    return tabulate(lines, tablefmt="plain", disable_numparse=True)
+
+
+def _device(device: Mapping[str, str]) -> str:
+    shown = {**device, "memory": units.size(int(device["memory"]))} if "memory" in device else device
+    return ", ".join(f"{name} {value}" for name, value in shown.items())

@@ -1,0 +1,205 @@
+"""What the plug-in knows of the pytest session that is running; lies in ``config.stash``. Imports torch only when asked."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TextIO
+
+import pytest
+
+from mnistbench.errors import MnistbenchError, UsageError
+from mnistbench.options import Options
+from mnistbench.record import CaseRecord, Environment
+
+if TYPE_CHECKING:
+    from mnistbench.tracking import Tracker
+    from mnistbench.workload import Batch, Workload
+
+#: What a test that uses the fixture ``op_benchmark`` is parametrized over.
+WORKLOAD, BATCH_SIZE, DEVICE = "bench_workload", "bench_batch_size", "bench_device"
+
+#: Training that takes longer shows a bar, in seconds.
+SHOW_PROGRESS_AFTER = 2.0
+
+
+class Session:
+    """Options, what collection found, and the records made so far."""
+
+    def __init__(self, config: pytest.Config, options: Options) -> None:
+        self.options = options
+        self.records: list[CaseRecord] = []
+        self.baselines: list[Mapping[str, Any]] = []  # parsed files that --benchmark-compare named
+        self.notes: list[str] = []  # for the terminal summary, a line each
+        self.usage_error: MnistbenchError | None = None  # found while collecting, raised when collection ends
+        self.collected = False  # a test asks for our fixture
+        self.case_has_run = False
+        self._known_workloads: set[str] = set()
+        self._config = config
+
+    def select_workloads(self, registered: Iterable[Workload]) -> list[str]:
+        """Return the names that a test is parametrized over, of those registered for it."""
+        names = [workload.name for workload in registered]
+        self._known_workloads.update(names)
+        wanted = self.options.workloads
+        return [name for name in names if not wanted or name in wanted]
+
+    def check_workloads(self) -> None:
+        """Refuse a ``--bench-model`` that no collected test knows.
+
+        Raises:
+            UsageError: names it and those that are known.
+        """
+        for name in self.options.workloads:
+            if name not in self._known_workloads:
+                raise UsageError(
+                    f"--bench-model: {name!r} is not a workload; choose of {', '.join(sorted(self._known_workloads))}"
+                )
+
+    @functools.cached_property
+    def devices(self) -> list[str]:
+        """The devices asked for, all of them present.
+
+        Raises:
+            UsageError: one is not.
+        """
+        import_torch()
+        from mnistbench.environment import resolve_devices
+
+        return resolve_devices(self.options.devices)
+
+    @functools.cached_property
+    def builtin_workloads(self) -> list[Workload]:
+        """Made once, so that a dataset is loaded once."""
+        import_torch()
+        from mnistbench.workload import builtin_workloads
+
+        return builtin_workloads(self.options.dataset, self.options.data_dir)
+
+    @functools.cached_property
+    def environment(self) -> Environment:
+        """Read once, when the first record or line needs it."""
+        import_torch()
+        from mnistbench.environment import read
+
+        return read(self.options.threads)
+
+    @functools.cached_property
+    def tracker(self) -> Tracker:
+        """Made when the first curve is asked for, so that a run without any leaves no directory."""
+        from mnistbench.tracking import Tracker, new_directory
+
+        root = self.options.tensorboard
+        return Tracker(new_directory(root) if root else None, self.progress)
+
+    @property
+    def tracked_in(self) -> str:
+        """The directory of this session's TensorBoard runs; empty where none was written."""
+        directory = self.tracker.directory if "tracker" in vars(self) else None
+        return os.fspath(directory) if directory else ""
+
+    def check_tensorboard(self) -> None:
+        """Find out before any case runs whether TensorBoard's directory can be written, without leaving anything there.
+
+        Raises:
+            UsageError: it cannot.
+        """
+        root = self.options.tensorboard
+        if root is None:
+            return
+        existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            problem = "is not writable" if existing.is_dir() else "is not a directory"
+            raise UsageError(f"--bench-tensorboard: {existing} {problem}; name another directory, or off")
+
+    def check_dataset(self) -> None:
+        """Find out before any case runs whether MNIST is there and whole, where a built-in workload is to run on it.
+
+        Raises:
+            DataError: it is not.
+        """
+        selected = [
+            workload for workload in self.builtin_workloads if workload.name in (self.options.workloads or [workload.name])
+        ]
+        if self.options.dataset == "mnist" and selected and selected[0].load:
+            import torch
+
+            selected[0].load(torch.device("cpu"))
+
+    @contextmanager
+    def progress(self, batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:
+        """Show a bar for training that takes long, on a terminal; show nothing in a log file."""
+        capture = self._config.pluginmanager.getplugin("capturemanager")
+        released = capture.global_and_fixture_disabled if capture else nullcontext
+        with released():
+            on_terminal = sys.stderr.isatty()
+        if not on_terminal:
+            yield batches
+            return
+        from tqdm import tqdm
+
+        with (
+            released(),
+            tqdm(
+                batches,
+                total=total,
+                desc=description,
+                unit="batch",
+                delay=SHOW_PROGRESS_AFTER,
+                leave=False,
+                file=_OnNewLine(sys.stderr),
+                dynamic_ncols=True,
+            ) as bar,
+        ):
+            yield bar
+
+
+class _OnNewLine:
+    """Starts a new line before the first text, so that the bar does not overwrite pytest's dots."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._started = False
+
+    def write(self, text: str) -> None:
+        if not self._started:
+            self._stream.write("\n")
+            self._started = True
+        self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def registered_workloads(item: pytest.Item | pytest.Function) -> list[Workload]:
+    """Return the built-in workloads and those of the conftest.py files that a test sees.
+
+    Raises:
+        UsageError: a hook returned something else, or two have one name.
+    """
+    from mnistbench.workload import Workload
+
+    found: dict[str, Workload] = {}
+    for workloads in reversed(item.ihook.pytest_mnistbench_workloads(config=item.config)):
+        for workload in workloads:
+            if not isinstance(workload, Workload):
+                raise UsageError(
+                    f"pytest_mnistbench_workloads returned {workload!r}: return a list of mnistbench Workload objects"
+                )
+            if workload.name in found:
+                raise UsageError(f"workload {workload.name!r} is registered twice: give one of them another name")
+            found[workload.name] = workload
+    return list(found.values())
+
+
+def import_torch() -> None:
+    """Import torch with Kineto silenced: it complains of missing GPUs unless told not to before torch is imported."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    import torch  # noqa: F401
+
+
+#: Where the session's state lies.
+SESSION = pytest.StashKey[Session]()

@@ -1,0 +1,182 @@
+"""Curves for TensorBoard and for the record: a short training run, or the rounds of a case that does not train.
+
+Each run is written to a directory of its own, so that it gets its own colour and no line joins two runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mnistbench.case import autocaster, fork_random, seeded_model
+from mnistbench.params import Params
+from mnistbench.record import Scalars, finite, thin
+from mnistbench.training import Inference, Step, Window, evaluate, fit
+from mnistbench.workload import Batch, Workload
+
+#: A curve's run ends after this many samples or steps, whichever comes first: two passes over the digits at batch 64,
+#: a few seconds on one core at any batch size.
+CURVE_SAMPLES = 2 * 1437
+CURVE_STEPS = 128
+#: Points of a curve; a window of steps is averaged into one.
+CURVE_WINDOWS = 32
+#: Samples per batch when the test set is evaluated, as in pytorch/examples ``mnist/main.py``.
+TEST_BATCH_SIZE = 1000
+#: Images of the batch that are shown.
+GRID_IMAGES = 64
+
+#: Wraps the steps of a training run with a progress bar: (batches, total, description) -> the same batches.
+Progress = Callable[[Iterable[Batch], int, str], AbstractContextManager[Iterable[Batch]]]
+
+
+def new_directory(root: Path) -> Path:
+    """Make and return a directory of this session below ``root``, named by time; never one that exists."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for attempt in range(1_000):
+        directory = root / (stamp if attempt == 0 else f"{stamp}-{attempt}")
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(parents=True)
+            return directory
+    raise FileExistsError(f"{root / stamp}: a thousand runs began in this second")
+
+
+class Tracker:
+    """Makes each curve once per session and writes it below one directory."""
+
+    def __init__(self, directory: Path | None, progress: Progress) -> None:
+        """Write below ``directory``; only compute where it is None."""
+        self.directory = directory
+        self._progress = progress
+        self._curves: dict[Params, tuple[Scalars, tuple[str, ...]]] = {}
+
+    def training(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
+        """Return loss and accuracy of a short training run, and notes on what could not be written.
+
+        All training cases of the same workload, batch size and device share one run.
+        """
+        shared = replace(params, phase="step")
+        if shared not in self._curves:
+            self._curves[shared] = self._train(shared, workload)
+        return self._curves[shared]
+
+    def rounds(self, params: Params, rounds_ns: tuple[int, ...], samples: int) -> Scalars:
+        """Return time per call and samples per second over the rounds of a timed case."""
+        curves = {
+            "timing/ms_per_iteration": [(number, nanoseconds / 1e6) for number, nanoseconds in enumerate(rounds_ns, 1)],
+            "timing/samples_per_second": [
+                (number, samples * 1e9 / nanoseconds) for number, nanoseconds in enumerate(rounds_ns, 1)
+            ],
+        }
+        directory = self._run_directory(params, params.phase)
+        with _writer(directory) as writer:
+            if writer:
+                _write(writer, curves)
+        return _scalars(params.dataset, curves, directory)
+
+    def _train(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
+        device = torch.device(params.device)
+        steps = min(CURVE_STEPS, -(-CURVE_SAMPLES // params.batch_size))
+        curves: dict[str, list[tuple[int, float | None]]] = {}
+        notes: list[str] = []
+        directory = self._run_directory(params, "training")
+        with fork_random(device), _writer(directory) as writer:
+            model = seeded_model(params, workload)
+            autocast = autocaster(device, params.dtype)
+            generator = torch.Generator().manual_seed(params.seed)
+            batches = (workload.make_batch(params.batch_size, device, generator) for _ in range(steps))
+            step = Step(model, workload.loss, workload.make_optimizer(model.parameters()), autocast)
+            with self._progress(batches, steps, f"training {params.label.split(' ')[1]} on {params.dataset}") as shown:
+                for window in fit(step, shown, metric=workload.metric, window=max(1, steps // CURVE_WINDOWS)):
+                    _add(curves, "train", window)
+            if workload.load:
+                whole = workload.load(device)
+                test_batches = whole.epoch(whole.test, TEST_BATCH_SIZE)
+                inference = Inference(model, autocast)
+                _add(curves, "test", evaluate(inference, test_batches, loss=workload.loss, metric=workload.metric, step=steps))
+            if writer:
+                _write(writer, curves)
+                inputs, _ = workload.make_batch(params.batch_size, device, generator)
+                _write_images(writer, params.dataset, inputs)
+                note = _write_graph(writer, model, inputs)
+                notes.extend([note] if note else [])
+        return _scalars(params.dataset, curves, directory), tuple(notes)
+
+    def _run_directory(self, params: Params, what: str) -> Path | None:
+        if self.directory is None:
+            return None
+        return self.directory / f"{what}-{params.label.split(' ')[1].replace(':', '')}-{params.dataset}"
+
+
+def _add(curves: dict[str, list[tuple[int, float | None]]], part: str, window: Window) -> None:
+    curves.setdefault(f"{part}/loss", []).append((window.step, finite(window.loss)))
+    if window.accuracy is not None:
+        curves.setdefault(f"{part}/accuracy", []).append((window.step, finite(window.accuracy)))
+
+
+def _scalars(dataset: str, curves: Mapping[str, list[tuple[int, Any]]], directory: Path | None) -> Scalars:
+    return Scalars(
+        dataset=dataset,
+        curves={tag: thin(points) for tag, points in curves.items()},
+        final={tag: points[-1][1] for tag, points in curves.items() if points},
+        directory=os.fspath(directory) if directory else "",
+    )
+
+
+@contextlib.contextmanager
+def _writer(directory: Path | None) -> Iterator[Any]:
+    """Open a SummaryWriter, or nothing where TensorBoard is off."""
+    if directory is None:
+        yield None
+        return
+    from torch.utils.tensorboard import SummaryWriter  # a second to import
+
+    with SummaryWriter(os.fspath(directory)) as writer:
+        yield writer
+
+
+def _write(writer: Any, curves: Mapping[str, list[tuple[int, Any]]]) -> None:
+    for tag, points in curves.items():
+        for step, value in points:
+            if value is not None:
+                writer.add_scalar(tag, value, step)
+
+
+def _write_images(writer: Any, dataset: str, inputs: Tensor) -> None:
+    """Show the first images of a batch, if images they are: [B, 1 or 3, H, W]."""
+    if inputs.dim() != 4 or inputs.shape[1] not in (1, 3):
+        return
+    images = inputs[:GRID_IMAGES].float().cpu()
+    low, high = images.min(), images.max()
+    writer.add_images(f"inputs/{dataset}", (images - low) / (high - low).clamp(min=1e-12))
+
+
+def _write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> str:
+    """Write the model graph; return why it could not be, or nothing.
+
+    ``add_graph`` traces with torch.jit, which is deprecated and warns, fails on control flow and prints when it does:
+    none of that may end a run. It traces a copy on the CPU, so that a model on an accelerator has a graph too.
+    """
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            writer.add_graph(copy.deepcopy(model).cpu().eval(), inputs.cpu())
+    except Exception as error:  # noqa: BLE001  # whatever a user's model and a deprecated tracer do to each other
+        return f"no model graph: {type(error).__name__}: {first_line(error)}"
+    return ""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, for a note of one line."""
+    return (str(error).strip() or "no message").splitlines()[0]

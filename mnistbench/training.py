@@ -1,0 +1,216 @@
+"""Forward, loss, backward and update as one step, and what is built on it. Nothing here times or prints.
+
+The parts are methods, so that each can be called alone, and so that the profiled pass can mark them from outside
+while the timed pass runs the very same code without marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import StepLR
+
+from mnistbench.workload import Batch, Workload
+
+#: Learning rate after each epoch, as a share of the epoch before: pytorch/examples ``mnist/main.py --gamma``.
+GAMMA = 0.7
+
+
+class Step:
+    """One training step on a batch. Puts the model in train mode."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        optimizer: torch.optim.Optimizer,
+        autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self.model = model.train()
+        self.optimizer = optimizer
+        self._loss = loss
+        self._autocast = autocast
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Update the weights once; return output and loss as they were before the update."""
+        self.zero_grad()
+        output = self.forward(inputs)
+        loss = self.loss(output, targets)
+        self.backward(loss)
+        self.update()
+        return output, loss
+
+    def zero_grad(self) -> None:
+        """Drop the gradients of the step before."""
+        self.optimizer.zero_grad()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Run the model."""
+        with self._autocast():
+            output: Tensor = self.model(inputs)
+        return output
+
+    def loss(self, output: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss over the samples, shape []."""
+        with self._autocast():
+            return self._loss(output, targets)
+
+    def backward(self, loss: Tensor) -> None:
+        """Accumulate gradients."""
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    def update(self) -> None:
+        """Let the optimizer change the weights."""
+        self.optimizer.step()
+
+
+class Inference:
+    """The model without autograd. Puts it in eval mode."""
+
+    def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+        self.model = model.eval()
+        self._autocast = autocast
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return the output for a batch."""
+        with torch.inference_mode():
+            return self.forward(inputs)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Run the model."""
+        with self._autocast():
+            output: Tensor = self.model(inputs)
+        return output
+
+
+@dataclass(frozen=True)
+class Window:
+    """Loss and accuracy over consecutive batches."""
+
+    step: int  # global step of the last batch: how many batches had been seen, this one included
+    samples: int
+    loss: float  # mean over the samples of the window
+    accuracy: float | None  # percent of the samples of the window; None for a workload without a metric
+
+
+class _Totals:
+    """Sums that stay on the device until they are read, so that accumulating them does not wait for it."""
+
+    def __init__(self, metric: Callable[[Tensor, Tensor], Tensor] | None) -> None:
+        self._metric = metric
+        self.samples = 0
+        self._loss: Tensor | float = 0.0
+        self._correct: Tensor | int = 0
+
+    def add(self, output: Tensor, loss: Tensor, targets: Tensor) -> None:
+        samples = len(targets)
+        self.samples += samples
+        self._loss = self._loss + loss.detach().float() * samples  # the loss is a mean: weigh it by its batch
+        if self._metric:
+            self._correct = self._correct + self._metric(output.detach(), targets)
+
+    def window(self, step: int) -> Window:
+        accuracy = 100.0 * int(self._correct) / self.samples if self._metric else None
+        return Window(step, self.samples, float(self._loss) / self.samples, accuracy)
+
+
+def fit(
+    step: Step,
+    batches: Iterable[Batch],
+    *,
+    metric: Callable[[Tensor, Tensor], Tensor] | None = None,
+    window: int = 10,
+    first_step: int = 0,
+) -> Iterator[Window]:
+    """Train on the batches; yield a :class:`Window` after every ``window`` of them and after a last short one.
+
+    Args:
+        step: what trains.
+        batches: inputs and targets on the model's device.
+        metric: number of correct samples of a batch.
+        window: batches per window.
+        first_step: global step before the first batch.
+    """
+    totals, global_step = _Totals(metric), first_step
+    for inputs, targets in batches:
+        output, loss = step(inputs, targets)
+        totals.add(output, loss, targets)
+        global_step += 1
+        if (global_step - first_step) % window == 0:
+            yield totals.window(global_step)
+            totals = _Totals(metric)
+    if totals.samples:
+        yield totals.window(global_step)
+
+
+def evaluate(
+    inference: Inference,
+    batches: Iterable[Batch],
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    metric: Callable[[Tensor, Tensor], Tensor] | None = None,
+    step: int = 0,
+) -> Window:
+    """Return loss and accuracy over all the batches, in eval mode, at the given global step.
+
+    Raises:
+        ValueError: there is no batch.
+    """
+    totals = _Totals(metric)
+    with torch.inference_mode():
+        for inputs, targets in batches:
+            output = inference(inputs)
+            totals.add(output, loss(output, targets), targets)
+    if not totals.samples:
+        raise ValueError("evaluate needs at least one batch")
+    return totals.window(step)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch of :func:`train` reached."""
+
+    number: int  # from 1
+    train: tuple[Window, ...]
+    test: Window
+
+
+def train(
+    workload: Workload,
+    model: nn.Module,
+    *,
+    device: torch.device,
+    batch_size: int,
+    epochs: int,
+    seed: int,
+    test_batch_size: int = 1000,
+    window: int = 10,
+) -> Iterator[Epoch]:
+    """Train a model on its workload's whole set, epoch by epoch, the learning rate falling by GAMMA after each.
+
+    Yields after each epoch, so that the caller can report or stop.
+    """
+    assert workload.load is not None, "a workload without a whole set has no epochs"
+    whole = workload.load(device)
+    step = Step(model, workload.loss, workload.make_optimizer(model.parameters()))
+    schedule = StepLR(step.optimizer, step_size=1, gamma=GAMMA)
+    generator = torch.Generator().manual_seed(seed)
+    seen = 0
+    for number in range(1, epochs + 1):
+        model.train()
+        batches = whole.epoch(whole.train, batch_size, generator)
+        windows = tuple(fit(step, batches, metric=workload.metric, window=window, first_step=seen))
+        seen = windows[-1].step
+        test = evaluate(
+            Inference(model),
+            whole.epoch(whole.test, test_batch_size),
+            loss=workload.loss,
+            metric=workload.metric,
+            step=seen,
+        )
+        schedule.step()
+        yield Epoch(number, windows, test)

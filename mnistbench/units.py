@@ -1,0 +1,62 @@
+"""The only place where times, bytes and counts become text.
+
+Everything inside mnistbench is held in integer nanoseconds and bytes. A unit is chosen *after* rounding, so that
+no table ever shows ``1000.00 us`` beside ``1.00 ms``.
+"""
+
+from __future__ import annotations
+
+_TIME_UNITS = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
+_BYTE_UNITS = (("B", 1), ("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
+_SIGNIFICANT_DIGITS = 3
+
+#: What stands where a number does not exist. Never 0: zero is a measurement.
+MISSING = "-"
+
+
+def duration(nanoseconds: float) -> str:
+    """Return a time with the unit that fits it, three significant digits: ``12.3 us``, ``1.00 ms``."""
+    return _scaled(nanoseconds, _TIME_UNITS)
+
+
+def size(n_bytes: float) -> str:
+    """Return a size in binary units: ``1.50 MiB``."""
+    return _scaled(n_bytes, _BYTE_UNITS)
+
+
+def microseconds(nanoseconds: float, *, signed: bool = False) -> str:
+    """Return a time for a table column headed ``us``: ``1,234.5``, with a sign where it is a difference."""
+    return _without_negative_zero(f"{nanoseconds / 1_000:{'+' if signed else ''},.1f}")
+
+
+def percent(fraction: float, *, signed: bool = False) -> str:
+    """Return a fraction of 1 as a percentage with one decimal: ``0.25`` is ``25.0 %``."""
+    return _without_negative_zero(f"{fraction * 100:{'+' if signed else ''}.1f}") + " %"
+
+
+def count(number: float) -> str:
+    """Return a number of calls: whole where it is whole, one decimal where iterations differed."""
+    return _without_negative_zero(f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}")
+
+
+def _scaled(value: float, units: tuple[tuple[str, int], ...]) -> str:
+    sign, magnitude = ("-" if value < 0 else ""), abs(value)
+    for position, (name, factor) in enumerate(units):
+        text = _significant(magnitude / factor)
+        larger = units[position + 1] if position + 1 < len(units) else None
+        if larger is None or float(text.replace(",", "")) < larger[1] / factor:
+            return f"{_without_negative_zero(sign + text)} {name}"
+    raise AssertionError("the largest unit takes any value")
+
+
+def _significant(value: float) -> str:
+    for decimals in (2, 1):
+        text = f"{value:,.{decimals}f}"
+        if len(text.replace(",", "").replace(".", "")) <= _SIGNIFICANT_DIGITS:
+            return text
+    return f"{value:,.0f}"
+
+
+def _without_negative_zero(text: str) -> str:
+    """``-0.0`` reads as a change; there was none."""
+    return text if any(digit in text for digit in "123456789") else text.replace("-", "").replace("+", "")
