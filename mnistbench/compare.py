@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mnistbench.record import CaseRecord, OpRow, OpTable, Run, median_ns
+from mnistbench.record import OUTSIDE, CaseRecord, OpRow, OpTable, Run, median_ns
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,11 @@ class OpChange:
     now_ns: int | None
     base_calls: float | None
     now_calls: float | None
+
+    @property
+    def is_operation(self) -> bool:
+        """False for the time of a phase outside any operation."""
+        return self.name != OUTSIDE
 
     @property
     def change_ns(self) -> int:

@@ -118,7 +118,7 @@ def _driver() -> str:
     query = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         answer = subprocess.run(
-            query,  # noqa: S603  # a fixed command
+            query,
             capture_output=True,
             text=True,
             timeout=20,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,7 +97,8 @@ class OpBenchmark:
                 for attached in make():
                     record = record.with_attachments(attached or {})
             except Exception as error:  # noqa: BLE001  # a user's hook, a tracer, a full disk: none may cost the timing
-                record = record.with_attachments({"notes": [f"not attached: {type(error).__name__}: {first_line(error)}"]})
+                note = f"not attached: {type(error).__name__}: {first_line(error)}"
+                record = replace(record, notes=(*record.notes, note))
         self._session.notes.extend(f"{record.node_id}: {note}" for note in record.notes)
         return record
 

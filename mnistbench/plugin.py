@@ -85,17 +85,12 @@ def pytest_collection_modifyitems(config: pytest.Config) -> None:
     if not session.collected:
         return
     with _one_line_errors():
-        if session.usage_error:
-            raise session.usage_error
-        session.check_workloads()
-        session.check_tensorboard()
-        if not config.option.collectonly:
-            session.check_dataset()
+        session.check(dataset=not config.option.collectonly)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     session = config.stash[SESSION]
-    if not session.collected:
+    if not session.collected or session.usage_error:  # this runs in a "finally" of the check above
         return None
     from mnistbench.report.summary import session_line
 

@@ -246,7 +246,7 @@ class Run:
         """When and of which commit: ``2026-11-20 10:31 UTC, commit 1a2b3c4``."""
         when = self.saved_at[:16].replace("T", " ")
         return ", ".join(
-            part for part in (f"{when} UTC" if when else "now", f"commit {self.commit}" if self.commit else "") if part
+            part for part in (f"{when} UTC" if when else "this run", f"commit {self.commit}" if self.commit else "") if part
         )
 
     @classmethod

@@ -47,12 +47,28 @@ class Session:
         wanted = self.options.workloads
         return [name for name in names if not wanted or name in wanted]
 
-    def check_workloads(self) -> None:
-        """Refuse a ``--bench-model`` that no collected test knows.
+    def check(self, *, dataset: bool) -> None:
+        """Refuse what cannot be measured, before any case runs.
+
+        Args:
+            dataset: read the dataset too.
 
         Raises:
-            UsageError: names it and those that are known.
+            MnistbenchError: the first thing found, here or while collecting.
         """
+        if self.usage_error:
+            raise self.usage_error
+        try:
+            self._check_workloads()
+            self._check_tensorboard()
+            if dataset:
+                self._check_dataset()
+        except MnistbenchError as error:
+            self.usage_error = error
+            raise
+
+    def _check_workloads(self) -> None:
+        """Refuse a ``--bench-model`` that no collected test knows."""
         for name in self.options.workloads:
             if name not in self._known_workloads:
                 raise UsageError(
@@ -101,12 +117,8 @@ class Session:
         directory = self.tracker.directory if "tracker" in vars(self) else None
         return os.fspath(directory) if directory else ""
 
-    def check_tensorboard(self) -> None:
-        """Find out before any case runs whether TensorBoard's directory can be written, without leaving anything there.
-
-        Raises:
-            UsageError: it cannot.
-        """
+    def _check_tensorboard(self) -> None:
+        """Find out whether TensorBoard's directory can be written, without leaving anything there."""
         root = self.options.tensorboard
         if root is None:
             return
@@ -115,12 +127,8 @@ class Session:
             problem = "is not writable" if existing.is_dir() else "is not a directory"
             raise UsageError(f"--bench-tensorboard: {existing} {problem}; name another directory, or off")
 
-    def check_dataset(self) -> None:
-        """Find out before any case runs whether MNIST is there and whole, where a built-in workload is to run on it.
-
-        Raises:
-            DataError: it is not.
-        """
+    def _check_dataset(self) -> None:
+        """Find out whether MNIST is there and whole, where a built-in workload is to run on it."""
         selected = [
             workload for workload in self.builtin_workloads if workload.name in (self.options.workloads or [workload.name])
         ]

@@ -73,7 +73,7 @@ class Inference:
 
     def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         self.model = model.eval()
-        self._autocast = autocast
+        self.autocast = autocast
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return the output for a batch."""
@@ -82,7 +82,7 @@ class Inference:
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Run the model."""
-        with self._autocast():
+        with self.autocast():
             output: Tensor = self.model(inputs)
         return output
 
@@ -164,7 +164,9 @@ def evaluate(
     with torch.inference_mode():
         for inputs, targets in batches:
             output = inference(inputs)
-            totals.add(output, loss(output, targets), targets)
+            with inference.autocast():  # as in training: in bfloat16 the loss would keep three digits
+                mean_loss = loss(output, targets)
+            totals.add(output, mean_loss, targets)
     if not totals.samples:
         raise ValueError("evaluate needs at least one batch")
     return totals.window(step)

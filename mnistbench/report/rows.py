@@ -121,22 +121,28 @@ def _operation_cells(name: str, phase: str, module: str) -> tuple[str, str, str]
 
 
 def comparison_tables(comparison: Comparison, top: int) -> list[Table]:
-    """Return a table per case that both runs have."""
-    return [_comparison_table(case, top) for case in comparison.cases]
+    """Return a table per case whose operations both runs have, and one of the whole calls of the other cases."""
+    with_operations = [case for case in comparison.cases if case.operations]
+    others = [case for case in comparison.cases if not case.operations]
+    return [*(_comparison_table(case, top) for case in with_operations), *([_whole_calls(others)] if others else [])]
 
 
 def _comparison_table(case: CaseComparison, top: int) -> Table:
     """Rows: the ``top`` operations by size of change; sums: the rest, what nothing explains, and the call itself."""
-    shown, rest = case.operations[:top], case.operations[top:]
+    operations = [change for change in case.operations if change.is_operation]
+    outside = [change for change in case.operations if not change.is_operation]
+    shown, rest = operations[:top], operations[top:]
     share = _Shares(case)
-    sums = []
-    if rest:
-        base, now = (sum(getattr(change, side) or 0 for change in rest) for side in ("base_ns", "now_ns"))
-        sums.append((f"other ({len(rest)} operations)", "", "", *_change_cells(base, now), "", share(now - base)))
-    if case.operations:
-        remainder = units.microseconds(case.remainder_ns, signed=True)
-        sums.append(("not explained by operations", "", "", "", "", remainder, "", "", share(case.remainder_ns)))
-    sums.append((_clock_name(case.clock), "", "", *_change_cells(case.base_ns, case.now_ns), "", share(case.change_ns)))
+    sums = [
+        _sum_row(f"other ({len(rest)} operations)", rest, share),
+        _sum_row("outside operations", outside, share),
+        _row(
+            "not explained by operations",
+            ("", "", units.microseconds(case.remainder_ns, signed=True), ""),
+            share(case.remainder_ns),
+        ),
+        _row(_clock_name(case.clock), _change_cells(case.base_ns, case.now_ns), share(case.change_ns)),
+    ]
     return Table(
         title=f"{case.now.params.label} on {case.now.params.dataset}",
         headers=("operation", "phase", "module", "base us", "now us", "change us", "change", "calls", "of change"),
@@ -149,9 +155,37 @@ def _comparison_table(case: CaseComparison, top: int) -> Table:
             )
             for change in shown
         ),
-        sums=tuple(sums),
+        sums=tuple(row for row in sums if row),
         numbers_from=3,
-        lines=tuple(_lines_below(case)),
+        lines=tuple(_training_line(case)),
+    )
+
+
+def _sum_row(name: str, changes: Sequence[OpChange], share: _Shares) -> tuple[str, ...]:
+    if not changes:
+        return ()
+    base, now = (sum(getattr(change, side) or 0 for change in changes) for side in ("base_ns", "now_ns"))
+    return _row(name, _change_cells(base, now), share(now - base))
+
+
+def _row(name: str, change_cells: tuple[str, str, str, str], share: str) -> tuple[str, ...]:
+    return (name, "", "", *change_cells, "", share)
+
+
+def _whole_calls(cases: Sequence[CaseComparison]) -> Table:
+    return Table(
+        title="cases without operation tables: wall time of one call",
+        headers=("case", "operations in", "base us", "now us", "change us", "change"),
+        rows=tuple(
+            (
+                f"{case.now.params.label} on {case.now.params.dataset}",
+                case.now.tables_in or units.MISSING,
+                *_change_cells(case.base_ns, case.now_ns),
+            )
+            for case in cases
+        ),
+        sums=(),
+        numbers_from=2,
     )
 
 
@@ -189,18 +223,18 @@ def _calls(change: OpChange) -> str:
     return sides[0] if sides[0] == sides[1] else " -> ".join(sides)
 
 
-def _lines_below(case: CaseComparison) -> Iterable[str]:
-    if not case.operations:
-        reason = f"operations: see {case.now.tables_in}" if case.now.tables_in else "no operation table on both sides"
-        yield reason
-    base, now = case.base.scalars, case.now.scalars
+def _training_line(case: CaseComparison) -> Iterable[str]:
+    """Say what training reached on both sides: the same code must reach the same."""
+    if not (case.base.scalars and case.now.scalars):
+        return
+    base, now = case.base.scalars.final, case.now.scalars.final
     finals = [
-        f"{tag} {_value(tag, base.final[tag])} -> {_value(tag, now.final[tag])}"
-        for tag in (now.final if base and now else ())
-        if base and now and tag in base.final and not tag.startswith("timing/")
+        f"{tag} {_value(tag, base[tag])} -> {_value(tag, now[tag])}"
+        for tag in now
+        if tag in base and not tag.startswith("timing/")
     ]
-    if finals and now:
-        yield f"training on {now.dataset}: " + ", ".join(finals)
+    if finals:
+        yield f"training on {case.now.scalars.dataset}: " + ", ".join(finals)
 
 
 def _value(tag: str, value: float | None) -> str:

@@ -36,7 +36,7 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
         for note in session.notes:
             reporter.write_line(note)
     if session.tracked_in:
-        reporter.write_line(f"TensorBoard: tensorboard --logdir {os.path.relpath(session.tracked_in)}")
+        reporter.write_line(f"\nTensorBoard: tensorboard --logdir {os.path.relpath(session.tracked_in)}")
 
 
 def _quiet(config: pytest.Config) -> bool:

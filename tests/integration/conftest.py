@@ -1,0 +1,81 @@
+"""A user's project in a temporary folder: mnistbench installed, one small model of its own, pytest in a subprocess."""
+
+import json
+import textwrap
+
+import pytest
+
+CONFTEST = """
+import torch
+from torch import nn
+
+from mnistbench.workload import Workload, number_correct
+
+
+def make_batch(batch_size, device, generator):
+    inputs = torch.randn(batch_size, 8, generator=generator)
+    return inputs.to(device), (inputs.sum(dim=1) > 0).long().to(device)
+
+
+def pytest_mnistbench_workloads(config):
+    return [
+        Workload(
+            name="tiny",
+            make_model=lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)),
+            make_batch=make_batch,
+            loss=nn.functional.cross_entropy,
+            make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+            metric=number_correct,
+        )
+    ]
+"""
+
+BENCH = """
+def test_step(op_benchmark):
+    op_benchmark("step")
+"""
+
+CONFIG = """
+[pytest]
+bench_model = tiny
+bench_batch_size = 4
+bench_device = cpu
+op_iterations = 2
+filterwarnings = error
+"""
+
+
+class Project:
+    """Runs pytest on a user's project as a user would, with few and short rounds."""
+
+    def __init__(self, pytester):
+        self._pytester = pytester
+        self.path = pytester.path
+        self.write("conftest.py", CONFTEST)
+        self.write("pytest.ini", CONFIG)
+        self.write("test_bench.py", BENCH)
+
+    def write(self, name, text):
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+
+    def append(self, name, text):
+        self.write(name, (self.path / name).read_text(encoding="utf-8") + textwrap.dedent(text))
+
+    def run(self, *arguments):
+        return self._pytester.runpytest_subprocess(
+            "--benchmark-max-time=0.01", "--benchmark-min-rounds=3", "-p", "no:cacheprovider", *arguments
+        )
+
+    def run_saved(self, *arguments):
+        """Run and return pytest-benchmark's JSON beside the result."""
+        result = self.run("--benchmark-json=saved.json", *arguments)
+        return result, json.loads((self.path / "saved.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    for name in ("PYTEST_ADDOPTS", "MNISTBENCH_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    return Project(pytester)

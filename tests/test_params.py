@@ -1,0 +1,154 @@
+"""The identity of a case: what it refuses, how it is called, how two of them differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from builders import params
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from strategies import ANY_SPEED
+from strategies import params as any_params
+
+from mnistbench.errors import UsageError
+from mnistbench.params import DTYPES, PHASES, Params
+
+#: What a test id shows of a case; seed, threads and dataset are one to a run.
+SHOWN_IN_IDS = ("workload", "phase", "batch_size", "device", "dtype", "compile")
+
+
+def message(**changes: Any) -> str:
+    with pytest.raises(UsageError) as refusal:
+        params(**changes)
+    return str(refusal.value)
+
+
+@given(any_params())
+@ANY_SPEED
+def test_equal_fields_are_the_same_case(case: Params) -> None:
+    again = Params(**dataclasses.asdict(case))
+    assert again == case
+    assert hash(again) == hash(case)
+
+
+def test_an_identity_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        params().batch_size = 64  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("workload", None, "workload=None: needs str"),
+        ("phase", 1, "phase=1: needs str"),
+        ("batch_size", "16", "batch_size='16': needs int"),
+        ("batch_size", 16.0, "batch_size=16.0: needs int"),
+        ("batch_size", True, "batch_size=True: needs int"),
+        ("device", 0, "device=0: needs str"),
+        ("dtype", ["float32"], "dtype=['float32']: needs str"),
+        ("threads", 1.5, "threads=1.5: needs int"),
+        ("threads", False, "threads=False: needs int"),
+        ("compile", 0, "compile=0: needs bool"),
+        ("compile", "no", "compile='no': needs bool"),
+        ("seed", None, "seed=None: needs int"),
+        ("dataset", b"digits", "dataset=b'digits': needs str"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name(field: str, value: object, expected: str) -> None:
+    assert message(**{field: value}) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("phase", "warmup", "phase 'warmup' is not known: one of forward, step, train, eval, batch, dataloader"),
+        ("phase", "", "phase '' is not known: one of forward, step, train, eval, batch, dataloader"),
+        ("dtype", "float16", "dtype 'float16' is not known: one of float32, bfloat16"),
+        ("batch_size", 0, "batch size 0 is below 1: give a number of samples"),
+        ("batch_size", -1, "batch size -1 is below 1: give a number of samples"),
+        ("threads", 0, "threads 0 is below 1: give a number of threads"),
+        ("threads", -2, "threads -2 is below 1: give a number of threads"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_what_would_do(field: str, value: object, expected: str) -> None:
+    assert message(**{field: value}) == expected
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_phase_is_accepted(phase: str) -> None:
+    assert params(phase=phase).phase == phase
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_is_accepted(dtype: str) -> None:
+    assert params(dtype=dtype).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("phase", "trains"),
+    [("forward", False), ("step", True), ("train", True), ("eval", False), ("batch", False), ("dataloader", False)],
+)
+def test_only_phases_that_update_weights_train(phase: str, trains: bool) -> None:
+    assert params(phase=phase).trains is trains
+
+
+@pytest.mark.parametrize(
+    ("changes", "label"),
+    [
+        ({}, "step convnet-b16-cpu"),
+        ({"phase": "forward", "workload": "lenet5", "batch_size": 1}, "forward lenet5-b1-cpu"),
+        ({"device": "cuda:1"}, "step convnet-b16-cuda:1"),
+        ({"dtype": "bfloat16"}, "step convnet-b16-cpu-bfloat16"),
+        ({"compile": True}, "step convnet-b16-cpu-compiled"),
+        ({"dtype": "bfloat16", "compile": True, "device": "cuda"}, "step convnet-b16-cuda-bfloat16-compiled"),
+        ({"seed": 7, "threads": 2, "dataset": "mnist"}, "step convnet-b16-cpu"),
+    ],
+)
+def test_label_says_what_is_not_the_default(changes: dict[str, Any], label: str) -> None:
+    assert params(**changes).label == label
+
+
+@given(any_params(), any_params(), st.sets(st.sampled_from(SHOWN_IN_IDS), min_size=1))
+@ANY_SPEED
+def test_labels_differ_where_what_they_show_differs(one: Params, source: Params, changed: set[str]) -> None:
+    other = dataclasses.replace(one, **{name: getattr(source, name) for name in changed})
+    assume(one != other)
+    assert one.label != other.label
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("workload", "lenet5"),
+        ("phase", "forward"),
+        ("batch_size", 1),
+        ("device", "cuda"),
+        ("dtype", "bfloat16"),
+        ("compile", True),
+    ],
+)
+def test_one_field_that_an_id_shows_is_enough_for_another_label(field: str, value: object) -> None:
+    assert params(**{field: value}).label != params().label
+
+
+@pytest.mark.parametrize(
+    ("changes", "differences"),
+    [
+        ({}, {}),
+        ({"dataset": "mnist"}, {"dataset": ("digits", "mnist")}),
+        ({"batch_size": 64, "compile": True}, {"batch_size": (16, 64), "compile": (False, True)}),
+    ],
+)
+def test_differences_name_each_field_with_both_values(
+    changes: dict[str, Any], differences: dict[str, tuple[object, object]]
+) -> None:
+    assert params().differences(params(**changes)) == differences
+
+
+@given(any_params(), any_params())
+@ANY_SPEED
+def test_two_cases_differ_exactly_where_there_are_differences(one: Params, other: Params) -> None:
+    assert (one == other) is (not one.differences(other))
+    assert other.differences(one) == {name: (theirs, mine) for name, (mine, theirs) in one.differences(other).items()}

@@ -1,0 +1,734 @@
+"""What is saved is what is read back, and nothing else is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import case_record, environment, op_row, op_table, params, run, saved_benchmark, saved_file, scalars, timing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import (
+    ANY_SPEED,
+    NANOSECONDS,
+    NUMBERS,
+    TEXTS,
+    case_records,
+    dotted,
+    environments,
+    json_values,
+    op_tables,
+    spoiled,
+    timings,
+)
+
+from mnistbench.errors import RecordError
+from mnistbench.record import (
+    KEY,
+    MAX_POINTS,
+    OUTSIDE,
+    SCHEMA,
+    CaseRecord,
+    Environment,
+    OpTable,
+    Run,
+    Timing,
+    finite,
+    median_ns,
+    quartiles_ns,
+    run_header,
+    thin,
+)
+
+
+def through_a_file(value: Any) -> Any:
+    """What a value is after pytest-benchmark wrote it and somebody read it."""
+    return json.loads(json.dumps(value, indent=4))
+
+
+def refusal_of_case(data: object) -> str:
+    with pytest.raises(RecordError) as refusal:
+        CaseRecord.from_json(data)
+    return str(refusal.value)
+
+
+def refusal_of_run(data: object) -> str:
+    with pytest.raises(RecordError) as refusal:
+        Run.from_json(data, "0001_base.json")
+    return str(refusal.value)
+
+
+# ---- both ways ---------------------------------------------------------------------------------------------------------
+
+
+@given(case_records())
+@ANY_SPEED
+def test_a_record_reads_back_as_it_was_written(record: CaseRecord) -> None:
+    assert CaseRecord.from_json(through_a_file(record.to_json()), record.timing) == record
+
+
+def test_timing_is_not_written_a_second_time() -> None:
+    record = case_record(timing=timing(median_ns=123))
+    assert record.to_json() == case_record(timing=None).to_json()
+    assert CaseRecord.from_json(record.to_json()).timing is None
+
+
+@given(environments())
+@ANY_SPEED
+def test_an_environment_reads_back_as_it_was_written(written: Environment) -> None:
+    read = Run.from_json(through_a_file(saved_file(mnistbench=run_header(written))), "0001_base.json")
+    assert read.environment == written
+
+
+@given(st.lists(st.builds(dataclasses.replace, case_records(), timing=timings()), max_size=3))
+@settings(ANY_SPEED, max_examples=30)
+def test_a_run_reads_back_every_case_in_order(cases: list[CaseRecord]) -> None:
+    document = saved_file(benchmarks=[saved_benchmark(case) for case in cases])
+    assert Run.from_json(through_a_file(document), "0001_base.json").cases == tuple(cases)
+
+
+def test_a_run_reads_back_whole() -> None:
+    assert Run.from_json(through_a_file(saved_file()), "0001_base.json") == run()
+
+
+def test_values_that_are_not_finite_are_stored_as_none() -> None:
+    curve = tuple((step, finite(value)) for step, value in enumerate([2.5, math.inf, math.nan]))
+    record = case_record(scalars=scalars(curves={"loss/train": curve}, final={"loss/train": finite(math.nan)}))
+    read = CaseRecord.from_json(through_a_file(record.to_json())).scalars
+    assert read is not None
+    assert read.curves == {"loss/train": ((0, 2.5), (1, None), (2, None))}
+    assert read.final == {"loss/train": None}
+
+
+def wide_table(rows: int) -> OpTable:
+    return op_table(*[op_row(f"aten::op{row}", iterations=10) for row in range(rows)], iterations=10)
+
+
+def test_a_table_is_one_compact_json_string() -> None:
+    (table,) = case_record(tables=(wide_table(90),)).to_json()["tables"]
+    assert isinstance(table, str)
+    assert not re.search(r"\s", table)
+    assert len(json.loads(table)["rows"]) == 90
+
+
+def test_a_larger_table_does_not_add_a_line_to_the_file() -> None:
+    small, large = (case_record(tables=(wide_table(rows),)).to_json() for rows in (1, 90))
+    assert json.dumps(large, indent=4).count("\n") == json.dumps(small, indent=4).count("\n")
+
+
+def test_column_names_are_written_once_for_all_rows() -> None:
+    (table,) = case_record(tables=(wide_table(90),)).to_json()["tables"]
+    assert table.count("total_cpu_ns") == 1
+
+
+def test_curves_and_device_times_are_compact_json_strings_too() -> None:
+    written = case_record(device_ns=(5, 6), attached={"gpu": {"clocks": [1, 2]}}).to_json()
+    assert written["device_ns"] == "[5,6]"
+    assert written["attached"] == '{"gpu":{"clocks":[1,2]}}'
+    assert isinstance(written["scalars"], str)
+    assert not re.search(r"\s", written["scalars"])
+
+
+# ---- a file of pytest-benchmark ------------------------------------------------------------------------------------------
+
+BENCHMARKS_OF_TWO_PROJECTS = """
+import json
+import pathlib
+
+RECORD = json.loads(pathlib.Path(__file__).with_name("record.json").read_text())
+
+def test_ours(benchmark):
+    benchmark.extra_info["mnistbench"] = RECORD
+    benchmark.pedantic(lambda: None, rounds=3)
+
+def test_of_somebody_else(benchmark):
+    benchmark.extra_info["commit"] = "anything"
+    benchmark.pedantic(lambda: None, rounds=3)
+"""
+
+ADDS_OUR_HEADER = """
+import json
+import pathlib
+
+def pytest_benchmark_update_json(output_json):
+    output_json["mnistbench"] = json.loads(pathlib.Path(__file__).with_name("header.json").read_text())
+"""
+
+
+@pytest.fixture(scope="module")
+def file_of_pytest_benchmark(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A run that pytest-benchmark itself saved, with one case of ours and one of somebody else."""
+    project = tmp_path_factory.mktemp("project")
+    (project / "record.json").write_text(json.dumps(case_record().to_json()))
+    (project / "header.json").write_text(json.dumps(run_header(environment())))
+    (project / "conftest.py").write_text(ADDS_OUR_HEADER)
+    (project / "test_two_projects.py").write_text(BENCHMARKS_OF_TWO_PROJECTS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:mnistbench", "-p", "no:cacheprovider"]
+    options = ["--rootdir", str(project), "--benchmark-save=base", f"--benchmark-storage={project / 'saved'}"]
+    without_options_of_this_run = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    finished = subprocess.run(
+        [*command, *options], cwd=project, env=without_options_of_this_run, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    (saved,) = Path(project / "saved").glob("*/0001_base.json")
+    parsed: dict[str, Any] = json.loads(saved.read_text())
+    return parsed
+
+
+def test_a_saved_file_gives_our_case_and_passes_over_the_other(file_of_pytest_benchmark: dict[str, Any]) -> None:
+    read = Run.from_json(file_of_pytest_benchmark, "0001_base.json")
+    (case,) = read.cases
+    assert len(file_of_pytest_benchmark["benchmarks"]) == 2
+    assert dataclasses.replace(case, timing=None) == case_record(timing=None)
+    assert read.environment == environment()
+
+
+def test_a_saved_file_gives_the_timing_of_its_statistics(file_of_pytest_benchmark: dict[str, Any]) -> None:
+    (stats,) = (entry["stats"] for entry in file_of_pytest_benchmark["benchmarks"] if entry["name"] == "test_ours")
+    (case,) = Run.from_json(file_of_pytest_benchmark, "0001_base.json").cases
+    assert case.timing is not None
+    assert case.timing.rounds == 3
+    assert 0 <= case.timing.min_ns <= case.timing.median_ns
+    assert case.timing.median_ns == pytest.approx(stats["median"] * 1e9, abs=0.5)
+    assert case.timing.mean_ns == pytest.approx(stats["mean"] * 1e9, abs=0.5)
+    assert case.timing.stddev_ns == pytest.approx(stats["stddev"] * 1e9, abs=0.5)
+
+
+def test_a_saved_file_says_when_it_was_made(file_of_pytest_benchmark: dict[str, Any]) -> None:
+    read = Run.from_json(file_of_pytest_benchmark, "0001_base.json")
+    assert read.saved_at == file_of_pytest_benchmark["datetime"]
+    assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC", read.label)
+
+
+def test_float_seconds_become_whole_nanoseconds() -> None:
+    stats = {"median": 0.0075, "min": 1.4e-9, "mean": 1.6e-9, "stddev": 0, "rounds": 20, "iqr": 1.0}
+    assert Timing.from_stats(stats) == Timing(median_ns=7_500_000, min_ns=1, mean_ns=2, stddev_ns=0, rounds=20)
+
+
+def test_a_file_without_cases_of_ours_is_an_empty_run() -> None:
+    other = {"name": "test_other", "extra_info": {}, "stats": {"median": "whatever"}}
+    read = Run.from_json({"benchmarks": [other], "datetime": "2026-11-20T10:31:05"}, "0001_base.json")
+    assert read == Run(environment=None, cases=(), saved_at="2026-11-20T10:31:05")
+
+
+@pytest.mark.parametrize(
+    ("commit_info", "commit"),
+    [
+        ({"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": False}, "1a2b3c4"),
+        ({"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": True}, "1a2b3c4+"),
+        ({"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d"}, "1a2b3c4"),
+        ({"id": "unversioned", "dirty": False}, ""),
+        ({"id": "unknown", "dirty": True, "error": "git is missing"}, ""),
+        ({"id": None, "dirty": True}, ""),
+        ({"id": ""}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_commit_is_its_short_id_and_whether_the_tree_had_changes(commit_info: dict[str, Any], commit: str) -> None:
+    assert Run.from_json(saved_file(commit_info=commit_info), "0001_base.json").commit == commit
+
+
+@pytest.mark.parametrize(
+    ("saved_at", "commit", "label"),
+    [
+        ("2026-11-20T10:31:05.123456+00:00", "1a2b3c4", "2026-11-20 10:31 UTC, commit 1a2b3c4"),
+        ("2026-11-20T10:31:05.123456", "1a2b3c4+", "2026-11-20 10:31 UTC, commit 1a2b3c4+"),
+        ("2026-11-20T10:31:05.123456+00:00", "", "2026-11-20 10:31 UTC"),
+        ("", "1a2b3c4", "this run, commit 1a2b3c4"),
+        ("", "", "this run"),
+    ],
+)
+def test_a_run_is_called_by_time_and_commit(saved_at: str, commit: str, label: str) -> None:
+    assert run(saved_at=saved_at, commit=commit).label == label
+
+
+@pytest.mark.parametrize("absent", ["machine_info", "commit_info", "datetime", "version", "mnistbench"])
+def test_a_file_needs_nothing_but_its_benchmarks(absent: str) -> None:
+    document = saved_file()
+    del document[absent]
+    assert Run.from_json(document, "0001_base.json").cases == run().cases
+
+
+# ---- schema --------------------------------------------------------------------------------------------------------------
+
+NOT_A_VERSION: list[object] = [None, "1", 1.0, True, 0, -1, [1], {}]
+
+
+@pytest.mark.parametrize("schema", NOT_A_VERSION)
+def test_a_schema_that_is_not_a_version_is_refused(schema: object) -> None:
+    data = {**case_record().to_json(), "schema": schema}
+    assert refusal_of_case(data) == f"schema: {schema!r} is not a version of a mnistbench record"
+
+
+def test_a_record_without_schema_is_refused() -> None:
+    data = case_record().to_json()
+    del data["schema"]
+    assert refusal_of_case(data) == "schema: None is not a version of a mnistbench record"
+
+
+@pytest.mark.parametrize("data", [None, [], "{}", 1, [["schema", 1]]])
+def test_a_record_that_is_no_object_is_refused(data: object) -> None:
+    assert refusal_of_case(data) == "schema: None is not a version of a mnistbench record"
+
+
+def test_a_newer_schema_asks_for_an_upgrade() -> None:
+    data = {**case_record().to_json(), "schema": SCHEMA + 1}
+    expected = f"schema: {SCHEMA + 1} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench"
+    assert refusal_of_case(data) == expected
+
+
+@pytest.mark.parametrize("schema", NOT_A_VERSION)
+def test_the_schema_of_the_file_header_is_checked(schema: object) -> None:
+    message = refusal_of_run(saved_file(mnistbench={**run_header(environment()), "schema": schema}))
+    assert message.startswith(f"0001_base.json: mnistbench.schema: {schema!r} is not a version")
+
+
+def test_a_newer_schema_in_a_file_names_the_file_and_the_case() -> None:
+    document = saved_file(case_record(), case_record(batch_size=64))
+    document["benchmarks"][1]["extra_info"][KEY]["schema"] = SCHEMA + 1
+    message = refusal_of_run(document)
+    assert message.startswith(f"0001_base.json: benchmarks[1].extra_info.mnistbench.schema: {SCHEMA + 1} is newer")
+    assert "upgrade mnistbench" in message
+
+
+def test_what_is_written_carries_the_schema() -> None:
+    assert case_record().to_json()["schema"] == SCHEMA
+    assert run_header(environment())["schema"] == SCHEMA
+
+
+# ---- garbage -------------------------------------------------------------------------------------------------------------
+
+EVERY_PART = case_record(
+    device_ns=(5_000_000, 6_000_000),
+    tables=(
+        op_table(op_row(iterations=1), temperature="cold", iterations=1, first_of_process=True),
+        op_table(op_row(self_device_ns=7, shapes=("[16, 9216]",)), op_row(OUTSIDE, module=""), view="device"),
+    ),
+    tables_in="step convnet-b16-cpu",
+    notes=("the graph could not be traced",),
+    attached={"gpu": {"clocks": [1, 2.5, None, True, "x"]}},
+)
+MACHINE_WITH_EVERY_PART = environment(devices=({"name": "NVIDIA H200", "driver": "570.1"},))
+
+
+@pytest.mark.parametrize("field", [name for name in EVERY_PART.to_json() if name != "schema"])
+def test_a_missing_field_is_named(field: str) -> None:
+    data = EVERY_PART.to_json()
+    del data[field]
+    assert refusal_of_case(data) == f"{field}: is missing"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("test", 1, "test: needs text, found 1"),
+        ("params", [], "params: needs an object, found []"),
+        ("params", {"workload": "convnet"}, "params.phase: is missing"),
+        ("params", {**dataclasses.asdict(params()), "batch_size": "16"}, "params: batch_size='16': needs int"),
+        ("parameter_count", 1.5, "parameter_count: needs a whole number, found 1.5"),
+        ("parameter_count", True, "parameter_count: needs a whole number, found True"),
+        ("first_call_ns", "1 ms", "first_call_ns: needs a whole number, found '1 ms'"),
+        ("device_ns", [1, 2], "device_ns: needs text, found [1, 2]"),
+        ("device_ns", "[1,2", "device_ns: is not JSON (Expecting ',' delimiter: line 1 column 5 (char 4))"),
+        ("device_ns", "[1,2.5]", "device_ns[1]: needs a whole number, found 2.5"),
+        ("tables", "{}", "tables: needs a list, found '{}'"),
+        ("tables", ["{}"], "tables[0].columns: is missing"),
+        (
+            "scalars",
+            '{"dataset":"digits","curves":{"loss":[[1]]}}',
+            "scalars.curves.loss[0]: needs a step and a value, found [1]",
+        ),
+        (
+            "scalars",
+            '{"dataset":"digits","curves":{"loss":[[1,NaN]]}}',
+            "scalars.curves.loss[0][1]: needs a finite number, found nan",
+        ),
+        ("notes", ["fine", None], "notes[1]: needs text, found None"),
+        ("attached", "[]", "attached: needs an object, found []"),
+    ],
+)
+def test_a_wrong_value_is_named_and_shown(field: str, value: object, message: str) -> None:
+    assert refusal_of_case({**EVERY_PART.to_json(), field: value}) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("temperature", "lukewarm", "tables[0].temperature: needs cold or warm, found 'lukewarm'"),
+        ("view", None, "tables[0].view: needs host or device, found None"),
+        ("first_of_process", 0, "tables[0].first_of_process: needs true or false, found 0"),
+        ("iteration_ns", [1, "2"], "tables[0].iteration_ns[1]: needs a whole number, found '2'"),
+        ("rows", [["aten::add"]], "tables[0].rows[0]: needs 9 cells, found ['aten::add']"),
+        (
+            "rows",
+            [["aten::add", "forward", "", "1", [], [], [], 0, []]],
+            "tables[0].rows[0][3]: needs a finite number, found '1'",
+        ),
+    ],
+)
+def test_a_wrong_value_inside_a_table_is_named_and_shown(name: str, value: object, message: str) -> None:
+    data = EVERY_PART.to_json()
+    data["tables"][0] = json.dumps({**json.loads(data["tables"][0]), name: value})
+    assert refusal_of_case(data) == message
+
+
+def test_columns_of_another_version_are_refused() -> None:
+    data = EVERY_PART.to_json()
+    data["tables"][1] = data["tables"][1].replace('"total_cpu_ns"', '"total_ns"')
+    assert refusal_of_case(data).startswith("tables[1].columns: needs the columns name, phase, module, calls, ")
+
+
+@pytest.mark.parametrize("text", ["1" * 5_000, "[" * 100_000], ids=["too many digits", "nested too deeply"])
+def test_json_that_python_cannot_parse_is_refused_by_name(text: str) -> None:
+    assert refusal_of_case({**EVERY_PART.to_json(), "device_ns": text}).startswith("device_ns: is not JSON (")
+
+
+def test_a_long_wrong_value_is_shown_in_part() -> None:
+    message = refusal_of_case({**EVERY_PART.to_json(), "test": ["x" * 10_000]})
+    assert message.startswith("test: needs text, found ['xxx")
+    assert message.endswith("x...")
+    assert len(message) < 100
+
+
+@given(spoiled(EVERY_PART.to_json()))
+@settings(ANY_SPEED, max_examples=500)
+def test_a_spoiled_record_is_read_or_refused_with_the_place_named(case: tuple[list[str | int], Any]) -> None:
+    path, data = case
+    try:
+        read = CaseRecord.from_json(through_a_file(data))
+    except RecordError as refusal:
+        assert_names_the_place(str(refusal), path)
+    else:
+        assert isinstance(read, CaseRecord)
+
+
+@given(spoiled(saved_file(EVERY_PART, mnistbench=run_header(MACHINE_WITH_EVERY_PART))))
+@settings(ANY_SPEED, max_examples=500)
+def test_a_spoiled_file_is_read_or_refused_with_file_and_place_named(case: tuple[list[str | int], Any]) -> None:
+    path, data = case
+    try:
+        read = Run.from_json(through_a_file(data), "0001_base.json")
+    except RecordError as refusal:
+        source, _, rest = str(refusal).partition(": ")
+        assert source == "0001_base.json"
+        assert rest.endswith("; save the run again or leave the file out")
+        assert_names_the_place(rest, path)
+    else:
+        assert isinstance(read, Run)
+
+
+def assert_names_the_place(message: str, path: list[str | int]) -> None:
+    """The message begins with the spoiled place, something inside it, or what it is part of."""
+    named, _, complaint = message.partition(": ")
+    assert named
+    assert complaint
+    assert named.startswith(dotted(path)) or dotted(path).startswith(named)
+
+
+@given(json_values())
+@ANY_SPEED
+def test_other_json_is_never_a_record(data: object) -> None:
+    assert re.match(r"\w+: ", refusal_of_case(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "file: needs an object, found None"),
+        ([], "file: needs an object, found []"),
+        ("text", "file: needs an object, found 'text'"),
+        ({}, "benchmarks: is missing"),
+        ({"benchmarks": {}}, "benchmarks: needs a list, found {}"),
+        ({"benchmarks": [1]}, "benchmarks[0]: needs an object, found 1"),
+        ({"benchmarks": [{}]}, "benchmarks[0].extra_info: is missing"),
+        ({"benchmarks": [], "datetime": 5}, "datetime: needs text, found 5"),
+        ({"benchmarks": [], "commit_info": "1a2b3c4"}, "commit_info: needs an object, found '1a2b3c4'"),
+        ({"benchmarks": [], "mnistbench": {"schema": 1}}, "mnistbench.environment: is missing"),
+        (
+            saved_file(mnistbench={"schema": 1, "environment": {"mnistbench": 1}}),
+            "mnistbench.environment.mnistbench: needs text, found 1",
+        ),
+    ],
+)
+def test_a_file_that_is_not_pytest_benchmarks_is_refused_by_name(data: object, message: str) -> None:
+    assert refusal_of_run(data) == f"0001_base.json: {message}; save the run again or leave the file out"
+
+
+@pytest.mark.parametrize("name", ["median", "min", "mean", "stddev", "rounds"])
+def test_a_missing_statistic_is_named(name: str) -> None:
+    document = saved_file()
+    del document["benchmarks"][0]["stats"][name]
+    assert refusal_of_run(document).startswith(f"0001_base.json: benchmarks[0].stats.{name}: is missing")
+
+
+@pytest.mark.parametrize("seconds", ["0.1", None, True, math.nan, math.inf, pytest.param(10**400, id="huge")])
+def test_a_statistic_that_is_no_finite_number_is_refused(seconds: object) -> None:
+    document = saved_file()
+    document["benchmarks"][0]["stats"]["median"] = seconds
+    assert refusal_of_run(document).startswith("0001_base.json: benchmarks[0].stats.median: needs a finite number")
+
+
+def test_a_statistic_beyond_any_time_is_refused() -> None:
+    document = saved_file()
+    document["benchmarks"][0]["stats"]["median"] = 1e308
+    assert refusal_of_run(document).startswith("0001_base.json: benchmarks[0].stats: needs times in seconds")
+
+
+# ---- what a conftest.py attaches -----------------------------------------------------------------------------------------
+
+
+def refusal_of_attachments(attachments: Any) -> str:
+    with pytest.raises(RecordError) as refusal:
+        case_record().with_attachments(attachments)
+    return str(refusal.value)
+
+
+def test_known_names_go_into_their_fields() -> None:
+    cold, curves = op_table(temperature="cold"), scalars(directory="elsewhere")
+    record = case_record(tables=(), scalars=None).with_attachments({"operation_tables": [cold], "training_scalars": curves})
+    assert record == case_record(tables=(cold,), scalars=curves)
+
+
+def test_tables_are_added_to_those_already_there() -> None:
+    cold, warm = op_table(temperature="cold"), op_table(temperature="warm")
+    assert case_record(tables=(cold,)).with_attachments({"operation_tables": (warm,)}).tables == (cold, warm)
+
+
+def test_notes_are_added_to_those_already_there() -> None:
+    record = case_record(notes=("no profile",)).with_attachments({"notes": ["no graph", "no images"]})
+    assert record.notes == ("no profile", "no graph", "no images")
+    assert record.attached == {}
+
+
+def test_scalars_stay_where_none_are_attached() -> None:
+    assert case_record().with_attachments({"operation_tables": ()}).scalars == scalars()
+
+
+def test_unknown_names_are_kept_beside_those_already_there() -> None:
+    record = case_record(attached={"kept": 1, "replaced": 1}).with_attachments({"replaced": [2], "gpu": {"clock": 1.5}})
+    assert record.attached == {"kept": 1, "replaced": [2], "gpu": {"clock": 1.5}}
+
+
+def test_attaching_changes_nothing_else() -> None:
+    record = case_record(notes=("a note",))
+    assert record.with_attachments({}) == record
+    assert dataclasses.replace(record.with_attachments({"gpu": 1}), attached={}) == record
+
+
+@given(st.dictionaries(TEXTS.map("lab: {}".format), json_values(), max_size=3))
+@ANY_SPEED
+def test_what_was_attached_is_what_is_read_back(attachments: dict[str, Any]) -> None:
+    record = case_record().with_attachments(attachments)
+    assert record.attached == attachments
+    assert CaseRecord.from_json(through_a_file(record.to_json()), record.timing) == record
+
+
+@pytest.mark.parametrize(
+    "value", [{1, 2}, object(), math.nan, math.inf, b"bytes", Path("file"), [1j]], ids=lambda value: type(value).__name__
+)
+def test_a_value_that_is_not_json_is_refused_by_name(value: object) -> None:
+    assert refusal_of_attachments({"gpu": value}).startswith("gpu: not JSON (")
+
+
+def test_a_value_that_holds_itself_is_refused_by_name() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    assert refusal_of_attachments({"gpu": endless}).startswith("gpu: not JSON (")
+
+
+def test_a_value_nested_too_deeply_is_refused_by_name() -> None:
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    assert refusal_of_attachments({"gpu": nested}).startswith("gpu: not JSON (")
+
+
+@pytest.mark.parametrize("tables", [None, 5, "table", {"cold": 1}, op_table(), [op_table(), None], [op_row()]])
+def test_operation_tables_of_another_type_are_refused(tables: object) -> None:
+    assert refusal_of_attachments({"operation_tables": tables}) == "operation_tables needs a list of OpTable objects"
+
+
+@pytest.mark.parametrize("notes", [None, 5, "one note", ["fine", None], {"a": 1}])
+def test_notes_of_another_type_are_refused(notes: object) -> None:
+    assert refusal_of_attachments({"notes": notes}) == "notes needs a list of texts"
+
+
+@pytest.mark.parametrize(("value", "found"), [({"loss": 1}, "dict"), ([], "list"), (1.5, "float")])
+def test_training_scalars_of_another_type_are_refused(value: object, found: str) -> None:
+    assert refusal_of_attachments({"training_scalars": value}) == f"training_scalars needs a Scalars object, not {found}"
+
+
+@pytest.mark.parametrize(("value", "found"), [(None, "NoneType"), ([1], "list"), ("gpu", "str")])
+def test_attachments_without_names_are_refused(value: object, found: str) -> None:
+    assert refusal_of_attachments(value) == f"attachments need a dict of names and values, not {found}"
+
+
+NOT_WHOLE: Any = (1.5, 2)
+
+
+@pytest.mark.parametrize(
+    ("attachments", "message"),
+    [
+        ({"training_scalars": scalars(final={"loss/train": math.nan})}, "training_scalars: not JSON ("),
+        ({"training_scalars": scalars(directory=None)}, "scalars.directory: needs text, found None"),
+        (
+            {"operation_tables": [op_table(iteration_ns=NOT_WHOLE)]},
+            "tables[1].iteration_ns[0]: needs a whole number, found 1.5",
+        ),
+        ({"operation_tables": [op_table(temperature="hot")]}, "tables[1].temperature: needs cold or warm, found 'hot'"),
+        ({"operation_tables": [op_table("aten::add")]}, "operation_tables: not JSON ("),  # type: ignore[arg-type]
+    ],
+    ids=["scalar NaN", "scalar directory", "float times", "temperature", "row"],
+)
+def test_what_could_not_be_read_back_is_refused_before_it_is_saved(attachments: dict[str, Any], message: str) -> None:
+    assert refusal_of_attachments(attachments).startswith(message)
+
+
+# ---- tables --------------------------------------------------------------------------------------------------------------
+
+COLD, WARM = op_table(temperature="cold"), op_table(temperature="warm")
+WARM_ON_DEVICE = op_table(op_row(self_device_ns=10), temperature="warm", view="device")
+
+
+@pytest.mark.parametrize(
+    ("tables", "asked", "found"),
+    [
+        ((COLD, WARM), ("cold",), COLD),
+        ((COLD, WARM), ("warm",), WARM),
+        ((COLD, WARM, WARM_ON_DEVICE), ("warm",), WARM_ON_DEVICE),
+        ((COLD, WARM_ON_DEVICE, WARM), ("warm",), WARM_ON_DEVICE),
+        ((COLD, WARM, WARM_ON_DEVICE), ("warm", "host"), WARM),
+        ((COLD, WARM, WARM_ON_DEVICE), ("warm", "device"), WARM_ON_DEVICE),
+        ((COLD, WARM, WARM_ON_DEVICE), ("cold",), COLD),
+        ((COLD, WARM, WARM_ON_DEVICE), ("cold", "device"), None),
+        ((WARM,), ("cold",), None),
+        ((), ("warm",), None),
+    ],
+)
+def test_the_device_table_is_preferred_unless_a_view_is_asked_for(
+    tables: tuple[OpTable, ...], asked: tuple[str, ...], found: OpTable | None
+) -> None:
+    assert case_record(tables=tables).table(*asked) == found
+
+
+def test_a_host_table_adds_host_times() -> None:
+    table = op_table(op_row(self_cpu_ns=(10, 40, 20), self_device_ns=5), op_row(self_cpu_ns=3, self_device_ns=6), view="host")
+    assert table.clock == "cpu"
+    assert table.total_ns == 20 + 3
+
+
+def test_a_device_table_adds_device_times() -> None:
+    table = op_table(op_row(self_cpu_ns=70, self_device_ns=(5, 9, 6)), op_row(self_cpu_ns=80), view="device")
+    assert table.clock == "device"
+    assert table.total_ns == 6 + 0
+
+
+@given(op_tables())
+@ANY_SPEED
+def test_the_total_of_a_table_is_the_sum_of_its_rows(table: OpTable) -> None:
+    assert table.total_ns == sum(row.self_ns(table.clock) for row in table.rows)
+
+
+def test_the_time_outside_operations_is_no_operation() -> None:
+    assert op_row("aten::add").is_operation
+    assert not op_row(OUTSIDE).is_operation
+
+
+def test_an_operation_is_known_by_name_phase_and_module() -> None:
+    assert op_row("aten::add", 5, phase="loss", module="fc2", calls=7).key == ("aten::add", "loss", "fc2")
+
+
+def test_the_same_case_is_the_same_test_and_identity() -> None:
+    record = case_record(node_id="moved", tables=())
+    assert record.key == case_record().key
+    assert record.key != case_record(batch_size=64).key
+    assert record.key != case_record(test="bench/test_step.py::test_other").key
+
+
+def test_environments_differ_by_field_with_both_values() -> None:
+    other = environment(torch="2.11.0", allocator={})
+    assert environment().differences(environment()) == {}
+    assert environment().differences(other) == {
+        "torch": ("2.15.0", "2.11.0"),
+        "allocator": ({"MALLOC_TRIM_THRESHOLD_": "1073741824"}, {}),
+    }
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------------
+
+SAMPLES = st.lists(NANOSECONDS, min_size=1, max_size=30)
+
+
+@pytest.mark.parametrize(
+    ("samples", "median"), [((), 0), ((7,), 7), ((9, 1, 5), 5), ((1, 2), 2), ((2, 3), 2), ((10, 40, 20, 30), 25)]
+)
+def test_median_is_whole(samples: tuple[int, ...], median: int) -> None:
+    assert median_ns(samples) == median
+
+
+@given(SAMPLES)
+@ANY_SPEED
+def test_median_is_numpys(samples: list[int]) -> None:
+    assert median_ns(samples) == round(float(np.median(samples)))
+
+
+@pytest.mark.parametrize(
+    ("samples", "quartiles"), [((), (0, 0)), ((7,), (7, 7)), ((0, 100), (25, 75)), ((4, 1, 3, 2, 5), (2, 4))]
+)
+def test_quartiles_are_linear_between_samples(samples: tuple[int, ...], quartiles: tuple[int, int]) -> None:
+    assert quartiles_ns(samples) == quartiles
+
+
+@given(SAMPLES)
+@ANY_SPEED
+def test_quartiles_are_numpys(samples: list[int]) -> None:
+    first, third = np.percentile(samples, [25, 75], method="linear")
+    assert quartiles_ns(samples) == (round(float(first)), round(float(third)))
+
+
+def test_medians_and_quartiles_take_any_iterable() -> None:
+    assert median_ns(iter([1, 9, 5])) == 5
+    assert quartiles_ns(iter([0, 100])) == (25, 75)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_is_none(value: float) -> None:
+    assert finite(value) is None
+
+
+@given(NUMBERS)
+@ANY_SPEED
+def test_a_finite_value_stays(value: float) -> None:
+    assert finite(value) == value
+
+
+@pytest.mark.parametrize("length", [0, 1, MAX_POINTS - 1, MAX_POINTS])
+def test_a_short_curve_stays_as_it_is(length: int) -> None:
+    curve = [(step, step / 2) for step in range(length)]
+    assert thin(curve) == tuple(curve)
+
+
+@given(st.integers(min_value=MAX_POINTS + 1, max_value=5_000))
+@ANY_SPEED
+def test_a_long_curve_is_thinned_evenly_and_keeps_its_ends(length: int) -> None:
+    curve = [(step, None) for step in range(length)]
+    thinned = thin(curve)
+    gaps = {later[0] - earlier[0] for earlier, later in pairwise(thinned)}
+    assert len(thinned) == MAX_POINTS
+    assert (thinned[0], thinned[-1]) == (curve[0], curve[-1])
+    assert min(gaps) >= 1
+    assert max(gaps) - min(gaps) <= 1
+
+
+def test_a_thinned_curve_keeps_each_value_with_its_step() -> None:
+    assert all(value == step * 2.0 for step, value in thin([(step, step * 2.0) for step in range(1000)]))

@@ -1,0 +1,149 @@
+"""What is printed, against files in golden/."""
+
+import builders
+import pytest
+
+from mnistbench.compare import compare
+from mnistbench.record import OUTSIDE
+from mnistbench.report.environment import environment_text
+from mnistbench.report.rows import comparison_head, comparison_tables, operation_tables
+from mnistbench.report.summary import session_line
+from mnistbench.report.terminal import draw
+
+
+def step(batch_size, scale=1, **changes):
+    """A step with operations in three phases, some only at batch 1, whose times grow with ``scale``."""
+    rows = [
+        builders.op_row("aten::mkldnn_convolution", 400_000 * scale, module="conv2"),
+        builders.op_row("aten::convolution_backward", 1_234_567 * scale, phase="backward", module="conv2"),
+        builders.op_row("aten::addmm", 90_000 * scale, module="fc1"),
+        builders.op_row("aten::add_", 30_000, phase="optimizer", module="", calls=16),
+        builders.op_row("autograd::engine::evaluate_function: ConvolutionBackward0", 3_000, phase="backward", module="conv2"),
+        builders.op_row(OUTSIDE, 250_000, phase="forward", module="", calls=0),
+        builders.op_row(OUTSIDE, 50_000, phase="", module="", calls=0),
+    ]
+    if batch_size == 1:
+        rows.append(builders.op_row("aten::_slow_conv2d_forward", 15_000, module="conv1"))
+    return builders.case_record(
+        batch_size=batch_size,
+        tables=(builders.op_table(*rows),),
+        timing=builders.timing(median_ns=2_000_000 * scale),
+        **changes,
+    )
+
+
+def text(tables):
+    return "\n\n".join(draw(table) for table in tables) + "\n"
+
+
+def test_operations_of_a_run_stand_beside_each_other_by_batch_size(golden):
+    golden(text(operation_tables([step(16, 4), step(1)], top=3)), "operations.txt")
+
+
+def test_each_column_adds_up():
+    [table] = operation_tables([step(1), step(16, 4)], top=2)
+    number = {  # column -> the numbers above and below the line
+        column: [float(row[column].replace(",", "")) for row in (*table.rows, *table.sums[:2]) if row[column] != "-"]
+        for column in (3, 5)
+    }
+    total = [float(table.sums[2][column].replace(",", "")) for column in (3, 5)]
+    assert [sum(number[3]), sum(number[5])] == pytest.approx(total, abs=0.3)
+
+
+def test_other_phases_workloads_and_devices_have_tables_of_their_own():
+    records = [step(1), step(1, device="cuda"), step(1, workload="lenet5"), step(1, phase="forward"), step(1, dataset="mnist")]
+    tables = operation_tables(records, top=3)
+    assert len({table.title for table in tables}) == len(tables) == 5
+
+
+def test_cases_without_tables_are_left_out():
+    assert operation_tables([builders.case_record(tables=())], top=3) == []
+
+
+def test_a_table_by_device_time_says_so():
+    row = builders.op_row("aten::mm", 5_000, self_device_ns=800_000)
+    record = builders.case_record(device="cuda", tables=(builders.op_table(row, view="device"),))
+    [table] = operation_tables([record], top=3)
+    assert "self device time" in table.title
+    assert table.rows[0][3] == "800.0"
+
+
+def slower():
+    """The step with a slower, a new and a vanished operation, twice the calls of one, and other final values."""
+    rows = [
+        builders.op_row("aten::mkldnn_convolution", 400_000, module="conv2"),
+        builders.op_row("aten::convolution_backward", 2_234_567, phase="backward", module="conv2"),
+        builders.op_row("aten::add_", 33_000, phase="optimizer", module="", calls=32),
+        builders.op_row("aten::clone", 120_000, module="fc1"),
+        builders.op_row(OUTSIDE, 249_000, phase="forward", module="", calls=0),
+    ]
+    return builders.case_record(
+        tables=(builders.op_table(*rows),),
+        timing=builders.timing(median_ns=3_100_000),
+        scalars=builders.scalars(final={"train/loss": 1.25, "train/accuracy": 62.5, "timing/ms_per_iteration": 3.1}),
+    )
+
+
+BEFORE = builders.scalars(final={"train/loss": 1.5, "train/accuracy": 50.0, "timing/ms_per_iteration": 2.0})
+
+
+def test_a_comparison_shows_what_each_operation_added_and_what_remains(golden):
+    comparison = compare(builders.run(step(16, scalars=BEFORE)), builders.run(slower(), saved_at="", commit=""))
+    golden("\n".join(comparison_head(comparison)) + "\n\n" + text(comparison_tables(comparison, top=4)), "comparison.txt")
+
+
+def test_a_comparison_without_a_change_shares_nothing(golden):
+    same = step(16, scalars=None)
+    golden(text(comparison_tables(compare(builders.run(same), builders.run(same)), top=2)), "comparison_same.txt")
+
+
+def test_cases_without_tables_share_one_that_names_where_their_operations_are(golden):
+    train = builders.case_record(phase="train", tables=(), tables_in="step convnet-b16-cpu")
+    slower_eval = [
+        builders.case_record(phase="eval", tables=(), tables_in="", timing=builders.timing(median_ns=ns))
+        for ns in (4_000, 5_000)
+    ]
+    comparison = compare(builders.run(train, slower_eval[0]), builders.run(train, slower_eval[1]))
+    golden(text(comparison_tables(comparison, top=4)), "comparison_whole_calls.txt")
+
+
+def test_the_head_states_what_differs_beside_the_code(golden):
+    base = builders.run(
+        builders.case_record(),
+        builders.case_record(batch_size=1),
+        builders.case_record(batch_size=64),
+        environment=builders.environment(torch="2.13.0", threads=2, allocator={}),
+        commit="1a2b3c4+",
+    )
+    now = builders.run(
+        builders.case_record(threads=2, node_id=builders.case_record().node_id),
+        builders.case_record(batch_size=1),
+        builders.case_record(batch_size=128),
+        environment=builders.environment(devices=({"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000"},)),
+        saved_at="",
+        commit="",
+    )
+    golden("\n".join(comparison_head(compare(base, now))) + "\n", "comparison_head.txt")
+
+
+def test_a_loss_that_blew_up_is_said_to_be_not_finite():
+    base = builders.case_record(scalars=builders.scalars(final={"train/loss": 0.5}))
+    now = builders.case_record(scalars=builders.scalars(final={"train/loss": None}))
+    [table] = comparison_tables(compare(builders.run(base), builders.run(now)), top=2)
+    assert table.lines == ("training on digits: train/loss 0.5000 -> not finite",)
+
+
+def test_environment_text(golden):
+    device = {"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000", "driver": "580.1"}
+    golden(environment_text(builders.environment(devices=(device,)), "allocator thresholds pinned") + "\n", "environment.txt")
+
+
+def test_environment_without_an_accelerator_says_so():
+    assert "accelerator  none that torch can use" in environment_text(builders.environment(), "")
+
+
+def test_session_line(monkeypatch):
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "5")
+    line = session_line(builders.environment(threads=2), "digits", ["cpu", "cuda"])
+    assert line == "mnistbench: torch 2.15.0, cpu, cuda, 2 threads, digits; allocator thresholds set by hand"
