@@ -2,18 +2,14 @@
 
 import pytest
 
-from mnistbench.data import mnist_available
+pytestmark = pytest.mark.parametrize("bench_workload", ["convnet"])
 
 
-@pytest.mark.parametrize("bench_workload", ["convnet"])
 def test_batch(op_benchmark):
     """Gather resident bytes, normalise."""
     op_benchmark("batch")
 
 
-@pytest.mark.parametrize("bench_workload", ["convnet"])
-def test_dataloader(op_benchmark, request):
-    """The same through torchvision's dataset and a DataLoader, as most people run it."""
-    if not mnist_available(request.config.getoption("bench_data_dir")):
-        pytest.skip("MNIST is not at hand: name its folder with --bench-data-dir or MNISTBENCH_DATA")
+def test_dataloader(op_benchmark):
+    """The same through torchvision's dataset and a DataLoader, as most people run it; needs MNIST."""
     op_benchmark("dataloader")

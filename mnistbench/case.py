@@ -83,13 +83,16 @@ def build(params: Params, workload: Workload, data_dir: str | None = None) -> Ca
     device = torch.device(params.device)
     model = seeded_model(params, workload)
     generator = torch.Generator().manual_seed(params.seed)
-    optimizer = workload.make_optimizer(model.parameters())
-    state = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    # Only where it is needed: a process's first optimizer imports torch._dynamo, which takes seconds.
+    optimizer = workload.make_optimizer(model.parameters()) if params.trains else None
+    weights = copy.deepcopy(model.state_dict())
+    optimizer_state = copy.deepcopy(optimizer.state_dict()) if optimizer else {}
 
     def restore() -> None:
-        model.load_state_dict(state[0])
-        optimizer.load_state_dict(copy.deepcopy(state[1]))  # deep: the optimizer keeps and changes what it is given
-        optimizer.zero_grad()
+        model.load_state_dict(weights)
+        if optimizer:
+            optimizer.load_state_dict(copy.deepcopy(optimizer_state))  # deep: it keeps and changes what it is given
+            optimizer.zero_grad()
         torch.manual_seed(params.seed)
         generator.manual_seed(params.seed)
 
@@ -100,7 +103,9 @@ def build(params: Params, workload: Workload, data_dir: str | None = None) -> Ca
 def seeded_model(params: Params, workload: Workload) -> nn.Module:
     """Return the workload's model on its device, with the weights and the random state of the seed."""
     torch.manual_seed(params.seed)
-    return workload.make_model().to(params.device)
+    model = workload.make_model().to(params.device)
+    torch.manual_seed(params.seed)  # the weights took some: what follows gets the dropout masks that a reset gives
+    return model
 
 
 _Work = tuple[torch.Tensor | None, Step | Inference | None, int, Callable[[], object]]
@@ -110,7 +115,7 @@ def _work(
     params: Params,
     workload: Workload,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | None,  # for phases that train
     generator: torch.Generator,
     device: torch.device,
     data_dir: str | None,
@@ -125,10 +130,12 @@ def _work(
             inputs, _ = workload.make_batch(size, device, generator)
             return inputs, inference, size, partial(inference, inputs)
         case "step":
+            assert optimizer is not None
             step = Step(measured, workload.loss, optimizer, autocast)
             inputs, targets = workload.make_batch(size, device, generator)
             return inputs, step, size, partial(step, inputs, targets)
         case "train":
+            assert optimizer is not None
             whole, fraction = _whole_set(workload, device, params), _epoch_fraction(size)
             step = Step(measured, workload.loss, optimizer, autocast)
 

@@ -157,12 +157,9 @@ def data_root(option: str | Path | None) -> Path:
     return platformdirs.user_cache_path("mnistbench")
 
 
-def mnist_available(data_dir: str | Path | None = None) -> bool:
-    """Return whether all of MNIST lies there, unpacked or as .gz, by its sizes. Reads no content, downloads nothing."""
-    try:
-        return all(_unpacked_size(_raw_dir(data_dir), file) == file.n_bytes for file in _MNIST_FILES)
-    except OSError:
-        return False
+def mnist_unpacked(data_dir: str | Path | None = None) -> bool:
+    """Return whether the four unpacked files lie there, which torchvision reads. Reads and downloads nothing."""
+    return all((_raw_dir(data_dir) / file.name).is_file() for file in _MNIST_FILES)
 
 
 def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) -> Iterator[Batch]:
@@ -257,15 +254,6 @@ def _read(raw: Path, file: _RawFile) -> bytearray:
         expected, found = file.sha256[:_HASH_PREFIX], digest[:_HASH_PREFIX]
         raise DataError(f"{path}: expected sha256 {expected}...{unpacked}, found {found}...")
     return content
-
-
-def _unpacked_size(raw: Path, file: _RawFile) -> int:
-    try:
-        return (raw / file.name).stat().st_size
-    except FileNotFoundError:
-        with (raw / f"{file.name}.gz").open("rb") as stream:
-            stream.seek(-4, os.SEEK_END)  # a gzip file ends in its unpacked size (RFC 1952, ISIZE)
-            return int.from_bytes(stream.read(), "little")
 
 
 def _download(raw: Path) -> None:

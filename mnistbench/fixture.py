@@ -11,6 +11,7 @@ import torch
 
 from mnistbench import attachments
 from mnistbench.case import Case, build, fork_random, thread_count
+from mnistbench.data import mnist_unpacked
 from mnistbench.errors import UsageError
 from mnistbench.measurement import measure
 from mnistbench.params import PHASES, Params
@@ -37,6 +38,8 @@ class OpBenchmark:
         Raises:
             UsageError: the phase, the workload or a parameter is not one that can be measured.
         """
+        if phase == "dataloader" and not mnist_unpacked(self._session.options.data_dir):
+            pytest.skip("MNIST is not at hand unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA")
         workload = self._find_workload()
         params = self._params(phase, workload)
         if self._benchmark.group is None:

@@ -51,6 +51,7 @@ def _one_line_errors() -> Iterator[None]:
 # ---- Collection ------------------------------------------------------------------------------------------------------
 
 
+@pytest.hookimpl(trylast=True)  # after pytest's own reading of marks: a marked workload stands first in the id, as ours do
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize the tests that use our fixture over what was asked for, but for what their own marks decide."""
     if FIXTURE not in metafunc.fixturenames:

@@ -11,6 +11,7 @@ import io
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -60,6 +61,7 @@ class Tracker:
         self.directory = directory
         self._progress = progress
         self._curves: dict[Params, tuple[Scalars, tuple[str, ...]]] = {}
+        self._runs: Counter[str] = Counter()  # two tests may measure the same case
 
     def training(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
         """Return loss and accuracy of a short training run, and notes on what could not be written.
@@ -116,7 +118,9 @@ class Tracker:
     def _run_directory(self, params: Params, what: str) -> Path | None:
         if self.directory is None:
             return None
-        return self.directory / f"{what}-{params.label.split(' ')[1].replace(':', '')}-{params.dataset}"
+        name = f"{what}-{params.label.split(' ')[1].replace(':', '')}-{params.dataset}"
+        self._runs[name] += 1
+        return self.directory / (name if self._runs[name] == 1 else f"{name}-{self._runs[name]}")
 
 
 def _add(curves: dict[str, list[tuple[int, float | None]]], part: str, window: Window) -> None:

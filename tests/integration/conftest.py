@@ -1,6 +1,7 @@
 """A user's project in a temporary folder: mnistbench installed, one small model of its own, pytest in a subprocess."""
 
 import json
+import os
 import textwrap
 
 import pytest
@@ -31,9 +32,19 @@ def pytest_mnistbench_workloads(config):
 """
 
 BENCH = """
+def test_forward(op_benchmark):
+    op_benchmark("forward")
+"""
+
+#: Training imports torch._dynamo, which takes seconds: only for tests that are about it.
+STEP = """
 def test_step(op_benchmark):
     op_benchmark("step")
 """
+
+#: pytest-benchmark warns of a missing baseline, of a case that failed before its first round, of machines that differ:
+#: where warnings are errors, these are errors of its own.
+ITS_WARNINGS = ("-W", "default::pytest_benchmark.logger.PytestBenchmarkWarning")
 
 CONFIG = """
 [pytest]
@@ -41,6 +52,7 @@ bench_model = tiny
 bench_batch_size = 4
 bench_device = cpu
 op_iterations = 2
+bench_tensorboard = off
 filterwarnings = error
 """
 
@@ -60,12 +72,19 @@ class Project:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text), encoding="utf-8")
 
+    def measure_a_step(self):
+        self.write("test_bench.py", STEP)
+
     def append(self, name, text):
         self.write(name, (self.path / name).read_text(encoding="utf-8") + textwrap.dedent(text))
 
     def run(self, *arguments):
         return self._pytester.runpytest_subprocess(
-            "--benchmark-max-time=0.01", "--benchmark-min-rounds=3", "-p", "no:cacheprovider", *arguments
+            "--benchmark-max-time=0.01",
+            "--benchmark-min-rounds=3",
+            "--benchmark-columns=median,rounds",
+            *("-p", "no:cacheprovider", "-p", "no:hypothesispytest", *ITS_WARNINGS),
+            *arguments,
         )
 
     def run_saved(self, *arguments):
@@ -76,6 +95,7 @@ class Project:
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    for name in ("PYTEST_ADDOPTS", "MNISTBENCH_DATA"):
-        monkeypatch.delenv(name, raising=False)
+    for name in os.environ:  # pytest-benchmark is off in what believes itself a worker of xdist
+        if name.startswith(("PYTEST_", "MALLOC_", "MNISTBENCH_")):
+            monkeypatch.delenv(name)
     return Project(pytester)

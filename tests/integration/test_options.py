@@ -97,7 +97,7 @@ def test_options_decide_what_is_measured(project):
     first, second = records(saved)
     assert first["params"] == {
         "workload": "tiny",
-        "phase": "step",
+        "phase": "forward",
         "batch_size": 2,
         "device": "cpu",
         "dtype": "bfloat16",
@@ -115,19 +115,19 @@ def test_options_decide_what_is_measured(project):
 def test_the_command_line_wins_over_the_configuration(project):
     result = project.run("--bench-batch-size=7,8", "--collect-only", "-q")
     assert [line for line in result.stdout.lines if "::" in line] == [
-        "test_bench.py::test_step[tiny-b7-cpu]",
-        "test_bench.py::test_step[tiny-b8-cpu]",
+        "test_bench.py::test_forward[tiny-b7-cpu]",
+        "test_bench.py::test_forward[tiny-b8-cpu]",
     ]
 
 
 def test_ids_say_what_is_not_the_default(project):
     result = project.run("--bench-dtype=bfloat16", "--bench-compile", "--collect-only", "-q")
-    assert "test_bench.py::test_step[tiny-b4-cpu-bfloat16-compiled]" in result.stdout.lines
+    assert "test_bench.py::test_forward[tiny-b4-cpu-bfloat16-compiled]" in result.stdout.lines
 
 
 def test_one_case_can_be_selected_by_its_id(project):
     result = project.run("--bench-batch-size=1,16,64", "--bench-model=tiny,convnet", "-k", "tiny-b1-cpu", "--collect-only", "-q")
-    assert [line for line in result.stdout.lines if "::" in line] == ["test_bench.py::test_step[tiny-b1-cpu]"]
+    assert [line for line in result.stdout.lines if "::" in line] == ["test_bench.py::test_forward[tiny-b1-cpu]"]
 
 
 def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):
@@ -137,14 +137,14 @@ def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):
         import pytest
 
         @pytest.mark.parametrize("bench_batch_size", [5, 6])
-        @pytest.mark.parametrize("phase", ["forward", "step"])
+        @pytest.mark.parametrize("phase", ["forward", "batch"])
         def test_mine(op_benchmark, phase):
             op_benchmark(phase)
         """,
     )
     _, saved = project.run_saved("--bench-batch-size=1")
     assert {(record["params"]["phase"], record["params"]["batch_size"], record["test"]) for record in records(saved)} == {
-        (phase, size, "test_bench.py::test_mine") for phase in ("forward", "step") for size in (5, 6)
+        (phase, size, "test_bench.py::test_mine") for phase in ("forward", "batch") for size in (5, 6)
     }
 
 
@@ -160,7 +160,7 @@ def test_without_profiling_there_are_timings_and_scalars_but_no_tables(project):
 def test_op_top_limits_what_is_shown_and_not_what_is_saved(project):
     result, saved = project.run_saved("--op-top=2")
     [record] = records(saved)
-    table = result.stdout.lines[result.stdout.lines.index("step tiny on synthetic, cpu, float32: self CPU time per iteration") :]
+    table = result.stdout.lines[result.stdout.lines.index("forward tiny on synthetic, cpu, float32: self CPU time per iteration") :]
     shown = table[3 : table.index(table[2], 3)]
     assert len(shown) == 2
     assert len(json.loads(record["tables"][1])["rows"]) > 10

@@ -1,0 +1,39 @@
+"""The example of a user's own model, run as the separate project that it is."""
+
+import json
+import shutil
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "own_model"
+
+
+def test_records_of_a_users_own_model_carry_everything_that_ours_do(pytester, monkeypatch):
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    shutil.copytree(EXAMPLE, pytester.path, dirs_exist_ok=True)
+    result = pytester.runpytest_subprocess("--benchmark-json=saved.json", "--benchmark-max-time=0.05", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2)
+    saved = json.loads((pytester.path / "saved.json").read_text(encoding="utf-8"))
+    assert "environment" in saved["mnistbench"]
+    forward, step = (benchmark["extra_info"]["mnistbench"] for benchmark in saved["benchmarks"])
+
+    for record in (forward, step):
+        assert record["params"]["dataset"] == "sine"
+        assert record["notes"] == []
+        cold, warm = (json.loads(table) for table in record["tables"])
+        assert (cold["temperature"], warm["temperature"]) == ("cold", "warm")
+
+    warm = json.loads(step["tables"][1])
+    places = {(row[warm["columns"].index("phase")], row[warm["columns"].index("module")]) for row in warm["rows"]}
+    assert places >= {("forward", "encoder"), ("forward", "head"), ("backward", "head"), ("forward", "(loss)"), ("optimizer", "")}
+
+    scalars = json.loads(step["scalars"])
+    assert set(scalars["final"]) == {"train/loss"}  # without a metric there is no accuracy
+    first, *_, last = (value for _, value in scalars["curves"]["train/loss"])
+    assert last < first
+    assert list((pytester.path / scalars["directory"]).glob("events.*"))
+    result.stdout.fnmatch_lines(["step forecaster on sine, cpu, float32: self CPU time per iteration", "TensorBoard: *"])
+
+
+def test_the_bench_file_is_five_lines():
+    lines = (EXAMPLE / "test_forecaster.py").read_text(encoding="utf-8").splitlines()
+    assert len([line for line in lines if line.strip()]) <= 5

@@ -1,0 +1,146 @@
+"""What goes wrong costs its own part only: never the other cases, never the timing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+def records(saved):
+    return {benchmark["name"]: benchmark["extra_info"]["mnistbench"] for benchmark in saved["benchmarks"]}
+
+
+def break_at_batch_8(project, exception):
+    project.append(
+        "conftest.py",
+        f"""
+
+        class Broken(nn.Linear):
+            def forward(self, inputs):
+                if len(inputs) == 8:
+                    raise {exception}
+                return super().forward(inputs)
+
+
+        nn.Linear = Broken
+        """,
+    )
+
+
+def test_a_case_that_raises_fails_alone(project):
+    break_at_batch_8(project, 'torch.OutOfMemoryError("CUDA out of memory")')
+    result, saved = project.run_saved("--bench-batch-size=8,4")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*CUDA out of memory*"])
+    assert list(records(saved)) == ["test_forward[tiny-b4-cpu]"]
+
+
+def test_an_attach_hook_that_raises_costs_a_line_and_not_the_record(project):
+    project.append("conftest.py", "\n\ndef pytest_mnistbench_attach(config, case, record):\n    raise KeyError('my\\nkey')\n")
+    result, saved = project.run_saved()
+    assert result.ret == 0
+    [record] = records(saved).values()
+    assert record["notes"] == ["not attached: KeyError: 'my\\nkey'"]
+    assert saved["benchmarks"][0]["stats"]["rounds"] >= 3
+    result.stdout.fnmatch_lines(
+        ["*mnistbench: not recorded*", "test_bench.py::test_forward?tiny-b4-cpu?: not attached: KeyError: 'my?nkey'"]
+    )
+
+
+def test_an_attachment_that_is_not_json_costs_a_line_and_not_the_record(project):
+    project.append("conftest.py", "\n\ndef pytest_mnistbench_attach(config, case, record):\n    return {'model': case.model}\n")
+    result, saved = project.run_saved()
+    assert result.ret == 0
+    [record] = records(saved).values()
+    assert record["notes"][0].startswith("not attached: RecordError: model: not JSON")
+
+
+def test_a_graph_that_cannot_be_traced_costs_a_line_and_not_the_curve(project):
+    project.measure_a_step()
+    project.append(
+        "conftest.py",
+        """
+
+        class Untraceable(nn.Linear):
+            def forward(self, inputs):
+                if torch.jit.is_tracing():
+                    raise ValueError("not while tracing")
+                return super().forward(inputs)
+
+
+        nn.Linear = Untraceable
+        """,
+    )
+    result, saved = project.run_saved("--bench-tensorboard=runs")
+    assert result.ret == 0  # although every warning is an error here
+    [record] = records(saved).values()
+    assert record["notes"] == ["no model graph: ValueError: not while tracing"]
+    assert json.loads(record["scalars"])["final"]
+    assert len(record["tables"]) == 2
+    result.stdout.fnmatch_lines(["*not recorded*", "*no model graph: ValueError: not while tracing"])
+
+
+def test_a_disk_that_fills_up_costs_the_scalars_and_not_the_tables(project):
+    project.append(
+        "conftest.py",
+        """
+
+        import torch.utils.tensorboard
+
+        class Full(torch.utils.tensorboard.SummaryWriter):
+            def add_scalar(self, *arguments):
+                raise OSError(28, "No space left on device")
+
+        torch.utils.tensorboard.SummaryWriter = Full
+        """,
+    )
+    result, saved = project.run_saved("--bench-tensorboard=runs")
+    assert result.ret == 0
+    [record] = records(saved).values()
+    assert record["scalars"] is None
+    assert len(record["tables"]) == 2
+    result.stdout.fnmatch_lines(["*not attached: OSError: *No space left on device*"])
+
+
+def test_a_phase_that_does_not_exist_fails_with_its_name(project):
+    project.write("test_bench.py", "def test_x(op_benchmark):\n    op_benchmark('backwards')\n")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*phase 'backwards' is not known: one of forward, step, train, eval, batch, dataloader*"])
+
+
+def test_an_epoch_of_a_workload_without_a_whole_set_says_what_is_missing(project):
+    project.write("test_bench.py", "def test_x(op_benchmark):\n    op_benchmark('eval')\n")
+    result = project.run()
+    result.stdout.fnmatch_lines(["*workload 'tiny' has no whole set, which the phase 'eval' needs*"])
+
+
+def test_interrupted_the_finished_cases_are_saved_and_the_interrupted_one_is_not(project):
+    project.write(
+        "test_bench.py",
+        """
+        from pathlib import Path
+
+        def test_forward(op_benchmark):
+            op_benchmark("forward")
+
+        def test_endless(op_benchmark, benchmark):
+            benchmark._max_time = 1e9
+            Path("reached").touch()
+            op_benchmark("forward")
+        """,
+    )
+    command = [sys.executable, "-m", "pytest", "--benchmark-save=run", "--bench-tensorboard=runs", "--benchmark-max-time=0.01", "-p", "no:cacheprovider"]
+    process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 120
+    while not (project.path / "reached").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(3)  # into the rounds
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, printed
+    [saved] = project.path.glob(".benchmarks/*/*.json")
+    assert list(records(json.loads(saved.read_text(encoding="utf-8")))) == ["test_forward[tiny-b4-cpu]"]
+    assert "TensorBoard:" in printed
+    assert [name for _, _, names in os.walk(project.path) for name in names if name.endswith((".tmp", ".part"))] == []

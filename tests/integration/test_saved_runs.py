@@ -1,0 +1,124 @@
+"""What a saved file carries, and that other tools still read it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+MIXED = """
+import time
+
+def test_step(op_benchmark):
+    op_benchmark("step")
+
+def test_forward(op_benchmark):
+    op_benchmark("forward")
+
+def test_plain(benchmark):
+    benchmark.extra_info["mine"] = 1
+    benchmark(time.perf_counter)
+"""
+
+
+def by_name(saved):
+    return {benchmark["name"]: benchmark for benchmark in saved["benchmarks"]}
+
+
+def test_a_record_carries_tables_scalars_and_identity(project):
+    project.write("test_bench.py", MIXED)
+    result, saved = project.run_saved("--bench-tensorboard=.benchmarks/tensorboard")
+    result.assert_outcomes(passed=3)
+    step = by_name(saved)["test_step[tiny-b4-cpu]"]["extra_info"]["mnistbench"]
+
+    assert step["schema"] == 1
+    assert step["test"] == "test_bench.py::test_step"
+    assert step["params"]["dataset"] == "synthetic"
+    assert (step["samples"], step["parameter_count"]) == (4, 8 * 16 + 16 + 16 * 2 + 2)
+
+    cold, warm = (json.loads(table) for table in step["tables"])
+    assert (cold["temperature"], cold["view"], cold["first_of_process"]) == ("cold", "host", True)
+    assert (warm["temperature"], warm["view"], len(warm["iteration_ns"])) == ("warm", "host", 2)
+    named = [dict(zip(warm["columns"], row, strict=True)) for row in warm["rows"]]
+    assert {(row["name"], row["phase"], row["module"], row["calls"]) for row in named} >= {
+        ("aten::addmm", "forward", "0", 1.0),
+        ("aten::addmm", "forward", "2", 1.0),
+        ("aten::mm", "backward", "2", 2.0),
+        ("aten::mm", "backward", "0", 1.0),
+    }
+    assert any(row["phase"] == "optimizer" for row in named)
+    assert step["first_call_ns"] == cold["iteration_ns"][0]
+
+    scalars = json.loads(step["scalars"])
+    assert scalars["dataset"] == "synthetic"
+    assert set(scalars["final"]) == {"train/loss", "train/accuracy"}
+    assert 0 < len(scalars["curves"]["train/loss"]) <= 100
+    assert (project.path / scalars["directory"]).is_dir()
+    result.stdout.fnmatch_lines(["TensorBoard: tensorboard --logdir .benchmarks/tensorboard/*"])
+
+    forward = by_name(saved)["test_forward[tiny-b4-cpu]"]["extra_info"]["mnistbench"]
+    assert json.loads(forward["tables"][0])["first_of_process"] is False
+    assert set(json.loads(forward["scalars"])["final"]) == {"timing/ms_per_iteration", "timing/samples_per_second"}
+    assert json.loads(forward["scalars"])["directory"] != scalars["directory"]
+
+
+def test_a_benchmark_that_is_not_ours_is_left_as_it_was_and_so_is_machine_info(project):
+    project.write("test_bench.py", MIXED)
+    _, saved = project.run_saved()
+    _, without = project.run_saved("-p", "no:mnistbench", "-k", "plain")
+    plain, plain_without = by_name(saved)["test_plain"], by_name(without)["test_plain"]
+    assert plain["extra_info"] == {"mine": 1}
+    assert {**plain, "stats": None} == {**plain_without, "stats": None}
+    assert saved["machine_info"].keys() == without["machine_info"].keys()
+    assert by_name(saved)["test_step[tiny-b4-cpu]"]["group"] == "step tiny on synthetic"
+
+
+def test_the_environment_is_kept_once_per_file_and_only_with_cases_of_ours(project):
+    project.write("test_bench.py", MIXED)
+    _, saved = project.run_saved()
+    assert saved["mnistbench"]["schema"] == 1
+    assert saved["mnistbench"]["environment"].keys() == {
+        "mnistbench", "python", "torch", "torchvision", "platform", "cpu_model", "cpu_count", "threads", "blas", "allocator", "devices",
+    }  # fmt: skip
+    assert "environment" not in saved["benchmarks"][0]["extra_info"]["mnistbench"]
+    _, plain = project.run_saved("-k", "plain")
+    assert "mnistbench" not in plain
+
+
+@pytest.fixture
+def saved_twice(project):
+    assert project.run("--benchmark-save=one", "--bench-tensorboard=.benchmarks/tensorboard").ret == 0
+    assert project.run("--benchmark-save=two").ret == 0
+    return project
+
+
+def test_pytest_benchmarks_own_commands_read_our_files(saved_twice):
+    def command(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "pytest_benchmark", *arguments], cwd=saved_twice.path, capture_output=True, text=True, check=False
+        )
+
+    listed = command("list").stdout
+    assert [line.split("_")[-1] for line in listed.splitlines()] == ["one.json", "two.json"]  # and nothing of TensorBoard's
+    compared = command("compare", "--histogram=plot")
+    assert compared.returncode == 0, compared.stderr
+    assert "test_forward[tiny-b4-cpu] (0001_one)" in compared.stdout
+    assert list(saved_twice.path.glob("plot*.svg"))
+
+
+def test_pytest_benchmarks_options_work_on_our_cases(project):
+    result = project.run("--benchmark-histogram=plot", "--benchmark-cprofile=tottime", "--benchmark-cprofile-top=3")
+    result.assert_outcomes(passed=1)
+    assert list(project.path.glob("plot*.svg"))
+    result.stdout.fnmatch_lines(["*cProfile*"])
+
+
+def test_the_same_seed_gives_the_same_losses_to_the_bit_in_another_process(project):
+    project.measure_a_step()
+    curves = []
+    for _ in range(2):
+        _, saved = project.run_saved("--bench-model=lenet5", "--no-op-profile")
+        [benchmark] = saved["benchmarks"]
+        curves.append(json.loads(benchmark["extra_info"]["mnistbench"]["scalars"])["curves"])
+    assert curves[0] == curves[1]
+    assert len(curves[0]["train/loss"]) > 10
