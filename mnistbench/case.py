@@ -40,6 +40,7 @@ class Case:
     inputs: torch.Tensor | None  # the batch of a forward or step case
     runner: Step | Inference | None
     samples: int  # processed per call
+    whole_set: int  # what an epoch case at a larger batch size would process; otherwise the same as samples
     _work: Callable[[], object]
     _synchronize: Callable[[], None]
     _restore: Callable[[], None]
@@ -96,8 +97,10 @@ def build(params: Params, workload: Workload, data_dir: str | None = None) -> Ca
         torch.manual_seed(params.seed)
         generator.manual_seed(params.seed)
 
-    inputs, runner, samples, work = _work(params, workload, model, optimizer, generator, device, data_dir)
-    return Case(params, workload, model, inputs, runner, samples, work, synchronizer(device), restore)
+    work = _work(params, workload, model, optimizer, generator, device, data_dir)
+    case = Case(params, workload, model, *work, synchronizer(device), restore)
+    case.reset()  # a user's make_batch may have drawn from the global generator
+    return case
 
 
 def seeded_model(params: Params, workload: Workload) -> nn.Module:
@@ -108,7 +111,7 @@ def seeded_model(params: Params, workload: Workload) -> nn.Module:
     return model
 
 
-_Work = tuple[torch.Tensor | None, Step | Inference | None, int, Callable[[], object]]
+_Work = tuple[torch.Tensor | None, Step | Inference | None, int, int, Callable[[], object]]
 
 
 def _work(
@@ -120,7 +123,7 @@ def _work(
     device: torch.device,
     data_dir: str | None,
 ) -> _Work:
-    """Return the batch, the runner, the samples per call and the work itself."""
+    """Return the batch, the runner, the samples per call, those of the whole set, and the work itself."""
     autocast = autocaster(device, params.dtype)
     measured = cast("nn.Module", torch.compile(model)) if params.compile else model
     size = params.batch_size
@@ -128,12 +131,12 @@ def _work(
         case "forward":
             inference = Inference(measured, autocast)
             inputs, _ = workload.make_batch(size, device, generator)
-            return inputs, inference, size, partial(inference, inputs)
+            return inputs, inference, size, size, partial(inference, inputs)
         case "step":
             assert optimizer is not None
             step = Step(measured, workload.loss, optimizer, autocast)
             inputs, targets = workload.make_batch(size, device, generator)
-            return inputs, step, size, partial(step, inputs, targets)
+            return inputs, step, size, size, partial(step, inputs, targets)
         case "train":
             assert optimizer is not None
             whole, fraction = _whole_set(workload, device, params), _epoch_fraction(size)
@@ -143,7 +146,7 @@ def _work(
                 for inputs, targets in whole.epoch(whole.train, size, generator, fraction):
                     step(inputs, targets)
 
-            return None, None, math.ceil(fraction * len(whole.train)), train_epoch
+            return None, None, math.ceil(fraction * len(whole.train)), len(whole.train), train_epoch
         case "eval":
             whole, fraction = _whole_set(workload, device, params), _epoch_fraction(size)
             inference = Inference(measured, autocast)
@@ -152,12 +155,18 @@ def _work(
                 batches = whole.epoch(whole.test, size, fraction=fraction)
                 evaluate(inference, batches, loss=workload.loss, metric=workload.metric)
 
-            return None, None, math.ceil(fraction * len(whole.test)), eval_epoch
+            return None, None, math.ceil(fraction * len(whole.test)), len(whole.test), eval_epoch
         case "batch":
-            return None, None, size, partial(next, _endless_batches(workload, size, device, generator))
+            return None, None, size, size, partial(next, _endless_batches(workload, size, device, generator))
         case _:  # dataloader
             loader = data.torchvision_loader(data_dir, size, params.seed)
-            return None, None, size, partial(next, ((inputs.to(device), targets.to(device)) for inputs, targets in loader))
+            return (
+                None,
+                None,
+                size,
+                size,
+                partial(next, ((inputs.to(device), targets.to(device)) for inputs, targets in loader)),
+            )
 
 
 def _endless_batches(workload: Workload, size: int, device: torch.device, generator: torch.Generator) -> Iterator[Batch]:

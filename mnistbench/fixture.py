@@ -42,10 +42,10 @@ class OpBenchmark:
             pytest.skip("MNIST is not at hand unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA")
         workload = self._find_workload()
         params = self._params(phase, workload)
-        if self._benchmark.group is None:
-            self._benchmark.group = f"{phase} {workload.name} on {params.dataset}"
         with thread_count(params.threads), fork_random(torch.device(params.device)):
             case = build(params, workload, self._session.options.data_dir)
+            if self._benchmark.group is None:
+                self._benchmark.group = _group(case)
             first, self._session.case_has_run = not self._session.case_has_run, True
             device_ns = measure(case, self._benchmark, cold=self._session.options.op_profile, first_of_process=first)
             if self._benchmark.enabled:
@@ -104,6 +104,13 @@ class OpBenchmark:
                 record = replace(record, notes=(*record.notes, note))
         self._session.notes.extend(f"{record.node_id}: {note}" for note in record.notes)
         return record
+
+
+def _group(case: Case) -> str:
+    """Name the table that a case stands in: only times of the same work stand in one."""
+    params = case.params
+    part = f", {case.samples:,} of {case.whole_set:,} samples" if case.samples < case.whole_set else ""
+    return f"{params.phase} {params.workload} on {params.dataset}{part}"
 
 
 def _test_identity(node: pytest.Function) -> str:

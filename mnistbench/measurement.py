@@ -13,8 +13,9 @@ from mnistbench.profiling import profile_first_call
 #: Calls after the cold one and before the rounds, at every batch size: memory is allocated, algorithms are chosen.
 WARMUP_CALLS = 2
 
-#: Calls timed by events on an accelerator, after the rounds.
+#: Calls timed by events on an accelerator, after the rounds; fewer of a whole epoch.
 EVENT_CALLS = 20
+EVENT_CALLS_OF_AN_EPOCH = 3
 
 
 def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> tuple[int, ...]:
@@ -47,14 +48,14 @@ def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -
 
 
 def device_times(case: Case) -> tuple[int, ...]:
-    """Return the time of each of EVENT_CALLS calls on the accelerator's own clock, in nanoseconds."""
+    """Return the time of single calls on the accelerator's own clock, in nanoseconds; none on a CPU."""
     device = torch.device(case.params.device)
     if device.type == "cpu":
         return ()
     make_event = torch.get_device_module(device).Event
     elapsed = []
     with torch.accelerator.device_index(device.index or 0) if device.type != "mps" else contextlib.nullcontext():
-        for _ in range(EVENT_CALLS):
+        for _ in range(EVENT_CALLS if case.runner else EVENT_CALLS_OF_AN_EPOCH):
             start, end = make_event(enable_timing=True), make_event(enable_timing=True)
             start.record()
             case()

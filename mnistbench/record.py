@@ -45,7 +45,7 @@ class OpRow:
     """One operation of one phase and module, with one sample per profiled iteration."""
 
     name: str  # as PyTorch names it: aten::addmm
-    phase: str  # forward, loss, backward or optimizer
+    phase: str  # forward, backward or optimizer; empty between them
     module: str  # qualified name of the module it belongs to (conv1); UNTIED where none can be named
     calls: float  # per iteration, mean over iterations; a whole number wherever all iterations agree
     self_cpu_ns: tuple[int, ...]  # host time less that of the operations it calls
@@ -155,7 +155,7 @@ class CaseRecord:
     parameter_count: int  # of the model
     samples: int  # processed per call: the batch, or what an epoch case ran over
     first_call_ns: int | None = None  # wall time of the cold call, profiled unless profiling was off
-    device_ns: tuple[int, ...] = ()  # device time per call by events, on an accelerator
+    device_ns: tuple[int, ...] = ()  # device time of single calls by events, on an accelerator
     tables: tuple[OpTable, ...] = ()
     tables_in: str = ""  # for cases without tables of their own: the label of the case that has them
     scalars: Scalars | None = None

@@ -35,7 +35,7 @@ CURVE_STEPS = 128
 CURVE_WINDOWS = 32
 #: Samples per batch when the test set is evaluated, as in pytorch/examples ``mnist/main.py``.
 TEST_BATCH_SIZE = 1000
-#: Images of the batch that are shown.
+#: Images that the grid shows, whatever the batch size.
 GRID_IMAGES = 64
 
 #: Wraps the steps of a training run with a progress bar: (batches, total, description) -> the same batches.
@@ -109,8 +109,9 @@ class Tracker:
                 _add(curves, "test", evaluate(inference, test_batches, loss=workload.loss, metric=workload.metric, step=steps))
             if writer:
                 _write(writer, curves)
+                images, _ = workload.make_batch(GRID_IMAGES, device, generator)
+                _write_images(writer, params.dataset, images)
                 inputs, _ = workload.make_batch(params.batch_size, device, generator)
-                _write_images(writer, params.dataset, inputs)
                 note = _write_graph(writer, model, inputs)
                 notes.extend([note] if note else [])
         return _scalars(params.dataset, curves, directory), tuple(notes)
@@ -158,10 +159,10 @@ def _write(writer: Any, curves: Mapping[str, list[tuple[int, Any]]]) -> None:
 
 
 def _write_images(writer: Any, dataset: str, inputs: Tensor) -> None:
-    """Show the first images of a batch, if images they are: [B, 1 or 3, H, W]."""
+    """Show a batch as a grid, if images they are: [B, 1 or 3, H, W]."""
     if inputs.dim() != 4 or inputs.shape[1] not in (1, 3):
         return
-    images = inputs[:GRID_IMAGES].float().cpu()
+    images = inputs.float().cpu()
     low, high = images.min(), images.max()
     writer.add_images(f"inputs/{dataset}", (images - low) / (high - low).clamp(min=1e-12))
 

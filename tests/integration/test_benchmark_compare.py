@@ -48,7 +48,11 @@ def test_cases_on_one_side_only_are_listed(project):
     project.run("--benchmark-autosave", "--bench-batch-size=2,4")
     result = project.run("--benchmark-compare", "--bench-batch-size=4,8")
     result.stdout.fnmatch_lines(
-        ["only in base: test_bench.py::test_forward?tiny-b2-cpu?", "only in now: test_bench.py::test_forward?tiny-b8-cpu?", "forward tiny-b4-cpu *"]
+        [
+            "only in base: test_bench.py::test_forward?tiny-b2-cpu?",
+            "only in now: test_bench.py::test_forward?tiny-b8-cpu?",
+            "forward tiny-b4-cpu *",
+        ]
     )
 
 

@@ -45,9 +45,16 @@ def test_the_suite_runs_and_attaches_through_the_repositorys_own_conftest(checko
 def test_every_case_of_the_suite_has_an_id_that_reads_well(checkout):
     collected = run(checkout, "bench", "--collect-only", "-q", "--bench-device=cpu").stdout.split()
     sizes, workloads = (1, 16, 64), ("convnet", "lenet5")
-    tests = ("test_epoch.py::test_train", "test_epoch.py::test_eval", "test_forward.py::test_forward", "test_step.py::test_step")
+    tests = (
+        "test_epoch.py::test_train",
+        "test_epoch.py::test_eval",
+        "test_forward.py::test_forward",
+        "test_step.py::test_step",
+    )
     expected = {f"bench/{test}[{workload}-b{size}-cpu]" for test in tests for workload in workloads for size in sizes}
-    expected |= {f"bench/test_data.py::{test}[convnet-b{size}-cpu]" for test in ("test_batch", "test_dataloader") for size in sizes}
+    expected |= {
+        f"bench/test_data.py::{test}[convnet-b{size}-cpu]" for test in ("test_batch", "test_dataloader") for size in sizes
+    }
     assert {line for line in collected if line.startswith("bench/")} == expected
 
 

@@ -24,7 +24,13 @@ def test_records_of_a_users_own_model_carry_everything_that_ours_do(pytester, mo
 
     warm = json.loads(step["tables"][1])
     places = {(row[warm["columns"].index("phase")], row[warm["columns"].index("module")]) for row in warm["rows"]}
-    assert places >= {("forward", "encoder"), ("forward", "head"), ("backward", "head"), ("forward", "(loss)"), ("optimizer", "")}
+    assert places >= {
+        ("forward", "encoder"),
+        ("forward", "head"),
+        ("backward", "head"),
+        ("forward", "(loss)"),
+        ("optimizer", ""),
+    }
 
     scalars = json.loads(step["scalars"])
     assert set(scalars["final"]) == {"train/loss"}  # without a metric there is no accuracy

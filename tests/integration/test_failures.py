@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+
 def records(saved):
     return {benchmark["name"]: benchmark["extra_info"]["mnistbench"] for benchmark in saved["benchmarks"]}
 
@@ -131,7 +132,16 @@ def test_interrupted_the_finished_cases_are_saved_and_the_interrupted_one_is_not
             op_benchmark("forward")
         """,
     )
-    command = [sys.executable, "-m", "pytest", "--benchmark-save=run", "--bench-tensorboard=runs", "--benchmark-max-time=0.01", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--benchmark-save=run",
+        "--bench-tensorboard=runs",
+        "--benchmark-max-time=0.01",
+        "-p",
+        "no:cacheprovider",
+    ]
     process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     deadline = time.monotonic() + 120
     while not (project.path / "reached").exists() and process.poll() is None and time.monotonic() < deadline:

@@ -80,7 +80,10 @@ def test_missing_mnist_is_one_line_with_the_three_ways_out(project):
 
 
 def test_two_workloads_of_one_name_are_one_line(project):
-    project.append("conftest.py", "\nhook = pytest_mnistbench_workloads\ndef pytest_mnistbench_workloads(config): return hook(config) * 2\n")
+    project.append(
+        "conftest.py",
+        "\nhook = pytest_mnistbench_workloads\ndef pytest_mnistbench_workloads(config): return hook(config) * 2\n",
+    )
     assert_one_line(project.run(), "workload 'tiny' is registered twice: give one of them another name")
 
 
@@ -92,7 +95,12 @@ def test_a_hook_that_returns_something_else_is_one_line(project):
 
 def test_options_decide_what_is_measured(project):
     _, saved = project.run_saved(
-        "--bench-batch-size=2,3", "--bench-dtype=bfloat16", "--bench-threads=2", "--bench-seed=5", "--op-iterations=3", "--op-shapes"
+        "--bench-batch-size=2,3",
+        "--bench-dtype=bfloat16",
+        "--bench-threads=2",
+        "--bench-seed=5",
+        "--op-iterations=3",
+        "--op-shapes",
     )
     first, second = records(saved)
     assert first["params"] == {
@@ -126,7 +134,9 @@ def test_ids_say_what_is_not_the_default(project):
 
 
 def test_one_case_can_be_selected_by_its_id(project):
-    result = project.run("--bench-batch-size=1,16,64", "--bench-model=tiny,convnet", "-k", "tiny-b1-cpu", "--collect-only", "-q")
+    result = project.run(
+        "--bench-batch-size=1,16,64", "--bench-model=tiny,convnet", "-k", "tiny-b1-cpu", "--collect-only", "-q"
+    )
     assert [line for line in result.stdout.lines if "::" in line] == ["test_bench.py::test_forward[tiny-b1-cpu]"]
 
 
@@ -160,7 +170,9 @@ def test_without_profiling_there_are_timings_and_scalars_but_no_tables(project):
 def test_op_top_limits_what_is_shown_and_not_what_is_saved(project):
     result, saved = project.run_saved("--op-top=2")
     [record] = records(saved)
-    table = result.stdout.lines[result.stdout.lines.index("forward tiny on synthetic, cpu, float32: self CPU time per iteration") :]
+    table = result.stdout.lines[
+        result.stdout.lines.index("forward tiny on synthetic, cpu, float32: self CPU time per iteration") :
+    ]
     shown = table[3 : table.index(table[2], 3)]
     assert len(shown) == 2
     assert len(json.loads(record["tables"][1])["rows"]) > 10

@@ -78,7 +78,8 @@ def test_the_environment_is_kept_once_per_file_and_only_with_cases_of_ours(proje
     _, saved = project.run_saved()
     assert saved["mnistbench"]["schema"] == 1
     assert saved["mnistbench"]["environment"].keys() == {
-        "mnistbench", "python", "torch", "torchvision", "platform", "cpu_model", "cpu_count", "threads", "blas", "allocator", "devices",
+        "mnistbench", "python", "torch", "torchvision", "platform", "cpu_model", "cpu_count", "threads", "blas", "allocator",
+        "devices",
     }  # fmt: skip
     assert "environment" not in saved["benchmarks"][0]["extra_info"]["mnistbench"]
     _, plain = project.run_saved("-k", "plain")
@@ -95,7 +96,11 @@ def saved_twice(project):
 def test_pytest_benchmarks_own_commands_read_our_files(saved_twice):
     def command(*arguments):
         return subprocess.run(
-            [sys.executable, "-m", "pytest_benchmark", *arguments], cwd=saved_twice.path, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "pytest_benchmark", *arguments],
+            cwd=saved_twice.path,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     listed = command("list").stdout

@@ -1,0 +1,463 @@
+"""Every phase runs what it says, in the mode it says, and can start again from the same state to the bit."""
+
+from __future__ import annotations
+
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_builders import (
+    CPU,
+    IMAGE,
+    PIXELS,
+    TEST_SAMPLES,
+    TRAIN_SAMPLES,
+    LossSpy,
+    tiny_batch,
+    tiny_model,
+    tiny_params,
+    tiny_workload,
+    whole_tiny_set,
+)
+
+from mnistbench import data
+from mnistbench.case import Case, build, fork_random, synchronizer, thread_count
+from mnistbench.errors import UsageError
+from mnistbench.workload import builtin_workloads
+
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler, and g++ is not here")
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    with thread_count(1), fork_random(CPU):
+        yield
+
+
+def watch_model(case: Case) -> list[tuple[bool, int]]:
+    """Keep train mode and batch size of every forward pass."""
+    seen: list[tuple[bool, int]] = []
+    case.model.register_forward_hook(lambda module, arguments, _: seen.append((module.training, len(arguments[0]))))
+    return seen
+
+
+def built(workload_changes: dict[str, Any] | None = None, **params: Any) -> Case:
+    return build(tiny_params(**params), tiny_workload(**(workload_changes or {})))
+
+
+WITH_SET = {"load": whole_tiny_set}
+
+
+# ---- What a call does ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("phase", "batch_size", "training", "batches"),
+    [
+        ("forward", 1, False, [1]),
+        ("forward", 64, False, [64]),
+        ("step", 1, True, [1]),
+        ("step", 64, True, [64]),
+        ("train", 1, True, [1, 1, 1]),  # an eighth of 20, rounded up
+        ("train", 4, True, [4, 4, 2]),  # half of it
+        ("train", 8, True, [8, 8, 4]),
+        ("train", 64, True, [20]),
+        ("eval", 1, False, [1, 1]),  # an eighth of 12, rounded up
+        ("eval", 4, False, [4, 2]),
+        ("eval", 8, False, [8, 4]),
+        ("eval", 64, False, [12]),
+        ("batch", 4, None, []),
+    ],
+)
+def test_a_call_processes_the_samples_it_says_in_the_mode_it_says(
+    phase: str, batch_size: int, training: bool | None, batches: list[int]
+) -> None:
+    case = built(WITH_SET, phase=phase, batch_size=batch_size)
+    seen = watch_model(case)
+    case()
+    assert seen == [(training, size) for size in batches]
+    assert case.samples == (sum(batches) or batch_size)
+    case()
+    assert seen == [(training, size) for size in batches] * 2
+
+
+@pytest.mark.parametrize(
+    ("phase", "whole"), [("forward", 2), ("step", 2), ("train", TRAIN_SAMPLES), ("eval", TEST_SAMPLES), ("batch", 2)]
+)
+def test_what_an_epoch_is_a_part_of_is_said_beside_it(phase: str, whole: int) -> None:
+    assert built(WITH_SET, phase=phase, batch_size=2).whole_set == whole
+
+
+@pytest.mark.parametrize(
+    ("phase", "batch_size", "samples"), [("train", 1, 180), ("train", 8, 1437), ("eval", 1, 45), ("eval", 64, 360)]
+)
+def test_epochs_of_the_digits_at_batch_1_run_over_an_eighth(phase: str, batch_size: int, samples: int) -> None:
+    lenet = next(workload for workload in builtin_workloads("digits", None) if workload.name == "lenet5")
+    assert build(tiny_params(phase=phase, batch_size=batch_size), lenet).samples == samples
+
+
+@pytest.mark.parametrize(
+    ("phase", "trains"), [("forward", False), ("step", True), ("train", True), ("eval", False), ("batch", False)]
+)
+def test_only_training_changes_weights(phase: str, trains: bool) -> None:
+    case = built(WITH_SET, phase=phase)
+    before = [parameter.clone() for parameter in case.model.parameters()]
+    case()
+    unchanged = all(torch.equal(*pair) for pair in zip(case.model.parameters(), before, strict=True))
+    assert unchanged is not trains
+
+
+@pytest.mark.parametrize("phase", ["forward", "eval", "batch"])
+def test_what_does_not_train_makes_no_optimizer(phase: str) -> None:
+    def make_optimizer(parameters: Any) -> torch.optim.Optimizer:
+        pytest.fail("the first optimizer of a process takes seconds")
+
+    case = built({**WITH_SET, "make_optimizer": make_optimizer}, phase=phase)
+    case()
+    case.reset()
+
+
+def test_forward_uses_no_autograd() -> None:
+    outputs: list[Tensor] = []
+    case = built(phase="forward")
+    case.model.register_forward_hook(lambda *arguments: outputs.append(arguments[2]))
+    case()
+    assert outputs[0].is_inference()
+
+
+@pytest.mark.parametrize(
+    ("phase", "kept"), [("forward", True), ("step", True), ("train", False), ("eval", False), ("batch", False)]
+)
+def test_forward_and_step_keep_their_batch_and_are_what_is_profiled(phase: str, kept: bool) -> None:
+    case = built(WITH_SET, phase=phase)
+    assert (case.runner is not None) is kept
+    assert (case.inputs is not None) is kept
+
+
+@pytest.mark.parametrize(
+    ("phase", "label"),
+    [
+        ("forward", ""),
+        ("step", ""),
+        ("train", "step tiny-b4-cpu"),
+        ("eval", "forward tiny-b4-cpu"),
+        ("batch", "step tiny-b4-cpu"),
+    ],
+)
+def test_a_case_without_tables_names_the_case_that_has_them(phase: str, label: str) -> None:
+    assert built(WITH_SET, phase=phase).tables_in == label
+
+
+def test_trainable_parameters_are_counted() -> None:
+    def make_model() -> nn.Module:
+        model = tiny_model()
+        model.get_submodule("out").requires_grad_(False)
+        return model
+
+    assert built({"make_model": make_model}).parameter_count == PIXELS * 8 + 8
+
+
+@pytest.mark.parametrize("phase", ["train", "eval"])
+def test_an_epoch_of_a_workload_without_a_whole_set_is_refused(phase: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        built(phase=phase)
+    assert str(refusal.value) == (
+        f"workload 'tiny' has no whole set, which the phase '{phase}' needs: give it load=..., or measure its step and forward"
+    )
+
+
+# ---- Batches ---------------------------------------------------------------------------------------------------------
+
+
+def test_batches_of_a_whole_set_go_through_it_and_then_through_it_again() -> None:
+    case = built(WITH_SET, phase="batch", batch_size=8)
+    pixels = [image[0, 0, 0].item() for _ in range(6) for image in case._work()[0]]
+    first, second = pixels[:TRAIN_SAMPLES], pixels[TRAIN_SAMPLES:]
+    assert len(second) == TRAIN_SAMPLES
+    assert len(set(first)) == TRAIN_SAMPLES
+    assert sorted(first) == sorted(second)
+    assert first != second
+
+
+def test_batches_of_a_workload_without_a_set_are_made_one_by_one() -> None:
+    made: list[int] = []
+
+    def make_batch(*arguments: Any) -> tuple[Tensor, Tensor]:
+        made.append(arguments[0])
+        return tiny_batch(*arguments)
+
+    case = built({"make_batch": make_batch}, phase="batch", batch_size=3)
+    for calls in (1, 2):
+        case()
+        assert made == [3] * calls
+
+
+def test_dataloader_takes_the_next_batch_of_torchvisions_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+    served: list[int] = []
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for number in count():
+            served.append(number)
+            yield torch.zeros(3, *IMAGE), torch.zeros(3)
+
+    def torchvision_loader(*arguments: object) -> Iterator[tuple[Tensor, Tensor]]:
+        asked.append(arguments)
+        return batches()
+
+    monkeypatch.setattr(data, "torchvision_loader", torchvision_loader)
+    case = build(tiny_params(phase="dataloader", batch_size=3, seed=7), tiny_workload(), "some/folder")
+    assert asked == [("some/folder", 3, 7)]
+    case()
+    case()
+    assert served == [0, 1]
+    assert case.samples == 3
+
+
+# ---- The same again --------------------------------------------------------------------------------------------------
+
+
+def with_batch_norm() -> nn.Module:
+    """Has what a state holds beside weights: running statistics."""
+    return nn.Sequential(
+        OrderedDict(flatten=nn.Flatten(), norm=nn.BatchNorm1d(PIXELS), dropout=nn.Dropout(0.5), out=nn.Linear(PIXELS, 3))
+    )
+
+
+def with_tensor_rate(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=torch.tensor(0.1))
+
+
+OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
+    lambda parameters: torch.optim.Adadelta(parameters, lr=1.0),
+    lambda parameters: torch.optim.SGD(parameters, lr=0.5, momentum=0.9),
+    lambda parameters: torch.optim.Adagrad(parameters, lr=0.5),  # has state before its first step
+    with_tensor_rate,
+]
+OPTIMIZER_NAMES = ["adadelta", "momentum", "adagrad", "adam"]
+
+
+@pytest.mark.parametrize("phase", ["step", "train"])
+@pytest.mark.parametrize("make_model", [tiny_model, with_batch_norm])
+@pytest.mark.parametrize("make_optimizer", OPTIMIZERS, ids=OPTIMIZER_NAMES)
+@pytest.mark.parametrize("calls_before", [0, 1, 4])
+def test_after_a_reset_everything_repeats_to_the_bit(
+    phase: str, make_model: Callable[[], nn.Module], make_optimizer: Any, calls_before: int
+) -> None:
+    spy = LossSpy()
+    case = built({**WITH_SET, "make_model": make_model, "make_optimizer": make_optimizer, "loss": spy}, phase=phase)
+    runs = []
+    for calls_between in (calls_before, 0):
+        for _ in range(calls_between):
+            case()
+        torch.rand(5)  # somebody else draws too
+        case.reset()
+        spy.values.clear()
+        for _ in range(4):
+            case()
+        runs.append((list(spy.values), [tensor.clone() for tensor in case.model.state_dict().values()]))
+    (losses, state), (losses_again, state_again) = runs
+    assert losses == losses_again
+    assert len(set(losses)) > 1
+    assert all(torch.equal(*pair) for pair in zip(state, state_again, strict=True))
+
+
+@pytest.mark.parametrize("make_optimizer", OPTIMIZERS, ids=OPTIMIZER_NAMES)
+def test_a_reset_goes_back_to_where_the_case_was_built(make_optimizer: Any) -> None:
+    spy = LossSpy()
+    case = built({"loss": spy, "make_optimizer": make_optimizer})
+    weights = [parameter.clone() for parameter in case.model.parameters()]
+    for _ in range(3):
+        case()
+    losses = list(spy.values)
+    case.reset()
+    assert all(torch.equal(*pair) for pair in zip(case.model.parameters(), weights, strict=True))
+    spy.values.clear()
+    for _ in range(3):
+        case()
+    assert spy.values == losses
+
+
+def test_a_reset_of_inference_puts_weights_back() -> None:
+    case = built(phase="forward")
+    weights = [parameter.clone() for parameter in case.model.parameters()]
+    with torch.no_grad():
+        for parameter in case.model.parameters():
+            parameter.add_(1)
+    case.reset()
+    assert all(torch.equal(*pair) for pair in zip(case.model.parameters(), weights, strict=True))
+
+
+def test_a_reset_drops_gradients_and_the_optimizers_state() -> None:
+    made: list[torch.optim.Optimizer] = []
+
+    def make_optimizer(parameters: Any) -> torch.optim.Optimizer:
+        made.append(torch.optim.Adadelta(parameters))
+        return made[0]
+
+    case = built({"make_optimizer": make_optimizer})
+    case()
+    assert made[0].state
+    case.reset()
+    assert not made[0].state
+    assert all(parameter.grad is None for parameter in case.model.parameters())
+
+
+@pytest.mark.parametrize("phase", ["step", "train"])
+def test_the_same_seed_builds_the_same_case_to_the_bit(phase: str) -> None:
+    losses = []
+    cases = []
+    for _ in range(2):
+        spy = LossSpy()
+        cases.append(built({**WITH_SET, "loss": spy}, phase=phase))
+        weights = [parameter.clone() for parameter in cases[-1].model.parameters()]
+        for _ in range(3):
+            cases[-1]()
+        losses.append((spy.values, [weight.tolist() for weight in weights]))
+        torch.rand(7)
+    assert losses[0] == losses[1]
+    if phase == "step":
+        assert torch.equal(cases[0].inputs, cases[1].inputs)
+
+
+@pytest.mark.parametrize("name", ["convnet", "lenet5"])
+def test_the_same_seed_builds_the_same_builtin_case_to_the_bit(name: str) -> None:
+    runs = []
+    for _ in range(2):
+        workload = next(workload for workload in builtin_workloads("digits", None) if workload.name == name)
+        case = build(tiny_params(workload=name, batch_size=8), workload)
+        for _ in range(2):
+            case()
+        runs.append([case.inputs, *case.model.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*runs, strict=True))
+
+
+def test_another_seed_builds_another_case() -> None:
+    one, other = built(seed=1), built(seed=2)
+    assert not torch.equal(one.inputs, other.inputs)
+    assert not torch.equal(next(one.model.parameters()), next(other.model.parameters()))
+
+
+def test_a_case_built_alone_trains_like_one_built_beside_another() -> None:
+    spies = [LossSpy(), LossSpy()]
+    case = built({"loss": spies[0]})
+    case()
+    case()
+    case = built({"loss": spies[1]})
+    built(phase="forward", seed=9)
+    case.reset()
+    case()
+    case()
+    assert spies[0].values == spies[1].values
+
+
+# ---- dtype and compile -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["step", "train"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dtype_is_that_of_the_output_while_weights_and_loss_stay_float32(phase: str, dtype: str) -> None:
+    spy = LossSpy()
+    case = built({**WITH_SET, "loss": spy}, phase=phase, dtype=dtype)
+    case()
+    assert set(spy.output_dtypes) == {getattr(torch, dtype)}
+    assert set(spy.dtypes) == {torch.float32}
+    assert {parameter.dtype for parameter in case.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("phase", ["forward", "eval"])
+def test_bfloat16_reaches_inference_too(phase: str) -> None:
+    case = built(WITH_SET, phase=phase, dtype="bfloat16")
+    outputs: list[Tensor] = []
+    case.model.register_forward_hook(lambda *arguments: outputs.append(arguments[2]))
+    case()
+    assert {output.dtype for output in outputs} == {torch.bfloat16}
+
+
+@needs_compiler
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_a_compiled_case_computes_what_an_eager_one_computes() -> None:
+    graphs: list[object] = []
+    spies = {}
+    for compiled in (False, True):
+        spies[compiled] = LossSpy()
+        case = built({"loss": spies[compiled], "make_model": without_dropout}, compile=compiled)
+        assert type(case.model) is nn.Sequential
+        assert case.model.training
+        for _ in range(3):
+            case()
+        graphs.append(case.runner.model)
+    assert [hasattr(model, "_orig_mod") for model in graphs] == [False, True]
+    assert spies[True].values == pytest.approx(spies[False].values, rel=1e-5)
+
+
+def without_dropout() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(PIXELS, 3), nn.LogSoftmax(dim=1))
+
+
+# ---- Surroundings ----------------------------------------------------------------------------------------------------
+
+
+def test_an_accelerator_is_waited_for_once_per_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[object] = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
+    wait, device = synchronizer(torch.device("cuda", 1)), torch.device("cuda", 1)
+    assert waited == []
+    wait()
+    assert waited == [device]
+
+
+def test_the_wait_comes_after_the_work() -> None:
+    happened: list[str] = []
+    case = built()
+    case._work = lambda: happened.append("work")
+    case._synchronize = lambda: happened.append("wait")
+    case()
+    case()
+    assert happened == ["work", "wait", "work", "wait"]
+
+
+def test_a_cpu_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda *_: pytest.fail("synchronised"))
+    built()()
+
+
+def test_threads_are_set_inside_and_restored_after() -> None:
+    before = torch.get_num_threads()
+    with thread_count(before + 2):
+        assert torch.get_num_threads() == before + 2
+    assert torch.get_num_threads() == before
+
+
+def test_threads_are_restored_after_an_error() -> None:
+    before = torch.get_num_threads()
+    with pytest.raises(RuntimeError, match=r"^in the body$"), thread_count(before + 2):
+        raise RuntimeError("in the body")
+    assert torch.get_num_threads() == before
+
+
+def test_random_numbers_of_others_are_left_as_they_were() -> None:
+    before = torch.random.get_rng_state()
+    with fork_random(CPU):
+        case = built()
+        case()
+        case.reset()
+        assert not torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_random_numbers_of_others_are_restored_after_an_error() -> None:
+    before = torch.random.get_rng_state()
+
+    def body() -> None:
+        torch.rand(3)
+        raise RuntimeError("in the body")
+
+    with pytest.raises(RuntimeError, match=r"^in the body$"), fork_random(CPU):
+        body()
+    assert torch.equal(torch.random.get_rng_state(), before)

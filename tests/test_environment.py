@@ -1,0 +1,269 @@
+"""What machine this is, and which devices a request comes down to."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import mnistbench
+from mnistbench import environment
+from mnistbench.allocator import PINNED
+from mnistbench.environment import accelerators, read, resolve_devices
+from mnistbench.errors import UsageError
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, present: list[str]) -> None:
+    monkeypatch.setattr(environment, "accelerators", lambda: present)
+
+
+# ---- Devices ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requested", "present", "resolved"),
+    [
+        (["auto"], [], ["cpu"]),
+        (["auto"], ["cuda"], ["cpu", "cuda"]),
+        (["auto"], ["cuda", "cuda:1"], ["cpu", "cuda"]),
+        (["auto"], ["mps"], ["cpu", "mps"]),
+        (["cpu"], ["cuda"], ["cpu"]),
+        (["cpu:0"], [], ["cpu"]),
+        (["cuda"], ["cuda"], ["cuda"]),
+        (["cuda:0"], ["cuda"], ["cuda"]),
+        (["cuda:1"], ["cuda", "cuda:1"], ["cuda:1"]),
+        (["cuda", "cpu"], ["cuda"], ["cuda", "cpu"]),
+        (["cuda", "cuda:0"], ["cuda"], ["cuda"]),
+        (["cuda:1", "cuda:0", "cuda:1", "cuda"], ["cuda", "cuda:1"], ["cuda:1", "cuda"]),
+        (["cpu", "auto", "cpu"], ["cuda"], ["cpu", "cuda"]),
+        (["auto", "cuda:1"], ["cuda", "cuda:1"], ["cpu", "cuda", "cuda:1"]),
+        ([], ["cuda"], []),
+    ],
+)
+def test_a_request_comes_down_to_devices_that_are_here(
+    monkeypatch: pytest.MonkeyPatch, requested: list[str], present: list[str], resolved: list[str]
+) -> None:
+    pretend(monkeypatch, present)
+    assert resolve_devices(requested) == resolved
+
+
+def refusal(*requested: str) -> str:
+    with pytest.raises(UsageError) as refused:
+        resolve_devices(requested)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["gpu", "CUDA", "", "0", "cuda:x", "cuda:-1", "cuda0", "tpu v4"])
+def test_a_name_that_torch_does_not_know_is_refused(name: str) -> None:
+    assert refusal("cpu", name) == f"device {name!r} is not known: use auto, cpu, cuda, cuda:1 or mps"
+
+
+@pytest.mark.parametrize(
+    ("name", "present", "sees"),
+    [
+        ("cuda", [], "cpu"),
+        ("cuda:0", [], "cpu"),
+        ("cuda:1", ["cuda"], "cpu, cuda"),
+        ("cuda:2", ["cuda", "cuda:1"], "cpu, cuda, cuda:1"),
+        ("mps", ["cuda"], "cpu, cuda"),
+        ("meta", [], "cpu"),
+    ],
+)
+def test_a_device_that_is_not_here_is_refused_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch, name: str, present: list[str], sees: str
+) -> None:
+    pretend(monkeypatch, present)
+    assert refusal("cpu", name) == (
+        f"device {name!r} is not available: torch {torch.__version__} sees {sees} here; "
+        "choose one of these, or check the driver and that this torch was built for the device"
+    )
+
+
+@pytest.mark.parametrize(
+    ("available", "kind", "count", "names"),
+    [
+        (False, "cuda", 0, []),  # torch was built for it, and there is none
+        (False, None, 0, []),  # torch was built for the CPU alone
+        (True, "cuda", 1, ["cuda"]),
+        (True, "cuda", 3, ["cuda", "cuda:1", "cuda:2"]),
+        (True, "mps", 1, ["mps"]),
+    ],
+)
+def test_accelerators_are_named_as_devices(
+    monkeypatch: pytest.MonkeyPatch, available: bool, kind: str | None, count: int, names: list[str]
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: available)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: kind and torch.device(kind))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
+    assert accelerators() == names
+
+
+# ---- What is read ----------------------------------------------------------------------------------------------------
+
+
+def test_software_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PINNED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "123")
+    found = read(threads=3)
+    assert found.mnistbench == mnistbench.__version__
+    assert found.python == platform.python_version()
+    assert found.torch == torch.__version__
+    assert found.torchvision[0].isdigit()
+    assert found.platform.split()[0] == platform.system()
+    assert found.platform.split()[-1] == platform.machine()
+    assert found.cpu_model
+    assert 1 <= found.cpu_count <= (os.cpu_count() or 1)
+    assert found.threads == 3
+    assert found.allocator["MALLOC_TOP_PAD_"] == "123"
+    assert [device["device"] for device in found.devices] == accelerators()
+
+
+def test_only_cpus_that_the_process_may_use_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 8}, raising=False)
+    assert environment._usable_cpus() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert environment._usable_cpus() == 6
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert environment._usable_cpus() == 1
+
+
+@pytest.mark.parametrize(
+    ("info", "processor", "model"),
+    [
+        ({"brand_raw": "AMD EPYC 9R14"}, "x86_64", "AMD EPYC 9R14"),
+        ({}, "x86_64", "x86_64"),
+        ({"brand_raw": ""}, "arm", "arm"),
+        ({}, "", "unknown"),
+    ],
+)
+def test_cpu_model_is_the_best_name_there_is(
+    monkeypatch: pytest.MonkeyPatch, info: dict[str, str], processor: str, model: str
+) -> None:
+    monkeypatch.setattr("cpuinfo.get_cpu_info", lambda: info)
+    monkeypatch.setattr(platform, "processor", lambda: processor)
+    assert environment._cpu_model() == model
+
+
+PARALLEL_INFO = """ATen/Parallel:
+	at::get_num_threads() : 2
+OpenMP 201511 (a.k.a. OpenMP 4.5)
+	omp_get_max_threads() : 2
+Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64 architecture applications
+	mkl_get_max_threads() : 2
+Intel(R) MKL-DNN v3.13.3 (Git Hash b38f97eb6f2173513112f15a0481750b8a66e901)
+"""
+
+
+@pytest.mark.parametrize(
+    ("built", "parallel", "named"),
+    [
+        (
+            "Build settings: BLAS_INFO=mkl, BUILD_TYPE=Release",
+            PARALLEL_INFO,
+            "BLAS mkl, Intel(R) oneAPI Math Kernel Library Version 2024.2-Product, Intel(R) MKL-DNN v3.13.3",
+        ),
+        ("Build settings: BLAS_INFO=open, BUILD_TYPE=Release", "ATen/Parallel:\n", "BLAS open"),
+        ("", "", "unknown"),
+    ],
+)
+def test_libraries_behind_matrix_products(monkeypatch: pytest.MonkeyPatch, built: str, parallel: str, named: str) -> None:
+    monkeypatch.setattr(torch.__config__, "show", lambda: built)
+    monkeypatch.setattr(torch.__config__, "parallel_info", lambda: parallel)
+    assert environment._blas() == named
+
+
+def test_a_cuda_device_with_what_decides_its_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def properties(device: str) -> Any:
+        asked.append(device)
+        return SimpleNamespace(name="NVIDIA H200", total_memory=150_754_820_096)
+
+    pretend(monkeypatch, ["cuda", "cuda:1"])
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    monkeypatch.setattr(torch.version, "cuda", "13.2")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 92600)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setattr(environment, "_driver", lambda: "580.65.06")
+    first, second = read(threads=1).devices
+    assert asked == ["cuda", "cuda:1"]
+    assert (first["device"], second["device"]) == ("cuda", "cuda:1")
+    assert dict(second) == {
+        "device": "cuda:1",
+        "name": "NVIDIA H200",
+        "memory": "150754820096",
+        "driver": "580.65.06",
+        "cuda": "13.2",
+        "cudnn": "92600",
+        "matmul_fp32": torch.backends.cuda.matmul.fp32_precision,
+        "conv_fp32": torch.backends.cudnn.conv.fp32_precision,
+        "cudnn_benchmark": "True",
+    }
+    assert all(type(value) is str for value in second.values())
+
+
+@pytest.mark.parametrize(("cuda", "hip", "named"), [("13.2", None, "13.2"), (None, "7.1.0", "7.1.0"), (None, None, "unknown")])
+def test_version_of_what_torch_was_built_for(
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, hip: str | None, named: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(name="", total_memory=0))
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(environment, "_driver", lambda: "unknown")
+    assert environment._describe("cuda")["cuda"] == named
+
+
+def test_another_accelerator_is_known_by_its_name() -> None:
+    assert environment._describe("mps") == {"device": "mps", "name": "mps"}
+
+
+# ---- The driver's own tool -------------------------------------------------------------------------------------------
+
+
+def install_tool(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    """Make ``nvidia-smi`` a shell script, and the only program there is."""
+    tool = folder / "nvidia-smi"
+    tool.write_text(script)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the tool is a shell script here")
+@pytest.mark.parametrize(
+    ("script", "driver"),
+    [
+        ("#!/bin/sh\necho 580.65.06\n", "580.65.06"),
+        ("#!/bin/sh\necho 580.65.06\necho 580.65.06\n", "580.65.06"),  # a line for each device
+        ('#!/bin/sh\n[ "$*" = "--query-gpu=driver_version --format=csv,noheader" ] && echo 1.2\n', "1.2"),
+        ("#!/bin/sh\n", "unknown"),
+        ("#!/bin/sh\necho NVIDIA-SMI has failed\nexit 9\n", "unknown"),
+        ("#!/not/there\n", "unknown"),
+    ],
+    ids=["one device", "two devices", "asks for the driver", "silent", "failing", "broken"],
+)
+def test_driver_is_what_its_tool_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, driver: str) -> None:
+    install_tool(monkeypatch, tmp_path, script)
+    assert environment._driver() == driver
+
+
+def test_driver_is_unknown_without_its_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment._driver() == "unknown"
+
+
+def test_driver_is_unknown_where_its_tool_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def run(*arguments: Any, timeout: float, **_: Any) -> None:
+        raise subprocess.TimeoutExpired("nvidia-smi", timeout)
+
+    install_tool(monkeypatch, tmp_path, "#!/bin/sh\n")
+    monkeypatch.setattr(subprocess, "run", run)
+    assert environment._driver() == "unknown"

@@ -1,0 +1,230 @@
+"""In which order a case is called, what is left on it, and how an accelerator's clock is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from builders import op_table
+from torch_builders import CPU, LossSpy, tiny_params, tiny_workload, whole_tiny_set
+
+from mnistbench import measurement
+from mnistbench.case import build, fork_random, thread_count
+from mnistbench.measurement import EVENT_CALLS, WARMUP_CALLS, device_times, measure
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    with thread_count(1), fork_random(CPU):
+        yield
+
+
+class FakeCase:
+    """Keeps what was done with it, and in which order."""
+
+    def __init__(self, log: list[str], *, runner: object = object(), device: str = "cpu") -> None:
+        self.log = log
+        self.runner = runner
+        self.params = tiny_params(device=device)
+        self.rounds_ns: tuple[int, ...] = ()
+        self.first_call: object = None
+
+    def __call__(self) -> None:
+        self.log.append("call")
+
+    def reset(self) -> None:
+        self.log.append("reset")
+
+
+class FakeBenchmark:
+    """pytest-benchmark's fixture, as far as it is used: some rounds, and their seconds."""
+
+    def __init__(self, log: list[str], *, enabled: bool = True, seconds: tuple[float, ...] = (0.25, 0.125)) -> None:
+        self.log = log
+        self.enabled = enabled
+        self.has_error = False
+        self.stats: Any = None
+        self._seconds = seconds
+
+    def __call__(self, function: Callable[[], object]) -> None:
+        self.log.append("benchmark")
+        for _ in self._seconds if self.enabled else (0.0,):
+            function()
+        if self.enabled:
+            self.stats = SimpleNamespace(stats=SimpleNamespace(data=list(self._seconds)))
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens, with a cold pass that only says so."""
+    happened: list[str] = []
+
+    def profile_first_call(case: FakeCase, *, first_of_process: bool) -> Any:
+        happened.append(f"cold, {'first of the process' if first_of_process else 'not the first'}")
+        return op_table(temperature="cold")
+
+    monkeypatch.setattr(measurement, "profile_first_call", profile_first_call)
+    return happened
+
+
+@pytest.mark.parametrize(("first", "said"), [(True, "first of the process"), (False, "not the first")])
+def test_cold_call_then_warm_up_then_reset_then_rounds(log: list[str], first: bool, said: str) -> None:
+    case = FakeCase(log)
+    measure(case, FakeBenchmark(log), cold=True, first_of_process=first)
+    assert log == [f"cold, {said}", *["call"] * WARMUP_CALLS, "reset", "benchmark", "call", "call"]
+    assert case.first_call == op_table(temperature="cold")
+
+
+def test_without_the_cold_pass_the_rest_is_the_same(log: list[str]) -> None:
+    case = FakeCase(log)
+    measure(case, FakeBenchmark(log), cold=False, first_of_process=True)
+    assert log == [*["call"] * WARMUP_CALLS, "reset", "benchmark", "call", "call"]
+    assert case.first_call is None
+
+
+def test_a_case_without_operations_is_only_timed(log: list[str]) -> None:
+    case = FakeCase(log, runner=None)
+    measure(case, FakeBenchmark(log), cold=True, first_of_process=True)
+    assert log == ["benchmark", "call", "call"]
+    assert case.first_call is None
+    assert case.rounds_ns == (250_000_000, 125_000_000)
+
+
+def test_rounds_are_left_on_the_case_in_nanoseconds(log: list[str]) -> None:
+    case = FakeCase(log)
+    device_ns = measure(case, FakeBenchmark(log, seconds=(0.0015, 1.2e-8, 3.0)), cold=True, first_of_process=True)
+    assert case.rounds_ns == (1_500_000, 12, 3_000_000_000)
+    assert device_ns == ()
+
+
+def test_where_benchmarks_are_disabled_the_case_runs_once(log: list[str]) -> None:
+    case = FakeCase(log)
+    assert measure(case, FakeBenchmark(log, enabled=False), cold=True, first_of_process=True) == ()
+    assert log == ["benchmark", "call"]
+    assert (case.first_call, case.rounds_ns) == (None, ())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), RuntimeError("out of memory")])
+def test_what_ends_the_rounds_early_marks_them_and_goes_on_its_way(log: list[str], error: BaseException) -> None:
+    class Interrupted(FakeBenchmark):
+        def __call__(self, function: Callable[[], object]) -> None:
+            super().__call__(function)
+            raise error
+
+    case, benchmark = FakeCase(log), Interrupted(log)
+    with pytest.raises(type(error)) as raised:
+        measure(case, benchmark, cold=True, first_of_process=True)
+    assert raised.value is error
+    assert benchmark.has_error
+    assert case.rounds_ns == ()
+
+
+def test_rounds_that_end_well_are_not_marked(log: list[str]) -> None:
+    benchmark = FakeBenchmark(log)
+    measure(FakeCase(log), benchmark, cold=True, first_of_process=True)
+    assert not benchmark.has_error
+
+
+def test_rounds_start_from_where_the_case_began() -> None:
+    measured, fresh = LossSpy(), LossSpy()
+    case = build(tiny_params(), tiny_workload(loss=measured))
+    measure(case, FakeBenchmark([], seconds=(0.1,) * 4), cold=True, first_of_process=False)
+    case = build(tiny_params(), tiny_workload(loss=fresh))
+    for _ in range(4):
+        case()
+    assert measured.values[-4:] == fresh.values
+    assert measured.values[:2] == fresh.values[:2]  # the cold call too
+
+
+@pytest.mark.parametrize("phase", ["forward", "step"])
+def test_a_real_case_is_left_with_its_cold_table(phase: str) -> None:
+    case = build(tiny_params(phase=phase), tiny_workload())
+    measure(case, FakeBenchmark([]), cold=True, first_of_process=True)
+    assert case.first_call is not None
+    assert (case.first_call.temperature, case.first_call.first_of_process) == ("cold", True)
+    assert case.rounds_ns == (250_000_000, 125_000_000)
+
+
+@pytest.mark.parametrize("phase", ["train", "eval", "batch"])
+def test_a_real_case_without_operations_has_no_cold_table(phase: str) -> None:
+    case = build(tiny_params(phase=phase), tiny_workload(load=whole_tiny_set))
+    measure(case, FakeBenchmark([]), cold=True, first_of_process=True)
+    assert case.first_call is None
+
+
+# ---- The accelerator's clock -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def accelerator(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An accelerator whose n-th pair of events lies n + 0.25 milliseconds apart; returns what happens on it."""
+    happened: list[str] = []
+    timed = iter(range(1_000))
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            happened.append("record")
+
+        def synchronize(self) -> None:
+            happened.append("wait for event")
+
+        def elapsed_time(self, end: Event) -> float:
+            return next(timed) + 0.25
+
+    @contextmanager
+    def device_index(index: int) -> Iterator[None]:
+        happened.append(f"on {index}")
+        yield
+        happened.append(f"off {index}")
+
+    def get_device_module(device: torch.device) -> Any:
+        assert device.type in ("cuda", "mps")
+        return SimpleNamespace(Event=Event)
+
+    monkeypatch.setattr(torch, "get_device_module", get_device_module)
+    monkeypatch.setattr(torch.accelerator, "device_index", device_index)
+    return happened
+
+
+EACH_CALL = ["record", "call", "record", "wait for event"]
+
+
+@pytest.mark.parametrize(
+    ("device", "before", "after"), [("cuda", ["on 0"], ["off 0"]), ("cuda:1", ["on 1"], ["off 1"]), ("mps", [], [])]
+)
+def test_events_lie_around_each_call_on_the_cases_device(
+    accelerator: list[str], device: str, before: list[str], after: list[str]
+) -> None:
+    times = device_times(FakeCase(accelerator, device=device))
+    assert accelerator == [*before, *EACH_CALL * EVENT_CALLS, *after]
+    assert times == tuple(number * 1_000_000 + 250_000 for number in range(EVENT_CALLS))  # nanoseconds
+
+
+def test_a_cpu_has_no_clock_of_its_own(accelerator: list[str]) -> None:
+    assert device_times(FakeCase(accelerator)) == ()
+    assert accelerator == []
+
+
+def test_device_times_come_after_the_rounds(accelerator: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    case = FakeCase(accelerator, device="cuda")
+    times = measure(case, FakeBenchmark(accelerator), cold=False, first_of_process=False)
+    assert len(times) == EVENT_CALLS
+    rounds = ["benchmark", "call", "call"]
+    assert accelerator[: -len(EACH_CALL) * EVENT_CALLS - 1] == [*["call"] * WARMUP_CALLS, "reset", *rounds, "on 0"]
+
+
+def test_an_interrupted_case_is_not_timed_on_the_device(accelerator: list[str]) -> None:
+    class Interrupted(FakeBenchmark):
+        def __call__(self, function: Callable[[], object]) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(FakeCase(accelerator, device="cuda"), Interrupted([]), cold=False, first_of_process=False)
+    assert "record" not in accelerator

@@ -1,0 +1,461 @@
+"""Curves as TensorBoard reads them back, against the record; and what happens to what cannot be drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders import params
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import Tensor, nn
+from torch_builders import CPU, PIXELS, TEST_SAMPLES, LossSpy, tiny_model, tiny_params, tiny_set, tiny_workload, whole_tiny_set
+
+from mnistbench import tracking
+from mnistbench.case import build, fork_random, thread_count
+from mnistbench.models import ConvNet, LeNet5
+from mnistbench.record import MAX_POINTS
+from mnistbench.tracking import Tracker, first_line, new_directory
+from mnistbench.training import Inference, evaluate
+from mnistbench.workload import Batch, Workload, number_correct
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    with thread_count(1), fork_random(CPU):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training run of eight batches of four."""
+    monkeypatch.setattr(tracking, "CURVE_SAMPLES", 30)
+
+
+@contextmanager
+def no_bar(batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:
+    yield batches
+
+
+def read_back(directory: str | Path) -> EventAccumulator:
+    reader = EventAccumulator(str(directory), size_guidance={"scalars": 0, "images": 0})
+    reader.Reload()
+    return reader
+
+
+def scalars_in(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
+    reader = read_back(directory)
+    return {tag: [(point.step, point.value) for point in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
+
+
+def as_float32(points: Iterable[tuple[int, float | None]]) -> list[tuple[int, float]]:
+    """What TensorBoard keeps of a curve."""
+    return [(step, torch.tensor(value).item()) for step, value in points if value is not None]
+
+
+with_set = tiny_workload(load=whole_tiny_set, dataset="tiny")
+
+
+# ---- Training curves -------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_what_the_record_holds(tmp_path: Path) -> None:
+    scalars, notes = Tracker(tmp_path, no_bar).training(tiny_params(), with_set)
+    written = scalars_in(scalars.directory)
+    assert written == {tag: as_float32(points) for tag, points in scalars.curves.items()}
+    assert notes == ()
+    assert scalars.dataset == "synthetic"
+
+
+def test_tags_steps_and_final_values(tmp_path: Path) -> None:
+    scalars, _ = Tracker(tmp_path, no_bar).training(tiny_params(), with_set)
+    steps = {tag: [step for step, _ in points] for tag, points in scalars.curves.items()}
+    assert steps == {
+        "train/loss": list(range(1, 9)),
+        "train/accuracy": list(range(1, 9)),
+        "test/loss": [8],
+        "test/accuracy": [8],
+    }
+    assert scalars.final == {tag: points[-1][1] for tag, points in scalars.curves.items()}
+
+
+def test_values_are_those_of_the_training_that_a_case_does() -> None:
+    """The first loss is the case's: the same weights, the same batch, the same dropout masks."""
+    spies = LossSpy(), LossSpy()
+    scalars, _ = Tracker(None, no_bar).training(tiny_params(), tiny_workload(loss=spies[0]))
+    build(tiny_params(), tiny_workload(loss=spies[1]))()
+    assert spies[0].values[0] == spies[1].values[0]
+    assert [value for _, value in scalars.curves["train/loss"]] == pytest.approx(spies[0].values)
+
+
+def test_final_test_values_are_those_of_the_trained_model() -> None:
+    models: list[nn.Module] = []
+
+    def make_model() -> nn.Module:
+        models.append(tiny_model())
+        return models[0]
+
+    workload = dataclasses.replace(with_set, make_model=make_model)
+    scalars, _ = Tracker(None, no_bar).training(tiny_params(), workload)
+    whole = tiny_set()
+    expected = evaluate(
+        Inference(models[0]), [whole.batch(whole.test, torch.arange(TEST_SAMPLES))], loss=workload.loss, metric=number_correct
+    )
+    assert scalars.final["test/loss"] == pytest.approx(expected.loss)
+    assert scalars.final["test/accuracy"] == pytest.approx(expected.accuracy)
+
+
+def test_without_a_whole_set_there_is_no_test_curve() -> None:
+    scalars, _ = Tracker(None, no_bar).training(tiny_params(), tiny_workload())
+    assert set(scalars.curves) == {"train/loss", "train/accuracy"}
+
+
+def test_without_a_metric_there_is_no_accuracy() -> None:
+    scalars, _ = Tracker(None, no_bar).training(tiny_params(), dataclasses.replace(with_set, metric=None))
+    assert set(scalars.curves) == {"train/loss", "test/loss"}
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "samples", "steps", "points"),
+    [
+        (64, 2874, 45, 45),
+        (16, 2874, 128, 32),
+        (1, 2874, 128, 32),
+        (4, 252, 63, 63),  # as many windows of one step as there can be
+        (4, 4 * 65, 65, 33),
+        (2000, 2874, 2, 2),
+        (5000, 2874, 1, 1),
+    ],
+)
+def test_length_of_a_run_and_of_its_curve(
+    monkeypatch: pytest.MonkeyPatch, batch_size: int, samples: int, steps: int, points: int
+) -> None:
+    monkeypatch.setattr(tracking, "CURVE_SAMPLES", samples)
+    spy = LossSpy()
+    scalars, _ = Tracker(None, no_bar).training(tiny_params(batch_size=batch_size), tiny_workload(loss=spy))
+    curve = scalars.curves["train/loss"]
+    assert len(spy.values) == steps
+    assert len(curve) == points <= MAX_POINTS
+    assert curve[-1][0] == steps
+
+
+def test_progress_is_told_how_many_batches_and_of_what() -> None:
+    told: list[tuple[int, str]] = []
+    shown: list[Batch] = []
+
+    @contextmanager
+    def progress(batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:
+        told.append((total, description))
+        yield (shown.append(batch) or batch for batch in batches)
+
+    Tracker(None, progress).training(tiny_params(), tiny_workload())
+    assert told == [(8, "training tiny-b4-cpu on synthetic")]
+    assert [len(targets) for _, targets in shown] == [4] * 8
+
+
+def test_a_run_is_made_once_and_shared_by_step_and_train() -> None:
+    made: list[int] = []
+
+    def make_model() -> nn.Module:
+        made.append(1)
+        return tiny_model()
+
+    tracker, workload = Tracker(None, no_bar), dataclasses.replace(with_set, make_model=make_model)
+    of_step = tracker.training(tiny_params(phase="step"), workload)
+    of_train = tracker.training(tiny_params(phase="train"), workload)
+    assert made == [1]
+    assert of_step == of_train
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 8}, {"dtype": "bfloat16"}, {"seed": 2}, {"dataset": "other"}])
+def test_another_case_has_a_run_of_its_own(tmp_path: Path, changes: dict[str, Any]) -> None:
+    tracker = Tracker(tmp_path, no_bar)
+    one, _ = tracker.training(tiny_params(), tiny_workload())
+    other, _ = tracker.training(tiny_params(**changes), tiny_workload())
+    assert one.directory != other.directory
+    assert scalars_in(one.directory) == {tag: as_float32(points) for tag, points in one.curves.items()}
+    assert scalars_in(other.directory) == {tag: as_float32(points) for tag, points in other.curves.items()}
+
+
+def test_the_same_seed_gives_the_same_curve_to_the_bit() -> None:
+    one, other = (Tracker(None, no_bar).training(tiny_params(), with_set)[0] for _ in range(2))
+    assert one == other
+
+
+def test_random_numbers_of_others_are_left_as_they_were() -> None:
+    before = torch.random.get_rng_state()
+    Tracker(None, no_bar).training(tiny_params(), with_set)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_bfloat16_trains_and_is_tested_under_autocast() -> None:
+    spy = LossSpy()
+    scalars, _ = Tracker(None, no_bar).training(tiny_params(dtype="bfloat16"), dataclasses.replace(with_set, loss=spy))
+    assert set(spy.output_dtypes) == {torch.bfloat16}
+    assert set(spy.dtypes) == {torch.float32}
+    assert scalars.final["test/loss"] == pytest.approx(spy.values[-1])
+
+
+# ---- Images and graph ------------------------------------------------------------------------------------------------
+
+
+def digit_batch(batch_size: int, device: torch.device, generator: torch.Generator) -> Batch:
+    return torch.randn(batch_size, 1, 28, 28, generator=generator), torch.randint(10, (batch_size,), generator=generator)
+
+
+def of_network(make_model: Callable[[], nn.Module]) -> Workload:
+    return tiny_workload(name="net", make_model=make_model, make_batch=digit_batch, dataset="digits")
+
+
+@pytest.mark.parametrize(
+    ("make_model", "layers"),
+    [(ConvNet, ["conv1", "conv2", "fc1", "fc2"]), (LeNet5, ["conv1", "conv2", "fc1", "fc2", "fc3"])],
+)
+def test_graph_names_the_layers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_model: Callable[[], nn.Module], layers: list[str]
+) -> None:
+    monkeypatch.setattr(tracking, "CURVE_SAMPLES", 2)
+    scalars, notes = Tracker(tmp_path, no_bar).training(params(workload="net", batch_size=2), of_network(make_model))
+    graph = read_back(scalars.directory).Graph()
+    found = {f"[{layer}]" for layer in layers if any(f"[{layer}]" in node.name for node in graph.node)}
+    assert found == {f"[{layer}]" for layer in layers}
+    assert notes == ()
+
+
+def test_graph_is_that_of_the_whole_model_and_leaves_it_as_it_was(tmp_path: Path) -> None:
+    models: list[nn.Module] = []
+
+    def make_model() -> nn.Module:
+        models.append(tiny_model())
+        return models[0]
+
+    scalars, _ = Tracker(tmp_path, no_bar).training(tiny_params(), tiny_workload(make_model=make_model))
+    assert read_back(scalars.directory).Tags()["graph"]
+    assert models[0].training
+    assert all(parameter.requires_grad for parameter in models[0].parameters())
+
+
+@pytest.mark.parametrize("batch_size", [4, 100])
+def test_a_grid_of_64_images_is_shown_whatever_the_batch_size(tmp_path: Path, batch_size: int) -> None:
+    scalars, _ = Tracker(tmp_path, no_bar).training(tiny_params(batch_size=batch_size), with_set)
+    reader = read_back(scalars.directory)
+    assert reader.Tags()["images"] == ["inputs/synthetic"]
+    (image,) = reader.Images("inputs/synthetic")
+    assert image.width * image.height == 64 * PIXELS
+
+
+def vectors(batch_size: int, device: torch.device, generator: torch.Generator) -> Batch:
+    return torch.randn(batch_size, PIXELS, generator=generator), torch.randint(3, (batch_size,), generator=generator)
+
+
+def many_channels(batch_size: int, device: torch.device, generator: torch.Generator) -> Batch:
+    return torch.randn(batch_size, PIXELS, 1, 1, generator=generator), torch.randint(3, (batch_size,), generator=generator)
+
+
+@pytest.mark.parametrize("make_batch", [vectors, many_channels])
+def test_what_is_no_image_is_not_shown(tmp_path: Path, make_batch: Callable[..., Batch]) -> None:
+    scalars, notes = Tracker(tmp_path, no_bar).training(tiny_params(), tiny_workload(make_batch=make_batch))
+    tags = read_back(scalars.directory).Tags()
+    assert tags["images"] == []
+    assert tags["graph"]
+    assert notes == ()
+
+
+def test_images_without_contrast_are_shown_too(tmp_path: Path) -> None:
+    def blank(batch_size: int, *_: object) -> Batch:
+        return torch.zeros(batch_size, 1, 4, 4), torch.zeros(batch_size, dtype=torch.int64)
+
+    scalars, notes = Tracker(tmp_path, no_bar).training(tiny_params(), tiny_workload(make_batch=blank))
+    assert read_back(scalars.directory).Tags()["images"]
+    assert notes == ()
+
+
+class OwnOutput:
+    """What no tracer knows how to follow."""
+
+    def __init__(self, value: Tensor) -> None:
+        self.value = value
+
+
+class Untraceable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(PIXELS, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.jit.is_tracing():
+            raise RuntimeError("cannot be traced\nfor reasons that fill a page")
+        output: Tensor = self.out(x.flatten(1)).log_softmax(dim=1)
+        return output
+
+
+class OddOutput(Untraceable):
+    def forward(self, x: Tensor) -> Tensor:
+        output: Any = super().forward(x) if not torch.jit.is_tracing() else OwnOutput(self.out(x.flatten(1)))
+        return output
+
+
+class Uncopyable(Untraceable):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(x.flatten(1)).log_softmax(dim=1)
+
+    def __deepcopy__(self, memo: object) -> Any:
+        raise TypeError
+
+
+@pytest.mark.parametrize(
+    ("make_model", "note"),
+    [
+        (Untraceable, "no model graph: RuntimeError: cannot be traced"),
+        (OddOutput, "no model graph: RuntimeError: "),
+        (Uncopyable, "no model graph: TypeError: no message"),
+    ],
+)
+def test_a_graph_that_fails_is_a_note_and_costs_nothing_else(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], make_model: Callable[[], nn.Module], note: str
+) -> None:
+    workload = dataclasses.replace(with_set, make_model=make_model)
+    Tracker(tmp_path / "before", no_bar).rounds(tiny_params(), (1,), 1)  # what imports print
+    capfd.readouterr()
+    scalars, notes = Tracker(tmp_path / "run", no_bar).training(tiny_params(), workload)
+    assert capfd.readouterr() == ("", "")
+    assert len(notes) == 1
+    assert notes[0].startswith(note)
+    assert "\n" not in notes[0]
+    reader = read_back(scalars.directory)
+    assert reader.Tags()["graph"] is False
+    assert reader.Tags()["images"]
+    assert scalars_in(scalars.directory) == {tag: as_float32(points) for tag, points in scalars.curves.items()}
+
+
+def test_a_graph_that_succeeds_prints_and_warns_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    Tracker(tmp_path, no_bar).training(tiny_params(), with_set)
+    assert capfd.readouterr() == ("", "")
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+# ---- Losses that are no numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("tensorboard", [True, False])
+def test_a_loss_that_blew_up_is_none(tmp_path: Path, bad: float, tensorboard: bool) -> None:
+    calls = 0
+
+    def loss(output: Tensor, targets: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        value = nn.functional.nll_loss(output, targets)
+        return value + bad if calls in (3, 8) else value  # whose gradient is finite
+
+    scalars, notes = Tracker(tmp_path if tensorboard else None, no_bar).training(tiny_params(), tiny_workload(loss=loss))
+    values = dict(scalars.curves["train/loss"])
+    assert [step for step, value in values.items() if value is None] == [3, 8]
+    assert scalars.final["train/loss"] is None
+    assert scalars.final["train/accuracy"] is not None
+    assert notes == ()
+    if tensorboard:
+        assert scalars_in(scalars.directory)["train/loss"] == as_float32(scalars.curves["train/loss"])
+
+
+# ---- Rounds ----------------------------------------------------------------------------------------------------------
+
+
+def test_rounds_are_time_per_call_and_samples_per_second(tmp_path: Path) -> None:
+    scalars = Tracker(tmp_path, no_bar).rounds(tiny_params(phase="forward"), (2_000_000, 500_000), 64)
+    assert scalars.curves == {
+        "timing/ms_per_iteration": ((1, 2.0), (2, 0.5)),
+        "timing/samples_per_second": ((1, 32_000.0), (2, 128_000.0)),
+    }
+    assert scalars.final == {"timing/ms_per_iteration": 0.5, "timing/samples_per_second": 128_000.0}
+    assert scalars.dataset == "synthetic"
+    assert scalars_in(scalars.directory) == {tag: list(points) for tag, points in scalars.curves.items()}
+
+
+def test_many_rounds_are_thinned_in_the_record_and_whole_in_tensorboard(tmp_path: Path) -> None:
+    rounds = tuple(range(1_000_000, 1_250_000, 1_000))
+    scalars = Tracker(tmp_path, no_bar).rounds(tiny_params(phase="forward"), rounds, 1)
+    curve = scalars.curves["timing/ms_per_iteration"]
+    assert len(curve) == MAX_POINTS
+    assert (curve[0][0], curve[-1][0]) == (1, len(rounds))
+    written = scalars_in(scalars.directory)["timing/ms_per_iteration"]
+    assert [step for step, _ in written] == list(range(1, len(rounds) + 1))
+    assert set(as_float32(curve)) <= set(written)
+
+
+# ---- Directories -----------------------------------------------------------------------------------------------------
+
+
+def test_every_run_has_a_directory_of_its_own_named_for_the_case(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path, no_bar)
+    found = [
+        tracker.training(tiny_params(), tiny_workload())[0],
+        tracker.rounds(tiny_params(phase="forward"), (1_000,), 4),
+        tracker.rounds(tiny_params(phase="eval"), (1_000,), 4),
+        tracker.rounds(tiny_params(phase="forward", batch_size=16, device="cuda:1"), (1_000,), 16),
+    ]
+    assert [Path(scalars.directory).relative_to(tmp_path).as_posix() for scalars in found] == [
+        "training-tiny-b4-cpu-synthetic",
+        "forward-tiny-b4-cpu-synthetic",
+        "eval-tiny-b4-cpu-synthetic",
+        "forward-tiny-b16-cuda1-synthetic",
+    ]
+    assert all(len(list(Path(scalars.directory).iterdir())) == 1 for scalars in found)
+
+
+def test_two_tests_of_the_same_case_do_not_share_a_curve(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path, no_bar)
+    one, other = (tracker.rounds(tiny_params(phase="forward"), rounds, 1) for rounds in ((1_000_000,), (3_000_000,)))
+    assert scalars_in(one.directory)["timing/ms_per_iteration"] == [(1, 1.0)]
+    assert scalars_in(other.directory)["timing/ms_per_iteration"] == [(1, 3.0)]
+
+
+def test_without_tensorboard_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tracker = Tracker(None, no_bar)
+    trained, notes = tracker.training(tiny_params(), with_set)
+    timed = tracker.rounds(tiny_params(phase="forward"), (1_000_000,), 4)
+    assert (trained.directory, timed.directory, notes) == ("", "", ())
+    assert trained.curves["train/loss"]
+    assert timed.final["timing/ms_per_iteration"] == 1.0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_curves_do_not_depend_on_tensorboard(tmp_path: Path) -> None:
+    written, _ = Tracker(tmp_path, no_bar).training(tiny_params(), with_set)
+    computed, _ = Tracker(None, no_bar).training(tiny_params(), with_set)
+    assert dataclasses.replace(written, directory="") == computed
+
+
+def test_a_session_never_gets_a_directory_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.strftime", lambda _: "20261120-103105")
+    root = tmp_path / "not" / "there"
+    made = [new_directory(root) for _ in range(3)]
+    assert [directory.name for directory in made] == ["20261120-103105", "20261120-103105-1", "20261120-103105-2"]
+    assert all(directory.is_dir() for directory in made)
+    (root / "20261120-103105-3").write_text("a file in the way")
+    assert new_directory(root).name == "20261120-103105-4"
+
+
+def test_a_directory_is_named_by_the_time(tmp_path: Path) -> None:
+    assert len(new_directory(tmp_path).name) == len("20261120-103105")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("one\ntwo"), "one"),
+        (ValueError("\n  one  \ntwo"), "one  "),
+        (ValueError(), "no message"),
+        (ValueError(" \n "), "no message"),
+    ],
+)
+def test_first_line_of_an_error(error: Exception, line: str) -> None:
+    assert first_line(error) == line

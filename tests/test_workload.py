@@ -1,0 +1,124 @@
+"""What a user brings, and the two workloads that are there already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch_builders import CPU, tiny_set, tiny_workload
+
+from mnistbench import data
+from mnistbench.errors import UsageError
+from mnistbench.models import ConvNet, LeNet5
+from mnistbench.workload import Workload, builtin_workloads, number_correct
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("name", ["convnet", "lenet5", "my_model", "Net2", "7"])
+def test_letters_digits_and_underscores_make_a_name(name: str) -> None:
+    assert tiny_workload(name=name).name == name
+
+
+@pytest.mark.parametrize("name", ["", "my-model", "my model", "net[1]", "a.b", "net\n", "a:b", "a/b"])
+def test_a_name_that_a_selection_could_not_use_is_refused(name: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        tiny_workload(name=name)
+    assert str(refusal.value) == f"workload name {name!r}: use letters, digits and underscores, so that -k can select it"
+
+
+def test_what_a_user_need_not_bring() -> None:
+    def made_by_user(*_: Any) -> Any:
+        pytest.fail("called while registering")
+
+    workload = Workload("mine", made_by_user, made_by_user, made_by_user, made_by_user)
+    assert (workload.metric, workload.dataset, workload.load) == (None, "synthetic", None)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets", "correct"),
+    [
+        ([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]], [1, 0, 1], 3),
+        ([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]], [1, 1, 0], 1),
+        ([[0.1, 0.9]], [0], 0),
+    ],
+)
+def test_number_correct_counts_the_samples_whose_largest_output_is_the_target(
+    outputs: list[list[float]], targets: list[int], correct: int
+) -> None:
+    counted = number_correct(torch.tensor(outputs), torch.tensor(targets))
+    assert counted.shape == ()
+    assert counted.item() == correct
+
+
+def test_the_builtin_workloads_by_name() -> None:
+    workloads = builtin_workloads("digits", None)
+    assert {workload.name: type(workload.make_model()) for workload in workloads} == {"convnet": ConvNet, "lenet5": LeNet5}
+
+
+@pytest.mark.parametrize("dataset", ["digits", "mnist"])
+def test_the_builtin_workloads_say_what_their_data_is(dataset: str) -> None:
+    assert [workload.dataset for workload in builtin_workloads(dataset, "nowhere")] == [dataset, dataset]
+
+
+@pytest.mark.parametrize("workload", builtin_workloads("digits", None), ids=lambda workload: workload.name)
+class TestBuiltin:
+    def test_optimizer_is_adadelta_at_learning_rate_one(self, workload: Workload) -> None:
+        optimizer = workload.make_optimizer(nn.Linear(2, 2).parameters())
+        assert type(optimizer) is torch.optim.Adadelta
+        assert optimizer.defaults["lr"] == 1.0
+
+    def test_loss_is_the_mean_negative_log_probability_of_the_target(self, workload: Workload) -> None:
+        log_probabilities = torch.tensor([[-1.0, -2.0], [-3.0, -5.0], [-7.0, -11.0]])
+        assert workload.loss(log_probabilities, torch.tensor([0, 1, 0])).item() == pytest.approx((1 + 5 + 7) / 3)
+
+    def test_batch_is_normalised_images_and_their_labels(self, workload: Workload) -> None:
+        whole = data.load("digits")
+        images, labels = workload.make_batch(7, CPU, generator(3))
+        assert (images.shape, images.dtype) == ((7, 1, 28, 28), torch.float32)
+        assert (labels.shape, labels.dtype) == ((7,), torch.int64)
+        every_image, every_label = whole.batch(whole.train, torch.arange(len(whole.train)))
+        for image, label in zip(images, labels, strict=True):  # each is a training image with the label of that image
+            same = (every_image == image).flatten(1).all(dim=1)
+            assert label in every_label[same]
+
+    def test_the_generator_alone_decides_the_batch(self, workload: Workload) -> None:
+        drawn = workload.make_batch(16, CPU, generator(3))
+        torch.manual_seed(99)
+        again = workload.make_batch(16, CPU, generator(3))
+        other = workload.make_batch(16, CPU, generator(4))
+        assert all(torch.equal(*pair) for pair in zip(drawn, again, strict=True))
+        assert not torch.equal(drawn[0], other[0])
+
+    def test_a_generator_gives_another_batch_each_time(self, workload: Workload) -> None:
+        used = generator(3)
+        first, _ = workload.make_batch(16, CPU, used)
+        second, _ = workload.make_batch(16, CPU, used)
+        assert not torch.equal(first, second)
+
+    def test_whole_set_is_the_one_batches_are_drawn_from(self, workload: Workload) -> None:
+        assert workload.load is not None
+        whole = workload.load(CPU)
+        assert (whole.name, len(whole.train), len(whole.test)) == ("digits", 1437, 360)
+
+
+def test_dataset_is_loaded_when_first_needed_and_once_per_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[tuple[str, str | None, str]] = []
+
+    def load(name: str, data_dir: str | None, device: str) -> data.Dataset:
+        loaded.append((name, data_dir, device))
+        return tiny_set().to(device)
+
+    monkeypatch.setattr(data, "load", load)
+    workloads = builtin_workloads("mnist", "folder")
+    assert loaded == []
+    for workload in workloads:
+        assert workload.load
+        workload.make_batch(2, CPU, generator(0))
+        workload.load(CPU)
+        workload.load(torch.device("meta"))
+    assert loaded == [("mnist", "folder", "cpu"), ("mnist", "folder", "meta")]

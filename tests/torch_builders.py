@@ -1,0 +1,96 @@
+"""A workload that needs no file and a fraction of a millisecond per step: for whatever does not depend on the network."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from builders import params
+from torch import Tensor, nn
+
+from mnistbench.data import Dataset, Split
+from mnistbench.params import Params
+from mnistbench.workload import Workload, number_correct
+
+CLASSES = 3
+IMAGE = (1, 4, 4)
+PIXELS = 16
+CPU = torch.device("cpu")
+
+#: Samples of the whole set of ``tiny_set``: neither is a multiple of 8.
+TRAIN_SAMPLES, TEST_SAMPLES = 20, 12
+
+
+def tiny_model() -> nn.Module:
+    """Two layers with dropout between them: [B, 1, 4, 4] -> log-probabilities [B, 3]."""
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            hidden=nn.Linear(PIXELS, 8),
+            relu=nn.ReLU(),
+            dropout=nn.Dropout(0.5),
+            out=nn.Linear(8, CLASSES),
+            log_softmax=nn.LogSoftmax(dim=1),
+        )
+    )
+
+
+def tiny_batch(batch_size: int, device: torch.device, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Noise and labels that have nothing to do with it."""
+    images = torch.randn(batch_size, *IMAGE, generator=generator)
+    labels = torch.randint(CLASSES, (batch_size,), generator=generator)
+    return images.to(device), labels.to(device)
+
+
+def tiny_set() -> Dataset:
+    """Every image is filled with a value of its own, so that a sample is known by any pixel."""
+
+    def split(first: int, samples: int) -> Split:
+        values = torch.arange(first, first + samples, dtype=torch.uint8)
+        return Split(values.view(-1, 1, 1, 1).expand(-1, *IMAGE).contiguous(), torch.arange(samples) % CLASSES)
+
+    return Dataset("tiny", split(0, TRAIN_SAMPLES), split(100, TEST_SAMPLES), mean=0.25, std=0.5)
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.5)
+
+
+def tiny_workload(**changes: Any) -> Workload:
+    """A workload without a whole set; ``load=whole_tiny_set`` gives it one."""
+    workload = Workload(
+        name="tiny",
+        make_model=tiny_model,
+        make_batch=tiny_batch,
+        loss=nn.functional.nll_loss,
+        make_optimizer=sgd,
+        metric=number_correct,
+    )
+    return dataclasses.replace(workload, **changes)
+
+
+def whole_tiny_set(device: torch.device) -> Dataset:
+    return tiny_set().to(device)
+
+
+def tiny_params(**changes: Any) -> Params:
+    """A training step of the tiny workload at batch 4."""
+    return params(**{"workload": "tiny", "batch_size": 4, "dataset": "synthetic", **changes})
+
+
+class LossSpy:
+    """A loss that keeps the value of every call, and how the output came in."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+        self.output_dtypes: list[torch.dtype] = []
+        self.dtypes: list[torch.dtype] = []
+
+    def __call__(self, output: Tensor, targets: Tensor) -> Tensor:
+        loss = nn.functional.nll_loss(output, targets)
+        self.values.append(loss.item())
+        self.output_dtypes.append(output.dtype)
+        self.dtypes.append(loss.dtype)
+        return loss
