@@ -12,6 +12,7 @@ import torch
 from mnistbench import attachments
 from mnistbench.case import Case, build, fork_random, thread_count
 from mnistbench.data import mnist_unpacked
+from mnistbench.environment import resolve_devices
 from mnistbench.errors import UsageError
 from mnistbench.measurement import measure
 from mnistbench.params import PHASES, Params
@@ -65,7 +66,7 @@ class OpBenchmark:
             workload=workload.name,
             phase=phase,
             batch_size=self._batch_size,
-            device=self._device,
+            device=resolve_devices([self._device])[0],  # a mark may name one that --bench-device did not check
             dtype=options.dtype,
             threads=options.threads,
             compile=options.compile,

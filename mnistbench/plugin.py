@@ -91,8 +91,8 @@ def pytest_collection_modifyitems(config: pytest.Config) -> None:
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     session = config.stash[SESSION]
-    if not session.collected or session.usage_error:  # this runs in a "finally" of the check above
-        return None
+    if not session.collected or session.usage_error or config.option.collectonly:
+        return None  # pytest asks also when the check above has refused
     from mnistbench.report.summary import session_line
 
     return session_line(session.environment, session.options.dataset, session.devices)

@@ -142,13 +142,23 @@ def test_interrupted_the_finished_cases_are_saved_and_the_interrupted_one_is_not
         "-p",
         "no:cacheprovider",
     ]
-    process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    deadline = time.monotonic() + 120
-    while not (project.path / "reached").exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(3)  # into the rounds
-    process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=60)
+    process = subprocess.Popen(
+        command,
+        cwd=project.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # a background job's children ignore Ctrl-C
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not (project.path / "reached").exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(3)  # into the rounds
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 2, printed
     [saved] = project.path.glob(".benchmarks/*/*.json")
     assert list(records(json.loads(saved.read_text(encoding="utf-8")))) == ["test_forward[tiny-b4-cpu]"]

@@ -1,0 +1,65 @@
+"""Where the wall time of the default suite goes: timing, profiling, training curves, the rest.
+
+Run from a checkout, in an environment with the dependencies: ``python docs/studies/suite_time.py [pytest arguments]``.
+Seconds of one machine; the shares are what to compare.
+"""
+
+import functools
+import sys
+import time
+from collections import defaultdict
+
+import pytest
+
+
+class Clock:
+    """Sums the time spent in functions; what a function spends in another one of them counts for that one alone."""
+
+    def __init__(self):
+        self.seconds = defaultdict(float)
+        self._running = []
+
+    def wrap(self, owner, name, what):
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def timed(*args, **kwargs):
+            start = time.perf_counter()
+            self._running.append(0.0)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                elapsed = time.perf_counter() - start
+                self.seconds[what] += elapsed - self._running.pop()
+                if self._running:
+                    self._running[-1] += elapsed
+
+        setattr(owner, name, timed)
+
+
+def main():
+    clock = Clock()
+    start = time.perf_counter()
+
+    class Study:
+        def pytest_collection_finish(self):
+            from mnistbench import attachments, fixture, measurement, tracking
+
+            clock.wrap(measurement, "profile_first_call", "profiling, cold")
+            clock.wrap(fixture, "measure", "timing")
+            clock.wrap(attachments, "profile", "profiling, warm")
+            clock.wrap(tracking.Tracker, "training", "training curves")
+            clock.wrap(tracking.Tracker, "rounds", "scalars of rounds")
+            clock.seconds["imports and collection"] = time.perf_counter() - start
+
+    code = pytest.main(["bench", *sys.argv[1:]], plugins=[Study()])
+    total = time.perf_counter() - start
+    clock.seconds["everything else"] = total - sum(clock.seconds.values())
+    for what, seconds in sorted(clock.seconds.items(), key=lambda item: -item[1]):
+        print(f"{what:24}{seconds:8.1f} s {seconds / total:7.1%}")  # noqa: T201
+    print(f"{'total':24}{total:8.1f} s")  # noqa: T201
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
