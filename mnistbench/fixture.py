@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -43,16 +44,27 @@ class OpBenchmark:
             pytest.skip("MNIST is not at hand unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA")
         workload = self._find_workload()
         params = self._params(phase, workload)
-        with thread_count(params.threads), fork_random(torch.device(params.device)):
-            case = build(params, workload, self._session.options.data_dir)
-            if self._benchmark.group is None:
-                self._benchmark.group = _group(case)
-            first, self._session.case_has_run = not self._session.case_has_run, True
-            device_ns = measure(case, self._benchmark, cold=self._session.options.op_profile, first_of_process=first)
-            if self._benchmark.enabled:
-                record = self._attached(case, self._record(case, device_ns))
-                self._benchmark.extra_info[KEY] = record.to_json()
-                self._session.records.append(record)
+        device = torch.device(params.device)
+        try:
+            with thread_count(params.threads), fork_random(device):
+                self._measure(params, workload)
+        except torch.OutOfMemoryError as error:
+            # The traceback, which pytest keeps, holds the tensors of every frame; the next case needs their memory.
+            traceback.clear_frames(error.__traceback__)
+            if device.type != "cpu":
+                torch.get_device_module(device).empty_cache()
+            raise
+
+    def _measure(self, params: Params, workload: Workload) -> None:
+        case = build(params, workload, self._session.options.data_dir)
+        if self._benchmark.group is None:
+            self._benchmark.group = _group(case)
+        first, self._session.case_has_run = not self._session.case_has_run, True
+        device_ns = measure(case, self._benchmark, cold=self._session.options.op_profile, first_of_process=first)
+        if self._benchmark.enabled:
+            record = self._attached(case, self._record(case, device_ns))
+            self._benchmark.extra_info[KEY] = record.to_json()
+            self._session.records.append(record)
 
     def _find_workload(self) -> Workload:
         found = {workload.name: workload for workload in registered_workloads(self._request.node)}

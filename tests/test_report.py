@@ -62,10 +62,13 @@ def test_cases_without_tables_are_left_out():
 
 def test_a_table_by_device_time_says_so():
     row = builders.op_row("aten::mm", 5_000, self_device_ns=800_000)
-    record = builders.case_record(device="cuda", tables=(builders.op_table(row, view="device"),))
+    record = builders.case_record(
+        device="cuda", device_ns=(800_000, 810_000, 990_000), tables=(builders.op_table(row, view="device"),)
+    )
     [table] = operation_tables([record], top=3)
     assert "self device time" in table.title
     assert table.rows[0][3] == "800.0"
+    assert ("device time without the profiler", "", "", "810.0", "") in table.sums
 
 
 def slower():

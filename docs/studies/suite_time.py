@@ -56,8 +56,8 @@ def main():
     total = time.perf_counter() - start
     clock.seconds["everything else"] = total - sum(clock.seconds.values())
     for what, seconds in sorted(clock.seconds.items(), key=lambda item: -item[1]):
-        print(f"{what:24}{seconds:8.1f} s {seconds / total:7.1%}")  # noqa: T201
-    print(f"{'total':24}{total:8.1f} s")  # noqa: T201
+        print(f"{what:24}{seconds:8.1f} s {seconds / total:7.1%}")
+    print(f"{'total':24}{total:8.1f} s")
     return code
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mnistbench import units
 from mnistbench.compare import CaseComparison, Comparison, OpChange
-from mnistbench.record import CaseRecord, OpTable
+from mnistbench.record import CaseRecord, OpTable, median_ns
 
 #: A change of the call below this share is too small a denominator for shares of it.
 LEAST_CHANGE_TO_SHARE = 0.01
@@ -53,9 +53,10 @@ def _operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     sums = [
         (f"other ({len(rest)} operations)", "", "", *_cells(columns, lambda column: column.sum(rest))),
         ("outside operations", "", "", *_cells(columns, lambda column: column.outside)),
-        ("sum: one profiled iteration", "", "", *_cells(columns, lambda column: column.total)),
+        ("sum of one profiled iteration", "", "", *_cells(columns, lambda column: column.total)),
+        ("device time without the profiler", "", "", *_times(median_ns(record.device_ns) or None for record in records)),
         (
-            "timed without the profiler",
+            "wall time without the profiler",
             "",
             "",
             *_times(record.timing.median_ns if record.timing else None for record in records),

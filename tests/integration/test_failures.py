@@ -37,6 +37,31 @@ def test_a_case_that_raises_fails_alone(project):
     assert list(records(saved)) == ["test_forward[tiny-b4-cpu]"]
 
 
+def test_a_case_that_ran_out_of_memory_gives_its_memory_back_before_the_next(project):
+    project.append(
+        "conftest.py",
+        """
+
+        import weakref
+
+        class Greedy(nn.Linear):
+            held = None
+
+            def forward(self, inputs):
+                if len(inputs) == 8:
+                    activations = torch.zeros(1000)
+                    Greedy.held = weakref.ref(activations)
+                    raise torch.OutOfMemoryError("CUDA out of memory")
+                assert Greedy.held() is None
+                return super().forward(inputs)
+
+
+        nn.Linear = Greedy
+        """,
+    )
+    project.run("--bench-batch-size=8,4").assert_outcomes(passed=1, failed=1)
+
+
 def test_an_attach_hook_that_raises_costs_a_line_and_not_the_record(project):
     project.append("conftest.py", "\n\ndef pytest_mnistbench_attach(config, case, record):\n    raise KeyError('my\\nkey')\n")
     result, saved = project.run_saved()
