@@ -12,7 +12,6 @@ from mnistbench import hookspec
 from mnistbench.errors import MnistbenchError
 from mnistbench.options import Options, add_options
 from mnistbench.params import device_label
-from mnistbench.record import KEY, run_header
 from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, registered_workloads
 
 if TYPE_CHECKING:
@@ -125,8 +124,13 @@ def op_benchmark(
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
+    session = config.stash[SESSION]
+    if not session.records:
+        return
+    from mnistbench.record import KEY, run_header
+
     if any(KEY in benchmark["extra_info"] for benchmark in output_json["benchmarks"]):
-        output_json[KEY] = run_header(config.stash[SESSION].environment)
+        output_json[KEY] = run_header(session.environment)
 
 
 @pytest.hookimpl(optionalhook=True)

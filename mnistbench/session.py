@@ -13,9 +13,9 @@ import pytest
 
 from mnistbench.errors import MnistbenchError, UsageError
 from mnistbench.options import Options
-from mnistbench.record import CaseRecord, Environment
 
 if TYPE_CHECKING:
+    from mnistbench.record import CaseRecord, Environment
     from mnistbench.tracking import Tracker
     from mnistbench.workload import Batch, Workload
 

@@ -39,6 +39,11 @@ def count(number: float) -> str:
     return _without_negative_zero(f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}")
 
 
+def scalar(value: float) -> str:
+    """Return a loss or another number without a unit, four decimals."""
+    return f"{value:.4f}"
+
+
 def _scaled(value: float, units: tuple[tuple[str, int], ...]) -> str:
     sign, magnitude = ("-" if value < 0 else ""), abs(value)
     for position, (name, factor) in enumerate(units):

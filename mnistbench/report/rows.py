@@ -241,7 +241,7 @@ def _training_line(case: CaseComparison) -> Iterable[str]:
 def _value(tag: str, value: float | None) -> str:
     if value is None:
         return "not finite"
-    return units.percent(value / 100) if tag.endswith("accuracy") else f"{value:.4f}"
+    return units.percent(value / 100) if tag.endswith("accuracy") else units.scalar(value)
 
 
 def comparison_head(comparison: Comparison) -> list[str]:

@@ -1,0 +1,59 @@
+"""Training that takes long shows a bar on a terminal and nothing in a log file."""
+
+import os
+import pty
+import subprocess
+import sys
+import termios
+
+SLOW = """
+
+make_quick_batch = make_batch
+
+def make_batch(batch_size, device, generator):
+    time.sleep(0.03)
+    return make_quick_batch(batch_size, device, generator)
+"""
+
+BAR = "training tiny-b4-cpu on synthetic: "
+
+
+def slow_training(project):
+    conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
+    project.write(
+        "conftest.py",
+        "import time\n" + conftest.replace("make_batch=make_batch", "make_batch=lambda *args: make_batch(*args)") + SLOW,
+    )
+    project.measure_a_step()
+
+
+def test_on_a_terminal_there_is_a_bar_on_a_line_of_its_own(project):
+    slow_training(project)
+    terminal, child = pty.openpty()
+    termios.tcsetwinsize(child, (24, 100))
+    command = [sys.executable, "-m", "pytest", "--benchmark-max-time=0.01", "--no-op-profile", "-p", "no:cacheprovider"]
+    process = subprocess.Popen(command, cwd=project.path, stdin=child, stdout=child, stderr=child)
+    os.close(child)
+    printed = b""
+    while True:
+        try:
+            block = os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not block:
+            break
+        printed += block
+    os.close(terminal)
+    assert process.wait(timeout=60) == 0
+    text = printed.decode("utf-8", "replace")
+    before, found, after = text.partition(BAR)
+    assert found
+    assert before.endswith(("\n\r", "\n")), repr(before[-20:])  # the dots before it stay
+    assert "/128" in after  # steps of the whole training
+
+
+def test_in_a_log_file_there_is_none(project):
+    slow_training(project)
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    assert BAR not in result.stdout.str() + result.stderr.str()
