@@ -1,4 +1,8 @@
-"""The hooks that a user's conftest.py may implement."""
+"""The hooks that a user's conftest.py may implement.
+
+Mark them ``@pytest.hookimpl(optionalhook=True)``: pytest refuses a hook that it does not know, and with
+``-p no:mnistbench`` it knows none of these.
+"""
 
 from __future__ import annotations
 

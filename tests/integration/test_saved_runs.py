@@ -65,6 +65,8 @@ def test_a_record_carries_tables_scalars_and_identity(project):
 def test_a_benchmark_that_is_not_ours_is_left_as_it_was_and_so_is_machine_info(project):
     project.write("test_bench.py", MIXED)
     _, saved = project.run_saved()
+    project.write("conftest.py", "")  # its hook and its options are unknown without the plug-in
+    project.write("pytest.ini", "[pytest]\n")
     _, without = project.run_saved("-p", "no:mnistbench", "-k", "plain")
     plain, plain_without = by_name(saved)["test_plain"], by_name(without)["test_plain"]
     assert plain["extra_info"] == {"mine": 1}
