@@ -16,7 +16,7 @@ def environment_text(environment: Environment, allocator_status: str) -> str:
     fields = asdict(environment)
     devices, allocator = fields.pop("devices"), fields.pop("allocator")
     lines = [(name.replace("_", " "), str(value)) for name, value in fields.items()]
-    lines.append(("allocator", allocator_status))
+    lines.append(("allocator", allocator_status.removeprefix("allocator ")))
     lines.extend(("", f"{name}={value}") for name, value in allocator.items())
     lines.extend(("accelerator", _device(device)) for device in devices)
     if not devices:
