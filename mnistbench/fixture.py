@@ -18,7 +18,7 @@ from mnistbench.errors import UsageError
 from mnistbench.measurement import measure
 from mnistbench.params import PHASES, Params
 from mnistbench.record import KEY, CaseRecord, Timing
-from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, registered_workloads
+from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, gate_of, registered_workloads
 from mnistbench.tracking import first_line
 from mnistbench.workload import Workload
 
@@ -87,6 +87,7 @@ class OpBenchmark:
         )
 
     def _record(self, case: Case, device_ns: tuple[int, ...]) -> CaseRecord:
+        op_fail, case_fail = gate_of(self._request.node)
         return CaseRecord(
             test=_test_identity(self._request.node),
             node_id=self._request.node.nodeid,
@@ -96,6 +97,8 @@ class OpBenchmark:
             first_call_ns=case.first_call.iteration_ns[0] if case.first_call else None,
             device_ns=device_ns,
             tables_in=case.tables_in,
+            op_fail=op_fail,
+            case_fail=case_fail,
             timing=Timing.from_stats(self._benchmark.stats.stats.as_dict()),
         )
 

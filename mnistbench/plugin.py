@@ -12,7 +12,7 @@ from mnistbench import hookspec
 from mnistbench.errors import MnistbenchError
 from mnistbench.options import Options, add_options
 from mnistbench.params import device_label
-from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, registered_workloads
+from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, gate_of, registered_workloads
 
 if TYPE_CHECKING:
     from mnistbench.workload import Workload
@@ -30,6 +30,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-benchmark loads baselines, which it hands to us
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", 'opgate("10%", "aten::addmm:5%", case="5%"): how much slower this test\'s operations, and its call, may get'
+    )
     with _one_line_errors():
         config.stash[SESSION] = Session(config, Options.from_config(config))
 
@@ -79,12 +82,14 @@ def _argument_names(mark: pytest.Mark) -> list[str]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Refuse what cannot be measured before any case runs."""
     session = config.stash[SESSION]
     if not session.collected:
         return
     with _one_line_errors():
+        for item in items:
+            gate_of(item)
         session.check(dataset=not config.option.collectonly)
 
 

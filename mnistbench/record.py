@@ -36,6 +36,9 @@ UNTIED = ""
 #: What an attachment of this name is merged into; any other name is kept as it is.
 _ATTACHED_FIELDS = ("operation_tables", "training_scalars", "notes")
 
+#: No time in nanoseconds and no size in bytes is larger: 292 years, 8 EiB.
+LARGEST = 2**63 - 1
+
 #: A curve holds at most this many points per tag; a page draws no more and a file stays small.
 MAX_POINTS = 100
 
@@ -66,7 +69,15 @@ class OpRow:
 
     def self_ns(self, clock: str) -> int:
         """Return the median self time per iteration by the given clock (``cpu`` or ``device``)."""
-        return median_ns(self.self_cpu_ns if clock == "cpu" else self.self_device_ns)
+        return median_ns(self._self_samples(clock))
+
+    def spread_ns(self, clock: str) -> int:
+        """Return the interquartile range of the self time over the iterations."""
+        first, third = quartiles_ns(self._self_samples(clock))
+        return third - first
+
+    def _self_samples(self, clock: str) -> tuple[int, ...]:
+        return self.self_cpu_ns if clock == "cpu" else self.self_device_ns
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,7 @@ class OpTable:
     iteration_ns: tuple[int, ...]  # wall time of each profiled iteration, the profiler's cost included
     rows: tuple[OpRow, ...]
     first_of_process: bool = False  # of a cold table: no case had run before, so libraries were initialised too
+    profiler_ns: int = 0  # what the profiler adds per call of an operation, measured in this process; 0: not measured
 
     @property
     def clock(self) -> str:
@@ -161,6 +173,8 @@ class CaseRecord:
     scalars: Scalars | None = None
     notes: tuple[str, ...] = ()  # what could not be attached, and why
     attached: Mapping[str, Any] = field(default_factory=dict)  # what a conftest.py hung on, as JSON values
+    op_fail: tuple[str, ...] = ()  # thresholds of the test's own opgate mark, as it wrote them
+    case_fail: str = ""  # the same for the whole call
     timing: Timing | None = None  # from the benchmark's own statistics; not stored a second time
 
     @property
@@ -214,11 +228,13 @@ class CaseRecord:
             "samples": self.samples,
             "first_call_ns": self.first_call_ns,
             "device_ns": _compact(self.device_ns),
-            "tables": [_compact(_table_to_json(table)) for table in self.tables],
+            "tables": [_table_to_json(table) for table in self.tables],
             "tables_in": self.tables_in,
             "scalars": None if self.scalars is None else _compact(asdict(self.scalars)),
             "notes": list(self.notes),
             "attached": _compact(self.attached),
+            "op_fail": list(self.op_fail),
+            "case_fail": self.case_fail,
         }
 
     @classmethod
@@ -228,8 +244,8 @@ class CaseRecord:
         Raises:
             RecordError: names the field that is missing or wrong, or a schema this version does not know.
         """
-        _check_schema(data)
-        return _Reader(data).case(timing)
+        check_schema(data)
+        return Reader(data).case(timing)
 
 
 @dataclass(frozen=True)
@@ -257,7 +273,7 @@ class Run:
             RecordError: names ``source`` and the field.
         """
         try:
-            return _Reader(data).run()
+            return Reader(data).run()
         except RecordError as error:
             raise RecordError(f"{source}: {error}; save the run again or leave the file out") from None
 
@@ -297,29 +313,45 @@ def thin(points: Sequence[tuple[int, float | None]]) -> tuple[tuple[int, float |
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
-_ROW_FIELDS = tuple(f.name for f in fields(OpRow))
+#: Columns of an operation, its samples in a row of their own.
+ROW_COLUMNS = ("name", "phase", "module", "calls", "self_ns", "spread_ns", "memory_bytes", "shapes")
+_SAMPLE_COLUMNS = ("self_cpu_ns", "total_cpu_ns", "self_device_ns")
 
 #: What pytest-benchmark writes for a commit outside a repository, and where git failed.
-_NO_COMMIT = ("unversioned", "unknown")
+NO_COMMIT = ("unversioned", "unknown")
 
 
 def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def _table_to_json(table: OpTable) -> dict[str, Any]:
-    """Rows become arrays below one list of column names: a table of 90 rows is written in a third of the bytes."""
+def _table_to_json(table: OpTable) -> dict[str, str]:
+    """Rows become arrays below one list of column names: a table of 90 rows is written in a third of the bytes.
+
+    Samples lie apart: they are nine tenths of a table, and comparing 1,000 saved runs needs only the medians. So median
+    and interquartile range of the self time are written beside the names, although they follow from the samples.
+    """
     return {
-        "temperature": table.temperature,
-        "view": table.view,
-        "first_of_process": table.first_of_process,
-        "iteration_ns": table.iteration_ns,
-        "columns": _ROW_FIELDS,
-        "rows": [[getattr(row, name) for name in _ROW_FIELDS] for row in table.rows],
+        "operations": _compact(
+            {
+                "temperature": table.temperature,
+                "view": table.view,
+                "first_of_process": table.first_of_process,
+                "profiler_ns": table.profiler_ns,
+                "iteration_ns": table.iteration_ns,
+                "columns": ROW_COLUMNS,
+                "rows": [
+                    (row.name, row.phase, row.module, row.calls, row.self_ns(table.clock), row.spread_ns(table.clock))
+                    + (row.memory_bytes, row.shapes)
+                    for row in table.rows
+                ],
+            }
+        ),
+        "samples": _compact([[getattr(row, name) for name in _SAMPLE_COLUMNS] for row in table.rows]),
     }
 
 
-def _check_schema(data: object) -> None:
+def check_schema(data: object) -> None:
     schema = data.get("schema") if isinstance(data, Mapping) else None
     if type(schema) is not int or schema < 1:
         raise RecordError(f"schema: {schema!r} is not a version of a mnistbench record")
@@ -327,7 +359,7 @@ def _check_schema(data: object) -> None:
         raise RecordError(f"schema: {schema} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench")
 
 
-class _Reader:
+class Reader:
     """A JSON value and the path that led to it, so that every complaint names its field."""
 
     def __init__(self, value: object, path: str = "") -> None:
@@ -340,30 +372,30 @@ class _Reader:
             f"{self.path or 'file'}: needs {expected}, found {shown if len(shown) <= 60 else shown[:57] + '...'}"
         )
 
-    def __getitem__(self, name: str) -> _Reader:
+    def __getitem__(self, name: str) -> Reader:
         if not isinstance(self.value, Mapping):
             raise self.wrong("an object")
         if name not in self.value:
             raise RecordError(f"{self._below(name)}: is missing")
-        return _Reader(self.value[name], self._below(name))
+        return Reader(self.value[name], self._below(name))
 
     def _below(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
 
-    def items(self) -> list[_Reader]:
+    def items(self) -> list[Reader]:
         if not isinstance(self.value, list | tuple):
             raise self.wrong("a list")
-        return [_Reader(item, f"{self.path}[{position}]") for position, item in enumerate(self.value)]
+        return [Reader(item, f"{self.path}[{position}]") for position, item in enumerate(self.value)]
 
-    def mapping(self) -> dict[str, _Reader]:
+    def mapping(self) -> dict[str, Reader]:
         if not isinstance(self.value, Mapping) or not all(isinstance(name, str) for name in self.value):
             raise self.wrong("an object")
-        return {name: _Reader(item, self._below(name)) for name, item in self.value.items()}
+        return {name: Reader(item, self._below(name)) for name, item in self.value.items()}
 
-    def parsed(self) -> _Reader:
+    def parsed(self) -> Reader:
         """Parse the compact JSON string here."""
         try:
-            return _Reader(json.loads(self.text()), self.path)
+            return Reader(json.loads(self.text()), self.path)
         except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python takes
             raise RecordError(f"{self.path}: is not JSON ({error})") from None
 
@@ -373,9 +405,14 @@ class _Reader:
         return self.value
 
     def whole(self) -> int:
-        if type(self.value) is not int:
+        if type(self.value) is not int or not -LARGEST <= self.value <= LARGEST:
             raise self.wrong("a whole number")
         return self.value
+
+    def nanoseconds(self) -> int:
+        if self.whole() < 0:
+            raise self.wrong("a time of at least 0 ns")
+        return self.whole()
 
     def number(self) -> float:
         value = self.value
@@ -391,8 +428,8 @@ class _Reader:
             raise self.wrong("true or false")
         return self.value
 
-    def wholes(self) -> tuple[int, ...]:
-        return tuple(item.whole() for item in self.items())
+    def all_nanoseconds(self) -> tuple[int, ...]:
+        return tuple(item.nanoseconds() for item in self.items())
 
     def texts(self) -> tuple[str, ...]:
         return tuple(item.text() for item in self.items())
@@ -403,15 +440,15 @@ class _Reader:
             extra = benchmark["extra_info"].mapping()
             if KEY in extra:
                 record = extra[KEY]
-                _in_path(record, _check_schema)
+                in_path(record, check_schema)
                 cases.append(record.case(benchmark["stats"].timing()))
         header = self.mapping().get(KEY)
         if header is not None:
-            _in_path(header, _check_schema)
-        commit = self.mapping().get("commit_info", _Reader({})).mapping()
+            in_path(header, check_schema)
+        commit = self.mapping().get("commit_info", Reader({})).mapping()
         changed = commit["dirty"].value is True if "dirty" in commit else False
         identity = commit["id"].value if "id" in commit else None
-        short_id = identity[:7] if isinstance(identity, str) and identity not in _NO_COMMIT else ""
+        short_id = identity[:7] if isinstance(identity, str) and identity not in NO_COMMIT else ""
         saved_at = self.mapping().get("datetime")
         return Run(
             environment=None if header is None else header["environment"].environment(),
@@ -422,13 +459,11 @@ class _Reader:
 
     def timing(self) -> Timing:
         for name in ("median", "min", "mean", "stddev"):
-            self[name].number()
+            if not 0 <= self[name].number() * 1e9 <= LARGEST:
+                raise self[name].wrong("a time in seconds")
         self["rounds"].whole()
         assert isinstance(self.value, Mapping)
-        try:
-            return Timing.from_stats(self.value)
-        except OverflowError:
-            raise self.wrong("times in seconds") from None
+        return Timing.from_stats(self.value)
 
     def case(self, timing: Timing | None) -> CaseRecord:
         first_call, scalars = self["first_call_ns"], self["scalars"]
@@ -438,13 +473,15 @@ class _Reader:
             params=self["params"].params(),
             parameter_count=self["parameter_count"].whole(),
             samples=self["samples"].whole(),
-            first_call_ns=None if first_call.value is None else first_call.whole(),
-            device_ns=self["device_ns"].parsed().wholes(),
-            tables=tuple(item.parsed().table() for item in self["tables"].items()),
+            first_call_ns=None if first_call.value is None else first_call.nanoseconds(),
+            device_ns=self["device_ns"].parsed().all_nanoseconds(),
+            tables=tuple(item.table() for item in self["tables"].items()),
             tables_in=self["tables_in"].text(),
             scalars=None if scalars.value is None else scalars.parsed().scalars(),
             notes=self["notes"].texts(),
             attached={name: item.value for name, item in self["attached"].parsed().mapping().items()},
+            op_fail=self["op_fail"].texts(),
+            case_fail=self["case_fail"].text(),
             timing=timing,
         )
 
@@ -457,25 +494,38 @@ class _Reader:
             raise RecordError(f"{self.path}: {error}") from None
 
     def table(self) -> OpTable:
-        columns = self["columns"].texts()
-        if columns != _ROW_FIELDS:
-            raise self["columns"].wrong(f"the columns {', '.join(_ROW_FIELDS)}")
+        table, samples = self["operations"].parsed(), self["samples"].parsed().items()
+        rows = table.rows()
+        if len(samples) != len(rows):
+            raise RecordError(f"{self.path}: has {len(rows)} operations and samples of {len(samples)}")
         return OpTable(
-            temperature=self["temperature"].one_of("cold", "warm"),
-            view=self["view"].one_of("host", "device"),
-            iteration_ns=self["iteration_ns"].wholes(),
-            rows=tuple(row.row() for row in self["rows"].items()),
-            first_of_process=self["first_of_process"].flag(),
+            temperature=table["temperature"].one_of("cold", "warm"),
+            view=table["view"].one_of("host", "device"),
+            iteration_ns=table["iteration_ns"].all_nanoseconds(),
+            rows=tuple(row.row(of_row) for row, of_row in zip(rows, samples, strict=True)),
+            first_of_process=table["first_of_process"].flag(),
+            profiler_ns=table["profiler_ns"].nanoseconds(),
         )
 
-    def row(self) -> OpRow:
+    def rows(self) -> list[Reader]:
+        columns = self["columns"].texts()
+        if columns != ROW_COLUMNS:
+            raise self["columns"].wrong(f"the columns {', '.join(ROW_COLUMNS)}")
+        return self["rows"].items()
+
+    def cells(self, number: int) -> list[Reader]:
         cells = self.items()
-        if len(cells) != len(_ROW_FIELDS):
-            raise self.wrong(f"{len(_ROW_FIELDS)} cells")
-        name, phase, module, calls, self_cpu, total_cpu, self_device, memory, shapes = cells
+        if len(cells) != number:
+            raise self.wrong(f"{number} cells")
+        return cells
+
+    def row(self, samples: Reader) -> OpRow:
+        name, phase, module, calls, median, spread, memory, shapes = self.cells(len(ROW_COLUMNS))
+        median.nanoseconds(), spread.nanoseconds()  # both follow from the samples; a file that has others is spoiled all the same
+        self_cpu, total_cpu, self_device = samples.cells(len(_SAMPLE_COLUMNS))
         return OpRow(
-            name.text(), phase.text(), module.text(), calls.number(), self_cpu.wholes(), total_cpu.wholes(),
-            self_device.wholes(), memory.whole(), shapes.texts(),
+            name.text(), phase.text(), module.text(), calls.number(), self_cpu.all_nanoseconds(),
+            total_cpu.all_nanoseconds(), self_device.all_nanoseconds(), memory.whole(), shapes.texts(),
         )  # fmt: skip
 
     def one_of(self, *choices: str) -> str:
@@ -515,7 +565,7 @@ class _Reader:
         )
 
 
-def _in_path(reader: _Reader, check: Callable[[object], None]) -> None:
+def in_path(reader: Reader, check: Callable[[object], None]) -> None:
     try:
         check(reader.value)
     except RecordError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
+from mnistbench.criteria import mark_thresholds
 from mnistbench.errors import MnistbenchError, UsageError
 from mnistbench.options import Options
 
@@ -201,6 +202,16 @@ def registered_workloads(item: pytest.Item | pytest.Function) -> list[Workload]:
                 raise UsageError(f"workload {workload.name!r} is registered twice: give one of them another name")
             found[workload.name] = workload
     return list(found.values())
+
+
+def gate_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
+    """Return the thresholds of a test's closest ``opgate`` mark, for operations and for the call.
+
+    Raises:
+        UsageError: the mark cannot be read.
+    """
+    mark = item.get_closest_marker("opgate")
+    return mark_thresholds(mark.args, mark.kwargs) if mark else ((), "")
 
 
 def import_torch() -> None:

@@ -114,11 +114,22 @@ def wide_table(rows: int) -> OpTable:
     return op_table(*[op_row(f"aten::op{row}", iterations=10) for row in range(rows)], iterations=10)
 
 
-def test_a_table_is_one_compact_json_string() -> None:
+def test_a_table_is_two_compact_json_strings() -> None:
     (table,) = case_record(tables=(wide_table(90),)).to_json()["tables"]
-    assert isinstance(table, str)
-    assert not re.search(r"\s", table)
-    assert len(json.loads(table)["rows"]) == 90
+    assert not re.search(r"\s", table["operations"] + table["samples"])
+    assert len(json.loads(table["operations"])["rows"]) == len(json.loads(table["samples"])) == 90
+
+
+def test_median_and_spread_of_the_self_time_lie_beside_the_name_so_that_samples_need_not_be_read() -> None:
+    row = op_row("aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"])
+    (table,) = case_record(tables=(op_table(row),)).to_json()["tables"]
+    assert json.loads(table["operations"])["rows"] == [["aten::mm", "forward", "fc1", 2, 20, 15, 64, ["[2, 2]"]]]
+    assert json.loads(table["samples"]) == [[[10, 20, 40], [10, 20, 40], []]]
+
+
+def test_a_table_of_the_device_has_the_device_medians_beside_the_names() -> None:
+    (table,) = case_record(tables=(op_table(op_row(self_device_ns=(1, 3, 5)), view="device"),)).to_json()["tables"]
+    assert json.loads(table["operations"])["rows"][0][4:6] == [3, 2]
 
 
 def test_a_larger_table_does_not_add_a_line_to_the_file() -> None:
@@ -128,7 +139,7 @@ def test_a_larger_table_does_not_add_a_line_to_the_file() -> None:
 
 def test_column_names_are_written_once_for_all_rows() -> None:
     (table,) = case_record(tables=(wide_table(90),)).to_json()["tables"]
-    assert table.count("total_cpu_ns") == 1
+    assert table["operations"].count("memory_bytes") == 1
 
 
 def test_curves_and_device_times_are_compact_json_strings_too() -> None:
@@ -342,7 +353,10 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("device_ns", "[1,2", "device_ns: is not JSON (Expecting ',' delimiter: line 1 column 5 (char 4))"),
         ("device_ns", "[1,2.5]", "device_ns[1]: needs a whole number, found 2.5"),
         ("tables", "{}", "tables: needs a list, found '{}'"),
-        ("tables", ["{}"], "tables[0].columns: is missing"),
+        ("tables", [{"operations": "{}", "samples": "[]"}], "tables[0].operations.columns: is missing"),
+        ("tables", ["{}"], "tables[0]: needs an object, found '{}'"),
+        ("op_fail", "5%", "op_fail: needs a list, found '5%'"),
+        ("case_fail", 5, "case_fail: needs text, found 5"),
         (
             "scalars",
             '{"dataset":"digits","curves":{"loss":[[1]]}}',
@@ -364,28 +378,35 @@ def test_a_wrong_value_is_named_and_shown(field: str, value: object, message: st
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("temperature", "lukewarm", "tables[0].temperature: needs cold or warm, found 'lukewarm'"),
-        ("view", None, "tables[0].view: needs host or device, found None"),
-        ("first_of_process", 0, "tables[0].first_of_process: needs true or false, found 0"),
-        ("iteration_ns", [1, "2"], "tables[0].iteration_ns[1]: needs a whole number, found '2'"),
-        ("rows", [["aten::add"]], "tables[0].rows[0]: needs 9 cells, found ['aten::add']"),
+        ("temperature", "lukewarm", "tables[0].operations.temperature: needs cold or warm, found 'lukewarm'"),
+        ("view", None, "tables[0].operations.view: needs host or device, found None"),
+        ("first_of_process", 0, "tables[0].operations.first_of_process: needs true or false, found 0"),
+        ("profiler_ns", -1, "tables[0].operations.profiler_ns: needs a time of at least 0 ns, found -1"),
+        ("iteration_ns", [1, "2"], "tables[0].operations.iteration_ns[1]: needs a whole number, found '2'"),
+        ("rows", [["aten::add"]], "tables[0].operations.rows[0]: needs 8 cells, found ['aten::add']"),
         (
             "rows",
-            [["aten::add", "forward", "", "1", [], [], [], 0, []]],
-            "tables[0].rows[0][3]: needs a finite number, found '1'",
+            [["aten::add", "forward", "", "1", 0, 0, 0, []]],
+            "tables[0].operations.rows[0][3]: needs a finite number, found '1'",
         ),
     ],
 )
 def test_a_wrong_value_inside_a_table_is_named_and_shown(name: str, value: object, message: str) -> None:
     data = EVERY_PART.to_json()
-    data["tables"][0] = json.dumps({**json.loads(data["tables"][0]), name: value})
+    data["tables"][0]["operations"] = json.dumps({**json.loads(data["tables"][0]["operations"]), name: value})
     assert refusal_of_case(data) == message
+
+
+def test_samples_of_other_operations_are_refused() -> None:
+    data = EVERY_PART.to_json()
+    data["tables"][0]["samples"] = "[]"
+    assert refusal_of_case(data) == "tables[0]: has 1 operations and samples of 0"
 
 
 def test_columns_of_another_version_are_refused() -> None:
     data = EVERY_PART.to_json()
-    data["tables"][1] = data["tables"][1].replace('"total_cpu_ns"', '"total_ns"')
-    assert refusal_of_case(data).startswith("tables[1].columns: needs the columns name, phase, module, calls, ")
+    data["tables"][1]["operations"] = data["tables"][1]["operations"].replace('"spread_ns"', '"iqr_ns"')
+    assert refusal_of_case(data).startswith("tables[1].operations.columns: needs the columns name, phase, module, calls, ")
 
 
 @pytest.mark.parametrize("text", ["1" * 5_000, "[" * 100_000], ids=["too many digits", "nested too deeply"])
@@ -481,7 +502,7 @@ def test_a_statistic_that_is_no_finite_number_is_refused(seconds: object) -> Non
 def test_a_statistic_beyond_any_time_is_refused() -> None:
     document = saved_file()
     document["benchmarks"][0]["stats"]["median"] = 1e308
-    assert refusal_of_run(document).startswith("0001_base.json: benchmarks[0].stats: needs times in seconds")
+    assert refusal_of_run(document).startswith("0001_base.json: benchmarks[0].stats.median: needs a time in seconds")
 
 
 # ---- what a conftest.py attaches -----------------------------------------------------------------------------------------
@@ -583,9 +604,9 @@ NOT_WHOLE: Any = (1.5, 2)
         ({"training_scalars": scalars(directory=None)}, "scalars.directory: needs text, found None"),
         (
             {"operation_tables": [op_table(iteration_ns=NOT_WHOLE)]},
-            "tables[1].iteration_ns[0]: needs a whole number, found 1.5",
+            "tables[1].operations.iteration_ns[0]: needs a whole number, found 1.5",
         ),
-        ({"operation_tables": [op_table(temperature="hot")]}, "tables[1].temperature: needs cold or warm, found 'hot'"),
+        ({"operation_tables": [op_table(temperature="hot")]}, "tables[1].operations.temperature: needs cold or warm, found 'hot'"),
         ({"operation_tables": [op_table("aten::add")]}, "operation_tables: not JSON ("),  # type: ignore[arg-type]
     ],
     ids=["scalar NaN", "scalar directory", "float times", "temperature", "row"],

@@ -1,0 +1,196 @@
+"""What two runs are held to: thresholds and limits as a user writes them -> numbers.
+
+The same settings serve ``pytest`` (options and the pytest configuration) and ``mnistbench compare`` (options and
+``[tool.mnistbench]`` in pyproject.toml), so that both judge alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mnistbench.errors import UsageError
+
+#: Words the verdicts where no threshold was given; nothing fails by it.
+DEFAULT_SHARE = 0.10
+
+#: What operations may be summed over: name and module both kept, or one of them.
+GROUPINGS = ("op", "module", "op,module")
+
+_THRESHOLD = re.compile(r"(?:(?P<name>.*\S)\s*:)?\s*(?P<percent>\d+(?:\.\d+)?)\s*%")
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """How much slower something may get."""
+
+    name: str  # an operation (aten::addmm) or a module (conv2); empty: every operation
+    share: float  # of the base: 0.05 is 5 %
+
+    @classmethod
+    def parse(cls, text: str) -> Threshold:
+        """Read ``10%``, ``aten::addmm:5%`` or ``conv2:5%``.
+
+        Raises:
+            ValueError: says what the text needs.
+        """
+        found = _THRESHOLD.fullmatch(text.strip())
+        if not found or not 0 < float(found["percent"]) <= 1e6:  # noqa: PLR2004  # beyond, nothing is held
+            raise ValueError("not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module")
+        return cls(found["name"] or "", float(found["percent"]) / 100)
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What a comparison is judged by."""
+
+    op_fail: tuple[Threshold, ...] = ()
+    case_fail: Threshold | None = None
+    min_share: float = 0.02  # of its case: smaller operations are pooled
+    min_cost: float = 20  # times the profiler's cost per call: quicker operations are pooled
+    by: str = "op,module"  # one of GROUPINGS
+    across_versions: bool = False  # compare operations of different torch versions
+    allow_missing: bool = False
+    allow_incomparable: bool = False
+    accept: tuple[str, ...] = ()  # CASE:OP, an intended regression
+    reason: str = ""
+
+    @classmethod
+    def from_texts(cls, texts: Mapping[str, Any], origin: Callable[[str], str]) -> Criteria:
+        """Read settings by their names in :data:`SETTINGS`.
+
+        Args:
+            texts: setting -> text, list of texts or flag.
+            origin: setting -> how an error names it: ``--op-fail``, ``op_fail in pyproject.toml``.
+
+        Raises:
+            UsageError: names the setting and the value.
+        """
+
+        def parsed(name: str, text: str, parse: Callable[[str], Any]) -> Any:
+            try:
+                return parse(text)
+            except ValueError as error:
+                raise UsageError(f"{origin(name)}: {text!r} is {error}") from None
+
+        accept, reason = tuple(texts["accept"]), texts["reason"].strip()
+        if accept and not reason:
+            raise UsageError(f"{origin('accept')}: {accept[0]!r} needs a reason that the report can show: add --reason TEXT")
+        if reason and not accept:
+            raise UsageError(f"{origin('reason')}: {reason!r} is a reason for nothing: add --accept CASE:OP")
+        for pattern in accept:
+            if ":" not in pattern.strip(":"):
+                raise UsageError(f"{origin('accept')}: {pattern!r} needs a case and an operation: CASE:OP")
+        return cls(
+            op_fail=tuple(parsed("op_fail", text, Threshold.parse) for text in texts["op_fail"]),
+            case_fail=parsed("case_fail", texts["case_fail"], plain_threshold) if texts["case_fail"] else None,
+            min_share=parsed("op_min_share", texts["op_min_share"], _share),
+            min_cost=parsed("op_min_cost", texts["op_min_cost"], _times),
+            by=parsed("by", texts["by"], _grouping),
+            across_versions=texts["across_versions"],
+            allow_missing=texts["allow_missing"],
+            allow_incomparable=texts["allow_incomparable"],
+            accept=accept,
+            reason=reason,
+        )
+
+
+def plain_threshold(text: str) -> Threshold:
+    """Read a threshold for a whole call: ``10%``.
+
+    Raises:
+        ValueError: says what the text needs.
+    """
+    try:
+        threshold = Threshold.parse(text)
+    except ValueError:
+        threshold = None
+    if threshold is None or threshold.name:
+        raise ValueError("not a threshold for a call; give 10%")
+    return threshold
+
+
+def mark_thresholds(arguments: Iterable[Any], options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """Check what stands in ``@pytest.mark.opgate("5%", "aten::addmm:3%", case="5%")``; return operations' and call's.
+
+    Raises:
+        UsageError: names the value.
+    """
+    texts, case = tuple(arguments), options.get("case", "")
+    unknown = [name for name in options if name != "case"]
+    try:
+        if unknown:
+            raise ValueError(f"not known: {unknown[0]}; thresholds of operations stand alone, case= is the call's")
+        if not texts and not case:
+            raise ValueError('empty; give @pytest.mark.opgate("5%") or case="5%"')
+        for text in texts:
+            Threshold.parse(str(text))
+        if case:
+            plain_threshold(str(case))
+    except ValueError as error:
+        shown = ", ".join([*map(repr, texts), *(f"{name}={value!r}" for name, value in options.items())])
+        raise UsageError(f"opgate({shown}): is {error}") from None
+    return tuple(map(str, texts)), str(case)
+
+
+def _share(text: str) -> float:
+    try:
+        share = plain_threshold(text).share if text.strip() not in ("0%", "0 %") else 0.0
+    except ValueError:
+        share = 2.0
+    if share > 1:
+        raise ValueError("not a share of a case; give 2%")
+    return share
+
+
+def _times(text: str) -> float:
+    if not re.fullmatch(r"\d{1,6}(\.\d+)?", text.strip()):
+        raise ValueError("not a number of times; give 20")
+    return float(text)
+
+
+def _grouping(text: str) -> str:
+    grouping = {"module,op": "op,module"}.get(text.replace(" ", ""), text.replace(" ", ""))
+    if grouping not in GROUPINGS:
+        raise ValueError(f"not known; choose {' or '.join(GROUPINGS)}")
+    return grouping
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of both commands."""
+
+    flag: str
+    metavar: str  # empty for a switch
+    help: str
+    default: str = ""
+    repeatable: bool = False
+    configurable: bool = True  # may stand in a configuration file; what excuses a failure may not
+
+    @property
+    def name(self) -> str:
+        """Name in configuration files."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def empty(self) -> Any:
+        """The value where nothing was given."""
+        return [] if self.repeatable else self.default if self.metavar else False
+
+
+SETTINGS = (
+    Setting(
+        "--op-fail", "LIMIT", "fail when an operation got slower by more: 10%%, 'aten::addmm:5%%', 'conv2:5%%'", repeatable=True
+    ),
+    Setting("--case-fail", "LIMIT", "fail when a whole call got slower by more: 5%%"),
+    Setting("--op-min-share", "SHARE", "smaller operations than this share of their case are pooled", "2%"),
+    Setting("--op-min-cost", "TIMES", "operations quicker than so many times the profiler's cost per call are pooled", "20"),
+    Setting("--by", "KEYS", "op, module or op,module: what operations are summed over", "op,module"),
+    Setting("--across-versions", "", "compare operations of different torch versions too", configurable=False),
+    Setting("--allow-missing", "", "a case or table of the base that is missing does not fail", configurable=False),
+    Setting("--allow-incomparable", "", "a case of another machine or software does not fail", configurable=False),
+    Setting("--accept", "CASE:OP", "an intended regression; * stands for anything", repeatable=True, configurable=False),
+    Setting("--reason", "TEXT", "why it is accepted, for the report", configurable=False),
+)
