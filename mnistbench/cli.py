@@ -5,24 +5,212 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mnistbench import __version__
-from mnistbench.errors import MnistbenchError
+from mnistbench.criteria import SETTINGS, Criteria, Setting
+from mnistbench.errors import MnistbenchError, UsageError
+
+if TYPE_CHECKING:
+    from mnistbench.saved import Storage
+
+#: Exit codes: what was asked is so; it is not; it could not be found out.
+HELD, REGRESSED, UNJUDGED = 0, 1, 2
+
+_REFERENCE = "a file, a number (0003), a glob, latest, a commit or a branch"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 2 wrong usage or an error of the user's making."""
-    parser = argparse.ArgumentParser(prog="mnistbench", description="Says which PyTorch operation got slower.")
-    parser.add_argument("--version", action="version", version=f"mnistbench {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    commands.add_parser("env", help="print machine and software, for a bug report").set_defaults(run=_env)
-    parsed = parser.parse_args(arguments)
+    """Run the command; return its exit code: 0 done, 1 regressed, 2 wrong usage or could not judge."""
+    parsed = _parser().parse_args(arguments)
     try:
         return int(parsed.run(parsed))
     except MnistbenchError as error:
-        print(f"mnistbench: {error}", file=sys.stderr)
-        return 2
+        from mnistbench.units import printable
+
+        print(f"mnistbench: {printable(str(error))}", file=sys.stderr)
+        return UNJUDGED
+    except BrokenPipeError:  # the reader, less or head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNJUDGED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mnistbench", description="Says which PyTorch operation got slower.")
+    parser.add_argument("--version", action="version", version=f"mnistbench {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text[0].upper() + text[1:])
+        added.set_defaults(run=run)
+        return added
+
+    compare = command(
+        "compare", _compare, "compare two saved runs, operation by operation; exit 0 held, 1 regressed, 2 not judged"
+    )
+    compare.add_argument("base", metavar="BASE", help=f"{_REFERENCE}; several runs are taken as samples of one base")
+    compare.add_argument("new", metavar="NEW", help=f"{_REFERENCE}; of several the newest")
+    _add_settings(compare, SETTINGS)
+    compare.add_argument("--op-top", type=int, default=None, metavar="N", help="operations shown per case (default: 10)")
+    compare.add_argument("--format", choices=("terminal", "markdown", "json", "csv"), default="terminal")
+    _add_output(compare)
+
+    listing = command("list", _list, "list saved runs, oldest first")
+    history = command("history", _history, "show the time of a case or of its operations in every saved run")
+    history.add_argument("case", metavar="CASE", help="a case as tables title it, or its pytest id")
+    history.add_argument("--op", default="", metavar="NAME", help="an operation of it: aten::addmm")
+    history.add_argument("--module", default="", metavar="NAME", help="a module of it: conv2")
+    export = command("export", _export, "write one saved run, cases and operations, for another tool")
+    export.add_argument("which", metavar="RUN", nargs="?", default="latest", help=f"{_REFERENCE} (default: latest)")
+    export.add_argument("--to", choices=("github-action-benchmark", "csv"), required=True)
+    _add_settings(export, [setting for setting in SETTINGS if setting.flag.startswith("--op-min")])
+    _add_output(export)
+    prune = command(
+        "prune", _prune, "remove the oldest saved runs with their TensorBoard files; shows them, and removes with --yes"
+    )
+    prune.add_argument("--keep", type=int, required=True, metavar="N", help="the newest N stay")
+    prune.add_argument("--yes", action="store_true", help="remove them")
+    for subparser in (compare, listing, history, export, prune):
+        subparser.add_argument("--storage", default=".benchmarks", metavar="DIR", help="saved runs (default: .benchmarks)")
+    command("env", _env, "print machine and software, for a bug report")
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:
+    for setting in settings:
+        if not setting.metavar:
+            parser.add_argument(setting.flag, action="store_true", help=setting.shown)
+        else:
+            action = "append" if setting.repeatable else "store"
+            parser.add_argument(setting.flag, action=action, metavar=setting.metavar, help=setting.shown)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", default="", metavar="FILE", help="write there instead of printing")
+
+
+def _criteria(parsed: argparse.Namespace) -> Criteria:
+    """Read the settings: the command line before ``[tool.mnistbench]`` of the project."""
+    configured, path = _configuration()
+    texts, origins = {}, {}
+    for setting in SETTINGS:
+        given = getattr(parsed, setting.name, None)
+        from_file = not given and setting.name in configured
+        texts[setting.name] = given or configured.get(setting.name, setting.empty)
+        origins[setting.name] = f"{setting.name} in {path}" if from_file else setting.flag
+    return Criteria.from_texts(texts, origins.__getitem__)
+
+
+def _configuration() -> tuple[dict[str, Any], str]:
+    """Return ``[tool.mnistbench]`` of the nearest pyproject.toml, upwards from here."""
+    here = Path.cwd()
+    path = next((folder / "pyproject.toml" for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), None)
+    if path is None:
+        return {}, ""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("mnistbench", {})
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read as TOML ({error})") from None
+    known = {setting.name: setting for setting in SETTINGS if setting.configurable}
+    for name, value in table.items():
+        if name not in known:
+            raise UsageError(f"{name} in {path}: is not a setting of [tool.mnistbench]; choose of {', '.join(known)}")
+        texts = value if known[name].repeatable and isinstance(value, list) else [value]
+        if not all(isinstance(text, str) for text in texts):
+            needed = "a text or a list of texts" if known[name].repeatable else "a text"
+            raise UsageError(f'{name} in {path}: {value!r} is not {needed}; write it in quotes, such as "10%"')
+        table[name] = texts if known[name].repeatable else value
+    return dict(table), str(path)
+
+
+# ---- Commands --------------------------------------------------------------------------------------------------------
+
+
+def _compare(parsed: argparse.Namespace) -> int:
+    from mnistbench.compare import compare
+    from mnistbench.report.output import TOP, append_step_summary, rendered, write
+    from mnistbench.report.terminal import colours
+    from mnistbench.verdict import judge
+
+    criteria = _criteria(parsed)
+    top = TOP if parsed.op_top is None else parsed.op_top
+    if top < 1:
+        raise UsageError(f"--op-top: {top} is not a number of operations; give at least 1")
+    storage = _storage(parsed)
+    try:
+        bases = storage.find(parsed.base)
+        now = storage.find(parsed.new)[-1]
+        others = [saved for saved in bases if saved.path != now.path]
+        if not others:
+            raise UsageError(f"{parsed.base!r} and {parsed.new!r} are one saved run, {now.path}: name another base")
+    finally:
+        _complain(storage)
+    comparison = compare([saved.run for saved in others], now.run, by=criteria.by, across_versions=criteria.across_versions)
+    judgement = judge(comparison, criteria)
+    colour = parsed.format == "terminal" and not parsed.output and colours(sys.stdout)
+    _deliver(rendered(judgement, parsed.format, top, colour=colour), parsed.output, write)
+    if note := append_step_summary(judgement, top):
+        print(f"mnistbench: {note}", file=sys.stderr)
+    return {"none": HELD, "held": HELD, "regressed": REGRESSED, "unjudged": UNJUDGED}[judgement.outcome]
+
+
+def _list(parsed: argparse.Namespace) -> int:
+    from mnistbench.report.runs import list_table
+    from mnistbench.report.terminal import draw
+
+    runs = _all_runs(parsed)
+    print(draw(list_table(runs)))
+    return HELD
+
+
+def _history(parsed: argparse.Namespace) -> int:
+    from mnistbench.report.runs import history_table
+    from mnistbench.report.terminal import draw
+
+    print(draw(history_table(_all_runs(parsed), parsed.case, parsed.op, parsed.module)))
+    return HELD
+
+
+def _export(parsed: argparse.Namespace) -> int:
+    from mnistbench.report.data import csv_text, github_action_benchmark
+    from mnistbench.report.output import write
+    from mnistbench.report.runs import RUN_COLUMNS, export_entries, run_rows
+
+    criteria = _criteria(parsed)
+    storage = _storage(parsed)
+    try:
+        run = storage.find(parsed.which)[-1].run
+    finally:
+        _complain(storage)
+    if parsed.to == "csv":
+        text = csv_text(RUN_COLUMNS, run_rows(run))
+    else:
+        text = github_action_benchmark(export_entries(run, criteria))
+    _deliver(text, parsed.output, write)
+    return HELD
+
+
+def _prune(parsed: argparse.Namespace) -> int:
+    from mnistbench.prune import plan, remove
+
+    if parsed.keep < 1:
+        raise UsageError(f"--keep: {parsed.keep} would leave no saved run; give at least 1")
+    files, directories, left = plan(_all_runs(parsed), parsed.keep, Path(parsed.storage) / "tensorboard")
+    for line in left:
+        print(line)
+    if not files:
+        print(f"nothing to remove: there are no more than {parsed.keep} saved runs")
+        return HELD
+    for path in (*files, *directories):
+        print(f"{'removing' if parsed.yes else 'would remove'} {path}")
+    if not parsed.yes:
+        print(f"{len(files)} saved runs and {len(directories)} TensorBoard directories; add --yes to remove them")
+        return HELD
+    remove(files, directories)
+    return HELD
 
 
 def _env(_: argparse.Namespace) -> int:
@@ -36,4 +224,34 @@ def _env(_: argparse.Namespace) -> int:
     from mnistbench.report.environment import environment_text
 
     print(environment_text(read(torch.get_num_threads()), status(os.environ)))
-    return 0
+    return HELD
+
+
+# ---- Saved runs and output -------------------------------------------------------------------------------------------
+
+
+def _storage(parsed: argparse.Namespace) -> Storage:
+    from mnistbench.saved import Storage
+
+    return Storage(Path(parsed.storage))
+
+
+def _all_runs(parsed: argparse.Namespace) -> list[Any]:
+    storage = _storage(parsed)
+    runs = storage.all()
+    _complain(storage)
+    if not runs:
+        raise UsageError(f"no saved run in {parsed.storage} can be read; save one with: pytest bench --benchmark-autosave")
+    return runs
+
+
+def _complain(storage: Storage) -> None:
+    for line in storage.refused:
+        print(f"mnistbench: passed over: {line}", file=sys.stderr)
+
+
+def _deliver(text: str, output: str, write: Callable[[Path, str], None]) -> None:
+    if output:
+        write(Path(output), text)
+    else:
+        sys.stdout.write(text)

@@ -1,25 +1,44 @@
-"""(base run, new run) -> Comparison. Pure: reads records, knows no files, no terminal and no torch."""
+"""(base runs, new run) -> Comparison. Pure: reads digests, knows no files, no terminal and no torch.
+
+The *ledger* of a case is in integer nanoseconds: what the operations changed and the remainder add up to the change of
+the untraced call. An operation counts with its self time less what the profiler adds per call, so that more calls are
+not charged for being watched.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mnistbench.record import OUTSIDE, CaseRecord, OpRow, OpTable, Run, median_ns
+from mnistbench.comparable import VERSIONS, decisive, differences
+from mnistbench.digest import CaseDigest, OpDigest, OpKey, RunDigest, TableDigest
+from mnistbench.record import OUTSIDE, median_ns
+
+
+@dataclass(frozen=True)
+class Side:
+    """An operation, or several summed, in one run. Times are per iteration."""
+
+    ns: int  # self time less the profiler's cost
+    spread_ns: int  # interquartile range over the iterations; of a sum, the sum: no less than its own
+    calls: float
+    memory_bytes: int
+    shapes: tuple[str, ...]
+    kernels: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class OpChange:
-    """One operation of a case in both runs; None on the side where it does not exist. Times are per iteration."""
+    """One operation of a case, or what an operation name or a module sums up to."""
 
-    name: str
-    phase: str
-    module: str
-    base_ns: int | None  # median self time
-    now_ns: int | None
-    base_calls: float | None
-    now_calls: float | None
+    name: str  # empty where operations of a module are summed
+    phase: str  # empty where phases are summed
+    module: str  # empty where modules are summed, or none can be named
+    base_runs: tuple[int, ...]  # self time less the profiler's cost in every base run that has it
+    base: Side | None  # in the last of these runs; None where no base run has it
+    now: Side | None
 
     @property
     def is_operation(self) -> bool:
@@ -27,26 +46,38 @@ class OpChange:
         return self.name != OUTSIDE
 
     @property
+    def base_ns(self) -> int | None:
+        """Median over the base runs."""
+        return median_ns(self.base_runs) if self.base_runs else None
+
+    @property
+    def now_ns(self) -> int | None:
+        """Self time less the profiler's cost in the new run."""
+        return self.now.ns if self.now else None
+
+    @property
     def change_ns(self) -> int:
         """What the operation added to the iteration; negative where it took time away."""
         return (self.now_ns or 0) - (self.base_ns or 0)
 
-    @property
-    def relative(self) -> float | None:
-        """The change as a share of the base; None where there is no base to share."""
-        return self.change_ns / self.base_ns if self.base_ns and self.now_ns is not None else None
-
 
 @dataclass(frozen=True)
 class CaseComparison:
-    """One case that both runs have."""
+    """One case that both sides have."""
 
-    base: CaseRecord
-    now: CaseRecord
+    base: CaseDigest  # in the last base run that has it
+    now: CaseDigest
     clock: str  # cpu: untraced wall time and host self times. device: the accelerator's own
-    base_ns: int  # median time of one call, untraced
+    base_runs: tuple[int, ...]  # time of one call in every comparable base run
     now_ns: int
     operations: tuple[OpChange, ...]  # by size of change, the largest first
+    profiler_ns: int  # cost per call; 0 on the device's clock
+    incomparable: Mapping[str, tuple[Any, Any]]  # why times cannot be compared: field -> (base, now)
+
+    @property
+    def base_ns(self) -> int:
+        """Time of one call, untraced: median over the base runs."""
+        return median_ns(self.base_runs)
 
     @property
     def change_ns(self) -> int:
@@ -63,73 +94,190 @@ class CaseComparison:
         """What the operations do not explain; with their changes it adds up to the change of the call."""
         return self.change_ns - self.explained_ns
 
+    @property
+    def renamed_from(self) -> str:
+        """The test's name in the base, where the same Params go by another name now."""
+        return self.base.node_id if self.base.test != self.now.test else ""
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """What each phase changed, time outside operations included."""
+        found: dict[str, int] = defaultdict(int)
+        for operation in self.operations:
+            found[operation.phase] += operation.change_ns
+        return dict(found)
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs, case by case."""
+    """A new run held against one or more base runs, case by case."""
 
-    base_label: str
-    now_label: str
-    environment: Mapping[str, tuple[Any, Any]]  # what differs: field -> (base, now)
+    bases: tuple[RunDigest, ...]  # the last is the newest
+    now: RunDigest
     cases: tuple[CaseComparison, ...]
-    only_base: tuple[CaseRecord, ...]
-    only_now: tuple[CaseRecord, ...]
+    only_base: tuple[CaseDigest, ...]  # of the newest base run
+    only_now: tuple[CaseDigest, ...]
+    by: str
+
+    @property
+    def environment(self) -> dict[str, tuple[Any, Any]]:
+        """What differs between the newest base run and now: field -> (base, now)."""
+        return differences(self.bases[-1].environment, self.now.environment) if self.bases else {}
 
     @property
     def redefined(self) -> tuple[tuple[str, Mapping[str, tuple[Any, Any]]], ...]:
         """Tests of one name on both sides whose Params differ: (node id, field -> (base, now)). Not the same case."""
-        now = {record.node_id: record for record in self.only_now}
+        now = {case.node_id: case for case in self.only_now}
         return tuple(
-            (record.node_id, record.params.differences(now[record.node_id].params))
-            for record in self.only_base
-            if record.node_id in now and record.params != now[record.node_id].params
+            (case.node_id, case.params.differences(other.params))
+            for case in self.only_base
+            if (other := now.get(case.node_id)) is not None and case.params and other.params
         )
 
 
-def compare(base: Run, now: Run) -> Comparison:
-    """Match the cases of two runs by test and Params, and their operations by name, phase and module."""
-    base_cases = {record.key: record for record in base.cases}
-    now_cases = {record.key: record for record in now.cases}
+def compare(bases: Sequence[RunDigest], now: RunDigest, *, by: str = "op,module", across_versions: bool = False) -> Comparison:
+    """Match the cases of two sides by test and Params, and their operations by name, phase and module.
+
+    A base run that a case cannot be compared with does not count for it. Where none is left, the newest stands in, and
+    the case says why it is incomparable.
+
+    Args:
+        bases: the base runs, oldest first; each is one sample.
+        now: the run that is judged.
+        by: ``op``, ``module`` or ``op,module``: what operations are summed over.
+        across_versions: compare runs of different torch versions.
+    """
+    newest = bases[-1].cases if bases else ()
+    pairs = dict(_matched(newest, now.cases))
+    by_key = [{_key(case): case for case in run.cases} for run in bases]
+    cases = []
+    for case, base in pairs.values():
+        having = [(run, found) for run, cases_of in zip(bases, by_key, strict=True) if (found := cases_of.get(_key(base)))]
+        cases.append(_compare_case(having, case, now.environment, by, across_versions=across_versions))
+    matched_bases = {id(base) for _, base in pairs.values()}
     return Comparison(
-        base_label=base.label,
-        now_label=now.label,
-        environment=base.environment.differences(now.environment) if base.environment and now.environment else {},
-        cases=tuple(_compare_case(base_cases[key], record) for key, record in now_cases.items() if key in base_cases),
-        only_base=tuple(record for key, record in base_cases.items() if key not in now_cases),
-        only_now=tuple(record for key, record in now_cases.items() if key not in base_cases),
+        bases=tuple(bases),
+        now=now,
+        cases=tuple(cases),
+        only_base=tuple(case for case in newest if id(case) not in matched_bases),
+        only_now=tuple(case for case in now.cases if id(case) not in pairs),
+        by=by,
     )
 
 
-def _compare_case(base: CaseRecord, now: CaseRecord) -> CaseComparison:
-    base_table, now_table = base.table("warm"), now.table("warm")
-    on_device = all(table is not None and table.view == "device" for table in (base_table, now_table))
-    clock = "device" if on_device and base.device_ns and now.device_ns else "cpu"
-    if clock == "cpu":
-        base_table, now_table = base.table("warm", "host"), now.table("warm", "host")
-    operations = _compare_operations(base_table, now_table, clock) if base_table and now_table else ()
-    return CaseComparison(base, now, clock, _call_ns(base, clock), _call_ns(now, clock), operations)
+def _key(case: CaseDigest) -> tuple[Any, ...]:
+    return (case.test, case.params) if case.params else (case.node_id,)
 
 
-def _call_ns(record: CaseRecord, clock: str) -> int:
-    if clock == "device":
-        return median_ns(record.device_ns)
-    return record.timing.median_ns if record.timing else 0
+def _matched(bases: Sequence[CaseDigest], now: Sequence[CaseDigest]) -> Iterable[tuple[int, tuple[CaseDigest, CaseDigest]]]:
+    """Pair cases by test and Params; then plain benchmarks by name; then Params that only one test on each side has."""
+    rules: tuple[Callable[[CaseDigest], Any], ...] = (
+        lambda case: (case.test, case.params) if case.params else None,
+        lambda case: case.node_id,
+        lambda case: case.params,
+    )
+    left, right = list(now), list(bases)
+    for rule, plain_only in zip(rules, (False, True, False), strict=True):
+        for case in list(left):
+            found = [base for base in right if rule(case) is not None and rule(base) == rule(case)]
+            rivals = [other for other in left if rule(other) == rule(case)]
+            if plain_only and case.params and all(base.params for base in found):
+                continue  # one name and two Params: not the same case any more
+            if len(found) == len(rivals) == 1:
+                yield id(case), (case, found[0])
+                left.remove(case)
+                right.remove(found[0])
 
 
-def _compare_operations(base: OpTable, now: OpTable, clock: str) -> tuple[OpChange, ...]:
-    base_rows = {row.key: row for row in base.rows}
-    now_rows = {row.key: row for row in now.rows}
-    changes = [_change(base_rows.get(key), now_rows.get(key), clock) for key in {**base_rows, **now_rows}]
+def _compare_case(
+    bases: Sequence[tuple[RunDigest, CaseDigest]],
+    now: CaseDigest,
+    environment: Mapping[str, Any],
+    by: str,
+    *,
+    across_versions: bool,
+) -> CaseComparison:
+    comparable = [
+        found for run, found in bases if not decisive(run.environment, environment, now.params, across_versions=across_versions)
+    ]
+    incomparable = {}
+    if not comparable:
+        run, newest = bases[-1]
+        comparable = [newest]
+        incomparable = decisive(run.environment, environment, now.params, across_versions=across_versions)
+    last = comparable[-1]
+    clock = "device" if _on_device(last) and _on_device(now) else "cpu"
+    view = "device" if clock == "device" else "host"
+    same_versions = not any(name in incomparable for name in VERSIONS)
+    having_tables = [case.tables[view] for case in comparable if view in case.tables]
+    operations: tuple[OpChange, ...] = ()
+    if view in now.tables and view in last.tables and same_versions:
+        operations = _compare_operations(having_tables, now.tables[view], by, clock)
+    return CaseComparison(
+        base=last,
+        now=now,
+        clock=clock,
+        base_runs=tuple(_call_ns(case, clock) for case in comparable),
+        now_ns=_call_ns(now, clock),
+        operations=operations,
+        profiler_ns=now.tables[view].profiler_ns if operations and clock == "cpu" else 0,
+        incomparable=incomparable,
+    )
+
+
+def _on_device(case: CaseDigest) -> bool:
+    return "device" in case.tables and bool(case.device_ns)
+
+
+def _call_ns(case: CaseDigest, clock: str) -> int:
+    return median_ns(case.device_ns) if clock == "device" and case.device_ns else case.wall_ns
+
+
+def _compare_operations(bases: Sequence[TableDigest], now: TableDigest, by: str, clock: str) -> tuple[OpChange, ...]:
+    base_runs: dict[OpKey, list[int]] = defaultdict(list)
+    for table in bases:
+        for key, ns in grouped_times(table, by, clock).items():
+            base_runs[key].append(ns)
+    last, new = _sides(bases[-1], by, clock), _sides(now, by, clock)
+    changes = [
+        OpChange(*key, tuple(base_runs[key]) if key in last else (), last.get(key), new.get(key)) for key in {**last, **new}
+    ]
     return tuple(sorted(changes, key=lambda change: (-abs(change.change_ns), change.name, change.phase, change.module)))
 
 
-def _change(base: OpRow | None, now: OpRow | None, clock: str) -> OpChange:
-    either = now or base
-    assert either is not None, "a key comes from one of the tables"
-    return OpChange(
-        *either.key,
-        base_ns=base.self_ns(clock) if base else None,
-        now_ns=now.self_ns(clock) if now else None,
-        base_calls=base.calls if base else None,
-        now_calls=now.calls if now else None,
-    )
+def grouped_times(table: TableDigest, by: str, clock: str) -> dict[OpKey, int]:
+    """Sum self times less the profiler's cost; the cost does not fall on the device's clock."""
+    cost = 0 if clock == "device" else table.profiler_ns
+    if by == "op,module":
+        return {key: row.self_ns - round(row.calls * cost) for key, row in table.operations.items()}
+    found: dict[OpKey, int] = defaultdict(int)
+    for key, row in table.operations.items():
+        found[_grouped(key, by)] += row.self_ns - round(row.calls * cost)
+    return found
+
+
+def _sides(table: TableDigest, by: str, clock: str) -> dict[OpKey, Side]:
+    grouped: dict[OpKey, list[OpDigest]] = defaultdict(list)
+    for key, row in table.operations.items():
+        grouped[_grouped(key, by)].append(row)
+    times = grouped_times(table, by, clock)
+    return {
+        key: Side(
+            ns=times[key],
+            spread_ns=sum(row.spread_ns for row in rows),
+            calls=sum(row.calls for row in rows),
+            memory_bytes=sum(row.memory_bytes for row in rows),
+            shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
+            kernels=tuple(sorted({kernel for row in rows for kernel in row.kernels})),
+        )
+        for key, rows in grouped.items()
+    }
+
+
+def _grouped(key: OpKey, by: str) -> OpKey:
+    name, phase, module = key
+    if by == "op":
+        return (name, "", "")
+    if by == "module":
+        return (OUTSIDE if name == OUTSIDE else "", phase, module)
+    return key

@@ -37,7 +37,7 @@ class Threshold:
             ValueError: says what the text needs.
         """
         found = _THRESHOLD.fullmatch(text.strip())
-        if not found or not 0 < float(found["percent"]) <= 1e6:  # noqa: PLR2004  # beyond, nothing is held
+        if not found or not 0 < float(found["percent"]) <= 1e6:  # beyond, nothing is held
             raise ValueError("not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module")
         return cls(found["name"] or "", float(found["percent"]) / 100)
 
@@ -118,21 +118,18 @@ def mark_thresholds(arguments: Iterable[Any], options: Mapping[str, Any]) -> tup
     Raises:
         UsageError: names the value.
     """
-    texts, case = tuple(arguments), options.get("case", "")
-    unknown = [name for name in options if name != "case"]
+    texts, case = tuple(map(str, arguments)), str(options.get("case", ""))
+    shown = ", ".join([*map(repr, texts), *(f"{name}={value!r}" for name, value in options.items())])
+    if any(name != "case" for name in options) or not (texts or case):
+        raise UsageError(f'opgate({shown}): needs thresholds: @pytest.mark.opgate("10%", "aten::addmm:5%", case="5%")')
     try:
-        if unknown:
-            raise ValueError(f"not known: {unknown[0]}; thresholds of operations stand alone, case= is the call's")
-        if not texts and not case:
-            raise ValueError('empty; give @pytest.mark.opgate("5%") or case="5%"')
         for text in texts:
-            Threshold.parse(str(text))
+            Threshold.parse(text)
         if case:
-            plain_threshold(str(case))
+            plain_threshold(case)
     except ValueError as error:
-        shown = ", ".join([*map(repr, texts), *(f"{name}={value!r}" for name, value in options.items())])
         raise UsageError(f"opgate({shown}): is {error}") from None
-    return tuple(map(str, texts)), str(case)
+    return texts, case
 
 
 def _share(text: str) -> float:
@@ -175,6 +172,12 @@ class Setting:
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
+    def shown(self) -> str:
+        """The help with the default, as argparse wants it."""
+        default = f" (default: {self.default})" if self.default else "; repeatable" if self.repeatable else ""
+        return (self.help + default).replace("%", "%%")
+
+    @property
     def empty(self) -> Any:
         """The value where nothing was given."""
         return [] if self.repeatable else self.default if self.metavar else False
@@ -182,9 +185,9 @@ class Setting:
 
 SETTINGS = (
     Setting(
-        "--op-fail", "LIMIT", "fail when an operation got slower by more: 10%%, 'aten::addmm:5%%', 'conv2:5%%'", repeatable=True
+        "--op-fail", "LIMIT", "fail when an operation got slower by more: 10%, 'aten::addmm:5%', 'conv2:5%'", repeatable=True
     ),
-    Setting("--case-fail", "LIMIT", "fail when a whole call got slower by more: 5%%"),
+    Setting("--case-fail", "LIMIT", "fail when a whole call got slower by more: 5%"),
     Setting("--op-min-share", "SHARE", "smaller operations than this share of their case are pooled", "2%"),
     Setting("--op-min-cost", "TIMES", "operations quicker than so many times the profiler's cost per call are pooled", "20"),
     Setting("--by", "KEYS", "op, module or op,module: what operations are summed over", "op,module"),

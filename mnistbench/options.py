@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from mnistbench.criteria import SETTINGS, Criteria
 from mnistbench.errors import UsageError
 from mnistbench.params import DATASETS, DTYPES
 
@@ -173,3 +174,32 @@ def add_options(parser: pytest.Parser) -> None:
         else:
             group.addoption(option.flag, action="store_true", default=False, help=option.help)
             parser.addini(option.dest, f"{option.flag}: {option.help}", type="bool", default=False)
+    gate = parser.getgroup("mnistbench gate", "mnistbench: what --benchmark-compare is judged by")
+    for setting in SETTINGS:
+        if not setting.metavar:
+            gate.addoption(setting.flag, action="store_true", default=False, help=setting.shown)
+            continue
+        action = "append" if setting.repeatable else "store"
+        gate.addoption(setting.flag, action=action, metavar=setting.metavar, default=None, help=setting.shown)
+        if setting.configurable:
+            kind: Literal["linelist", "string"] = "linelist" if setting.repeatable else "string"
+            parser.addini(setting.name, f"{setting.flag}: {setting.help}", type=kind, default=setting.empty)
+
+
+def criteria_from_config(config: pytest.Config) -> Criteria:
+    """Read what a comparison is judged by; the command line wins over the configuration file.
+
+    Raises:
+        UsageError: names the setting and the value, or a threshold that has nothing to compare with.
+    """
+    texts, origins = {}, {}
+    for setting in SETTINGS:
+        given = config.getoption(setting.name)
+        from_file = not given and setting.configurable
+        texts[setting.name] = given or (config.getini(setting.name) if from_file else setting.empty)
+        origins[setting.name] = f"{setting.name} in {config.inipath}" if from_file else setting.flag
+    for flag in ("--op-fail", "--case-fail"):
+        dest = flag.removeprefix("--").replace("-", "_")
+        if config.getoption(dest) and not config.getoption("benchmark_compare", default=None):
+            raise UsageError(f"{flag}: needs a saved run to hold this one against: add --benchmark-compare")
+    return Criteria.from_texts(texts, origins.__getitem__)

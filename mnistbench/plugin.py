@@ -10,7 +10,7 @@ import pytest
 
 from mnistbench import hookspec
 from mnistbench.errors import MnistbenchError
-from mnistbench.options import Options, add_options
+from mnistbench.options import Options, add_options, criteria_from_config
 from mnistbench.params import device_label
 from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, gate_of, registered_workloads
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mnistbench.workload import Workload
 
 FIXTURE = "op_benchmark"
+
+#: Exit codes of a gate: an operation regressed, as a test that failed; it could not be judged. pytest uses 0 to 6.
+REGRESSED, UNJUDGED = 1, 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", 'opgate("10%", "aten::addmm:5%", case="5%"): how much slower this test\'s operations, and its call, may get'
     )
     with _one_line_errors():
-        config.stash[SESSION] = Session(config, Options.from_config(config))
+        config.stash[SESSION] = Session(config, Options.from_config(config), criteria_from_config(config))
 
 
 def pytest_mnistbench_workloads(config: pytest.Config) -> list[Workload]:
@@ -143,6 +146,19 @@ def pytest_benchmark_compare_machine_info(config: pytest.Config, compared_benchm
     config.stash[SESSION].baselines.append(compared_benchmark)
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Judge, where a saved run is compared with; what failed already keeps its exit code."""
+    config = session.config
+    state = config.stash[SESSION]
+    if not config.getoption("benchmark_compare", default=None) or config.option.collectonly or hasattr(config, "workerinput"):
+        return
+    if state.usage_error or not (state.records or state.criteria.op_fail or state.criteria.case_fail):
+        return
+    outcome = state.judge().outcome
+    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = {"regressed": REGRESSED, "unjudged": UNJUDGED}.get(outcome, session.exitstatus)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> Iterator[None]:
     """Print beneath pytest-benchmark's table, also where its own regression check raises."""
@@ -150,7 +166,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return (yield)
     finally:
         session = config.stash[SESSION]
-        if session.records or session.notes:
+        if session.records or session.notes or session.judgement:
             from mnistbench.report.summary import summarize
 
             summarize(session, terminalreporter, config)

@@ -84,9 +84,10 @@ def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = F
 
 @functools.cache  # a property of the machine and the process, and 0.1 s to measure
 def cost_per_call(activities: tuple[ProfilerActivity, ...]) -> int:
-    """Return what the profiler adds to each call of an operation, in nanoseconds: the quickest profiled block less the quickest plain one.
+    """Return what the profiler adds to each call of an operation, in nanoseconds.
 
-    One small operation in place, so that nothing else takes time; plain and profiled blocks alternate.
+    The quickest profiled block less the quickest plain one, which alternate. They call one small operation in place, so
+    that nothing else takes time.
     """
     operand = torch.ones(16)
 
@@ -101,8 +102,9 @@ def cost_per_call(activities: tuple[ProfilerActivity, ...]) -> int:
             block()  # its first calls make the profiler's buffers
             return block()
 
-    plain, traced = zip(*((block(), profiled()) for _ in range(_COST_BLOCKS)), strict=True)
-    return max(0, round((min(traced) - min(plain)) / _COST_CALLS))
+    pairs = [(block(), profiled()) for _ in range(_COST_BLOCKS)]
+    quickest, quickest_profiled = (min(pair[side] for pair in pairs) for side in (0, 1))
+    return max(0, round((quickest_profiled - quickest) / _COST_CALLS))
 
 
 def _device_activity(device: str) -> ProfilerActivity:
@@ -200,6 +202,7 @@ class Event(Protocol):
     cpu_parent: Any
     cpu_children: list[Any]
     input_shapes: Any
+    kernels: Any
     self_cpu_memory_usage: int
     self_device_memory_usage: int
     time_range: Any
@@ -219,6 +222,7 @@ class _Samples:
     self_device: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     shapes: set[str] = field(default_factory=set)
+    kernels: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.self_cpu, self.total_cpu, self.self_device = ([0.0] * self.slots for _ in range(3))
@@ -269,6 +273,7 @@ def table(events: Iterable[Event], *, temperature: str, view: str, first_of_proc
         row.memory[slot] += event.self_device_memory_usage if view == "device" else event.self_cpu_memory_usage
         if view == "device":
             row.self_device[slot] += event.self_device_time_total
+            row.kernels.update(kernel.name for kernel in event.kernels)
         if event.input_shapes:
             row.shapes.add(str(event.input_shapes))
         if event.thread != main_thread:
@@ -294,6 +299,7 @@ def table(events: Iterable[Event], *, temperature: str, view: str, first_of_proc
                 self_device_ns=_nanoseconds(row.self_device) if view == "device" else (),
                 memory_bytes=median_ns(row.memory),
                 shapes=tuple(sorted(row.shapes)),
+                kernels=tuple(sorted(row.kernels)),
             )
             for (name, phase, module), row in samples.items()
         ),
@@ -302,7 +308,8 @@ def table(events: Iterable[Event], *, temperature: str, view: str, first_of_proc
 
 
 def _nanoseconds(microseconds: Iterable[float]) -> tuple[int, ...]:
-    return tuple(max(0, round(value * 1_000)) for value in microseconds)  # a difference of rounded times may be below 0
+    """Round; a difference of rounded times may lie below 0."""
+    return tuple(max(0, round(value * 1_000)) for value in microseconds)
 
 
 def _forward_modules(events: Iterable[Event]) -> dict[tuple[int, int], str]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from mnistbench.errors import MnistbenchError, RecordError
 from mnistbench.params import Params
+from mnistbench.reader import LARGEST, Reader, in_path
 
 #: Version of what is written below the key "mnistbench".
 #:
@@ -35,9 +35,6 @@ UNTIED = ""
 
 #: What an attachment of this name is merged into; any other name is kept as it is.
 _ATTACHED_FIELDS = ("operation_tables", "training_scalars", "notes")
-
-#: No time in nanoseconds and no size in bytes is larger: 292 years, 8 EiB.
-LARGEST = 2**63 - 1
 
 #: A curve holds at most this many points per tag; a page draws no more and a file stays small.
 MAX_POINTS = 100
@@ -56,6 +53,7 @@ class OpRow:
     self_device_ns: tuple[int, ...]  # time of the kernels it launched itself; empty without an accelerator's view
     memory_bytes: int  # allocated on the device of the case less freed, per iteration, median
     shapes: tuple[str, ...] = ()  # distinct input shapes, where they were asked for
+    kernels: tuple[str, ...] = ()  # distinct kernels that it launched itself, in the view of a device
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -123,6 +121,7 @@ class Timing:
     """Untraced wall time of one call, from pytest-benchmark's own statistics."""
 
     median_ns: int
+    iqr_ns: int  # interquartile range
     min_ns: int
     mean_ns: int
     stddev_ns: int
@@ -132,7 +131,7 @@ class Timing:
     def from_stats(cls, stats: Mapping[str, Any]) -> Timing:
         """Convert pytest-benchmark's statistics, which are float seconds."""
         to_ns: Callable[[str], int] = lambda name: round(stats[name] * 1e9)  # noqa: E731
-        return cls(to_ns("median"), to_ns("min"), to_ns("mean"), to_ns("stddev"), stats["rounds"])
+        return cls(to_ns("median"), to_ns("iqr"), to_ns("min"), to_ns("mean"), to_ns("stddev"), stats["rounds"])
 
 
 @dataclass(frozen=True)
@@ -245,7 +244,7 @@ class CaseRecord:
             RecordError: names the field that is missing or wrong, or a schema this version does not know.
         """
         check_schema(data)
-        return Reader(data).case(timing)
+        return RecordReader(data).case(timing)
 
 
 @dataclass(frozen=True)
@@ -273,7 +272,7 @@ class Run:
             RecordError: names ``source`` and the field.
         """
         try:
-            return Reader(data).run()
+            return RecordReader(data).run()
         except RecordError as error:
             raise RecordError(f"{source}: {error}; save the run again or leave the file out") from None
 
@@ -314,7 +313,7 @@ def thin(points: Sequence[tuple[int, float | None]]) -> tuple[tuple[int, float |
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
 #: Columns of an operation, its samples in a row of their own.
-ROW_COLUMNS = ("name", "phase", "module", "calls", "self_ns", "spread_ns", "memory_bytes", "shapes")
+ROW_COLUMNS = ("name", "phase", "module", "calls", "self_ns", "spread_ns", "memory_bytes", "shapes", "kernels")
 _SAMPLE_COLUMNS = ("self_cpu_ns", "total_cpu_ns", "self_device_ns")
 
 #: What pytest-benchmark writes for a commit outside a repository, and where git failed.
@@ -340,18 +339,20 @@ def _table_to_json(table: OpTable) -> dict[str, str]:
                 "profiler_ns": table.profiler_ns,
                 "iteration_ns": table.iteration_ns,
                 "columns": ROW_COLUMNS,
-                "rows": [
-                    (row.name, row.phase, row.module, row.calls, row.self_ns(table.clock), row.spread_ns(table.clock))
-                    + (row.memory_bytes, row.shapes)
-                    for row in table.rows
-                ],
+                "rows": [_row_to_json(row, table.clock) for row in table.rows],
             }
         ),
         "samples": _compact([[getattr(row, name) for name in _SAMPLE_COLUMNS] for row in table.rows]),
     }
 
 
+def _row_to_json(row: OpRow, clock: str) -> tuple[Any, ...]:
+    median, spread = row.self_ns(clock), row.spread_ns(clock)
+    return (row.name, row.phase, row.module, row.calls, median, spread, row.memory_bytes, row.shapes, row.kernels)
+
+
 def check_schema(data: object) -> None:
+    """Refuse a record of a schema that this version does not know."""
     schema = data.get("schema") if isinstance(data, Mapping) else None
     if type(schema) is not int or schema < 1:
         raise RecordError(f"schema: {schema!r} is not a version of a mnistbench record")
@@ -359,82 +360,11 @@ def check_schema(data: object) -> None:
         raise RecordError(f"schema: {schema} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench")
 
 
-class Reader:
-    """A JSON value and the path that led to it, so that every complaint names its field."""
-
-    def __init__(self, value: object, path: str = "") -> None:
-        self.value = value
-        self.path = path
-
-    def wrong(self, expected: str) -> RecordError:
-        shown = repr(self.value)
-        return RecordError(
-            f"{self.path or 'file'}: needs {expected}, found {shown if len(shown) <= 60 else shown[:57] + '...'}"
-        )
-
-    def __getitem__(self, name: str) -> Reader:
-        if not isinstance(self.value, Mapping):
-            raise self.wrong("an object")
-        if name not in self.value:
-            raise RecordError(f"{self._below(name)}: is missing")
-        return Reader(self.value[name], self._below(name))
-
-    def _below(self, name: str) -> str:
-        return f"{self.path}.{name}" if self.path else name
-
-    def items(self) -> list[Reader]:
-        if not isinstance(self.value, list | tuple):
-            raise self.wrong("a list")
-        return [Reader(item, f"{self.path}[{position}]") for position, item in enumerate(self.value)]
-
-    def mapping(self) -> dict[str, Reader]:
-        if not isinstance(self.value, Mapping) or not all(isinstance(name, str) for name in self.value):
-            raise self.wrong("an object")
-        return {name: Reader(item, self._below(name)) for name, item in self.value.items()}
-
-    def parsed(self) -> Reader:
-        """Parse the compact JSON string here."""
-        try:
-            return Reader(json.loads(self.text()), self.path)
-        except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python takes
-            raise RecordError(f"{self.path}: is not JSON ({error})") from None
-
-    def text(self) -> str:
-        if not isinstance(self.value, str):
-            raise self.wrong("text")
-        return self.value
-
-    def whole(self) -> int:
-        if type(self.value) is not int or not -LARGEST <= self.value <= LARGEST:
-            raise self.wrong("a whole number")
-        return self.value
-
-    def nanoseconds(self) -> int:
-        if self.whole() < 0:
-            raise self.wrong("a time of at least 0 ns")
-        return self.whole()
-
-    def number(self) -> float:
-        value = self.value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:  # nor NaN
-            raise self.wrong("a finite number")
-        return float(value)
-
-    def number_or_none(self) -> float | None:
-        return None if self.value is None else self.number()
-
-    def flag(self) -> bool:
-        if type(self.value) is not bool:
-            raise self.wrong("true or false")
-        return self.value
-
-    def all_nanoseconds(self) -> tuple[int, ...]:
-        return tuple(item.nanoseconds() for item in self.items())
-
-    def texts(self) -> tuple[str, ...]:
-        return tuple(item.text() for item in self.items())
+class RecordReader(Reader):
+    """Reads what a saved file holds."""
 
     def run(self) -> Run:
+        """Return the cases of a pytest-benchmark file that carry our record."""
         cases = []
         for benchmark in self["benchmarks"].items():
             extra = benchmark["extra_info"].mapping()
@@ -445,7 +375,7 @@ class Reader:
         header = self.mapping().get(KEY)
         if header is not None:
             in_path(header, check_schema)
-        commit = self.mapping().get("commit_info", Reader({})).mapping()
+        commit = self.mapping().get("commit_info", type(self)({})).mapping()
         changed = commit["dirty"].value is True if "dirty" in commit else False
         identity = commit["id"].value if "id" in commit else None
         short_id = identity[:7] if isinstance(identity, str) and identity not in NO_COMMIT else ""
@@ -458,7 +388,8 @@ class Reader:
         )
 
     def timing(self) -> Timing:
-        for name in ("median", "min", "mean", "stddev"):
+        """Return pytest-benchmark's statistics."""
+        for name in ("median", "iqr", "min", "mean", "stddev"):
             if not 0 <= self[name].number() * 1e9 <= LARGEST:
                 raise self[name].wrong("a time in seconds")
         self["rounds"].whole()
@@ -466,6 +397,7 @@ class Reader:
         return Timing.from_stats(self.value)
 
     def case(self, timing: Timing | None) -> CaseRecord:
+        """Return a case."""
         first_call, scalars = self["first_call_ns"], self["scalars"]
         return CaseRecord(
             test=self["test"].text(),
@@ -486,6 +418,7 @@ class Reader:
         )
 
     def params(self) -> Params:
+        """Return the identity of a case."""
         try:
             return Params(**{f.name: self[f.name].value for f in fields(Params)})  # type: ignore[arg-type]  # Params checks
         except RecordError:
@@ -494,6 +427,7 @@ class Reader:
             raise RecordError(f"{self.path}: {error}") from None
 
     def table(self) -> OpTable:
+        """Return an operation table with its samples."""
         table, samples = self["operations"].parsed(), self["samples"].parsed().items()
         rows = table.rows()
         if len(samples) != len(rows):
@@ -507,33 +441,28 @@ class Reader:
             profiler_ns=table["profiler_ns"].nanoseconds(),
         )
 
-    def rows(self) -> list[Reader]:
+    def rows(self) -> list[RecordReader]:
+        """Return the rows of a table, its columns checked."""
         columns = self["columns"].texts()
         if columns != ROW_COLUMNS:
             raise self["columns"].wrong(f"the columns {', '.join(ROW_COLUMNS)}")
         return self["rows"].items()
 
-    def cells(self, number: int) -> list[Reader]:
-        cells = self.items()
-        if len(cells) != number:
-            raise self.wrong(f"{number} cells")
-        return cells
-
-    def row(self, samples: Reader) -> OpRow:
-        name, phase, module, calls, median, spread, memory, shapes = self.cells(len(ROW_COLUMNS))
-        median.nanoseconds(), spread.nanoseconds()  # both follow from the samples; a file that has others is spoiled all the same
+    def row(self, samples: RecordReader) -> OpRow:
+        """Return an operation, its samples from beside it."""
+        name, phase, module, calls, median, spread, memory, shapes, kernels = self.cells(len(ROW_COLUMNS))
+        (
+            median.nanoseconds(),
+            spread.nanoseconds(),
+        )  # both follow from the samples; a file that has others is spoiled all the same
         self_cpu, total_cpu, self_device = samples.cells(len(_SAMPLE_COLUMNS))
         return OpRow(
             name.text(), phase.text(), module.text(), calls.number(), self_cpu.all_nanoseconds(),
-            total_cpu.all_nanoseconds(), self_device.all_nanoseconds(), memory.whole(), shapes.texts(),
+            total_cpu.all_nanoseconds(), self_device.all_nanoseconds(), memory.whole(), shapes.texts(), kernels.texts(),
         )  # fmt: skip
 
-    def one_of(self, *choices: str) -> str:
-        if self.value not in choices:
-            raise self.wrong(" or ".join(choices))
-        return self.text()
-
     def scalars(self) -> Scalars:
+        """Return curves and final values."""
         return Scalars(
             dataset=self["dataset"].text(),
             curves={tag: tuple(point.point() for point in curve.items()) for tag, curve in self["curves"].mapping().items()},
@@ -542,12 +471,14 @@ class Reader:
         )
 
     def point(self) -> tuple[int, float | None]:
+        """Return a point of a curve."""
         cells = self.items()
         if len(cells) != 2:
             raise self.wrong("a step and a value")
         return (cells[0].whole(), cells[1].number_or_none())
 
     def environment(self) -> Environment:
+        """Return the environment of a run."""
         return Environment(
             mnistbench=self["mnistbench"].text(),
             python=self["python"].text(),
@@ -563,10 +494,3 @@ class Reader:
                 {name: value.text() for name, value in device.mapping().items()} for device in self["devices"].items()
             ),
         )
-
-
-def in_path(reader: Reader, check: Callable[[object], None]) -> None:
-    try:
-        check(reader.value)
-    except RecordError as error:
-        raise RecordError(f"{reader.path}.{error}") from None

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
-from mnistbench.criteria import mark_thresholds
-from mnistbench.errors import MnistbenchError, UsageError
+from mnistbench.criteria import Criteria, mark_thresholds
+from mnistbench.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.options import Options
 
 if TYPE_CHECKING:
     from mnistbench.record import CaseRecord, Environment
     from mnistbench.tracking import Tracker
+    from mnistbench.verdict import Judgement
     from mnistbench.workload import Batch, Workload
 
 #: What a test that uses the fixture ``op_benchmark`` is parametrized over.
@@ -30,10 +31,13 @@ SHOW_PROGRESS_AFTER = 2.0
 class Session:
     """Options, what collection found, and the records made so far."""
 
-    def __init__(self, config: pytest.Config, options: Options) -> None:
+    def __init__(self, config: pytest.Config, options: Options, criteria: Criteria) -> None:
         self.options = options
+        self.criteria = criteria
+        self.judgement: Judgement | None = None  # when the session ends, where it is compared
         self.records: list[CaseRecord] = []
         self.baselines: list[Mapping[str, Any]] = []  # parsed files that --benchmark-compare named
+        self.refused: list[str] = []  # a line for each of them that cannot be read
         self.notes: list[str] = []  # for the terminal summary, a line each
         self.usage_error: MnistbenchError | None = None  # found while collecting, raised when collection ends
         self.collected = False  # a test asks for our fixture
@@ -103,6 +107,24 @@ class Session:
         from mnistbench.environment import read
 
         return read(self.options.threads)
+
+    def judge(self) -> Judgement:
+        """Compare the records with the baselines, as ``mnistbench compare`` compares files."""
+        from mnistbench.compare import compare
+        from mnistbench.digest import RunDigest
+        from mnistbench.verdict import judge
+
+        bases = []
+        for parsed in self.baselines:
+            try:
+                bases.append(RunDigest.from_json(parsed, f"the run saved {parsed.get('datetime', 'at an unknown time')}"))
+            except RecordError as error:
+                self.refused.append(str(error))
+        bases.sort(key=lambda run: run.saved_at)
+        now = RunDigest.of_session(self.environment, self.records) if self.records else RunDigest({}, ())
+        comparison = compare(bases, now, by=self.criteria.by, across_versions=self.criteria.across_versions)
+        self.judgement = judge(comparison, self.criteria)
+        return self.judgement
 
     @functools.cached_property
     def tracker(self) -> Tracker:

@@ -44,6 +44,20 @@ def scalar(value: float) -> str:
     return f"{value:.4f}"
 
 
+def printable(text: str) -> str:
+    """Return text that comes from a file with what no terminal may get (escapes, line ends, hidden marks) spelt out."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def listed(value: object) -> str:
+    """Return a field of an environment as text: what a mapping or a list holds, ``none`` for an empty one."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={item}" for name, item in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return "; ".join(map(listed, value)) or "none"
+    return str(value)
+
+
 def _scaled(value: float, units: tuple[tuple[str, int], ...]) -> str:
     sign, magnitude = ("-" if value < 0 else ""), abs(value)
     for position, (name, factor) in enumerate(units):

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from mnistbench.digest import RunDigest
 from mnistbench.params import Params
 from mnistbench.record import KEY, CaseRecord, Environment, OpRow, OpTable, Run, Scalars, Timing, run_header
 
@@ -44,7 +45,7 @@ _SCALARS = Scalars(
     final={"train/loss": 1.5, "train/accuracy": 50.0},
     directory="runs/convnet-b16-cpu",
 )
-_TIMING = Timing(median_ns=7_500_000, min_ns=7_000_000, mean_ns=7_600_000, stddev_ns=200_000, rounds=20)
+_TIMING = Timing(median_ns=7_500_000, iqr_ns=300_000, min_ns=7_000_000, mean_ns=7_600_000, stddev_ns=200_000, rounds=20)
 
 
 def params(**changes: Any) -> Params:
@@ -101,6 +102,7 @@ def op_table(
     iteration_ns: int | Sequence[int] = 9_000_000,
     iterations: int = ITERATIONS,
     first_of_process: bool = False,
+    profiler_ns: int = 0,
 ) -> OpTable:
     """A warm host table of the given rows; without any, one of two operations."""
     return OpTable(
@@ -109,6 +111,7 @@ def op_table(
         iteration_ns=_samples(iteration_ns, iterations),
         rows=rows or (op_row("aten::mkldnn_convolution", 400_000, module="conv2"), op_row("aten::addmm", 100_000)),
         first_of_process=first_of_process,
+        profiler_ns=profiler_ns,
     )
 
 
@@ -144,6 +147,30 @@ def run(*cases: CaseRecord, **changes: Any) -> Run:
     return Run(**{**ordinary, **changes})
 
 
+def digest(*cases: CaseRecord, source: str = "0001_base.json", **changes: Any) -> RunDigest:
+    """The digest of a saved file; ``environment``, ``saved_at``, ``commit``, ``dirty`` and ``branch`` change the run."""
+    commit = {"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": False, "branch": "main"}
+    commit.update({name: changes.pop(key) for key, name in _COMMIT.items() if key in changes})
+    environment = changes.pop("environment", _ENVIRONMENT)
+    saved_at = changes.pop("saved_at", "2026-11-20T10:31:05.123456+00:00")
+    header = {KEY: run_header(environment)} if environment else {}
+    return RunDigest.from_json(saved_file(*cases, commit_info=commit, datetime=saved_at, **header, **changes), source)
+
+
+_COMMIT = {"commit": "id", "dirty": "dirty", "branch": "branch"}
+
+
+def base_runs(count: int, *times: int, **changes: Any) -> list[RunDigest]:
+    """As many saved runs of one case with one operation that takes these times in turn, a minute apart."""
+    return [
+        digest(
+            case_record(tables=(op_table(op_row("aten::mm", times[number % len(times)])),), **changes),
+            saved_at=f"2026-11-20T10:{number:02}:00+00:00",
+        )
+        for number in range(count)
+    ]
+
+
 def saved_file(*cases: CaseRecord, **changes: Any) -> dict[str, Any]:
     """What pytest-benchmark's file of :func:`run` parses to, as far as anyone reads it; keywords replace top-level entries."""
     ordinary: dict[str, Any] = {
@@ -171,6 +198,7 @@ def saved_benchmark(case: CaseRecord) -> dict[str, Any]:
             "mean": case.timing.mean_ns / 1e9,
             "stddev": case.timing.stddev_ns / 1e9,
             "median": case.timing.median_ns / 1e9,
+            "iqr": case.timing.iqr_ns / 1e9,
             "rounds": case.timing.rounds,
             "iterations": 1,
         },

@@ -85,6 +85,7 @@ def op_rows(iterations: int, *, device_view: bool = False) -> SearchStrategy[OpR
         self_device_ns=samples(iterations) if device_view else st.just(()),
         memory_bytes=BYTES,
         shapes=st.lists(st.sampled_from(["[16, 1, 28, 28]", "[32, 1, 3, 3]", "[]"]), max_size=2, unique=True).map(tuple),
+        kernels=st.lists(st.sampled_from(["sm90_gemm", "void at::native::add"]), max_size=2, unique=True).map(tuple),
     )
 
 
@@ -100,6 +101,7 @@ def op_tables(draw: st.DrawFn, *, max_rows: int = 4) -> OpTable:
         iteration_ns=draw(samples(iterations)),
         rows=tuple(rows),
         first_of_process=temperature == "cold" and draw(st.booleans()),
+        profiler_ns=draw(st.integers(0, 10_000)),
     )
 
 
@@ -121,6 +123,7 @@ def timings() -> SearchStrategy[Timing]:
     return st.builds(
         Timing,
         median_ns=NANOSECONDS,
+        iqr_ns=NANOSECONDS,
         min_ns=NANOSECONDS,
         mean_ns=NANOSECONDS,
         stddev_ns=NANOSECONDS,
@@ -163,6 +166,8 @@ def case_records() -> SearchStrategy[CaseRecord]:
         scalars=st.none() | scalars(),
         notes=st.lists(TEXTS, max_size=2).map(tuple),
         attached=st.dictionaries(TEXTS, json_values(), max_size=2),
+        op_fail=st.lists(st.sampled_from(["10%", "aten::addmm:5%", "conv2:2.5 %"]), max_size=2).map(tuple),
+        case_fail=st.sampled_from(["", "5%"]),
         timing=st.none() | timings(),
     )
 

@@ -1,14 +1,19 @@
+import dataclasses
+
 import builders
 import pytest
 import strategies
 from hypothesis import given
+from hypothesis import strategies as st
 
 from mnistbench.compare import compare
+from mnistbench.criteria import GROUPINGS
+from mnistbench.digest import RunDigest
 from mnistbench.record import OUTSIDE
 
 
 def only_case(base, now):
-    [case] = compare(builders.run(base), builders.run(now)).cases
+    [case] = compare([builders.digest(base)], builders.digest(now)).cases
     return case
 
 
@@ -32,12 +37,13 @@ def test_the_changes_of_operations_and_the_remainder_add_up_to_the_change_of_the
     assert case.remainder_ns == 55_000
 
 
-@given(strategies.case_records(), strategies.case_records())
-def test_the_ledger_always_adds_up(base, now):
-    comparison = compare(
-        builders.run(base), builders.run(builders.case_record(**{**vars(now), "test": base.test, "params": base.params}))
-    )
+@given(strategies.case_records(), strategies.case_records(), st.sampled_from(GROUPINGS))
+def test_the_ledger_always_adds_up(base, now, by):
+    same_case = {"test": base.test, "params": base.params, "timing": now.timing or builders.timing()}
+    base = dataclasses.replace(base, timing=base.timing or builders.timing())
+    comparison = compare([builders.digest(base)], builders.digest(dataclasses.replace(now, **same_case)), by=by)
     for case in comparison.cases:
+        assert sum(case.phases.values()) == case.explained_ns
         assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.change_ns
 
 
@@ -51,8 +57,8 @@ def test_new_and_vanished_operations_have_one_side_only():
     base = builders.case_record(tables=(builders.op_table(builders.op_row("aten::add", 7)),))
     now = builders.case_record(tables=(builders.op_table(builders.op_row("aten::mul", 9, calls=2)),))
     mul, add = only_case(base, now).operations
-    assert (mul.base_ns, mul.now_ns, mul.base_calls, mul.now_calls, mul.relative) == (None, 9, None, 2, None)
-    assert (add.base_ns, add.now_ns, add.base_calls, add.now_calls, add.relative) == (7, None, 1, None, None)
+    assert (mul.base_ns, mul.now_ns, mul.base, mul.now.calls) == (None, 9, None, 2)
+    assert (add.base_ns, add.now_ns, add.base.calls, add.now) == (7, None, 1, None)
 
 
 def test_one_name_in_two_modules_is_two_operations():
@@ -71,43 +77,143 @@ def test_time_outside_operations_is_compared_too():
 
 
 @pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"test": "bench/test_step.py::test_other"}, "test"),
-        ({"batch_size": 64}, "batch size"),
-        ({"seed": 2}, "seed"),
-        ({"threads": 2}, "threads"),
-        ({"dataset": "mnist"}, "dataset"),
-        ({"workload": "lenet5"}, "workload"),
-    ],
+    "change", [{"batch_size": 64}, {"seed": 2}, {"threads": 2}, {"dataset": "mnist"}, {"workload": "lenet5"}], ids=str
 )
-def test_a_case_is_the_same_only_with_equal_test_and_params(change, field):
-    comparison = compare(builders.run(builders.case_record()), builders.run(builders.case_record(**change)))
-    assert comparison.cases == (), field
+def test_a_case_is_the_same_only_with_equal_params(change):
+    comparison = compare([builders.digest(builders.case_record())], builders.digest(builders.case_record(**change)))
+    assert comparison.cases == ()
     assert len(comparison.only_base) == len(comparison.only_now) == 1
 
 
-def test_a_renamed_node_is_still_the_same_case():
-    comparison = compare(builders.run(builders.case_record()), builders.run(builders.case_record(node_id="elsewhere[x]")))
-    assert len(comparison.cases) == 1
+def test_a_renamed_test_is_the_same_case_and_is_said_to_be_renamed():
+    renamed = builders.case_record(test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]")
+    [case] = compare([builders.digest()], builders.digest(renamed)).cases
+    assert case.renamed_from == builders.case_record().node_id
+
+
+def test_two_tests_of_the_same_params_are_not_guessed_to_be_renamed():
+    now = [builders.case_record(test=f"bench/test_step.py::{name}", node_id=f"{name}[x]") for name in ("test_a", "test_b")]
+    comparison = compare([builders.digest()], builders.digest(*now))
+    assert comparison.cases == ()
+    assert len(comparison.only_now) == 2
+
+
+def test_another_node_id_alone_is_no_renaming():
+    comparison = compare([builders.digest()], builders.digest(builders.case_record(node_id="elsewhere[x]")))
+    [case] = comparison.cases
+    assert case.renamed_from == ""
     assert comparison.redefined == ()
 
 
 def test_one_node_with_other_params_is_said_to_be_redefined():
     now = builders.case_record(threads=4, node_id=builders.case_record().node_id)
-    [(node_id, differences)] = compare(builders.run(builders.case_record()), builders.run(now)).redefined
+    [(node_id, differences)] = compare([builders.digest()], builders.digest(now)).redefined
     assert node_id == builders.case_record().node_id
     assert differences == {"threads": (1, 4)}
 
 
 def test_differences_of_the_environment_are_named_base_first():
-    base = builders.run(environment=builders.environment(torch="2.13.0"))
-    now = builders.run(environment=builders.environment(torch="2.15.0", cpu_count=4))
-    assert compare(base, now).environment == {"torch": ("2.13.0", "2.15.0"), "cpu_count": (2, 4)}
+    base = builders.digest(environment=builders.environment(torch="2.13.0"))
+    now = builders.digest(environment=builders.environment(torch="2.15.0", cpu_count=4))
+    assert compare([base], now).environment == {"torch": ("2.13.0", "2.15.0"), "cpu_count": (2, 4)}
 
 
-def test_a_run_without_an_environment_has_no_differences_to_name():
-    assert compare(builders.run(environment=None), builders.run()).environment == {}
+def test_the_profilers_cost_per_call_is_taken_off_so_that_calls_are_not_charged_for_being_watched():
+    watched = [
+        builders.case_record(
+            tables=(builders.op_table(builders.op_row("aten::mm", ns, calls=calls), profiler_ns=300),),
+        )
+        for ns, calls in ((10_000, 2), (13_000, 12))
+    ]
+    [change] = only_case(*watched).operations
+    assert (change.base_ns, change.now_ns, change.change_ns) == (9_400, 9_400, 0)
+
+
+def test_time_outside_operations_has_no_calls_to_take_off():
+    table = builders.op_table(builders.op_row(OUTSIDE, 5_000, module="", calls=0), profiler_ns=300)
+    [change] = only_case(builders.case_record(tables=(table,)), builders.case_record(tables=(table,))).operations
+    assert change.base_ns == 5_000
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("op,module", {("aten::mm", "forward", "fc1"), ("aten::mm", "backward", "fc1"), ("aten::mm", "forward", "fc2")}),
+        ("op", {("aten::mm", "", "")}),
+        ("module", {("", "forward", "fc1"), ("", "backward", "fc1"), ("", "forward", "fc2")}),
+    ],
+)
+def test_operations_are_summed_by_what_was_asked(by, expected):
+    rows = [
+        builders.op_row("aten::mm", 10, module="fc1"),
+        builders.op_row("aten::mm", 20, module="fc1", phase="backward"),
+        builders.op_row("aten::mm", 40, module="fc2"),
+    ]
+    record = builders.case_record(tables=(builders.op_table(*rows),))
+    [case] = compare([builders.digest(record)], builders.digest(record), by=by).cases
+    assert {(change.name, change.phase, change.module) for change in case.operations} == expected
+    assert sum(change.now_ns for change in case.operations) == 70
+
+
+def test_several_base_runs_count_by_their_median():
+    bases = builders.base_runs(3, 100, 400, 200)
+    [case] = compare(bases, builders.base_runs(1, 250)[0]).cases
+    assert case.operations[0].base_runs == (100, 400, 200)
+    assert case.operations[0].change_ns == 50
+    assert case.base_runs == (7_500_000,) * 3
+
+
+def test_a_base_run_of_another_machine_does_not_count():
+    bases = [
+        builders.digest(
+            builders.case_record(timing=builders.timing(median_ns=ns)), environment=builders.environment(cpu_model=cpu)
+        )
+        for ns, cpu in ((1_000, "old"), (2_000, "AMD EPYC 9R14"), (9_000, "other"))
+    ]
+    [case] = compare(bases, builders.digest()).cases
+    assert case.base_runs == (2_000,)
+    assert case.incomparable == {}
+
+
+def test_where_no_base_run_is_comparable_the_newest_stands_in_and_the_case_says_why():
+    bases = [builders.digest(environment=builders.environment(cpu_count=count)) for count in (8, 4)]
+    [case] = compare(bases, builders.digest()).cases
+    assert case.incomparable == {"cpu_count": (4, 2)}
+    assert case.operations
+
+
+def test_operations_of_another_torch_are_compared_only_when_asked():
+    base = builders.digest(environment=builders.environment(torch="2.13.0"))
+    [case] = compare([base], builders.digest()).cases
+    assert case.incomparable == {"torch": ("2.13.0", "2.15.0")}
+    assert case.operations == ()
+    [case] = compare([base], builders.digest(), across_versions=True).cases
+    assert case.incomparable == {}
+    assert case.operations
+
+
+def test_missing_cases_are_those_of_the_newest_base_run():
+    old = builders.digest(builders.case_record(), builders.case_record(batch_size=1))
+    comparison = compare([old, builders.digest()], builders.digest())
+    assert comparison.only_base == ()
+
+
+def plain_run(name, median=0.5):
+    """A file that pytest-benchmark wrote without us."""
+    stats = {"min": median, "max": median, "mean": median, "stddev": 0, "median": median, "iqr": 0.01, "rounds": 5}
+    benchmark = {"name": name, "fullname": name, "extra_info": {}, "stats": stats}
+    machine = {"python_version": "3.11.9", "cpu": {"brand_raw": "AMD EPYC 9R14"}}
+    return RunDigest.from_json({"benchmarks": [benchmark], "machine_info": machine, "commit_info": {}}, "plain.json")
+
+
+def test_plain_benchmarks_are_compared_by_name_and_call():
+    [case] = compare([plain_run("test_x")], plain_run("test_x", 0.75)).cases
+    assert (case.base_ns, case.now_ns, case.operations) == (500_000_000, 750_000_000, ())
+
+
+def test_a_plain_benchmark_of_the_same_name_is_compared_with_ours_by_call():
+    [case] = compare([plain_run(builders.case_record().node_id)], builders.digest()).cases
+    assert (case.base_ns, case.now_ns, case.operations) == (500_000_000, 7_500_000, ())
 
 
 def device_case(device_ns, kernel_ns, host_ns=900_000):

@@ -13,13 +13,16 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-BASE = {"errors", "units", "params", "record", "allocator"}
+BASE = {"errors", "units", "params", "reader", "record", "allocator", "criteria"}
 TORCH_SIDE = {
     "environment", "data", "models", "workload", "training", "case", "profiling", "tracking", "measurement",
 }  # fmt: skip
 #: Where pytest and the torch side meet: reached only when a test asks for our fixture.
 PLUGIN_SIDE = {"hookspec", "options", "session", "plugin", "fixture", "attachments"}
-COMPARING = {"compare", "report", "report.rows", "report.terminal", "report.environment"}
+COMPARING = {
+    "digest", "comparable", "compare", "witnesses", "verdict", "saved", "prune", "report", "report.rows", "report.comparison",
+    "report.runs", "report.terminal", "report.markdown", "report.data", "report.output", "report.environment",
+}  # fmt: skip
 PRINTING = {"report.summary", "cli", "__main__"}
 
 #: Module group -> the groups that it may import when it is imported.

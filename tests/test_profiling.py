@@ -442,6 +442,7 @@ def event(name: str, start: float, end: float, *children: Any, thread: int = MAI
         cpu_parent=None,
         cpu_children=list(children),
         input_shapes=[],
+        kernels=[],
         self_cpu_memory_usage=0,
         self_device_memory_usage=0,
         self_device_time_total=0.0,

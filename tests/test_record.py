@@ -123,7 +123,7 @@ def test_a_table_is_two_compact_json_strings() -> None:
 def test_median_and_spread_of_the_self_time_lie_beside_the_name_so_that_samples_need_not_be_read() -> None:
     row = op_row("aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"])
     (table,) = case_record(tables=(op_table(row),)).to_json()["tables"]
-    assert json.loads(table["operations"])["rows"] == [["aten::mm", "forward", "fc1", 2, 20, 15, 64, ["[2, 2]"]]]
+    assert json.loads(table["operations"])["rows"] == [["aten::mm", "forward", "fc1", 2, 20, 15, 64, ["[2, 2]"], []]]
     assert json.loads(table["samples"]) == [[[10, 20, 40], [10, 20, 40], []]]
 
 
@@ -223,7 +223,7 @@ def test_a_saved_file_says_when_it_was_made(file_of_pytest_benchmark: dict[str, 
 
 def test_float_seconds_become_whole_nanoseconds() -> None:
     stats = {"median": 0.0075, "min": 1.4e-9, "mean": 1.6e-9, "stddev": 0, "rounds": 20, "iqr": 1.0}
-    assert Timing.from_stats(stats) == Timing(median_ns=7_500_000, min_ns=1, mean_ns=2, stddev_ns=0, rounds=20)
+    assert Timing.from_stats(stats) == Timing(median_ns=7_500_000, iqr_ns=10**9, min_ns=1, mean_ns=2, stddev_ns=0, rounds=20)
 
 
 def test_a_file_without_cases_of_ours_is_an_empty_run() -> None:
@@ -383,10 +383,10 @@ def test_a_wrong_value_is_named_and_shown(field: str, value: object, message: st
         ("first_of_process", 0, "tables[0].operations.first_of_process: needs true or false, found 0"),
         ("profiler_ns", -1, "tables[0].operations.profiler_ns: needs a time of at least 0 ns, found -1"),
         ("iteration_ns", [1, "2"], "tables[0].operations.iteration_ns[1]: needs a whole number, found '2'"),
-        ("rows", [["aten::add"]], "tables[0].operations.rows[0]: needs 8 cells, found ['aten::add']"),
+        ("rows", [["aten::add"]], "tables[0].operations.rows[0]: needs 9 cells, found ['aten::add']"),
         (
             "rows",
-            [["aten::add", "forward", "", "1", 0, 0, 0, []]],
+            [["aten::add", "forward", "", "1", 0, 0, 0, [], []]],
             "tables[0].operations.rows[0][3]: needs a finite number, found '1'",
         ),
     ],
@@ -485,7 +485,7 @@ def test_a_file_that_is_not_pytest_benchmarks_is_refused_by_name(data: object, m
     assert refusal_of_run(data) == f"0001_base.json: {message}; save the run again or leave the file out"
 
 
-@pytest.mark.parametrize("name", ["median", "min", "mean", "stddev", "rounds"])
+@pytest.mark.parametrize("name", ["median", "iqr", "min", "mean", "stddev", "rounds"])
 def test_a_missing_statistic_is_named(name: str) -> None:
     document = saved_file()
     del document["benchmarks"][0]["stats"][name]
@@ -606,7 +606,10 @@ NOT_WHOLE: Any = (1.5, 2)
             {"operation_tables": [op_table(iteration_ns=NOT_WHOLE)]},
             "tables[1].operations.iteration_ns[0]: needs a whole number, found 1.5",
         ),
-        ({"operation_tables": [op_table(temperature="hot")]}, "tables[1].operations.temperature: needs cold or warm, found 'hot'"),
+        (
+            {"operation_tables": [op_table(temperature="hot")]},
+            "tables[1].operations.temperature: needs cold or warm, found 'hot'",
+        ),
         ({"operation_tables": [op_table("aten::add")]}, "operation_tables: not JSON ("),  # type: ignore[arg-type]
     ],
     ids=["scalar NaN", "scalar directory", "float times", "temperature", "row"],

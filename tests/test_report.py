@@ -4,11 +4,14 @@ import builders
 import pytest
 
 from mnistbench.compare import compare
+from mnistbench.criteria import Criteria, Threshold
 from mnistbench.record import OUTSIDE
 from mnistbench.report.environment import environment_text
-from mnistbench.report.rows import comparison_head, comparison_tables, operation_tables
+from mnistbench.report.output import FORMATS, rendered
+from mnistbench.report.rows import operation_tables
 from mnistbench.report.summary import session_line
 from mnistbench.report.terminal import draw
+from mnistbench.verdict import judge
 
 
 def step(batch_size, scale=1, **changes):
@@ -90,50 +93,90 @@ def slower():
 BEFORE = builders.scalars(final={"train/loss": 1.5, "train/accuracy": 50.0, "timing/ms_per_iteration": 2.0})
 
 
-def test_a_comparison_shows_what_each_operation_added_and_what_remains(golden):
-    comparison = compare(builders.run(step(16, scalars=BEFORE)), builders.run(slower(), saved_at="", commit=""))
-    golden("\n".join(comparison_head(comparison)) + "\n\n" + text(comparison_tables(comparison, top=4)), "comparison.txt")
+def report(bases, now, top=4, **criteria):
+    by = criteria.get("by", "op,module")
+    judgement = judge(compare(bases, now, by=by), Criteria(**criteria))
+    return rendered(judgement, "terminal", top)
+
+
+def gate(*texts):
+    return {"op_fail": tuple(map(Threshold.parse, texts)), "case_fail": Threshold.parse("5%")}
+
+
+def test_a_comparison_shows_what_each_operation_added_what_remains_and_the_verdicts(golden):
+    base, now = builders.digest(step(16, scalars=BEFORE)), builders.digest(slower(), saved_at="2026-11-21T09:00:00+00:00")
+    golden(report([base], now, **gate("10%", "conv2:50%")), "comparison.txt")
+
+
+@pytest.mark.parametrize("form", ["markdown", "json", "csv"])
+def test_the_same_comparison_in_other_formats(golden, form):
+    base, now = builders.digest(step(16, scalars=BEFORE)), builders.digest(slower(), saved_at="2026-11-21T09:00:00+00:00")
+    judgement = judge(compare([base], now), Criteria(**gate("10%", "conv2:50%")))
+    golden(rendered(judgement, form, 4), f"comparison.{form}")
+
+
+@pytest.mark.parametrize("by", ["op", "module"])
+def test_a_comparison_by_operation_or_by_module_alone(golden, by):
+    golden(report([builders.digest(step(16))], builders.digest(slower()), by=by), f"comparison_by_{by}.txt")
 
 
 def test_a_comparison_without_a_change_shares_nothing(golden):
-    same = step(16, scalars=None)
-    golden(text(comparison_tables(compare(builders.run(same), builders.run(same)), top=2)), "comparison_same.txt")
+    same = builders.digest(step(16, scalars=None))
+    golden(report([same], same, top=2), "comparison_same.txt")
 
 
 def test_cases_without_tables_share_one_that_names_where_their_operations_are(golden):
     train = builders.case_record(phase="train", tables=(), tables_in="step convnet-b16-cpu")
     slower_eval = [
-        builders.case_record(phase="eval", tables=(), tables_in="", timing=builders.timing(median_ns=ns))
+        builders.case_record(phase="eval", tables=(), tables_in="", timing=builders.timing(median_ns=ns, iqr_ns=0))
         for ns in (4_000, 5_000)
     ]
-    comparison = compare(builders.run(train, slower_eval[0]), builders.run(train, slower_eval[1]))
-    golden(text(comparison_tables(comparison, top=4)), "comparison_whole_calls.txt")
+    golden(
+        report([builders.digest(train, slower_eval[0])], builders.digest(train, slower_eval[1])), "comparison_whole_calls.txt"
+    )
 
 
-def test_the_head_states_what_differs_beside_the_code(golden):
-    base = builders.run(
+def test_what_differs_beside_the_code_and_what_cannot_be_judged(golden):
+    base = builders.digest(
         builders.case_record(),
         builders.case_record(batch_size=1),
         builders.case_record(batch_size=64),
         environment=builders.environment(torch="2.13.0", threads=2, allocator={}),
-        commit="1a2b3c4+",
+        dirty=True,
     )
-    now = builders.run(
+    now = builders.digest(
         builders.case_record(threads=2, node_id=builders.case_record().node_id),
         builders.case_record(batch_size=1),
         builders.case_record(batch_size=128),
         environment=builders.environment(devices=({"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000"},)),
-        saved_at="",
-        commit="",
     )
-    golden("\n".join(comparison_head(compare(base, now))) + "\n", "comparison_head.txt")
+    golden(report([base], now, **gate("10%")), "comparison_unjudged.txt")
+    golden(report([base], now, **gate("10%"), allow_missing=True, allow_incomparable=True), "comparison_excused.txt")
+
+
+def test_with_eight_base_runs_the_report_says_which_rule_judged_and_what_it_could_have_seen(golden):
+    times = (100_000, 102_000, 101_000, 99_000)
+    bases = builders.base_runs(8, *times)
+    golden(report(bases, builders.base_runs(1, 140_000)[0], **gate("10%")), "comparison_by_runs.txt")
+
+
+def test_an_accepted_regression_is_echoed_with_its_reason(golden):
+    accepted = {"accept": ("step convnet-b16-cpu:aten::mm", "*:aten::gone"), "reason": "the new kernel is exact"}
+    bases = builders.base_runs(1, 3_000_000)
+    golden(report(bases, builders.base_runs(1, 4_500_000)[0], **gate("10%"), **accepted), "comparison_accepted.txt")
 
 
 def test_a_loss_that_blew_up_is_said_to_be_not_finite():
     base = builders.case_record(scalars=builders.scalars(final={"train/loss": 0.5}))
     now = builders.case_record(scalars=builders.scalars(final={"train/loss": None}))
-    [table] = comparison_tables(compare(builders.run(base), builders.run(now)), top=2)
-    assert table.lines == ("training on digits: train/loss 0.5000 -> not finite",)
+    assert "exact: final train/loss: 0.5 -> not finite" in report([builders.digest(base)], builders.digest(now))
+
+
+def test_verdicts_have_colours_on_a_terminal_only():
+    judgement = judge(compare(builders.base_runs(1, 3_000_000), builders.base_runs(1, 4_500_000)[0]), Criteria(**gate("10%")))
+    assert "\x1b[31mregressed\x1b[0m" in rendered(judgement, "terminal", 4, colour=True)
+    for form in FORMATS:
+        assert "\x1b" not in rendered(judgement, form, 4)
 
 
 def test_environment_text(golden):

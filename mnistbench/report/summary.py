@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from mnistbench.allocator import status
-from mnistbench.compare import compare
-from mnistbench.errors import RecordError
-from mnistbench.record import Environment, Run
-from mnistbench.report.rows import comparison_head, comparison_tables, operation_tables
+from mnistbench.record import Environment
+from mnistbench.report.comparison import verdict_lines
+from mnistbench.report.output import append_step_summary, rendered
+from mnistbench.report.rows import operation_tables
 from mnistbench.report.terminal import draw
 from mnistbench.session import Session
-
-SAVE_HINT = "save one with: pytest bench --benchmark-autosave"
+from mnistbench.units import printable
+from mnistbench.verdict import Judgement
 
 
 def session_line(environment: Environment, dataset: str, devices: Sequence[str]) -> str:
@@ -26,11 +26,10 @@ def session_line(environment: Environment, dataset: str, devices: Sequence[str])
 
 def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print operations or, where a baseline was asked for, their comparison; then notes and where TensorBoard looks."""
-    if session.records and not _quiet(config):
-        if config.getoption("benchmark_compare", default=None):
-            _print_comparison(session, reporter)
-        else:
-            _print_operations(session, reporter)
+    if session.judgement:
+        _print_comparison(session, session.judgement, reporter, quiet=_quiet(config))
+    elif session.records and not _quiet(config):
+        _print_operations(session, reporter)
     if session.notes:
         reporter.section("mnistbench: not recorded")
         for note in session.notes:
@@ -53,24 +52,16 @@ def _print_operations(session: Session, reporter: pytest.TerminalReporter) -> No
     reporter.write_line("\nmodule -: belongs to no module (gradient accumulation, the optimizer)")
 
 
-def _print_comparison(session: Session, reporter: pytest.TerminalReporter) -> None:
-    reporter.section("mnistbench: operations compared", sep="-")
-    bases = []
-    for parsed in session.baselines:
-        try:
-            bases.append(Run.from_json(parsed, f"the run saved {parsed.get('datetime', 'at an unknown time')}"))
-        except RecordError as error:
-            reporter.write_line(str(error))
-    bases = [base for base in bases if base.cases]
-    if not bases:
-        reporter.write_line(f"no saved run with operation tables to compare with; {SAVE_HINT}")
+def _print_comparison(session: Session, judgement: Judgement, reporter: pytest.TerminalReporter, *, quiet: bool) -> None:
+    """Print the report of ``mnistbench compare``; where tables are not wanted, why the gate failed."""
+    if quiet and judgement.outcome not in ("regressed", "unjudged"):
         return
-    if len(bases) > 1:
-        reporter.write_line(f"{len(bases)} saved runs match; the last of them is compared")
-    comparison = compare(bases[-1], Run(session.environment, tuple(session.records)))
-    for line in comparison_head(comparison):
-        reporter.write_line(line)
-    if not comparison.cases:
-        reporter.write_line(f"no case in common; {SAVE_HINT}")
-    for table in comparison_tables(comparison, session.options.op_top):
-        reporter.write_line(f"\n{draw(table)}")
+    reporter.section("mnistbench: operations compared", sep="-")
+    for line in session.refused:
+        reporter.write_line(printable(line))
+    if quiet:
+        reporter.write_line("\n".join(printable(line) for line in verdict_lines(judgement)))
+    else:
+        reporter.write_line(rendered(judgement, "terminal", session.options.op_top, colour=reporter.hasmarkup).rstrip("\n"))
+    if note := append_step_summary(judgement, session.options.op_top):
+        reporter.write_line(note)

@@ -1,0 +1,255 @@
+"""What comparing needs of a saved run: medians, calls, bytes and the environment. Samples and curves stay unread.
+
+A thousand saved runs fit into memory and into seconds this way. A digest is made of a parsed file or of the records of
+the session that is running, and is the same for both: a comparison cannot tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from mnistbench.errors import RecordError
+from mnistbench.params import Params
+from mnistbench.reader import LARGEST, in_path
+from mnistbench.record import KEY, NO_COMMIT, ROW_COLUMNS, CaseRecord, Environment, RecordReader, check_schema, run_header
+
+#: (operation, phase, module)
+OpKey = tuple[str, str, str]
+
+
+class OpDigest(NamedTuple):
+    """One operation of one phase and module, per iteration."""
+
+    calls: float
+    self_ns: int  # median over iterations, the profiler's cost included
+    spread_ns: int  # interquartile range over iterations
+    memory_bytes: int
+    shapes: tuple[str, ...]
+    kernels: tuple[str, ...]
+
+
+class TableDigest(NamedTuple):
+    """A warm table."""
+
+    profiler_ns: int  # cost per call
+    operations: Mapping[OpKey, OpDigest]
+
+
+@dataclass(frozen=True)
+class CaseDigest:
+    """One case of one run."""
+
+    test: str
+    node_id: str
+    params: Params | None  # None: a plain benchmark of pytest-benchmark
+    wall_ns: int  # median of the untraced call
+    wall_spread_ns: int  # interquartile range of the rounds
+    device_ns: tuple[int, ...] = ()
+    parameter_count: int = 0
+    tables: Mapping[str, TableDigest] = field(default_factory=dict)  # by view: host, device
+    tables_in: str = ""
+    final: Mapping[str, float | None] = field(default_factory=dict)
+    curves_of: str = ""  # the dataset that final values were reached on
+    directory: str = ""  # of the TensorBoard run
+    op_fail: tuple[str, ...] = ()
+    case_fail: str = ""
+
+    @property
+    def label(self) -> str:
+        """A name for people that no other case of the run has."""
+        return f"{self.params.label} on {self.params.dataset}" if self.params else self.node_id
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that a user may call the case by."""
+        short = self.params.label if self.params else self.node_id
+        return (self.label, short, self.node_id, self.node_id.rpartition("::")[2])
+
+
+@dataclass(frozen=True)
+class RunDigest:
+    """One saved file, or the session that is running."""
+
+    environment: Mapping[str, Any]  # of plain files only what pytest-benchmark wrote
+    cases: tuple[CaseDigest, ...]
+    saved_at: str = ""  # ISO 8601, UTC; empty for the running session
+    commit: str = ""  # whole id
+    dirty: bool = False  # the tree had changes
+    branch: str = ""
+    plain: bool = False  # no benchmark of ours: compared by case only
+
+    @property
+    def label(self) -> str:
+        """When and of which commit: ``2026-11-20 10:31 UTC, commit 1a2b3c4``."""
+        when = f"{self.saved_at[:16].replace('T', ' ')} UTC" if self.saved_at else "this run"
+        return f"{when}, commit {self.short_commit}" if self.commit else when
+
+    @property
+    def short_commit(self) -> str:
+        """Short id, with ``+`` where the tree had changes."""
+        return self.commit[:7] + ("+" if self.commit and self.dirty else "")
+
+    @classmethod
+    def of_session(cls, environment: Environment, records: Iterable[CaseRecord]) -> RunDigest:
+        """Digest the records of the session that is running."""
+        # Through what would be saved, so that nothing can differ from a comparison of files.
+        cases = tuple(_case(RecordReader(record.to_json()), _seconds(record), {}) for record in records)
+        return cls(environment=run_header(environment)["environment"], cases=cases)
+
+    @classmethod
+    def from_json(cls, data: object, source: str, known: dict[Any, Any] | None = None) -> RunDigest:
+        """Read a parsed pytest-benchmark file, with our records or without.
+
+        Args:
+            data: the parsed file.
+            source: what errors call it.
+            known: texts seen in other files; shared between many, they lie in memory once.
+
+        Raises:
+            RecordError: names ``source`` and the field.
+        """
+        try:
+            return _run(RecordReader(data), {} if known is None else known)
+        except RecordError as error:
+            raise RecordError(f"{source}: {error}; save the run again or leave the file out") from None
+
+
+def _seconds(record: CaseRecord) -> Mapping[str, float]:
+    assert record.timing is not None, "a measured case has its timing"
+    return {"median": record.timing.median_ns / 1e9, "iqr": record.timing.iqr_ns / 1e9}
+
+
+def _run(file: RecordReader, known: dict[Any, Any]) -> RunDigest:
+    benchmarks = file["benchmarks"].items()
+    ours = [benchmark for benchmark in benchmarks if _is_ours(benchmark)]
+    header = file.mapping().get(KEY)
+    if header is not None:
+        in_path(header, check_schema)
+    commit = file.mapping().get("commit_info", RecordReader({}, "commit_info"))
+    identity, branch = _text(commit, "id"), _text(commit, "branch")
+    saved_at = file.mapping().get("datetime")
+    return RunDigest(
+        environment=asdict(header["environment"].environment()) if header is not None else _plain_environment(file),
+        cases=tuple(_ours(benchmark, known) for benchmark in ours) or tuple(map(_plain, benchmarks)),
+        saved_at=saved_at.text() if saved_at is not None and saved_at.value is not None else "",
+        commit="" if identity in NO_COMMIT else identity,
+        dirty=commit.mapping()["dirty"].value is True if "dirty" in commit.mapping() else False,
+        branch="" if branch in NO_COMMIT else branch,
+        plain=not ours,
+    )
+
+
+def _is_ours(benchmark: RecordReader) -> bool:
+    extra = benchmark["extra_info"].mapping()
+    return KEY in extra and isinstance(extra[KEY].value, Mapping)
+
+
+def _text(reader: RecordReader, name: str) -> str:
+    value = reader.mapping()[name].value if name in reader.mapping() else None
+    return value if isinstance(value, str) else ""
+
+
+def _ours(benchmark: RecordReader, known: dict[Any, Any]) -> CaseDigest:
+    record = benchmark["extra_info"][KEY]
+    in_path(record, check_schema)
+    return _case(record, _stats(benchmark), known)
+
+
+def _stats(benchmark: RecordReader) -> Mapping[str, float]:
+    """Return median and interquartile range in seconds."""
+    stats = benchmark["stats"]
+    for name in ("median", "iqr"):
+        if not 0 <= stats[name].number() * 1e9 <= LARGEST:
+            raise stats[name].wrong("a time in seconds")
+    assert isinstance(stats.value, Mapping)
+    return stats.value
+
+
+def _plain(benchmark: RecordReader) -> CaseDigest:
+    name, stats = benchmark["fullname"].text(), _stats(benchmark)
+    return CaseDigest(name, name, None, round(stats["median"] * 1e9), round(stats["iqr"] * 1e9))
+
+
+def _plain_environment(file: RecordReader) -> dict[str, Any]:
+    """Return the little that pytest-benchmark says of the machine, under the names of an Environment."""
+    machine = file.mapping().get("machine_info", RecordReader({}))
+    cpu = machine.mapping().get("cpu", RecordReader({})) if isinstance(machine.value, Mapping) else RecordReader({})
+    found = {
+        "python": _text(machine, "python_version") if isinstance(machine.value, Mapping) else "",
+        "cpu_model": _text(cpu, "brand_raw") if isinstance(cpu.value, Mapping) else "",
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def _case(record: RecordReader, stats: Mapping[str, float], known: dict[Any, Any]) -> CaseDigest:
+    scalars = record["scalars"]
+    final: Mapping[str, float | None] = {}
+    curves_of = directory = ""
+    if scalars.value is not None:
+        parsed = scalars.parsed()
+        final = {tag: value.number_or_none() for tag, value in parsed["final"].mapping().items()}
+        curves_of, directory = parsed["dataset"].text(), parsed["directory"].text()
+    params = record["params"].params()
+    return CaseDigest(
+        test=record["test"].text(),
+        node_id=record["node_id"].text(),
+        params=known.setdefault(params, params),
+        wall_ns=round(stats["median"] * 1e9),
+        wall_spread_ns=round(stats["iqr"] * 1e9),
+        device_ns=record["device_ns"].parsed().all_nanoseconds(),
+        parameter_count=record["parameter_count"].whole(),
+        tables=dict(_warm_tables(record["tables"].items(), known)),
+        tables_in=record["tables_in"].text(),
+        final=final,
+        curves_of=curves_of,
+        directory=directory,
+        op_fail=record["op_fail"].texts(),
+        case_fail=record["case_fail"].text(),
+    )
+
+
+def _warm_tables(tables: Sequence[RecordReader], known: dict[Any, Any]) -> Iterable[tuple[str, TableDigest]]:
+    for item in tables:
+        table = item["operations"].parsed()
+        if table["temperature"].one_of("cold", "warm") == "warm":
+            view = table["view"].one_of("host", "device")
+            yield view, TableDigest(table["profiler_ns"].nanoseconds(), _operations(table.rows(), known))
+
+
+def _operations(rows: Sequence[RecordReader], known: dict[Any, Any]) -> dict[OpKey, OpDigest]:
+    """Read the rows of a table. Sound ones are checked in one expression; only a spoiled one is asked where it is."""
+    found: dict[OpKey, OpDigest] = {}
+    for row in rows:
+        value: Any = row.value
+        try:
+            name, phase, module, calls, self_ns, spread_ns, memory, shapes, kernels = value
+            key = (name, phase, module)
+            sound = (
+                type(name) is type(phase) is type(module) is str
+                and type(self_ns) is type(spread_ns) is type(memory) is int
+                and type(calls) in (float, int)
+                and 0 <= self_ns <= LARGEST and 0 <= spread_ns <= LARGEST and 0 <= calls <= LARGEST
+                and -LARGEST <= memory <= LARGEST
+                and type(shapes) is type(kernels) is list and all(type(text) is str for text in (*shapes, *kernels))
+            )  # fmt: skip
+        except (TypeError, ValueError):
+            sound = False
+        if not sound:
+            raise _complaint(row)
+        found[known.setdefault(key, key)] = OpDigest(calls, self_ns, spread_ns, memory, tuple(shapes), tuple(kernels))
+    return found
+
+
+def _complaint(row: RecordReader) -> RecordError:
+    try:
+        name, phase, module, calls, self_ns, spread_ns, memory, shapes, kernels = row.cells(len(ROW_COLUMNS))
+        for text in (name, phase, module):
+            text.text()
+        self_ns.nanoseconds(), spread_ns.nanoseconds(), memory.whole(), shapes.texts(), kernels.texts()
+        if not 0 <= calls.number() <= LARGEST:
+            return calls.wrong("a number of calls")
+    except RecordError as error:
+        return error
+    return row.wrong("an operation")

@@ -1,0 +1,54 @@
+"""Which saved runs go, with what belongs to them, and their removal."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from mnistbench.errors import UsageError
+from mnistbench.saved import SavedRun, tensorboard_directory
+
+
+def plan(runs: Sequence[SavedRun], keep: int, tensorboard: Path) -> tuple[list[Path], list[Path], list[str]]:
+    """Return the files and the TensorBoard directories of all but the newest ``keep`` runs, and a line on what is left alone.
+
+    A directory that a kept run names too stays.
+    """
+    old, kept = runs[:-keep], runs[-keep:]
+    still_used = set(_directories(kept, tensorboard))
+    directories = [path for path in _directories(old, tensorboard) if path not in still_used]
+    elsewhere = sorted(
+        {
+            case.directory
+            for saved in old
+            for case in saved.run.cases
+            if case.directory and Path(case.directory).is_dir() and tensorboard_directory(case.directory, tensorboard) is None
+        }
+    )
+    return (
+        [saved.path for saved in old],
+        directories,
+        [f"left alone, outside {tensorboard}: {directory!r}" for directory in elsewhere],
+    )
+
+
+def _directories(runs: Iterable[SavedRun], tensorboard: Path) -> list[Path]:
+    found = [tensorboard_directory(case.directory, tensorboard) for saved in runs for case in saved.run.cases if case.directory]
+    return list(dict.fromkeys(path for path in found if path))
+
+
+def remove(files: Iterable[Path], directories: Iterable[Path]) -> None:
+    """Remove them, directories first, so that what is cut short can be run again.
+
+    Raises:
+        UsageError: one cannot be removed; those after it stay.
+    """
+    path = Path()
+    try:
+        for path in directories:
+            shutil.rmtree(path)
+        for path in files:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be removed ({error.strerror}); what follows it stays") from None

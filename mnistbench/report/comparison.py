@@ -1,0 +1,313 @@
+"""A Judgement -> the blocks of its report, built once for every format: sentences and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mnistbench import units
+from mnistbench.compare import CaseComparison
+from mnistbench.criteria import DEFAULT_SHARE
+from mnistbench.report.rows import Table, operation_cells
+from mnistbench.verdict import (
+    FALSE_ALARM,
+    IMPROVED,
+    INCOMPARABLE,
+    INCONCLUSIVE,
+    REGRESSED,
+    RUNS_NEEDED,
+    SUSPECT,
+    WITHIN,
+    CaseJudgement,
+    Held,
+    Judgement,
+    Problem,
+)
+from mnistbench.witnesses import TOLERANCE, facts, final_value, is_exact
+
+#: Operations that the summary at the top names.
+RANKED = 3
+
+#: A change of the call below this share is too small a denominator for shares of it.
+LEAST_CHANGE_TO_SHARE = 0.01
+
+_GRAVITY = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED, WITHIN, INCOMPARABLE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a report: a heading, sentences, tables."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+def blocks(judgement: Judgement, top: int) -> list[Block]:
+    """Return the report, what matters most first.
+
+    Args:
+        judgement: what is reported.
+        top: operations shown per case; what fails is always shown.
+    """
+    found = [
+        Block("", tuple(head(judgement))),
+        Block("Look first at", tuple(_ranked(judgement))),
+        Block("Cases", tables=tuple(_tables(judgement, top))),
+        Block("Verdict", tuple(verdict_lines(judgement))),
+    ]
+    return [block for block in found if block.lines or block.tables]
+
+
+# ---- Which runs ------------------------------------------------------------------------------------------------------
+
+
+def head(judgement: Judgement) -> Iterable[str]:
+    """Yield what must be known before the tables are read: which runs, and what differs beside the code."""
+    comparison = judgement.comparison
+    bases = comparison.bases
+    if bases:
+        others = f" and {len(bases) - 1} older saved run{'s' if len(bases) > 2 else ''}" if len(bases) > 1 else ""
+        yield f"base: {bases[-1].label}{others}"
+    yield f"now:  {comparison.now.label}"
+    for name, (base, now) in comparison.environment.items():
+        yield (
+            f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(now)}; times may differ for this alone"
+        )
+    if bases and (bases[-1].plain or comparison.now.plain):
+        yield "a run without operation records is compared by case only"
+    for case in comparison.cases:
+        if case.renamed_from:
+            yield f"renamed: {case.renamed_from} -> {case.now.node_id}"
+    redefined = {node_id for node_id, _ in comparison.redefined}
+    new = [case.node_id for case in comparison.only_now if case.node_id not in redefined]
+    if new and bases:
+        yield f"new, with nothing to compare: {', '.join(new)}"
+
+
+# ---- The three operations to look at first ---------------------------------------------------------------------------
+
+
+def _ranked(judgement: Judgement) -> Iterable[str]:
+    """Yield the gravest verdicts first, among them the largest changes as shares of their calls."""
+    found = [
+        (case, held)
+        for case in judgement.cases
+        for held in case.operations
+        if held.verdict in (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
+    ]
+    pooled = ("outside", "other")  # last: they name no operation to look at
+    found.sort(key=lambda pair: (pair[1].kind in pooled, _GRAVITY.index(pair[1].verdict), -abs(_share_of_call(*pair))))
+    for position, (case, held) in enumerate(found[:RANKED], 1):
+        yield f"{position}. {held.name} ({case.case.now.label}): {_why(case, held)}"
+
+
+def _share_of_call(case: CaseJudgement, held: Held) -> float:
+    return held.change_ns / case.case.base_ns if case.case.base_ns else 0.0
+
+
+def _why(case: CaseJudgement, held: Held) -> str:
+    return f"{held.text}: {_numbers(case, held)}"
+
+
+def _numbers(case: CaseJudgement, held: Held) -> str:
+    reasons = [
+        f"{units.duration(held.base_ns)} -> {units.duration(held.now_ns)}"
+        + (f", {units.percent(held.change, signed=True)}" if held.base_ns > 0 else ""),
+        f"{units.percent(_share_of_call(case, held), signed=True)} of the call",
+    ]
+    calls = [_calls(change.base, change.now) for change in held.members if change.base and change.now]
+    reasons += [f"{text} calls" for text in calls if "->" in text]
+    return "; ".join(reasons)
+
+
+# ---- Tables ----------------------------------------------------------------------------------------------------------
+
+
+def _tables(judgement: Judgement, top: int) -> Iterable[Table]:
+    """Yield a table per case whose operations are compared, and one of the whole calls of the other cases."""
+    yield from (_ledger(case, top) for case in judgement.cases if case.operations)
+    others = [case for case in judgement.cases if not case.operations]
+    if others:
+        yield _whole_calls(others)
+
+
+def _ledger(judged: CaseJudgement, top: int) -> Table:
+    """Rows: what is held one by one, by size of change; sums: the rest, what nothing explains, and the call itself."""
+    case, share = judged.case, _Shares(judged.case)
+    alone = [held for held in judged.operations if held.kind in ("operation", "replaced")]
+    shown = alone[:top] + [held for held in alone[top:] if held.verdict in (REGRESSED, SUSPECT)]
+    hidden = [held for held in alone if held not in shown]
+    others = [held for held in judged.operations if held.kind == "other"]
+    outside = [held for held in judged.operations if held.kind == "outside"]
+    sums = [
+        *([_hidden_row(hidden, share)] if hidden else []),
+        *(
+            [_held_row(f"other ({len(pooled['other'].members)} operations)", pooled["other"], share)]
+            if "other" in pooled
+            else []
+        ),
+        *([_held_row("outside operations", pooled["outside"], share)] if "outside" in pooled else []),
+        _remainder_row(case, share),
+        _held_row("device time of one call" if case.clock == "device" else "wall time of one call", judged.call, share),
+    ]
+    return Table(
+        title=case.now.label,
+        headers=("operation", "phase", "module", "base us", "now us", "change us", "change", "calls", "of change", "verdict"),
+        rows=tuple(row for held in shown for row in _rows(held, share)),
+        sums=tuple(sums),
+        numbers_from=3,
+        lines=tuple(_lines(case)),
+    )
+
+
+def _rows(held: Held, share: _Shares) -> Iterable[tuple[str, ...]]:
+    """Yield a row per operation; operations that replace others have one verdict together."""
+    for position, change in enumerate(held.members):
+        yield (
+            *operation_cells(change.name, change.phase, change.module),
+            *_change_cells(change.base_ns, change.now_ns),
+            _calls(change.base, change.now),
+            share(change.change_ns),
+            held.text if position == 0 else "as above",
+        )
+
+
+def _held_row(name: str, held: Held, share: _Shares) -> tuple[str, ...]:
+    return (name, "", "", *_change_cells(held.base_ns, held.now_ns), "", share(held.change_ns), held.text)
+
+
+def _remainder_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
+    change = units.microseconds(case.remainder_ns, signed=True)
+    return ("not explained by operations", "", "", "", "", change, "", "", share(case.remainder_ns), "")
+
+
+def _hidden_row(hidden: Sequence[Held], share: _Shares) -> tuple[str, ...]:
+    base, now = sum(held.base_ns for held in hidden), sum(held.now_ns for held in hidden)
+    worst = min(hidden, key=lambda held: (_GRAVITY.index(held.verdict), -held.within))
+    name = f"held and not shown ({sum(len(held.members) for held in hidden)} operations)"
+    return (name, "", "", *_change_cells(base, now), "", share(now - base), f"each {worst.text}")
+
+
+def _whole_calls(cases: Sequence[CaseJudgement]) -> Table:
+    return Table(
+        title="cases without operation tables: wall time of one call",
+        headers=("case", "operations in", "base us", "now us", "change us", "change", "verdict"),
+        rows=tuple(
+            (
+                judged.case.now.label,
+                judged.case.now.tables_in or units.MISSING,
+                *_change_cells(judged.case.base_ns, judged.case.now_ns),
+                judged.call.text,
+            )
+            for judged in cases
+        ),
+        sums=(),
+        numbers_from=2,
+        lines=tuple(f"{judged.case.now.label}: {fact}" for judged in cases for fact in facts(judged.case)),
+    )
+
+
+class _Shares:
+    """Shares of the change of the call, where that is large enough to share."""
+
+    def __init__(self, case: CaseComparison) -> None:
+        self._whole = case.change_ns if abs(case.change_ns) >= LEAST_CHANGE_TO_SHARE * case.base_ns else 0
+
+    def __call__(self, nanoseconds: int) -> str:
+        return units.percent(nanoseconds / self._whole) if self._whole else units.MISSING
+
+
+def _change_cells(base: int | None, now: int | None) -> tuple[str, str, str, str]:
+    if base is None or now is None:
+        relative = "new" if base is None else "gone"
+    else:
+        relative = units.percent((now - base) / base, signed=True) if base > 0 else units.MISSING
+    return (
+        units.MISSING if base is None else units.microseconds(base),
+        units.MISSING if now is None else units.microseconds(now),
+        units.microseconds((now or 0) - (base or 0), signed=True),
+        relative,
+    )
+
+
+def _calls(base: object, now: object) -> str:
+    sides = [units.MISSING if side is None else units.count(side.calls) for side in (base, now)]  # type: ignore[attr-defined]
+    return sides[0] if sides[0] == sides[1] else " -> ".join(sides)
+
+
+def _lines(case: CaseComparison) -> Iterable[str]:
+    """Say what each phase changed, what differs exactly, and what training reached on both sides."""
+    phases = {name: ns for name, ns in case.phases.items() if name}
+    if len(phases) > 1:
+        yield "by phase: " + ", ".join(f"{name} {units.microseconds(ns, signed=True)} us" for name, ns in phases.items())
+    different = facts(case)
+    for fact in different:
+        yield f"exact: {fact}"
+    if not different:
+        yield "exact: the same operations, calls, bytes and parameters"
+    if case.base.curves_of and case.base.curves_of == case.now.curves_of:
+        finals = [
+            f"{tag} {final_value(tag, value)}"
+            for tag, value in case.now.final.items()
+            if tag in case.base.final
+            and not tag.startswith("timing/")
+            and not any(f"final {tag}:" in fact for fact in different)
+        ]
+        how = "the same to the bit" if is_exact(case) else f"the same within {units.percent(TOLERANCE)}"
+        if finals:
+            yield f"training on {case.now.curves_of}, {how}: {', '.join(finals)}"
+
+
+# ---- Verdict ---------------------------------------------------------------------------------------------------------
+
+
+def verdict_lines(judgement: Judgement) -> Iterable[str]:
+    """Yield by which rule was judged, what could not be, what was excused, and the outcome."""
+    yield from _rules(judgement)
+    for problem in judgement.problems:
+        yield _problem_line(problem)
+    for case, held in judgement.accepted:
+        yield f"accepted: {held.name} ({case.case.now.label}), {_numbers(case, held)}; reason: {judgement.criteria.reason}"
+    for pattern in judgement.unused:
+        yield f"accepted, but not regressed: {pattern!r} matches no regression; take it away"
+    for case, held in judgement.regressions:
+        limit = units.percent(held.threshold)
+        yield f"regressed: {held.name} ({case.case.now.label}), {_numbers(case, held)}; the limit is {limit}"
+    outcomes = {
+        "none": "no threshold was given, so nothing fails; --op-fail 10% holds operations",
+        "held": "held",
+        "regressed": f"regressed: {len(judgement.regressions)}",
+        "unjudged": f"could not judge: {len(judgement.unjudged)}",
+    }
+    yield f"gate: {outcomes[judgement.outcome]}"
+
+
+def _problem_line(problem: Problem) -> str:
+    option = "--allow-missing" if problem.verdict == "missing" else "--allow-incomparable"
+    return f"{problem.verdict}: {problem.text}" + (f" (passed over: {option})" if problem.excused else "")
+
+
+def _rules(judgement: Judgement) -> Iterable[str]:
+    held = [held for case in judgement.cases if not case.case.incomparable for held in case.held]
+    by_runs = [one for one in held if one.by_runs]
+    if by_runs:
+        runs = sorted({len(one.base_runs) for one in by_runs})
+        shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
+        smallest = [one.smallest for one in by_runs if one.smallest is not None]
+        sees = f"; the smallest slowdown each could have called: {_range(smallest)}" if smallest else ""
+        yield (
+            f"judged by runs: {len(by_runs)} verdicts, against the prediction interval of {shown} base runs, "
+            f"false alarms in {units.percent(FALSE_ALARM)} of reports{sees}"
+        )
+    if len(held) > len(by_runs):
+        limit = "" if judgement.asked else f", worded by {units.percent(DEFAULT_SHARE)}"
+        yield (
+            f"judged by threshold: {len(held) - len(by_runs)} verdicts{limit}; with fewer than {RUNS_NEEDED} comparable base runs "
+            "a saved run from another day cannot tell the day from the code"
+        )
+
+
+def _range(shares: Sequence[float]) -> str:
+    low, high = units.percent(min(shares)), units.percent(max(shares))
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,54 @@
+"""Draws a report as Markdown, ready for a comment on a pull request. What comes from a file cannot become markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mnistbench.report.comparison import Block
+from mnistbench.report.rows import Table
+from mnistbench.units import printable
+
+#: Ends a word for GitHub, which else makes mentions, issue numbers and links of plain text, also of written entities.
+_BREAK = "<!-- -->"
+
+_OF_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_OF_MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()|~!$"})
+
+
+def in_html(text: str) -> str:
+    """Return text that shows as it is inside an HTML element."""
+    shown = printable(text).translate(_OF_HTML)
+    for sign in ("@", "#", ":/", "www"):
+        shown = shown.replace(sign, f"{sign[:1]}{_BREAK}{sign[1:]}")
+    return shown
+
+
+def escaped(text: str) -> str:
+    """Return text that shows as it is in a paragraph or a cell."""
+    return in_html(printable(text).translate(_OF_MARKDOWN))
+
+
+def markdown_report(blocks: Iterable[Block], outcome: str) -> str:
+    """Return a whole report; tables of cases are folded, so that a comment stays short."""
+    parts = [f"### mnistbench: {escaped(outcome)}"]
+    for block in blocks:
+        lines = [f"{'' if line[:1].isdigit() else '- '}{escaped(line)}" for line in block.lines]  # ranks number themselves
+        parts.append("\n".join([*([f"**{escaped(block.title)}**", ""] if block.title and lines else []), *lines]))
+        parts.extend(_folded(table) for table in block.tables)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _folded(table: Table) -> str:
+    return f"<details><summary>{in_html(table.title)}</summary>\n\n{_table(table)}\n\n</details>"
+
+
+def _table(table: Table) -> str:
+    words = 1 if table.headers[-1] == "verdict" else 0
+    numbers = len(table.headers) - table.numbers_from - words
+    rules = ["---"] * table.numbers_from + ["---:"] * numbers + ["---"] * words
+    drawn = [_row(table.headers), f"| {' | '.join(rules)} |", *map(_row, table.rows), *map(_row, table.sums)]
+    return "\n".join([*drawn, *(["", *(f"- {escaped(line)}" for line in table.lines)] if table.lines else [])])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(escaped, cells))} |"

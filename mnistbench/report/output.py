@@ -1,0 +1,72 @@
+"""Where a report goes: the one function that draws any format, and the one that opens files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from mnistbench.errors import UsageError
+from mnistbench.report.comparison import blocks, verdict_lines
+from mnistbench.report.data import csv_report, json_report
+from mnistbench.report.markdown import markdown_report
+from mnistbench.report.terminal import draw_report
+from mnistbench.verdict import Judgement
+
+FORMATS = ("terminal", "markdown", "json", "csv")
+
+#: Operations shown per case unless asked otherwise.
+TOP = 10
+
+
+def rendered(judgement: Judgement, form: str, top: int, *, colour: bool = False) -> str:
+    """Return a judgement in one of FORMATS, ending in a line end."""
+    if form == "json":
+        return json_report(judgement)
+    if form == "csv":
+        return csv_report(judgement)
+    parts = blocks(judgement, top)
+    if form == "markdown":
+        return markdown_report(parts, list(verdict_lines(judgement))[-1])
+    return draw_report(parts, colour=colour) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        UsageError: it cannot be written; what was there is still there.
+    """
+    try:
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            Path(scratch).chmod(0o666 & ~_umask())
+            Path(scratch).replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(scratch).unlink()
+            raise
+    except OSError as error:
+        raise UsageError(f"--output: {path} cannot be written ({error.strerror}); name another file") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def append_step_summary(judgement: Judgement, top: int) -> str:
+    """Append the Markdown to the file that GitHub shows beside a job; return a line if that failed, else nothing."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return ""
+    try:
+        with Path(path).open("a", encoding="utf-8") as stream:
+            stream.write(rendered(judgement, "markdown", top) + "\n")
+    except OSError as error:
+        return f"GITHUB_STEP_SUMMARY: {path} cannot be written ({error.strerror})"
+    return ""

@@ -1,0 +1,177 @@
+"""Saved runs -> tables: the list of all, and one time through all of them."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mnistbench import units
+from mnistbench.comparable import decisive, differences
+from mnistbench.compare import grouped_times
+from mnistbench.criteria import Criteria
+from mnistbench.digest import CaseDigest, RunDigest
+from mnistbench.errors import UsageError
+from mnistbench.report.rows import Table
+from mnistbench.saved import SavedRun
+
+#: A sparkline has at most this many marks; each is the median of the runs it stands for.
+SPARKS = 60
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+
+def list_table(runs: Sequence[SavedRun]) -> Table:
+    """Return a row per saved run, oldest first."""
+    newest = runs[-1].run
+    return Table(
+        title=f"{len(runs)} saved run{'s' if len(runs) != 1 else ''}",
+        headers=("run", "saved (UTC)", "commit", "branch", "machine", "torch", "cases", "comparable with the newest"),
+        rows=tuple(
+            (
+                saved.number or saved.path.name,
+                saved.run.saved_at[:16].replace("T", " ") or units.MISSING,
+                saved.run.short_commit or units.MISSING,
+                saved.run.branch or units.MISSING,
+                _machine(saved.run.environment),
+                str(saved.run.environment.get("torch", units.MISSING)),
+                str(len(saved.run.cases)),
+                _comparable(saved.run, newest),
+            )
+            for saved in runs
+        ),
+        sums=(),
+        numbers_from=8,
+    )
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    cpu, count = environment.get("cpu_model", units.MISSING), environment.get("cpu_count")
+    accelerators = [device.get("name", "accelerator") for device in environment.get("devices", ())]
+    return ", ".join([f"{cpu} x {count}" if count else str(cpu), *accelerators])
+
+
+def _comparable(run: RunDigest, newest: RunDigest) -> str:
+    found = decisive(run.environment, newest.environment, None, across_versions=False)
+    return f"no: other {', '.join(name.replace('_', ' ') for name in found)}" if found else "yes"
+
+
+def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> Table:
+    """Return the time of a case, or of its operations of one name and module, in every saved run that has it.
+
+    Raises:
+        UsageError: no run has it.
+    """
+    found = [(saved, case, ns) for saved, case in _cases(runs, case_name) if (ns := _time(case, op, module)) is not None]
+    if not found:
+        what = " ".join(
+            [f"case {case_name!r}", *([f"with operation {op!r}"] if op else []), *([f"in {module!r}"] if module else [])]
+        )
+        raise UsageError(f"no saved run has {what}; {_known(runs, case_name)}")
+    labels = {case.label for _, case, _ in found}
+    if len(labels) > 1:
+        raise UsageError(f"{case_name!r} is {len(labels)} cases: {', '.join(sorted(labels))}; name one")
+    times = [ns for _, _, ns in found]
+    of = " ".join(filter(None, (op, f"in {module}" if module else ""))) or "wall time of one call"
+    return Table(
+        title=f"{labels.pop()}: {of}\n{sparkline(times)}  {units.duration(min(times))} to {units.duration(max(times))}",
+        headers=("run", "saved (UTC)", "commit", "us", "to the one before", "what else changed"),
+        rows=tuple(_history_rows(found)),
+        sums=(),
+        numbers_from=6,
+    )
+
+
+def _cases(runs: Iterable[SavedRun], name: str) -> Iterable[tuple[SavedRun, CaseDigest]]:
+    for saved in runs:
+        for case in saved.run.cases:
+            if name in case.names:
+                yield saved, case
+
+
+def _known(runs: Sequence[SavedRun], case_name: str) -> str:
+    cases = {case.label: case for saved in runs for case in saved.run.cases}
+    named = [case for case in cases.values() if case_name in case.names]
+    if named:
+        operations = sorted({name for case in named for view in case.tables.values() for name, _, _ in view.operations})
+        return f"its operations: {', '.join(operations) or 'none'}"
+    return f"cases: {', '.join(sorted(cases)) or 'none'}"
+
+
+def _time(case: CaseDigest, op: str, module: str) -> int | None:
+    if not op and not module:
+        return case.wall_ns
+    table = case.tables.get("device") or case.tables.get("host")
+    if table is None:
+        return None
+    times = grouped_times(table, "op,module", "device" if "device" in case.tables else "cpu")
+    found = [ns for (name, _, of), ns in times.items() if (not op or name == op) and (not module or of == module)]
+    return sum(found) if found else None
+
+
+def _history_rows(found: Sequence[tuple[SavedRun, CaseDigest, int]]) -> Iterable[tuple[str, ...]]:
+    before: tuple[SavedRun, CaseDigest, int] | None = None
+    for saved, case, ns in found:
+        change = changed = ""
+        if before:
+            change = units.percent(ns / before[2] - 1, signed=True) if before[2] > 0 else units.MISSING
+            others = differences(before[0].run.environment, saved.run.environment)
+            changed = "; ".join(
+                f"{name.replace('_', ' ')} {units.listed(old)} -> {units.listed(new)}" for name, (old, new) in others.items()
+            )
+        yield (
+            saved.number or saved.path.name, saved.run.saved_at[:16].replace("T", " ") or units.MISSING,
+            saved.run.short_commit or units.MISSING, units.microseconds(ns), change, changed,
+        )  # fmt: skip
+        before = (saved, case, ns)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return the values as a line of blocks, the smallest lowest; more than SPARKS are taken together by their median."""
+    if len(values) > SPARKS:
+        edges = [round(position * len(values) / SPARKS) for position in range(SPARKS + 1)]
+        values = [statistics.median(values[start:end]) for start, end in itertools.pairwise(edges)]
+    low, high = min(values), max(values)
+    scale = (len(_LEVELS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_LEVELS[round((value - low) * scale)] for value in values)
+
+
+def export_entries(run: RunDigest, criteria: Criteria) -> Iterable[dict[str, Any]]:
+    """Yield what github-action-benchmark takes: every call and, of each case, the operations that matter and their rest.
+
+    A chart per operation of a few nanoseconds would bury the others.
+    """
+    for case in run.cases:
+        yield _entry(case.label, case.wall_ns, case.wall_spread_ns, run.label)
+        table = case.tables.get("device") or case.tables.get("host")
+        if table is None:
+            continue
+        rest_ns = rest = 0
+        cost = 0 if "device" in case.tables else table.profiler_ns
+        for (name, phase, module), row in table.operations.items():
+            ns = row.self_ns - round(row.calls * cost)
+            if ns >= criteria.min_share * case.wall_ns and ns >= criteria.min_cost * cost * row.calls:
+                place = " ".join(filter(None, (phase, module)))
+                yield _entry(f"{case.label}: {name}{f', {place}' if place else ''}", ns, row.spread_ns, f"{row.calls:g} calls")
+            else:
+                rest_ns, rest = rest_ns + ns, rest + 1
+        if rest:
+            yield _entry(f"{case.label}: other", max(0, rest_ns), None, f"{rest} operations")
+
+
+def _entry(name: str, ns: int, spread_ns: int | None, extra: str) -> dict[str, Any]:
+    """Units and spread as the action shows them; names are text there, never markup."""
+    entry = {"name": units.printable(name), "unit": "us", "value": ns / 1_000, "extra": units.printable(extra)}
+    return entry if spread_ns is None else {**entry, "range": f"± {spread_ns / 1_000:g}"}
+
+
+RUN_COLUMNS = ("case", "operation", "phase", "module", "calls", "self_ns", "spread_ns", "memory_bytes")
+
+
+def run_rows(run: RunDigest) -> Iterable[Sequence[Any]]:
+    """Yield a row per case and operation of one run, the profiler's cost included as it was measured."""
+    for case in run.cases:
+        yield (case.label, "(call)", "", "", None, case.wall_ns, case.wall_spread_ns, None)
+        table = case.tables.get("device") or case.tables.get("host")
+        for (name, phase, module), row in (table.operations if table else {}).items():
+            yield (case.label, name, phase, module, row.calls, row.self_ns, row.spread_ns, row.memory_bytes)

@@ -1,0 +1,419 @@
+"""Comparison + Criteria -> Judgement: pure. ``docs/verdicts.md`` explains it to users.
+
+Two rules:
+
+- *Runs*: with RUNS_NEEDED or more comparable base runs, each a process of its own, the new run is held against their
+  prediction interval. Times are taken as log-normal (effects multiply): one future observation lies below
+  exp(mean + t s sqrt(1 + 1/n)) of the logs with the probability that t = t(n - 1) was chosen for [1]. The risk of
+  FALSE_ALARM is shared evenly among all that is held (Bonferroni), so that it holds for the whole report.
+- *Threshold*: with fewer, a change is held against the threshold alone. By how much the runs' own spread could have
+  moved it says whether it is ``regressed`` or ``suspect``.
+
+[1] Hahn and Meeker, Statistical Intervals, 1991, section 4.7: prediction interval for one future observation.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from mnistbench import units
+from mnistbench.compare import CaseComparison, Comparison, OpChange
+from mnistbench.criteria import DEFAULT_SHARE, Criteria, Threshold
+from mnistbench.witnesses import operation_name
+
+REGRESSED, IMPROVED, WITHIN, SUSPECT = "regressed", "improved", "within", "suspect"
+INCONCLUSIVE, INCOMPARABLE, MISSING = "inconclusive", "incomparable", "missing"
+
+#: Base runs from which their spread is trusted: a standard deviation of 8 is known to about a quarter of itself.
+RUNS_NEEDED = 8
+
+#: Probability that a report over runs of the same code calls anything regressed, under the rule of runs.
+FALSE_ALARM = 0.05
+
+#: What the rows that hold no single operation are called; ``--accept CASE:OP`` takes these names too.
+OTHER, CALL = "other", "call"
+
+
+@dataclass(frozen=True)
+class Held:
+    """One quantity of a case that is held: an operation, several pooled, or the call."""
+
+    name: str
+    kind: str  # operation, replaced, outside, other or call
+    members: tuple[OpChange, ...]  # what it sums; none for the call
+    base_runs: tuple[int, ...]  # ns in every base run
+    now_ns: int
+    spread_ns: float  # how far the runs' own spread could have moved the difference
+    threshold: float  # share of the base
+    given: bool  # the user gave that threshold
+    verdict: str = INCONCLUSIVE
+    within: float = 0.0  # the X of "within X %", as a share
+    by_runs: bool = False  # the rule of runs judged
+    smallest: float | None = None  # the smallest slowdown that the rule of runs could have called, as a share
+    accepted: bool = False
+
+    @property
+    def base_ns(self) -> int:
+        """Median over the base runs; 0 for what is new."""
+        return round(statistics.median(self.base_runs)) if self.base_runs else 0
+
+    @property
+    def change_ns(self) -> int:
+        """What it added."""
+        return self.now_ns - self.base_ns
+
+    @property
+    def change(self) -> float:
+        """What it added as a share of the base; infinite for what is new."""
+        return self.change_ns / self.base_ns if self.base_ns > 0 else (math.inf if self.now_ns > 0 else 0.0)
+
+    @property
+    def fails(self) -> bool:
+        """Whether a gate fails for it."""
+        return self.verdict == REGRESSED and self.given and not self.accepted
+
+    @property
+    def text(self) -> str:
+        """The verdict as a table shows it."""
+        if self.verdict == WITHIN:
+            return f"within {units.percent(self.within)}"
+        if self.verdict == INCONCLUSIVE and self.smallest is not None:
+            return f"{self.verdict} (sees {units.percent(self.smallest)})"
+        return f"{self.verdict}, accepted" if self.accepted else self.verdict
+
+
+@dataclass(frozen=True)
+class CaseJudgement:
+    """One compared case with what was held of it."""
+
+    case: CaseComparison
+    call: Held
+    operations: tuple[Held, ...]  # one by one, by size of change; then outside operations and other
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """Everything that has a verdict."""
+        return (self.call, *self.operations)
+
+
+class Problem(NamedTuple):
+    """Why something could not be judged."""
+
+    verdict: str  # missing or incomparable
+    text: str
+    excused: bool  # by --allow-missing or --allow-incomparable
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A comparison with its verdicts."""
+
+    comparison: Comparison
+    criteria: Criteria
+    cases: tuple[CaseJudgement, ...]
+    problems: tuple[Problem, ...]
+    asked: bool  # somebody gave a threshold, here or on a test
+    unused: tuple[str, ...]  # --accept that matched no regression
+
+    @property
+    def regressions(self) -> tuple[tuple[CaseJudgement, Held], ...]:
+        """What fails the gate."""
+        return tuple((case, held) for case in self.cases for held in case.held if held.fails)
+
+    @property
+    def accepted(self) -> tuple[tuple[CaseJudgement, Held], ...]:
+        """Regressions that were said to be intended."""
+        return tuple((case, held) for case in self.cases for held in case.held if held.accepted)
+
+    @property
+    def unjudged(self) -> tuple[Problem, ...]:
+        """What a gate cannot pass over."""
+        return tuple(problem for problem in self.problems if self.asked and not problem.excused)
+
+    @property
+    def outcome(self) -> str:
+        """``held``, ``regressed``, ``unjudged``, or ``none`` where no gate was asked for."""
+        if not self.asked:
+            return "none"
+        return "regressed" if self.regressions else "unjudged" if self.unjudged else "held"
+
+
+def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
+    """Give every case and every operation that matters its verdict."""
+    drafts = [_draft(case, criteria) for case in comparison.cases]
+    by_runs = sum(len(held.base_runs) >= RUNS_NEEDED for case in drafts for held in case.held if not case.case.incomparable)
+    cases = tuple(
+        CaseJudgement(
+            draft.case,
+            _judge(draft.call, draft.case, by_runs, criteria),
+            tuple(_judge(held, draft.case, by_runs, criteria) for held in draft.operations),
+        )
+        for draft in drafts
+    )
+    used = {
+        pattern for case in cases for held in case.held if held.accepted for pattern in _matching(case.case, held, criteria)
+    }
+    marks = any(case.op_fail or case.case_fail for case in comparison.now.cases)
+    return Judgement(
+        comparison=comparison,
+        criteria=criteria,
+        cases=cases,
+        problems=tuple(_problems(comparison, criteria, cases)),
+        asked=bool(criteria.op_fail or criteria.case_fail or marks),
+        unused=tuple(pattern for pattern in criteria.accept if pattern not in used),
+    )
+
+
+# ---- What is held ----------------------------------------------------------------------------------------------------
+
+
+def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
+    mark = Threshold.parse(case.now.case_fail) if case.now.case_fail else None
+    limit = mark or criteria.case_fail
+    call = Held(
+        name=CALL,
+        kind=CALL,
+        members=(),
+        base_runs=case.base_runs,
+        now_ns=case.now_ns,
+        spread_ns=_spread(case.base_runs, case.base.wall_spread_ns, case.now.wall_spread_ns),
+        threshold=limit.share if limit else DEFAULT_SHARE,
+        given=limit is not None,
+    )
+    return CaseJudgement(case, call, tuple(_held_operations(case, criteria)))
+
+
+def _held_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Held]:
+    """Yield operations that matter one by one; new and vanished ones by their place; all others in one."""
+    limits = _Limits(case, criteria)
+    operations = [change for change in case.operations if change.is_operation]
+    alone = [change for change in operations if limits.name_operation(change) or _matters(change, case, criteria)]
+    replaced: dict[tuple[str, str], list[OpChange]] = defaultdict(list)
+    for change in alone:
+        if change.base is None or change.now is None:
+            replaced[change.phase, change.module].append(change)
+    drafts = [_hold([change], operation_name(change), "operation", limits) for change in alone if change.base and change.now]
+    drafts += [_hold(changes, _replacement(changes), "replaced", limits) for changes in replaced.values()]
+    yield from sorted(drafts, key=lambda held: (-abs(held.change_ns), held.name))
+    outside = [change for change in case.operations if not change.is_operation]
+    if outside:
+        yield _hold(outside, "outside operations", "outside", limits)
+    rest: dict[str, list[OpChange]] = defaultdict(list)
+    taken = {id(change) for change in alone}
+    for change in operations:
+        if id(change) not in taken:
+            limit = limits.named(change)
+            rest[limit.name if limit else ""].append(change)
+    for name, changes in sorted(rest.items(), reverse=True):
+        yield _hold(changes, f"{OTHER} in {name}" if name else OTHER, OTHER, limits)
+
+
+def _matters(change: OpChange, case: CaseComparison, criteria: Criteria) -> bool:
+    """Whether it is a large enough share of its case, in either run, and quick calls are not mostly profiler."""
+    for side, whole in ((change.base, case.base_ns), (change.now, case.now_ns)):
+        if side and side.ns >= criteria.min_share * whole and side.ns >= criteria.min_cost * case.profiler_ns * side.calls:
+            return True
+    return False
+
+
+class _Limits:
+    """Thresholds of a case: its test's mark before the general ones, a name before none."""
+
+    def __init__(self, case: CaseComparison, criteria: Criteria) -> None:
+        self._all = [*map(Threshold.parse, case.now.op_fail), *criteria.op_fail]
+
+    def named(self, change: OpChange) -> Threshold | None:
+        return next((limit for limit in self._all if limit.name and names(limit.name, change)), None)
+
+    def name_operation(self, change: OpChange) -> bool:
+        """Whether a threshold names the operation, not only its module: then it is held however small it is."""
+        return any(limit.name in (change.name, operation_name(change)) for limit in self._all if limit.name)
+
+    def of(self, changes: Sequence[OpChange]) -> Threshold | None:
+        named = {self.named(change) for change in changes}
+        if len(named) == 1 and (found := named.pop()):
+            return found
+        return next((limit for limit in self._all if not limit.name), None)
+
+
+def names(name: str, change: OpChange) -> bool:
+    """Whether a name that a user gave means that operation or its module."""
+    return change.is_operation and name in (change.name, change.module, operation_name(change))
+
+
+def _hold(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> Held:
+    limit = limits.of(changes)
+    base_runs = _summed_runs(changes)
+    return Held(
+        name=name,
+        kind=kind,
+        members=tuple(changes),
+        base_runs=base_runs,
+        now_ns=sum(change.now_ns or 0 for change in changes),
+        spread_ns=_spread(
+            base_runs,
+            sum(change.base.spread_ns for change in changes if change.base),
+            sum(change.now.spread_ns for change in changes if change.now),
+        ),
+        threshold=limit.share if limit else DEFAULT_SHARE,
+        given=limit is not None,
+    )
+
+
+def _summed_runs(changes: Sequence[OpChange]) -> tuple[int, ...]:
+    """Sum run by run where every operation was in every run; else only medians can be summed."""
+    runs = [change.base_runs for change in changes if change.base_runs]
+    if not runs:
+        return ()
+    if len({len(values) for values in runs}) == 1:
+        return tuple(map(sum, zip(*runs, strict=True)))
+    return (sum(round(statistics.median(values)) for values in runs),)
+
+
+def _spread(base_runs: Sequence[int], base_ns: int, now_ns: int) -> float:
+    """Interquartile ranges inside the two runs, and the range over the base runs, add as independent errors do."""
+    between = max(base_runs) - min(base_runs) if base_runs else 0
+    return math.hypot(base_ns, now_ns, between)
+
+
+def _replacement(changes: Sequence[OpChange]) -> str:
+    gone = [change.name for change in changes if change.now is None]
+    new = [change.name for change in changes if change.base is None]
+    place = f"{changes[0].phase} {changes[0].module}".strip()
+    return f"{' + '.join(gone) or 'nothing'} -> {' + '.join(new) or 'nothing'}{f', {place}' if place else ''}"
+
+
+# ---- Verdicts --------------------------------------------------------------------------------------------------------
+
+
+def _judge(held: Held, case: CaseComparison, family: int, criteria: Criteria) -> Held:
+    if case.incomparable:
+        return replace(held, verdict=INCOMPARABLE)
+    judged = _by_runs(held, family) if len(held.base_runs) >= RUNS_NEEDED else _by_threshold(held)
+    return replace(judged, accepted=judged.verdict == REGRESSED and bool(_matching(case, held, criteria)))
+
+
+def _by_runs(held: Held, family: int) -> Held:
+    held = replace(held, by_runs=True)
+    if min(held.base_runs) <= 0 or held.now_ns <= 0:
+        return held if held.base_ns > 0 or held.now_ns > 0 else replace(held, verdict=WITHIN, within=held.threshold)
+    low, high = prediction_interval(held.base_runs, FALSE_ALARM / family)
+    smallest = high / held.base_ns - 1
+    held = replace(held, smallest=smallest)
+    if held.change > held.threshold:
+        return replace(held, verdict=REGRESSED if held.now_ns > high else INCONCLUSIVE)
+    if held.change < -held.threshold:
+        return replace(held, verdict=IMPROVED if held.now_ns < low else INCONCLUSIVE)
+    return replace(held, verdict=WITHIN, within=max(held.threshold, smallest))
+
+
+def prediction_interval(values: Sequence[int], risk: float) -> tuple[float, float]:
+    """Return the limits that one more value of the same log-normal population falls below, or above, with this risk.
+
+    Args:
+        values: at least two positive times.
+        risk: one-sided, for each limit.
+    """
+    from scipy.special import stdtrit  # Student's quantile alone; scipy.stats takes a second to import
+
+    logs = [math.log(value) for value in values]
+    n = len(logs)
+    reach = float(stdtrit(n - 1, 1 - risk)) * statistics.stdev(logs) * math.sqrt(1 + 1 / n)
+    mean = statistics.fmean(logs)
+    return _exp(mean - reach), _exp(mean + reach)
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf  # near the largest float's logarithm
+
+
+def _by_threshold(held: Held) -> Held:
+    spread = held.spread_ns / held.base_ns if held.base_ns > 0 else 0.0
+    if held.change > held.threshold:
+        clear = held.given or held.change - held.threshold > spread
+        return replace(held, verdict=REGRESSED if clear else SUSPECT)
+    if held.change < -held.threshold:
+        return replace(held, verdict=IMPROVED if -held.change - held.threshold > spread else INCONCLUSIVE)
+    return replace(held, verdict=WITHIN, within=max(held.threshold, spread))
+
+
+def _matching(case: CaseComparison, held: Held, criteria: Criteria) -> list[str]:
+    """Return the ``--accept`` patterns that mean this."""
+    of_held = {held.name, held.kind, *(name for change in held.members for name in (change.name, change.module) if name)}
+    candidates = [f"{case_name}:{name}" for case_name in case.now.names for name in of_held]
+    return [
+        pattern
+        for pattern in criteria.accept
+        if any(pattern == candidate or fnmatchcase(candidate, pattern) for candidate in candidates)
+    ]
+
+
+# ---- What could not be judged ----------------------------------------------------------------------------------------
+
+
+def _problems(comparison: Comparison, criteria: Criteria, cases: Sequence[CaseJudgement]) -> Iterable[Problem]:
+    if not comparison.now.cases:
+        yield Problem(MISSING, "no benchmark ran that has an operation record", excused=False)
+        return
+    if not comparison.bases:
+        yield Problem(MISSING, "no saved run to compare with; save one with: pytest bench --benchmark-autosave", excused=False)
+        return
+    redefined = dict(comparison.redefined)
+    if not cases:
+        yield Problem(MISSING, "no case in common with the base; save a run of these cases first", excused=False)
+    for node_id, fields in redefined.items():
+        changed = ", ".join(f"{name} {base} -> {now}" for name, (base, now) in fields.items())
+        yield Problem(INCOMPARABLE, f"not the same case any more: {node_id} ({changed})", excused=criteria.allow_incomparable)
+    for case in comparison.only_base:
+        if case.node_id not in redefined:
+            yield Problem(MISSING, f"in the base and not run now: {case.node_id}", excused=criteria.allow_missing)
+    yield from _incomparable(cases, criteria)
+    yield from _missing_tables(cases, criteria)
+    yield from _unmatched(cases, criteria)
+
+
+def _incomparable(cases: Sequence[CaseJudgement], criteria: Criteria) -> Iterable[Problem]:
+    """Yield a line per difference, not per case: a machine is another for all."""
+    from mnistbench.comparable import DECISIVE
+
+    found: dict[str, tuple[object, object, int]] = {}
+    for judged in cases:
+        for name, (base, now) in judged.case.incomparable.items():
+            found[name] = (base, now, found.get(name, (0, 0, 0))[2] + 1)
+    for name, (base, now, count) in found.items():
+        what = f"{count} case{'s' if count > 1 else ''}: {name.replace('_', ' ')} {units.listed(base)} -> {units.listed(now)}"
+        yield Problem(INCOMPARABLE, f"{what}; {DECISIVE[name]}", excused=criteria.allow_incomparable)
+
+
+def _missing_tables(cases: Sequence[CaseJudgement], criteria: Criteria) -> Iterable[Problem]:
+    for judged in cases:
+        case = judged.case
+        if judged.operations or case.incomparable or not (criteria.op_fail or case.now.op_fail):
+            continue
+        sides = [name for name, side in (("the base", case.base), ("this run", case.now)) if not side.tables]
+        if case.now.tables_in and len(sides) == 2:  # both
+            continue  # such a case never has a table of its own
+        where = " and in ".join(sides) or "both by the same view"
+        yield Problem(MISSING, f"no operation table of {case.now.node_id} in {where}", excused=criteria.allow_missing)
+
+
+def _unmatched(cases: Sequence[CaseJudgement], criteria: Criteria) -> Iterable[Problem]:
+    """Yield thresholds that hold nothing: a misspelt name must not pass."""
+    compared = [judged for judged in cases if judged.operations]
+    general = {limit.name for limit in criteria.op_fail if limit.name}
+    for name in sorted(general):
+        if compared and not any(names(name, change) for judged in compared for change in judged.case.operations):
+            yield Problem(MISSING, f"--op-fail {name!r} is no operation or module of any case", excused=False)
+    for judged in compared:
+        for limit in map(Threshold.parse, judged.case.now.op_fail):
+            if limit.name and not any(names(limit.name, change) for change in judged.case.operations):
+                where = judged.case.now.node_id
+                yield Problem(MISSING, f"opgate {limit.name!r} is no operation or module of {where}", excused=False)
+    if criteria.op_fail and cases and not compared and not any(judged.case.incomparable for judged in cases):
+        yield Problem(MISSING, "no case has operations to hold", excused=False)

@@ -1,0 +1,113 @@
+"""What differs exactly between two runs of a case: facts that no noise can make, apart from timings.
+
+Calls, bytes, shapes, kernels and the set of operations are counted, not measured. On one thread of a CPU the same code
+reaches the same loss to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mnistbench import units
+from mnistbench.compare import CaseComparison, OpChange
+
+#: Where results are not the same to the bit (several threads, an accelerator), final values may differ by this share:
+#: losses of the default suite differ by less between runs of the same code on any device that it has run on.
+TOLERANCE = 0.01
+
+_ENGINE = "autograd::engine::"
+
+
+def operation_name(change: OpChange) -> str:
+    """Return how a person calls what is compared: ``aten::mm, backward fc1``, ``conv2 backward``."""
+    if not change.is_operation:
+        return " ".join(filter(None, ("outside operations", f"({change.phase})" if change.phase else "")))
+    if not change.name:
+        return f"{change.module or 'no module'} {change.phase}".strip()
+    place = f"{change.phase} {change.module}".strip()
+    return change.name.removeprefix(_ENGINE) + (f", {place}" if place else "")
+
+
+def facts(case: CaseComparison) -> tuple[str, ...]:
+    """Return what differs exactly, a sentence each; empty where nothing does."""
+    return (*_of_the_model(case), *_of_operations(case), *_of_training(case))
+
+
+def _of_the_model(case: CaseComparison) -> Iterable[str]:
+    before, after = case.base.parameter_count, case.now.parameter_count
+    if before != after:
+        yield f"parameters: {before:,} -> {after:,}"
+    if case.operations:
+        bytes_before, bytes_after = (
+            sum(side.memory_bytes for change in case.operations if (side := getattr(change, name))) for name in ("base", "now")
+        )
+        if bytes_before != bytes_after:
+            yield f"bytes allocated less freed per iteration: {bytes_before:,} -> {bytes_after:,}"
+
+
+def _of_operations(case: CaseComparison) -> Iterable[str]:
+    operations = sorted((c for c in case.operations if c.is_operation), key=lambda c: (c.name, c.phase, c.module))
+    renamed = {id(old): new for old, new in renamed_operations(operations)}
+    renames = {id(new) for new in renamed.values()}
+    for change in operations:
+        name = operation_name(change)
+        if id(change) in renamed:
+            yield f"{name}: is now {renamed[id(change)].name}, with the same calls and bytes"
+        elif change.now is None:
+            yield f"{name}: vanished"
+        elif change.base is None:
+            if id(change) not in renames:
+                yield f"{name}: new, {units.count(change.now.calls)} calls"
+        else:
+            if change.base.calls != change.now.calls:
+                yield f"{name}: {units.count(change.base.calls)} -> {units.count(change.now.calls)} calls"
+            if change.base.memory_bytes != change.now.memory_bytes:
+                yield f"{name}: {change.base.memory_bytes:,} -> {change.now.memory_bytes:,} bytes"
+            if change.base.shapes and change.now.shapes and change.base.shapes != change.now.shapes:
+                yield f"{name}: input shapes {'; '.join(change.base.shapes)} -> {'; '.join(change.now.shapes)}"
+            if change.base.kernels and change.now.kernels and change.base.kernels != change.now.kernels:
+                yield f"{name}: kernels {'; '.join(change.base.kernels)} -> {'; '.join(change.now.kernels)}"
+
+
+def renamed_operations(operations: Iterable[OpChange]) -> list[tuple[OpChange, OpChange]]:
+    """Pair a vanished operation with the new one of its place, where both are the only ones and calls and bytes agree."""
+    places: dict[tuple[str, str], tuple[list[OpChange], list[OpChange]]] = {}
+    for change in operations:
+        if change.name and (change.base is None or change.now is None):
+            places.setdefault((change.phase, change.module), ([], []))[change.base is None].append(change)
+    return [
+        (old[0], new[0])
+        for old, new in places.values()
+        if len(old) == len(new) == 1
+        and (old[0].base and new[0].now)
+        and (old[0].base.calls, old[0].base.memory_bytes) == (new[0].now.calls, new[0].now.memory_bytes)
+    ]
+
+
+def _of_training(case: CaseComparison) -> Iterable[str]:
+    if not case.base.curves_of or case.base.curves_of != case.now.curves_of:
+        return
+    for tag, after in case.now.final.items():
+        before = case.base.final.get(tag)
+        if tag.startswith("timing/") or tag not in case.base.final or _same(before, after, exact=is_exact(case)):
+            continue
+        yield f"final {tag}: {final_value(tag, before)} -> {final_value(tag, after)}"
+
+
+def is_exact(case: CaseComparison) -> bool:
+    """Whether the same code reaches the same final loss and accuracy to the bit: on one thread of a CPU."""
+    params = case.now.params
+    return params is not None and params.device == "cpu" and params.threads == 1
+
+
+def _same(before: float | None, after: float | None, *, exact: bool) -> bool:
+    if before is None or after is None or exact:
+        return before == after
+    return abs(after - before) <= TOLERANCE * max(abs(before), abs(after))
+
+
+def final_value(tag: str, value: float | None) -> str:
+    """Return a final loss or accuracy as text."""
+    if value is None:
+        return "not finite"
+    return units.percent(value / 100) if tag.endswith("accuracy") else f"{value:.6g}"
