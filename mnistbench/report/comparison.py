@@ -142,12 +142,8 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
     outside = [held for held in judged.operations if held.kind == "outside"]
     sums = [
         *([_hidden_row(hidden, share)] if hidden else []),
-        *(
-            [_held_row(f"other ({len(pooled['other'].members)} operations)", pooled["other"], share)]
-            if "other" in pooled
-            else []
-        ),
-        *([_held_row("outside operations", pooled["outside"], share)] if "outside" in pooled else []),
+        *(_pooled_row(f"{held.name} ({_counted(held.members)})", [held], share, held.text) for held in others),
+        *(_pooled_row(held.name, [held], share, held.text) for held in outside),
         _remainder_row(case, share),
         _held_row("device time of one call" if case.clock == "device" else "wall time of one call", judged.call, share),
     ]
@@ -182,11 +178,21 @@ def _remainder_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
     return ("not explained by operations", "", "", "", "", change, "", "", share(case.remainder_ns), "")
 
 
+def _pooled_row(name: str, pooled: Sequence[Held], share: _Shares, text: str) -> tuple[str, ...]:
+    """Sum the ledger's times, so that the column adds up; a verdict rests on the sums of single runs."""
+    members = [change for held in pooled for change in held.members]
+    base, now = (sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "now_ns"))
+    return (name, "", "", *_change_cells(base, now), "", share(now - base), text)
+
+
 def _hidden_row(hidden: Sequence[Held], share: _Shares) -> tuple[str, ...]:
-    base, now = sum(held.base_ns for held in hidden), sum(held.now_ns for held in hidden)
     worst = min(hidden, key=lambda held: (_GRAVITY.index(held.verdict), -held.within))
-    name = f"held and not shown ({sum(len(held.members) for held in hidden)} operations)"
-    return (name, "", "", *_change_cells(base, now), "", share(now - base), f"each {worst.text}")
+    members = [change for held in hidden for change in held.members]
+    return _pooled_row(f"held and not shown ({_counted(members)})", hidden, share, f"each {worst.text}")
+
+
+def _counted(operations: Sequence[object]) -> str:
+    return f"{len(operations)} operation{'s' if len(operations) != 1 else ''}"
 
 
 def _whole_calls(cases: Sequence[CaseJudgement]) -> Table:
@@ -238,9 +244,9 @@ def _calls(base: object, now: object) -> str:
 
 def _lines(case: CaseComparison) -> Iterable[str]:
     """Say what each phase changed, what differs exactly, and what training reached on both sides."""
-    phases = {name: ns for name, ns in case.phases.items() if name}
-    if len(phases) > 1:
-        yield "by phase: " + ", ".join(f"{name} {units.microseconds(ns, signed=True)} us" for name, ns in phases.items())
+    if any(case.phases):
+        shown = (f"{name or 'between phases'} {units.microseconds(ns, signed=True)} us" for name, ns in case.phases.items())
+        yield f"by phase: {', '.join(shown)}"
     different = facts(case)
     for fact in different:
         yield f"exact: {fact}"
@@ -303,8 +309,8 @@ def _rules(judgement: Judgement) -> Iterable[str]:
     if len(held) > len(by_runs):
         limit = "" if judgement.asked else f", worded by {units.percent(DEFAULT_SHARE)}"
         yield (
-            f"judged by threshold: {len(held) - len(by_runs)} verdicts{limit}; with fewer than {RUNS_NEEDED} comparable base runs "
-            "a saved run from another day cannot tell the day from the code"
+            f"judged by threshold: {len(held) - len(by_runs)} verdicts{limit}; with fewer than {RUNS_NEEDED} comparable "
+            "base runs a saved run from another day cannot tell the day from the code"
         )
 
 
