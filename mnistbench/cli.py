@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import tomllib
@@ -25,17 +26,24 @@ _REFERENCE = "a file, a number (0003), a glob, latest, a commit or a branch"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 1 regressed, 2 wrong usage or could not judge."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a sparkline on a terminal that has no such signs
     parsed = _parser().parse_args(arguments)
     try:
-        return int(parsed.run(parsed))
+        code = int(parsed.run(parsed))
+        sys.stdout.flush()
     except MnistbenchError as error:
         from mnistbench.units import printable
 
         print(f"mnistbench: {printable(str(error))}", file=sys.stderr)
         return UNJUDGED
-    except BrokenPipeError:  # the reader, less or head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be printed goes nowhere
+        if not isinstance(error, BrokenPipeError):  # the reader, less or head, has seen enough
+            print(f"mnistbench: cannot write or read ({error.strerror})", file=sys.stderr)
         return UNJUDGED
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,9 +119,12 @@ def _configuration() -> tuple[dict[str, Any], str]:
     if path is None:
         return {}, ""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("mnistbench", {})
-    except (OSError, ValueError) as error:
+        tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as TOML ({error})") from None
+    table = tools.get("mnistbench", {}) if isinstance(tools, dict) else {}
+    if not isinstance(table, dict):
+        raise UsageError(f"mnistbench in {path}: {table!r} is not a table; write [tool.mnistbench] and settings below it")
     known = {setting.name: setting for setting in SETTINGS if setting.configurable}
     for name, value in table.items():
         if name not in known:
@@ -143,7 +154,7 @@ def _compare(parsed: argparse.Namespace) -> int:
     try:
         bases = storage.find(parsed.base)
         now = storage.find(parsed.new)[-1]
-        others = [saved for saved in bases if saved.path != now.path]
+        others = [saved for saved in bases if saved.path.resolve() != now.path.resolve()]
         if not others:
             raise UsageError(f"{parsed.base!r} and {parsed.new!r} are one saved run, {now.path}: name another base")
     finally:
@@ -170,7 +181,9 @@ def _history(parsed: argparse.Namespace) -> int:
     from mnistbench.report.runs import history_table
     from mnistbench.report.terminal import draw
 
-    print(draw(history_table(_all_runs(parsed), parsed.case, parsed.op, parsed.module)))
+    print(
+        draw(history_table(_all_runs(parsed, tables=bool(parsed.op or parsed.module)), parsed.case, parsed.op, parsed.module))
+    )
     return HELD
 
 
@@ -195,6 +208,7 @@ def _export(parsed: argparse.Namespace) -> int:
 
 def _prune(parsed: argparse.Namespace) -> int:
     from mnistbench.prune import plan, remove
+    from mnistbench.units import printable
 
     if parsed.keep < 1:
         raise UsageError(f"--keep: {parsed.keep} would leave no saved run; give at least 1")
@@ -205,7 +219,7 @@ def _prune(parsed: argparse.Namespace) -> int:
         print(f"nothing to remove: there are no more than {parsed.keep} saved runs")
         return HELD
     for path in (*files, *directories):
-        print(f"{'removing' if parsed.yes else 'would remove'} {path}")
+        print(f"{'removing' if parsed.yes else 'would remove'} {printable(str(path))}")
     if not parsed.yes:
         print(f"{len(files)} saved runs and {len(directories)} TensorBoard directories; add --yes to remove them")
         return HELD
@@ -230,14 +244,14 @@ def _env(_: argparse.Namespace) -> int:
 # ---- Saved runs and output -------------------------------------------------------------------------------------------
 
 
-def _storage(parsed: argparse.Namespace) -> Storage:
+def _storage(parsed: argparse.Namespace, *, tables: bool = True) -> Storage:
     from mnistbench.saved import Storage
 
-    return Storage(Path(parsed.storage))
+    return Storage(Path(parsed.storage), tables=tables)
 
 
-def _all_runs(parsed: argparse.Namespace) -> list[Any]:
-    storage = _storage(parsed)
+def _all_runs(parsed: argparse.Namespace, *, tables: bool = False) -> list[Any]:
+    storage = _storage(parsed, tables=tables)
     runs = storage.all()
     _complain(storage)
     if not runs:

@@ -7,6 +7,7 @@ not charged for being watched.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class OpChange:
         """False for the time of a phase outside any operation."""
         return self.name != OUTSIDE
 
-    @property
+    @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> int | None:
         """Median over the base runs."""
         return median_ns(self.base_runs) if self.base_runs else None
@@ -74,7 +75,7 @@ class CaseComparison:
     profiler_ns: int  # cost per call; 0 on the device's clock
     incomparable: Mapping[str, tuple[Any, Any]]  # why times cannot be compared: field -> (base, now)
 
-    @property
+    @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> int:
         """Time of one call, untraced: median over the base runs."""
         return median_ns(self.base_runs)
@@ -248,11 +249,12 @@ def _compare_operations(bases: Sequence[TableDigest], now: TableDigest, by: str,
 def grouped_times(table: TableDigest, by: str, clock: str) -> dict[OpKey, int]:
     """Sum self times less the profiler's cost; the cost does not fall on the device's clock."""
     cost = 0 if clock == "device" else table.profiler_ns
+    times = [ns - round(calls * cost) for ns, calls in zip(table.self_ns, table.counted.calls, strict=True)]
     if by == "op,module":
-        return {key: row.self_ns - round(row.calls * cost) for key, row in table.operations.items()}
+        return dict(zip(table.counted.keys, times, strict=True))
     found: dict[OpKey, int] = defaultdict(int)
-    for key, row in table.operations.items():
-        found[_grouped(key, by)] += row.self_ns - round(row.calls * cost)
+    for key, ns in zip(table.counted.keys, times, strict=True):
+        found[_grouped(key, by)] += ns
     return found
 
 

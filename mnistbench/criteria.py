@@ -39,7 +39,7 @@ class Threshold:
         found = _THRESHOLD.fullmatch(text.strip())
         if not found or not 0 < float(found["percent"]) <= 1e6:  # beyond, nothing is held
             raise ValueError("not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module")
-        return cls(found["name"] or "", float(found["percent"]) / 100)
+        return cls(found["name"] or "", float(f"{found['percent']}e-2"))  # dividing by 100 would round a second time
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,16 @@ the session that is running, and is the same for both: a comparison cannot tell 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from mnistbench import units
+from mnistbench.criteria import Threshold, plain_threshold
 from mnistbench.errors import RecordError
 from mnistbench.params import Params
 from mnistbench.reader import LARGEST, in_path
-from mnistbench.record import KEY, NO_COMMIT, ROW_COLUMNS, CaseRecord, Environment, RecordReader, check_schema, run_header
+from mnistbench.record import COUNTED, KEY, MEASURED, NO_COMMIT, CaseRecord, Environment, RecordReader, check_schema, run_header
 
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
@@ -30,11 +32,32 @@ class OpDigest(NamedTuple):
     kernels: tuple[str, ...]
 
 
+class Counted(NamedTuple):
+    """What a table counts, in columns; runs of the same code share one."""
+
+    keys: tuple[OpKey, ...]
+    calls: tuple[float, ...]
+    memory_bytes: tuple[int, ...]
+    shapes: tuple[tuple[str, ...], ...]
+    kernels: tuple[tuple[str, ...], ...]
+
+
 class TableDigest(NamedTuple):
-    """A warm table."""
+    """A warm table in columns, an entry per operation."""
 
     profiler_ns: int  # cost per call
-    operations: Mapping[OpKey, OpDigest]
+    counted: Counted
+    self_ns: list[int]
+    spread_ns: list[int]
+
+    @property
+    def operations(self) -> dict[OpKey, OpDigest]:
+        """Every operation by its key."""
+        counted = self.counted
+        rows = zip(
+            counted.calls, self.self_ns, self.spread_ns, counted.memory_bytes, counted.shapes, counted.kernels, strict=True
+        )
+        return dict(zip(counted.keys, map(OpDigest._make, rows), strict=True))
 
 
 @dataclass(frozen=True)
@@ -95,25 +118,27 @@ class RunDigest:
     def of_session(cls, environment: Environment, records: Iterable[CaseRecord]) -> RunDigest:
         """Digest the records of the session that is running."""
         # Through what would be saved, so that nothing can differ from a comparison of files.
-        cases = tuple(_case(RecordReader(record.to_json()), _seconds(record), {}) for record in records)
+        cases = tuple(_case(RecordReader(record.to_json()), _seconds(record), {}, tables=True) for record in records)
         return cls(environment=run_header(environment)["environment"], cases=cases)
 
     @classmethod
-    def from_json(cls, data: object, source: str, known: dict[Any, Any] | None = None) -> RunDigest:
+    def from_json(cls, data: object, source: str, known: dict[Any, Any] | None = None, *, tables: bool = True) -> RunDigest:
         """Read a parsed pytest-benchmark file, with our records or without.
 
         Args:
             data: the parsed file.
             source: what errors call it.
             known: texts seen in other files; shared between many, they lie in memory once.
+            tables: read the operation tables too, which is most of the work.
 
         Raises:
             RecordError: names ``source`` and the field.
         """
         try:
-            return _run(RecordReader(data), {} if known is None else known)
+            return _run(RecordReader(data), {} if known is None else known, tables=tables)
         except RecordError as error:
-            raise RecordError(f"{source}: {error}; save the run again or leave the file out") from None
+            complaint = f"{source}: {error}; save the run again or leave the file out"
+            raise RecordError(units.printable(complaint)) from None  # a field of any name is named too
 
 
 def _seconds(record: CaseRecord) -> Mapping[str, float]:
@@ -121,7 +146,7 @@ def _seconds(record: CaseRecord) -> Mapping[str, float]:
     return {"median": record.timing.median_ns / 1e9, "iqr": record.timing.iqr_ns / 1e9}
 
 
-def _run(file: RecordReader, known: dict[Any, Any]) -> RunDigest:
+def _run(file: RecordReader, known: dict[Any, Any], *, tables: bool) -> RunDigest:
     benchmarks = file["benchmarks"].items()
     ours = [benchmark for benchmark in benchmarks if _is_ours(benchmark)]
     header = file.mapping().get(KEY)
@@ -132,7 +157,7 @@ def _run(file: RecordReader, known: dict[Any, Any]) -> RunDigest:
     saved_at = file.mapping().get("datetime")
     return RunDigest(
         environment=asdict(header["environment"].environment()) if header is not None else _plain_environment(file),
-        cases=tuple(_ours(benchmark, known) for benchmark in ours) or tuple(map(_plain, benchmarks)),
+        cases=tuple(_ours(benchmark, known, tables=tables) for benchmark in ours) or tuple(map(_plain, benchmarks)),
         saved_at=saved_at.text() if saved_at is not None and saved_at.value is not None else "",
         commit="" if identity in NO_COMMIT else identity,
         dirty=commit.mapping()["dirty"].value is True if "dirty" in commit.mapping() else False,
@@ -151,10 +176,10 @@ def _text(reader: RecordReader, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _ours(benchmark: RecordReader, known: dict[Any, Any]) -> CaseDigest:
+def _ours(benchmark: RecordReader, known: dict[Any, Any], *, tables: bool) -> CaseDigest:
     record = benchmark["extra_info"][KEY]
     in_path(record, check_schema)
-    return _case(record, _stats(benchmark), known)
+    return _case(record, _stats(benchmark), known, tables=tables)
 
 
 def _stats(benchmark: RecordReader) -> Mapping[str, float]:
@@ -183,7 +208,7 @@ def _plain_environment(file: RecordReader) -> dict[str, Any]:
     return {name: text for name, text in found.items() if text}
 
 
-def _case(record: RecordReader, stats: Mapping[str, float], known: dict[Any, Any]) -> CaseDigest:
+def _case(record: RecordReader, stats: Mapping[str, float], known: dict[Any, Any], *, tables: bool) -> CaseDigest:
     scalars = record["scalars"]
     final: Mapping[str, float | None] = {}
     curves_of = directory = ""
@@ -200,56 +225,96 @@ def _case(record: RecordReader, stats: Mapping[str, float], known: dict[Any, Any
         wall_spread_ns=round(stats["iqr"] * 1e9),
         device_ns=record["device_ns"].parsed().all_nanoseconds(),
         parameter_count=record["parameter_count"].whole(),
-        tables=dict(_warm_tables(record["tables"].items(), known)),
+        tables=dict(_warm_tables(record["tables"].items(), known)) if tables else {},
         tables_in=record["tables_in"].text(),
         final=final,
         curves_of=curves_of,
         directory=directory,
-        op_fail=record["op_fail"].texts(),
-        case_fail=record["case_fail"].text(),
+        op_fail=tuple(_threshold(text, Threshold.parse, "a threshold such as 10%") for text in record["op_fail"].items()),
+        case_fail=_threshold(record["case_fail"], _limit, "a threshold for a call such as 10%"),
     )
+
+
+def _threshold(reader: RecordReader, parse: Callable[[str], object], expected: str) -> str:
+    """Return the text of a threshold that can be parsed when it is needed."""
+    try:
+        parse(reader.text())
+    except ValueError:
+        raise reader.wrong(expected) from None
+    return reader.text()
+
+
+def _limit(text: str) -> Threshold | None:
+    return plain_threshold(text) if text else None
 
 
 def _warm_tables(tables: Sequence[RecordReader], known: dict[Any, Any]) -> Iterable[tuple[str, TableDigest]]:
     for item in tables:
-        table = item["operations"].parsed()
-        if table["temperature"].one_of("cold", "warm") == "warm":
-            view = table["view"].one_of("host", "device")
-            yield view, TableDigest(table["profiler_ns"].nanoseconds(), _operations(table.rows(), known))
+        if item["temperature"].one_of("cold", "warm") == "warm":
+            yield item["view"].one_of("host", "device"), _table(item, known)
 
 
-def _operations(rows: Sequence[RecordReader], known: dict[Any, Any]) -> dict[OpKey, OpDigest]:
-    """Read the rows of a table. Sound ones are checked in one expression; only a spoiled one is asked where it is."""
-    found: dict[OpKey, OpDigest] = {}
-    for row in rows:
-        value: Any = row.value
-        try:
-            name, phase, module, calls, self_ns, spread_ns, memory, shapes, kernels = value
-            key = (name, phase, module)
-            sound = (
-                type(name) is type(phase) is type(module) is str
-                and type(self_ns) is type(spread_ns) is type(memory) is int
-                and type(calls) in (float, int)
-                and 0 <= self_ns <= LARGEST and 0 <= spread_ns <= LARGEST and 0 <= calls <= LARGEST
-                and -LARGEST <= memory <= LARGEST
-                and type(shapes) is type(kernels) is list and all(type(text) is str for text in (*shapes, *kernels))
-            )  # fmt: skip
-        except (TypeError, ValueError):
-            sound = False
-        if not sound:
-            raise _complaint(row)
-        found[known.setdefault(key, key)] = OpDigest(calls, self_ns, spread_ns, memory, tuple(shapes), tuple(kernels))
-    return found
+def _table(table: RecordReader, known: dict[Any, Any]) -> TableDigest:
+    text = table["operations"].text()
+    if text not in known:
+        known[text] = _counted(table["operations"].parsed())
+    counted: Counted = known[text]
+    times = table["times"].parsed()
+    columns: list[Any] = [times[name].value for name in MEASURED]
+    if not all(_all(column, int) and min(column, default=0) >= 0 and max(column, default=0) <= LARGEST for column in columns):
+        raise _complaint(times, dict.fromkeys(MEASURED, RecordReader.nanoseconds))
+    if any(len(column) != len(counted.keys) for column in columns):
+        raise RecordError(f"{table.path}: has columns of different length")
+    return TableDigest(times["profiler_ns"].nanoseconds(), counted, *columns)
 
 
-def _complaint(row: RecordReader) -> RecordError:
+def _counted(operations: RecordReader) -> Counted:
+    """Check whole columns at once; only a spoiled one is asked where it is."""
+    found: list[Any] = [operations[name].value for name in COUNTED]
+    names, phases, modules, calls, memory, shapes, kernels = found
+    sound = (
+        all(_all(texts, str) for texts in (names, phases, modules))
+        and (_all(calls, float, int) and _between(0, calls))
+        and (_all(memory, int) and _between(-LARGEST, memory))
+        and all(_all(column, list) and all(_all(texts, str) for texts in column) for column in (shapes, kernels))
+        and len(set(map(len, found))) == 1
+    )
+    if not sound:
+        raise _complaint(operations, dict(zip(COUNTED, _CHECKS_OF_COUNTED, strict=True)))
+    return Counted(
+        keys=tuple(zip(names, phases, modules, strict=True)),
+        calls=tuple(calls),
+        memory_bytes=tuple(memory),
+        shapes=tuple(map(tuple, shapes)),
+        kernels=tuple(map(tuple, kernels)),
+    )
+
+
+def _all(column: object, *types: type) -> bool:
+    return type(column) is list and set(map(type, column)) <= set(types)
+
+
+def _between(least: int, column: Sequence[float]) -> bool:
+    return all(least <= value <= LARGEST for value in column)  # NaN would hide from min and max
+
+
+def _complaint(columns: RecordReader, checks: Mapping[str, Callable[[RecordReader], object]]) -> RecordError:
+    """Return what is wrong with the first spoiled cell, or with the lengths."""
     try:
-        name, phase, module, calls, self_ns, spread_ns, memory, shapes, kernels = row.cells(len(ROW_COLUMNS))
-        for text in (name, phase, module):
-            text.text()
-        self_ns.nanoseconds(), spread_ns.nanoseconds(), memory.whole(), shapes.texts(), kernels.texts()
-        if not 0 <= calls.number() <= LARGEST:
-            return calls.wrong("a number of calls")
+        for name, check in checks.items():
+            for cell in columns[name].items():
+                check(cell)
     except RecordError as error:
         return error
-    return row.wrong("an operation")
+    return RecordError(f"{columns.path}: has columns of different length")
+
+
+def _number_of_calls(cell: RecordReader) -> None:
+    if not 0 <= cell.number() <= LARGEST:
+        raise cell.wrong("a number of calls")
+
+
+_CHECKS_OF_COUNTED: tuple[Callable[[RecordReader], object], ...] = (
+    RecordReader.text, RecordReader.text, RecordReader.text, _number_of_calls, RecordReader.whole,
+    RecordReader.texts, RecordReader.texts,
+)  # fmt: skip

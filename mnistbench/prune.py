@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ def plan(runs: Sequence[SavedRun], keep: int, tensorboard: Path) -> tuple[list[P
             case.directory
             for saved in old
             for case in saved.run.cases
-            if case.directory and Path(case.directory).is_dir() and tensorboard_directory(case.directory, tensorboard) is None
+            if _is_folder(case.directory) and tensorboard_directory(case.directory, tensorboard) is None
         }
     )
     return (
@@ -36,6 +37,10 @@ def plan(runs: Sequence[SavedRun], keep: int, tensorboard: Path) -> tuple[list[P
 def _directories(runs: Iterable[SavedRun], tensorboard: Path) -> list[Path]:
     found = [tensorboard_directory(case.directory, tensorboard) for saved in runs for case in saved.run.cases if case.directory]
     return list(dict.fromkeys(path for path in found if path))
+
+
+def _is_folder(directory: str) -> bool:
+    return bool(directory) and os.path.isdir(directory)  # noqa: PTH112  # Path.is_dir raises where a name is too long
 
 
 def remove(files: Iterable[Path], directories: Iterable[Path]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Self
 
 from mnistbench.errors import RecordError
@@ -16,9 +16,18 @@ LARGEST = 2**63 - 1
 class Reader:
     """A JSON value and the path that led to it. Every method raises RecordError where the value is something else."""
 
-    def __init__(self, value: object, path: str = "") -> None:
+    __slots__ = ("_step", "_within", "value")
+
+    def __init__(self, value: object, step: str = "", within: Reader | None = None) -> None:
         self.value = value
-        self.path = path
+        self._step = step
+        self._within = within
+
+    @property
+    def path(self) -> str:
+        """The path that led here: ``tables[0].view``. Put together only when asked for: a thousand files have many fields."""
+        before = self._within.path if self._within else ""
+        return f"{before}.{self._step}" if before and not self._step.startswith("[") else before + self._step
 
     def wrong(self, expected: str) -> RecordError:
         """Return the error that this value is not what was expected."""
@@ -28,31 +37,29 @@ class Reader:
         )
 
     def __getitem__(self, name: str) -> Self:
-        if not isinstance(self.value, Mapping):
+        """Return a member of an object."""
+        if not isinstance(self.value, dict):
             raise self.wrong("an object")
         if name not in self.value:
-            raise RecordError(f"{self._below(name)}: is missing")
-        return type(self)(self.value[name], self._below(name))
-
-    def _below(self, name: str) -> str:
-        return f"{self.path}.{name}" if self.path else name
+            raise RecordError(f"{type(self)(None, name, self).path}: is missing")
+        return type(self)(self.value[name], name, self)
 
     def items(self) -> list[Self]:
         """Return the members of a list."""
         if not isinstance(self.value, list | tuple):
             raise self.wrong("a list")
-        return [type(self)(item, f"{self.path}[{position}]") for position, item in enumerate(self.value)]
+        return [type(self)(item, f"[{position}]", self) for position, item in enumerate(self.value)]
 
     def mapping(self) -> dict[str, Self]:
         """Return the members of an object."""
-        if not isinstance(self.value, Mapping) or not all(isinstance(name, str) for name in self.value):
+        if not isinstance(self.value, dict) or not all(isinstance(name, str) for name in self.value):
             raise self.wrong("an object")
-        return {name: type(self)(item, self._below(name)) for name, item in self.value.items()}
+        return {name: type(self)(item, name, self) for name, item in self.value.items()}
 
     def parsed(self) -> Self:
         """Parse the compact JSON string here."""
         try:
-            return type(self)(json.loads(self.text()), self.path)
+            return type(self)(json.loads(self.text()), self._step, self._within)
         except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python takes
             raise RecordError(f"{self.path}: is not JSON ({error})") from None
 
@@ -104,13 +111,6 @@ class Reader:
         if self.value not in choices:
             raise self.wrong(" or ".join(choices))
         return self.text()
-
-    def cells(self, number: int) -> list[Self]:
-        """Return the members of a list of this length."""
-        cells = self.items()
-        if len(cells) != number:
-            raise self.wrong(f"{number} cells")
-        return cells
 
 
 def in_path(reader: Reader, check: Callable[[object], None]) -> None:

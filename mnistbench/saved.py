@@ -6,12 +6,15 @@ one number, so a torn file or a number that two files have is expected, named, a
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import glob
 import json
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,7 @@ LARGEST_FILE = 64 * 1024**2
 _NUMBERED = re.compile(r"(\d{4,})_.*\.json")
 
 #: What ``tracking.new_directory`` names a session.
-_SESSION = re.compile(r"\d{8}-\d{6}(-\d+)?")
+_SESSION = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
@@ -46,23 +49,19 @@ class SavedRun:
 class Storage:
     """The saved runs below one directory."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, tables: bool = True) -> None:
+        """Look below ``root``; without ``tables`` runs have no operations, and are read in half the time."""
         self.root = root
+        self._tables = tables
         self.refused: list[str] = []  # a line for each file that could not be read
         self._read: dict[Path, SavedRun | None] = {}
         self._known: dict[Any, Any] = {}
 
     def paths(self) -> list[Path]:
         """Return every saved run's file, by number."""
-        found = [
-            path for folder in (self.root, *self._folders()) for path in folder.iterdir() if _NUMBERED.fullmatch(path.name)
-        ]
+        folders = (self.root, *(path for path in _members(self.root) if path.is_dir()))
+        found = [path for folder in folders for path in _members(folder) if _NUMBERED.fullmatch(path.name)]
         return sorted(found, key=lambda path: (int(path.name.partition("_")[0]), path.name, path.parent))
-
-    def _folders(self) -> list[Path]:
-        if not self.root.is_dir():
-            raise UsageError(f"{self.root} is not a folder of saved runs; name one with --storage, or save a run first")
-        return [path for path in self.root.iterdir() if path.is_dir()]
 
     def all(self) -> list[SavedRun]:
         """Return every run that can be read, oldest first; others are in ``refused``."""
@@ -88,7 +87,7 @@ class Storage:
         return found
 
     def _paths_of(self, reference: str) -> list[Path]:
-        if Path(reference).is_file():
+        if os.path.isfile(reference):  # noqa: PTH113  # Path.is_file raises where a name is too long
             return [Path(reference)]
         if reference == "latest":
             return self._latest()
@@ -116,14 +115,11 @@ class Storage:
     def _of_commit(self, reference: str) -> list[SavedRun]:
         """Return the runs of a commit, or of the newest saved commit of a branch; not those with changes on top."""
         identity = _resolve(reference)
-        runs = self.all()
+        runs = [saved for saved in self.all() if saved.run.commit]
         if identity:
             found = [saved for saved in runs if saved.run.commit == identity]
-        elif re.fullmatch(r"[0-9a-f]{4,40}", reference):
-            found = [saved for saved in runs if saved.run.commit.startswith(reference)]
         else:
-            on_branch = [saved.run.commit for saved in runs if saved.run.branch == reference and not saved.run.dirty]
-            found = [saved for saved in runs if on_branch and saved.run.commit == on_branch[-1]]
+            found = _starting_with(reference, runs) or _newest_of_branch(reference, runs)
         clean = [saved for saved in found if not saved.run.dirty]
         if clean:
             return clean
@@ -137,17 +133,58 @@ class Storage:
         )
 
     def _sorted(self, paths: Iterable[Path]) -> list[SavedRun]:
-        found = [saved for path in paths if (saved := self._load(path))]
+        with _without_collecting():
+            found = [saved for path in paths if (saved := self._load(path))]
         return sorted(found, key=lambda saved: (saved.run.saved_at, saved.path.name))
 
     def _load(self, path: Path) -> SavedRun | None:
         if path not in self._read:
             try:
-                self._read[path] = SavedRun(path, RunDigest.from_json(read_json(path), str(path), self._known))
+                self._read[path] = SavedRun(
+                    path, RunDigest.from_json(read_json(path), str(path), self._known, tables=self._tables)
+                )
             except RecordError as error:
                 self._read[path] = None
                 self.refused.append(units.printable(str(error)))
         return self._read[path]
+
+
+@contextlib.contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Keep Python from looking for cycles: parsed files have none, and to look takes as long as to parse."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _members(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{folder} is not a folder of saved runs; name one with --storage, or save a run first") from None
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be read ({error.strerror}); name another with --storage") from None
+
+
+def _starting_with(reference: str, runs: Iterable[SavedRun]) -> list[SavedRun]:
+    if not re.fullmatch(r"[0-9a-f]{4,40}", reference):
+        return []
+    found = [saved for saved in runs if saved.run.commit.startswith(reference)]
+    commits = sorted({saved.run.commit for saved in found})
+    if len(commits) > 1:
+        raise UsageError(f"{reference!r} is the start of {len(commits)} commits: {', '.join(commits)}; give more of one")
+    return found
+
+
+def _newest_of_branch(reference: str, runs: Sequence[SavedRun]) -> list[SavedRun]:
+    if not reference:  # an unset variable of a script; where git failed, a run has no branch either
+        return []
+    commits = [saved.run.commit for saved in runs if saved.run.branch == reference and not saved.run.dirty]
+    return [saved for saved in runs if commits and saved.run.commit == commits[-1]]
 
 
 def read_json(path: Path) -> Any:

@@ -14,6 +14,7 @@ Two rules:
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections import defaultdict
@@ -58,7 +59,7 @@ class Held:
     smallest: float | None = None  # the smallest slowdown that the rule of runs could have called, as a share
     accepted: bool = False
 
-    @property
+    @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> int:
         """Median over the base runs; 0 for what is new."""
         return round(statistics.median(self.base_runs)) if self.base_runs else 0
@@ -345,12 +346,14 @@ def _by_threshold(held: Held) -> Held:
 
 def _matching(case: CaseComparison, held: Held, criteria: Criteria) -> list[str]:
     """Return the ``--accept`` patterns that mean this."""
-    of_held = {held.name, held.kind, *(name for change in held.members for name in (change.name, change.module) if name)}
+    of_held = {held.name, *(name for change in held.members for name in (change.name, change.module) if name)}
+    if held.kind == OTHER:
+        of_held.add(OTHER)  # also of a module
     candidates = [f"{case_name}:{name}" for case_name in case.now.names for name in of_held]
     return [
         pattern
         for pattern in criteria.accept
-        if any(pattern == candidate or fnmatchcase(candidate, pattern) for candidate in candidates)
+        if any(fnmatchcase(candidate, pattern.replace("[", "[[]")) for candidate in candidates)  # test ids have brackets
     ]
 
 

@@ -114,22 +114,31 @@ def wide_table(rows: int) -> OpTable:
     return op_table(*[op_row(f"aten::op{row}", iterations=10) for row in range(rows)], iterations=10)
 
 
-def test_a_table_is_two_compact_json_strings() -> None:
+def test_a_table_is_three_compact_json_strings() -> None:
     (table,) = case_record(tables=(wide_table(90),)).to_json()["tables"]
-    assert not re.search(r"\s", table["operations"] + table["samples"])
-    assert len(json.loads(table["operations"])["rows"]) == len(json.loads(table["samples"])) == 90
+    parts = {name: json.loads(table[name]) for name in ("operations", "times", "samples")}
+    assert not re.search(r"\s", "".join(table[name] for name in parts))
+    assert len(parts["operations"]["name"]) == len(parts["times"]["self_ns"]) == len(parts["samples"]["self_cpu_ns"]) == 90
 
 
 def test_median_and_spread_of_the_self_time_lie_beside_the_name_so_that_samples_need_not_be_read() -> None:
     row = op_row("aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"])
     (table,) = case_record(tables=(op_table(row),)).to_json()["tables"]
-    assert json.loads(table["operations"])["rows"] == [["aten::mm", "forward", "fc1", 2, 20, 15, 64, ["[2, 2]"], []]]
-    assert json.loads(table["samples"]) == [[[10, 20, 40], [10, 20, 40], []]]
+    assert json.loads(table["operations"]) == {
+        "name": ["aten::mm"], "phase": ["forward"], "module": ["fc1"], "calls": [2], "memory_bytes": [64],
+        "shapes": [["[2, 2]"]], "kernels": [[]],
+    }  # fmt: skip
+    times = json.loads(table["times"])
+    assert (times["self_ns"], times["spread_ns"]) == ([20], [15])
+    assert json.loads(table["samples"]) == {
+        "self_cpu_ns": [[10, 20, 40]], "total_cpu_ns": [[10, 20, 40]], "self_device_ns": [[]],
+    }  # fmt: skip
 
 
 def test_a_table_of_the_device_has_the_device_medians_beside_the_names() -> None:
     (table,) = case_record(tables=(op_table(op_row(self_device_ns=(1, 3, 5)), view="device"),)).to_json()["tables"]
-    assert json.loads(table["operations"])["rows"][0][4:6] == [3, 2]
+    columns = json.loads(table["times"])
+    assert (columns["self_ns"], columns["spread_ns"]) == ([3], [2])
 
 
 def test_a_larger_table_does_not_add_a_line_to_the_file() -> None:
@@ -353,7 +362,7 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("device_ns", "[1,2", "device_ns: is not JSON (Expecting ',' delimiter: line 1 column 5 (char 4))"),
         ("device_ns", "[1,2.5]", "device_ns[1]: needs a whole number, found 2.5"),
         ("tables", "{}", "tables: needs a list, found '{}'"),
-        ("tables", [{"operations": "{}", "samples": "[]"}], "tables[0].operations.columns: is missing"),
+        ("tables", [{"operations": "{}", "times": "{}", "samples": "{}"}], "tables[0].operations.name: is missing"),
         ("tables", ["{}"], "tables[0]: needs an object, found '{}'"),
         ("op_fail", "5%", "op_fail: needs a list, found '5%'"),
         ("case_fail", 5, "case_fail: needs text, found 5"),
@@ -378,35 +387,51 @@ def test_a_wrong_value_is_named_and_shown(field: str, value: object, message: st
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("temperature", "lukewarm", "tables[0].operations.temperature: needs cold or warm, found 'lukewarm'"),
-        ("view", None, "tables[0].operations.view: needs host or device, found None"),
-        ("first_of_process", 0, "tables[0].operations.first_of_process: needs true or false, found 0"),
-        ("profiler_ns", -1, "tables[0].operations.profiler_ns: needs a time of at least 0 ns, found -1"),
-        ("iteration_ns", [1, "2"], "tables[0].operations.iteration_ns[1]: needs a whole number, found '2'"),
-        ("rows", [["aten::add"]], "tables[0].operations.rows[0]: needs 9 cells, found ['aten::add']"),
-        (
-            "rows",
-            [["aten::add", "forward", "", "1", 0, 0, 0, [], []]],
-            "tables[0].operations.rows[0][3]: needs a finite number, found '1'",
-        ),
+        ("first_of_process", 0, "tables[0].times.first_of_process: needs true or false, found 0"),
+        ("profiler_ns", -1, "tables[0].times.profiler_ns: needs a time of at least 0 ns, found -1"),
+        ("iteration_ns", [1, "2"], "tables[0].times.iteration_ns[1]: needs a whole number, found '2'"),
     ],
 )
 def test_a_wrong_value_inside_a_table_is_named_and_shown(name: str, value: object, message: str) -> None:
     data = EVERY_PART.to_json()
-    data["tables"][0]["operations"] = json.dumps({**json.loads(data["tables"][0]["operations"]), name: value})
+    data["tables"][0]["times"] = json.dumps({**json.loads(data["tables"][0]["times"]), name: value})
     assert refusal_of_case(data) == message
 
 
-def test_samples_of_other_operations_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("calls", ["1"], "tables[0].operations.calls[0]: needs a finite number, found '1'"),
+        ("self_ns", [-1], "tables[0].times.self_ns[0]: needs a time of at least 0 ns, found -1"),
+        ("name", [], "tables[0]: has columns of different length"),
+    ],
+)
+def test_a_wrong_value_in_a_column_is_named_and_shown(name: str, value: object, message: str) -> None:
     data = EVERY_PART.to_json()
-    data["tables"][0]["samples"] = "[]"
-    assert refusal_of_case(data) == "tables[0]: has 1 operations and samples of 0"
+    part = "times" if name == "self_ns" else "operations"
+    columns = json.loads(data["tables"][0][part])
+    columns[name] = value
+    data["tables"][0][part] = json.dumps(columns)
+    assert refusal_of_case(data) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("temperature", "lukewarm", "tables[0].temperature: needs cold or warm, found 'lukewarm'"),
+        ("view", None, "tables[0].view: needs host or device, found None"),
+    ],
+)
+def test_a_table_of_another_kind_is_refused(name: str, value: object, message: str) -> None:
+    data = EVERY_PART.to_json()
+    data["tables"][0][name] = value
+    assert refusal_of_case(data) == message
 
 
 def test_columns_of_another_version_are_refused() -> None:
     data = EVERY_PART.to_json()
-    data["tables"][1]["operations"] = data["tables"][1]["operations"].replace('"spread_ns"', '"iqr_ns"')
-    assert refusal_of_case(data).startswith("tables[1].operations.columns: needs the columns name, phase, module, calls, ")
+    data["tables"][1]["times"] = data["tables"][1]["times"].replace('"spread_ns"', '"iqr_ns"')
+    assert refusal_of_case(data) == "tables[1].times.spread_ns: is missing"
 
 
 @pytest.mark.parametrize("text", ["1" * 5_000, "[" * 100_000], ids=["too many digits", "nested too deeply"])
@@ -604,11 +629,11 @@ NOT_WHOLE: Any = (1.5, 2)
         ({"training_scalars": scalars(directory=None)}, "scalars.directory: needs text, found None"),
         (
             {"operation_tables": [op_table(iteration_ns=NOT_WHOLE)]},
-            "tables[1].operations.iteration_ns[0]: needs a whole number, found 1.5",
+            "tables[1].times.iteration_ns[0]: needs a whole number, found 1.5",
         ),
         (
             {"operation_tables": [op_table(temperature="hot")]},
-            "tables[1].operations.temperature: needs cold or warm, found 'hot'",
+            "tables[1].temperature: needs cold or warm, found 'hot'",
         ),
         ({"operation_tables": [op_table("aten::add")]}, "operation_tables: not JSON ("),  # type: ignore[arg-type]
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -69,12 +70,13 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
         )
         raise UsageError(f"no saved run has {what}; {_known(runs, case_name)}")
     labels = {case.label for _, case, _ in found}
-    if len(labels) > 1:
-        raise UsageError(f"{case_name!r} is {len(labels)} cases: {', '.join(sorted(labels))}; name one")
+    if several := _several(found) if len(labels) == 1 else labels:
+        raise UsageError(f"{case_name!r} is {len(several)} cases: {', '.join(sorted(several))}; name one")
     times = [ns for _, _, ns in found]
     of = " ".join(filter(None, (op, f"in {module}" if module else ""))) or "wall time of one call"
+    heading = units.printable(f"{labels.pop()}: {of}")  # names are anybody's; a title may have several lines
     return Table(
-        title=f"{labels.pop()}: {of}\n{sparkline(times)}  {units.duration(min(times))} to {units.duration(max(times))}",
+        title=f"{heading}\n{sparkline(times)}  {units.duration(min(times))} to {units.duration(max(times))}",
         headers=("run", "saved (UTC)", "commit", "us", "to the one before", "what else changed"),
         rows=tuple(_history_rows(found)),
         sums=(),
@@ -87,6 +89,14 @@ def _cases(runs: Iterable[SavedRun], name: str) -> Iterable[tuple[SavedRun, Case
         for case in saved.run.cases:
             if name in case.names:
                 yield saved, case
+
+
+def _several(found: Iterable[tuple[SavedRun, CaseDigest, int]]) -> set[str]:
+    """Return the node ids of a run in which several tests measure the same case: their times are no series."""
+    of_run: dict[int, set[str]] = defaultdict(set)
+    for saved, case, _ in found:
+        of_run[id(saved)].add(case.node_id)
+    return next((node_ids for node_ids in of_run.values() if len(node_ids) > 1), set())
 
 
 def _known(runs: Sequence[SavedRun], case_name: str) -> str:
@@ -139,10 +149,23 @@ def sparkline(values: Sequence[float]) -> str:
 def export_entries(run: RunDigest, criteria: Criteria) -> Iterable[dict[str, Any]]:
     """Yield what github-action-benchmark takes: every call and, of each case, the operations that matter and their rest.
 
-    A chart per operation of a few nanoseconds would bury the others.
+    A chart per operation of a few nanoseconds would bury the others. Names are unique: entries of one name share a chart.
     """
+    taken: set[str] = set()
+    for entry in _entries(run, criteria):
+        name, number = entry["name"], 1
+        while entry["name"] in taken:
+            number += 1
+            entry["name"] = f"{name} ({number})"
+        taken.add(entry["name"])
+        yield entry
+
+
+def _entries(run: RunDigest, criteria: Criteria) -> Iterable[dict[str, Any]]:
+    labels = Counter(case.label for case in run.cases)
     for case in run.cases:
-        yield _entry(case.label, case.wall_ns, case.wall_spread_ns, run.label)
+        label = case.label if labels[case.label] == 1 else f"{case.label} ({case.node_id})"  # two tests may measure one case
+        yield _entry(label, case.wall_ns, case.wall_spread_ns, run.label)
         table = case.tables.get("device") or case.tables.get("host")
         if table is None:
             continue
@@ -152,11 +175,11 @@ def export_entries(run: RunDigest, criteria: Criteria) -> Iterable[dict[str, Any
             ns = row.self_ns - round(row.calls * cost)
             if ns >= criteria.min_share * case.wall_ns and ns >= criteria.min_cost * cost * row.calls:
                 place = " ".join(filter(None, (phase, module)))
-                yield _entry(f"{case.label}: {name}{f', {place}' if place else ''}", ns, row.spread_ns, f"{row.calls:g} calls")
+                yield _entry(f"{label}: {name}{f', {place}' if place else ''}", ns, row.spread_ns, f"{row.calls:g} calls")
             else:
                 rest_ns, rest = rest_ns + ns, rest + 1
         if rest:
-            yield _entry(f"{case.label}: other", max(0, rest_ns), None, f"{rest} operations")
+            yield _entry(f"{label}: other", max(0, rest_ns), None, f"{rest} operations")
 
 
 def _entry(name: str, ns: int, spread_ns: int | None, extra: str) -> dict[str, Any]:

@@ -97,6 +97,6 @@ class Project:
 @pytest.fixture
 def project(pytester, monkeypatch):
     for name in os.environ:  # pytest-benchmark is off in what believes itself a worker of xdist
-        if name.startswith(("PYTEST_", "MALLOC_", "MNISTBENCH_")):
+        if name.startswith(("PYTEST_", "MALLOC_", "MNISTBENCH_", "GITHUB_")):
             monkeypatch.delenv(name)
     return Project(pytester)

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from mnistbench.record import CaseRecord
+
 USAGE_ERROR = 4
 
 
@@ -115,9 +117,9 @@ def test_options_decide_what_is_measured(project):
         "dataset": "synthetic",
     }
     assert second["params"]["batch_size"] == 3
-    warm = json.loads(second["tables"][1])
-    assert len(warm["iteration_ns"]) == 3
-    assert "[[3, 8], " in str([row[warm["columns"].index("shapes")] for row in warm["rows"] if row[0] == "aten::linear"])
+    warm = CaseRecord.from_json(second).table("warm")
+    assert len(warm.iteration_ns) == 3
+    assert "[[3, 8], " in str([row.shapes for row in warm.rows if row.name == "aten::linear"])
 
 
 def test_the_command_line_wins_over_the_configuration(project):
@@ -145,6 +147,8 @@ def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):
         "test_bench.py",
         """
         import pytest
+
+from mnistbench.record import CaseRecord
 
         @pytest.mark.parametrize("bench_batch_size", [5, 6])
         @pytest.mark.parametrize("phase", ["forward", "batch"])

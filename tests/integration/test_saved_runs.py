@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from mnistbench.record import CaseRecord
+
 MIXED = """
 import time
 
@@ -36,18 +38,18 @@ def test_a_record_carries_tables_scalars_and_identity(project):
     assert step["params"]["dataset"] == "synthetic"
     assert (step["samples"], step["parameter_count"]) == (4, 8 * 16 + 16 + 16 * 2 + 2)
 
-    cold, warm = (json.loads(table) for table in step["tables"])
-    assert (cold["temperature"], cold["view"], cold["first_of_process"]) == ("cold", "host", True)
-    assert (warm["temperature"], warm["view"], len(warm["iteration_ns"])) == ("warm", "host", 2)
-    named = [dict(zip(warm["columns"], row, strict=True)) for row in warm["rows"]]
-    assert {(row["name"], row["phase"], row["module"], row["calls"]) for row in named} >= {
+    cold, warm = CaseRecord.from_json(step).tables
+    assert (cold.temperature, cold.view, cold.first_of_process, cold.profiler_ns) == ("cold", "host", True, 0)
+    assert (warm.temperature, warm.view, len(warm.iteration_ns)) == ("warm", "host", 2)
+    assert 0 <= warm.profiler_ns < 1_000_000
+    assert {(row.name, row.phase, row.module, row.calls) for row in warm.rows} >= {
         ("aten::addmm", "forward", "0", 1.0),
         ("aten::addmm", "forward", "2", 1.0),
         ("aten::mm", "backward", "2", 2.0),
         ("aten::mm", "backward", "0", 1.0),
     }
-    assert any(row["phase"] == "optimizer" for row in named)
-    assert step["first_call_ns"] == cold["iteration_ns"][0]
+    assert any(row.phase == "optimizer" for row in warm.rows)
+    assert step["first_call_ns"] == cold.iteration_ns[0]
 
     scalars = json.loads(step["scalars"])
     assert scalars["dataset"] == "synthetic"
@@ -57,7 +59,7 @@ def test_a_record_carries_tables_scalars_and_identity(project):
     result.stdout.fnmatch_lines(["TensorBoard: tensorboard --logdir .benchmarks/tensorboard/*"])
 
     forward = by_name(saved)["test_forward[tiny-b4-cpu]"]["extra_info"]["mnistbench"]
-    assert json.loads(forward["tables"][0])["first_of_process"] is False
+    assert CaseRecord.from_json(forward).tables[0].first_of_process is False
     assert set(json.loads(forward["scalars"])["final"]) == {"timing/ms_per_iteration", "timing/samples_per_second"}
     assert json.loads(forward["scalars"])["directory"] != scalars["directory"]
 

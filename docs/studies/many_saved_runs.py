@@ -1,0 +1,73 @@
+"""Time and memory of list, history and a comparison against all of 10, 100 and 1,000 saved runs of 12 cases.
+
+``python docs/studies/many_saved_runs.py SAVED.json`` copies one saved run, with times that differ a little, and measures
+every command in a process of its own. ``pytest bench -k "test_step or test_forward" --benchmark-json=SAVED.json`` makes
+one of 12 cases. Ratios between the sizes show how the cost grows; seconds are those of this machine.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SIZES = (10, 100, 1_000)
+CASES = 12
+
+#: Runs a command of ours and prints its peak memory in KiB (Linux) at the end.
+MEASURED = """
+import resource, sys
+from mnistbench.cli import main
+code = main(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+sys.exit(0 if code in (0, 1) else code)
+"""
+
+
+def copies(source, folder, count):
+    saved = json.loads(source.read_text(encoding="utf-8"))
+    saved["benchmarks"] = saved["benchmarks"][:CASES]
+    assert len(saved["benchmarks"]) == CASES, f"{source} has fewer than {CASES} cases"
+    rng = random.Random(1)  # noqa: S311  # no secret
+    for number in range(count):
+        for benchmark in saved["benchmarks"]:
+            benchmark["stats"]["median"] *= rng.lognormvariate(0, 0.01)
+            for table in benchmark["extra_info"]["mnistbench"]["tables"]:
+                times = json.loads(table["times"])
+                times["self_ns"] = [round(ns * rng.lognormvariate(0, 0.01)) for ns in times["self_ns"]]
+                table["times"] = json.dumps(times, separators=(",", ":"))
+        saved["datetime"] = f"2026-{1 + number // 800:02}-{1 + number // 40 % 20:02}T10:{number % 40:02}:00+00:00"
+        path = folder / "machine" / f"{number + 1:04}_run.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(saved, indent=4), encoding="utf-8")
+    return saved["benchmarks"][0]["fullname"], path.stat().st_size
+
+
+def measured(arguments):
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", MEASURED, *arguments], capture_output=True, text=True, check=True)
+    return time.perf_counter() - start, int(done.stderr.split()[-1]) / 1024
+
+
+def main(source):
+    print(f"{'':28}" + "".join(f"{f'{size:,} runs':>24}" for size in SIZES))
+    rows = {}
+    for size in SIZES:
+        with tempfile.TemporaryDirectory() as name:
+            case, bytes_each = copies(source, Path(name), size)
+            commands = {
+                "list": ["list"],
+                "history of one case": ["history", case],
+                "compare with all": ["compare", "*", "latest", "--op-fail=10%"],
+            }
+            for label, arguments in commands.items():
+                rows.setdefault(label, []).append(measured([*arguments, "--storage", name]))
+    for label, cells in rows.items():
+        print(f"{label:28}" + "".join(f"{f'{seconds:.2f} s {mib:.0f} MiB':>24}" for seconds, mib in cells))
+    print(f"a file has {bytes_each / 1024:.0f} KiB")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

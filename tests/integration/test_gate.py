@@ -1,0 +1,288 @@
+"""``--benchmark-compare`` with thresholds: verdicts, what cannot be judged, and exit codes.
+
+A base is a real saved run whose times were changed in the file, so that no test depends on how quick this machine is.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+HELD, REGRESSED, USAGE_ERROR, UNJUDGED = 0, 1, 4, 8
+HEADING = "*- mnistbench: operations compared -*"
+
+
+def saved_files(project):
+    return sorted(project.path.glob(".benchmarks/*/*.json"))
+
+
+def change_operations(saved, factor):
+    """Multiply every operation's time and the call's in a parsed file."""
+    for benchmark in saved["benchmarks"]:
+        for name in ("median", "iqr", "min", "mean"):
+            benchmark["stats"][name] *= factor
+        for table in benchmark["extra_info"]["mnistbench"]["tables"]:
+            times = json.loads(table["times"])
+            times["self_ns"] = [round(ns * factor) for ns in times["self_ns"]]
+            table["times"] = json.dumps(times)
+
+
+def save_a_base(project, *arguments, factor=1.0, environment=None, copies=1):
+    """Save a run and make it ``factor`` times as slow, on a machine that differs in ``environment``."""
+    assert project.run("--benchmark-save=base", *arguments).ret == HELD
+    [path] = saved_files(project)
+    for copy in range(copies):
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        change_operations(saved, factor * (1 + copy / 1_000) if copy == 0 else 1 + copy / 1_000)
+        saved["mnistbench"]["environment"].update(environment or {})
+        (path.parent / f"{copy + 1:04}_base.json").write_text(json.dumps(saved), encoding="utf-8")
+
+
+def command(project, *arguments):
+    environment = {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}
+    return subprocess.run(
+        [sys.executable, "-m", "mnistbench", *arguments],
+        cwd=project.path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_pytest_has_no_exit_code_of_its_own_where_ours_is():
+    assert UNJUDGED not in list(pytest.ExitCode)
+
+
+def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(project):
+    save_a_base(project, factor=0.001)
+    result = project.run("--benchmark-compare=0001", "--op-fail=10%", "--case-fail=10%", "--benchmark-save=now")
+    assert result.ret == REGRESSED
+    result.stdout.fnmatch_lines(
+        [HEADING, "Look first at:", "1. * regressed: *", "forward tiny-b4-cpu on synthetic", "gate: regressed: *"]
+    )
+    done = command(project, "compare", "1", "2", "--op-fail=10%", "--case-fail", "10%")
+    assert done.returncode == REGRESSED
+    assert done.stderr == ""
+    printed = result.stdout.str().partition("mnistbench: operations compared")[2]
+    for text in (printed, done.stdout):
+        assert text.count("now:  ") == 1
+    same = [line for line in done.stdout.splitlines() if not line.startswith("now:")]
+    start = printed.splitlines().index(same[0])
+    from_pytest = [line for line in printed.splitlines()[start:] if not line.startswith("now:")]
+    assert from_pytest[: len(same)] == same
+    assert len(same) > 12
+
+
+def test_what_got_no_slower_is_held(project):
+    save_a_base(project, factor=1_000)
+    result = project.run("--benchmark-compare", "--op-fail=10%", "--case-fail=5%")
+    assert result.ret == HELD
+    result.stdout.fnmatch_lines(["*improved*", "gate: held"])
+
+
+def test_without_a_threshold_nothing_fails(project):
+    save_a_base(project, factor=0.001)
+    result = project.run("--benchmark-compare")
+    assert result.ret == HELD
+    result.stdout.fnmatch_lines(["*regressed*", "gate: no threshold was given, so nothing fails; *"])
+
+
+def test_thresholds_in_the_configuration_hold_wherever_a_base_is_compared_with(project):
+    save_a_base(project, factor=0.001)
+    project.append("pytest.ini", "op_fail =\n    aten::nothing:5%\n    1%\n")
+    assert project.run().ret == HELD
+    result = project.run("--benchmark-compare")
+    assert result.ret == REGRESSED
+    result.stdout.fnmatch_lines(["missing: --op-fail 'aten::nothing' is no operation or module of any case"])
+
+
+def test_a_mark_holds_its_own_test_in_pytest_and_from_the_file(project):
+    project.write(
+        "test_bench.py",
+        """
+        import pytest
+
+        @pytest.mark.opgate("2%", case="50%")
+        def test_forward(op_benchmark):
+            op_benchmark("forward")
+        """,
+    )
+    save_a_base(project, factor=0.001)
+    result = project.run("--benchmark-compare=0001", "--benchmark-save=now", "--strict-markers")
+    assert result.ret == REGRESSED
+    result.stdout.fnmatch_lines(["regressed: call (*the limit is 50.0 %", "regressed: aten::*the limit is 2.0 %"])
+    assert command(project, "compare", "1", "2").returncode == REGRESSED
+
+
+def test_an_accepted_regression_passes_and_is_echoed(project):
+    save_a_base(project, factor=0.001)
+    result = project.run(
+        "--benchmark-compare", "--op-fail=10%", "--accept=*", "--accept=forward tiny-b4-cpu:*", "--reason=new kernel"
+    )
+    assert result.ret == USAGE_ERROR  # a pattern for everything names no case
+    result = project.run("--benchmark-compare", "--op-fail=10%", "--accept=forward tiny-b4-cpu:*", "--reason=new kernel")
+    assert result.ret == HELD
+    result.stdout.fnmatch_lines(["accepted: *; reason: new kernel", "gate: held"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--op-fail=10%"], "missing: no saved run to compare with; save one with: *"),
+        (["--case-fail=10%", "-k", "nothing"], "missing: no benchmark ran that has an operation record"),
+        (["--op-fail=10%", "--benchmark-disable"], "missing: no benchmark ran that has an operation record"),
+    ],
+    ids=["no base", "no test", "benchmarks off"],
+)
+def test_nothing_to_judge_is_not_held(project, arguments, line):
+    result = project.run("--benchmark-compare", *arguments)
+    assert result.ret == UNJUDGED
+    result.stdout.fnmatch_lines([HEADING, line, "gate: could not judge: 1"])
+
+
+def test_no_case_in_common_is_not_held(project):
+    save_a_base(project, "--bench-batch-size=2")
+    result = project.run("--benchmark-compare", "--case-fail=1000%")
+    assert result.ret == UNJUDGED
+    result.stdout.fnmatch_lines(
+        [
+            "missing: no case in common with the base; *",
+            "missing: in the base and not run now: test_bench.py::test_forward?tiny-b2-cpu?",
+        ]
+    )
+
+
+def test_a_case_of_the_base_that_is_missing_is_not_held_unless_that_is_allowed(project):
+    save_a_base(project, "--bench-batch-size=2,4", factor=1_000)
+    arguments = ("--benchmark-compare", "--op-fail=10%")
+    assert project.run(*arguments).ret == UNJUDGED
+    result = project.run(*arguments, "--allow-missing")
+    assert result.ret == HELD
+    result.stdout.fnmatch_lines(["missing: in the base and not run now: * (passed over: --allow-missing)", "gate: held"])
+
+
+def test_a_missing_operation_table_is_not_held(project):
+    save_a_base(project, factor=1_000)
+    result = project.run("--benchmark-compare", "--op-fail=10%", "--no-op-profile")
+    assert result.ret == UNJUDGED
+    result.stdout.fnmatch_lines(["missing: no operation table of test_bench.py::test_forward?tiny-b4-cpu? in this run"])
+
+
+def test_another_machine_is_not_held_unless_that_is_allowed(project):
+    save_a_base(project, factor=1_000, environment={"cpu_model": "6502", "torch": "2.0.0"})
+    arguments = ("--benchmark-compare", "--op-fail=10%")
+    result = project.run(*arguments)
+    assert result.ret == UNJUDGED
+    result.stdout.fnmatch_lines(
+        [
+            "incomparable: 1 case: torch 2.0.0 -> *; add --across-versions to compare them all the same",
+            "incomparable: 1 case: cpu model 6502 -> *; measure both sides on one machine",
+            "gate: could not judge: 2",
+        ]
+    )
+    result = project.run(*arguments, "--allow-incomparable")
+    assert result.ret == HELD
+    result.stdout.fnmatch_lines(["incomparable: 1 case: cpu model * (passed over: --allow-incomparable)", "gate: held"])
+
+
+@pytest.mark.parametrize("factor", [0.001, 1_000], ids=["beside a regression", "alone"])
+def test_a_failing_test_keeps_its_exit_code(project, factor):
+    save_a_base(project, "--bench-batch-size=2,4", factor=factor)
+    project.write("test_broken.py", "def test_broken():\n    assert False\n")
+    result = project.run("--benchmark-compare", "--op-fail=10%")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines([HEADING, "gate: *"])
+
+
+def test_an_interrupted_session_keeps_its_exit_code(project):
+    save_a_base(project, factor=0.001)
+    project.append("test_bench.py", "\n\ndef test_interrupted():\n    raise KeyboardInterrupt\n")
+    assert project.run("--benchmark-compare", "--op-fail=10%").ret == pytest.ExitCode.INTERRUPTED
+
+
+def test_collecting_only_judges_nothing(project):
+    result = project.run("--benchmark-compare", "--op-fail=10%", "--collect-only")
+    assert result.ret == HELD
+    result.stdout.no_fnmatch_line("*gate:*")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--benchmark-compare", "--op-fail=ten"], "--op-fail: 'ten' is not a threshold; give 10%, or *"),
+        (
+            ["--benchmark-compare", "--case-fail=aten::mm:5%"],
+            "--case-fail: 'aten::mm:5%' is not a threshold for a call; give 10%",
+        ),
+        (["--op-fail=10%"], "--op-fail: needs a saved run to hold this one against: add --benchmark-compare"),
+        (["--case-fail=10%"], "--case-fail: needs a saved run to hold this one against: add --benchmark-compare"),
+        (["--by=case"], "--by: 'case' is not known; choose op or module or op,module"),
+        (["--op-min-share=200%"], "--op-min-share: '200%' is not a share of a case; give 2%"),
+        (["--op-min-cost=many"], "--op-min-cost: 'many' is not a number of times; give 20"),
+        (["--benchmark-compare", "--accept=a:b"], "--accept: 'a:b' needs a reason that the report can show: add --reason TEXT"),
+        (["--reason=why"], "--reason: 'why' is a reason for nothing: add --accept CASE:OP"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(project, arguments, line):
+    result = project.run(*arguments)
+    assert result.ret == USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {line}"])
+    assert len([text for text in result.stderr.lines if text.strip()]) == 1
+
+
+def test_a_wrong_setting_in_the_configuration_names_the_file(project):
+    project.append("pytest.ini", "case_fail = 5\n")
+    result = project.run()
+    assert result.ret == USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [f"ERROR: case_fail in {project.path / 'pytest.ini'}: '5' is not a threshold for a call; give 10%"]
+    )
+
+
+def test_a_wrong_mark_is_one_line_before_any_case_runs(project):
+    project.write(
+        "test_bench.py",
+        """
+        import pytest
+
+        @pytest.mark.opgate(5)
+        def test_forward(op_benchmark):
+            op_benchmark("forward")
+        """,
+    )
+    result = project.run()
+    assert result.ret == USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: opgate('5'): is not a threshold; give 10%, or *"])
+
+
+def test_eight_base_runs_are_judged_by_their_spread(project):
+    save_a_base(project, copies=8)
+    result = project.run("--benchmark-compare=0", "--op-fail=10%")
+    result.stdout.fnmatch_lines(
+        ["base: * and 7 older saved runs", "judged by runs: * verdicts, against the prediction interval of 8 base runs, *"]
+    )
+
+
+def test_quiet_reporting_still_says_why_a_gate_failed(project):
+    save_a_base(project, factor=0.001)
+    result = project.run("--benchmark-compare", "--op-fail=10%", "--benchmark-quiet")
+    assert result.ret == REGRESSED
+    result.stdout.fnmatch_lines([HEADING, "regressed: aten::*", "gate: regressed: *"])
+    result.stdout.no_fnmatch_line("*of change*")
+
+
+def test_the_summary_of_a_github_job_gets_the_report_as_markdown(project, monkeypatch):
+    save_a_base(project, factor=0.001)
+    summary = project.path / "summary.md"
+    summary.write_text("before\n", encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert project.run("--benchmark-compare", "--op-fail=10%").ret == REGRESSED
+    text = summary.read_text(encoding="utf-8")
+    assert text.startswith("before\n### mnistbench: gate: regressed: ")
+    assert "| operation | phase | module |" in text
+
+
+def test_workers_of_xdist_measure_nothing_so_that_the_gate_is_not_held(project):
+    save_a_base(project)
+    result = project.run("--benchmark-compare", "--op-fail=10%", "-n1", "-p", "xdist")
+    assert result.ret == UNJUDGED
+    result.stdout.fnmatch_lines(["missing: no benchmark ran that has an operation record", "gate: could not judge: 1"])

@@ -1,0 +1,513 @@
+"""``mnistbench compare``, ``list``, ``history``, ``export`` and ``prune`` as a user or a CI job runs them."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import builders
+import pytest
+
+HELD, REGRESSED, UNJUDGED = 0, 1, 2
+CASE = "step convnet-b16-cpu"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith(("GITHUB_", "GIT_")) or name in ("FORCE_COLOR", "CLICOLOR_FORCE", "PYTHONIOENCODING"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+
+
+def command(*arguments, **options):
+    """Run the command; whatever happens, a user never sees a traceback, and a pipe never gets an escape."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mnistbench", *map(str, arguments)],
+        capture_output=True, text=True, encoding="utf-8", check=False, **options,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    return done
+
+
+def save(number, scale=1.0, *, name="base", minute=None, directory="", documents=None, **changes):
+    """Write a saved run whose one operation and whose call take ``scale`` milliseconds."""
+    path = Path(f".benchmarks/machine/{number:04}_{name}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = builders.case_record(
+        tables=(builders.op_table(builders.op_row("aten::mm", round(scale * 1e6))),),
+        timing=builders.timing(median_ns=round(scale * 1e6), iqr_ns=0),
+        scalars=builders.scalars(directory=directory) if directory else None,
+        **changes,
+    )
+    document = builders.saved_file(record, datetime=f"2026-11-20T10:{number if minute is None else minute:02}:00+00:00")
+    path.write_text(json.dumps({**document, **(documents or {})}), encoding="utf-8")
+    return path
+
+
+def configure(text):
+    Path("pyproject.toml").write_text(text, encoding="utf-8")
+
+
+# ---- compare: exit codes -----------------------------------------------------------------------------------------------
+
+
+def test_without_a_threshold_nothing_fails():
+    save(1), save(2, 9.0)
+    done = command("compare", "1", "2")
+    assert (done.returncode, done.stderr) == (HELD, "")
+    assert done.stdout.endswith("gate: no threshold was given, so nothing fails; --op-fail 10% holds operations\n")
+
+
+def test_what_is_held_exits_with_0():
+    save(1), save(2, 1.05)
+    done = command("compare", "1", "2", "--op-fail", "10%", "--case-fail=10%")
+    assert (done.returncode, done.stderr) == (HELD, "")
+    assert done.stdout.endswith("gate: held\n")
+
+
+def test_what_regressed_exits_with_1_and_is_named():
+    save(1), save(2, 2.0)
+    done = command("compare", "1", "2", "--op-fail", "10%")
+    assert (done.returncode, done.stderr) == (REGRESSED, "")
+    assert "1. aten::mm, forward fc1 (step convnet-b16-cpu on digits): regressed: 1.00 ms -> 2.00 ms, +100.0 %" in done.stdout
+    assert done.stdout.endswith("gate: regressed: 1\n")
+
+
+def test_what_could_not_be_judged_exits_with_2():
+    save(1), save(2, batch_size=64)
+    done = command("compare", "1", "2", "--op-fail", "10%")
+    assert (done.returncode, done.stderr) == (UNJUDGED, "")
+    assert done.stdout.endswith("gate: could not judge: 2\n")
+
+
+def test_a_regression_is_accepted_with_a_reason_that_the_report_shows():
+    save(1), save(2, 2.0)
+    done = command("compare", "1", "2", "--op-fail=10%", f"--accept={CASE}:aten::mm", "--reason=a new kernel")
+    assert done.returncode == HELD
+    assert "; reason: a new kernel\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["9", "2"], "mnistbench: '9' has no saved run in .benchmarks; give a file, a number, a glob, latest, a commit or a bra"),
+        (["1", "9"], "mnistbench: '9' has no saved run in .benchmarks; give a file, a number, a glob, latest, a commit or a bra"),
+        (["1", "2", "--op-fail=ten"], "mnistbench: --op-fail: 'ten' is not a threshold; give 10%, or 'aten::addmm:5%' for one"),
+        (["1", "2", "--case-fail=mm:5%"], "mnistbench: --case-fail: 'mm:5%' is not a threshold for a call; give 10%"),
+        (["1", "2", "--op-min-share=2"], "mnistbench: --op-min-share: '2' is not a share of a case; give 2%"),
+        (["1", "2", "--op-min-cost=-1"], "mnistbench: --op-min-cost: '-1' is not a number of times; give 20"),
+        (["1", "2", "--by=name"], "mnistbench: --by: 'name' is not known; choose op or module or op,module"),
+        (["1", "2", "--accept=x:y"], "mnistbench: --accept: 'x:y' needs a reason that the report can show: add --reason TEXT"),
+        (["1", "2", "--op-top=0"], "mnistbench: --op-top: 0 is not a number of operations; give at least 1"),
+        (["1", "2", "--storage=gone"], "mnistbench: gone is not a folder of saved runs; name one with --storage, or save a ru"),
+        (["", "2"], "mnistbench: '' has no saved run in .benchmarks; give a file"),
+        (["x" * 5_000, "2"], "mnistbench: 'xxxxxxxxxxx"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)  # fmt: skip
+def test_wrong_usage_exits_with_2_and_says_in_one_line_what_to_do(arguments, complaint):
+    save(1), save(2)
+    done = command("compare", *arguments)
+    assert (done.returncode, done.stdout) == (UNJUDGED, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith(complaint)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["compare", "1"], ["compare", "1", "2", "--op-top=many"], ["compare", "1", "2", "--format=xml"], ["export"], ["prune"],
+     ["export", "--to=svg"], ["prune", "--keep=few"], ["history"], ["list", "extra"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_the_command_line_does_not_know_is_a_usage_error(arguments):
+    save(1), save(2)
+    done = command(*arguments)
+    assert done.returncode == UNJUDGED
+    assert done.stderr.startswith("usage: mnistbench")
+
+
+def test_a_run_is_not_compared_with_itself():
+    path = save(1)
+    expected = f"mnistbench: '1' and 'latest' are one saved run, {path}: name another base\n"
+    assert command("compare", "1", "latest").stderr == expected
+    for same in (path.resolve(), f"./{path}", Path(".benchmarks/../.benchmarks/machine", path.name)):
+        done = command("compare", same, "1")
+        assert (done.returncode, done.stdout) == (UNJUDGED, "")
+        assert done.stderr == f"mnistbench: {str(same)!r} and '1' are one saved run, {path}: name another base\n"
+
+
+def test_of_several_base_runs_the_new_one_is_none():
+    save(1), save(2), save(3, 2.0)
+    done = command("compare", "*_base", "latest", "--op-fail=10%", "--format=json")
+    assert done.returncode == REGRESSED
+    assert [run["saved_at"][14:16] for run in json.loads(done.stdout)["base"]] == ["01", "02"]
+
+
+def test_eight_base_runs_are_judged_by_their_spread():
+    for number in range(1, 9):
+        save(number, 1 + number / 1_000)
+    save(10, 1.5, name="now")
+    done = command("compare", "*_base", "latest", "--op-fail=10%")
+    assert done.returncode == REGRESSED
+    assert "judged by runs: " in done.stdout
+
+
+# ---- compare: output ---------------------------------------------------------------------------------------------------
+
+
+def test_each_format_can_be_printed_or_written_and_is_the_same():
+    save(1), save(2, 2.0)
+    for form in ("terminal", "markdown", "json", "csv"):
+        printed = command("compare", "1", "2", "--op-fail=10%", "--format", form)
+        written = command("compare", "1", "2", "--op-fail=10%", "--format", form, "--output=report")
+        assert (written.returncode, written.stdout, written.stderr) == (REGRESSED, "", "")
+        assert Path("report").read_text(encoding="utf-8") == printed.stdout != ""
+    assert sorted(path.name for path in Path().iterdir()) == [".benchmarks", "report"]  # no scratch file stays
+
+
+def test_json_is_for_programs():
+    save(1), save(2, 2.0)
+    report = json.loads(command("compare", "1", "2", "--op-fail=10%", "--format=json").stdout)
+    assert (report["schema"], report["outcome"], report["by"]) == (1, "regressed", "op,module")
+    [case] = report["cases"]
+    [operation] = [held for held in case["operations"] if held["kind"] == "operation"]
+    assert (operation["name"], operation["base_ns"], operation["now_ns"]) == ("aten::mm, forward fc1", 1_000_000, 2_000_000)
+
+
+def test_a_report_that_cannot_be_written_leaves_what_was_there():
+    # By a folder that is none: an administrator may write into what is read-only.
+    save(1), save(2, 2.0)
+    for output in ("gone/report", f"{save(1)}/report", ".benchmarks"):
+        done = command("compare", "1", "2", "--output", output)
+        assert (done.returncode, done.stdout) == (UNJUDGED, "")
+        assert done.stderr.startswith(f"mnistbench: --output: {output} cannot be written (")
+        assert done.stderr.endswith("); name another file\n")
+    assert sorted(path.name for path in Path().iterdir()) == [".benchmarks"]
+
+
+def test_a_report_replaces_an_older_one():
+    save(1), save(2)
+    Path("report.md").write_text("old " * 10_000)
+    assert command("compare", "1", "2", "--format=markdown", "--output=report.md").returncode == HELD
+    assert Path("report.md").read_text(encoding="utf-8").startswith("### mnistbench: gate: ")
+
+
+def test_the_step_summary_of_a_job_gets_the_markdown_after_what_is_there(monkeypatch):
+    save(1), save(2, 2.0)
+    markdown = command("compare", "1", "2", "--op-fail=10%", "--format=markdown").stdout
+    Path("summary.md").write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    done = command("compare", "1", "2", "--op-fail=10%")
+    assert done.stdout.startswith("base: ")
+    assert Path("summary.md").read_text(encoding="utf-8") == f"before\n{markdown}\n"
+
+
+def test_a_step_summary_that_cannot_be_written_costs_the_report_nothing(monkeypatch):
+    save(1), save(2, 2.0)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "gone/summary.md")
+    done = command("compare", "1", "2", "--op-fail=10%")
+    assert done.returncode == REGRESSED
+    assert done.stdout.endswith("gate: regressed: 1\n")
+    assert done.stderr == ("mnistbench: GITHUB_STEP_SUMMARY: gone/summary.md cannot be written (No such file or directory)\n")
+
+
+def test_a_terminal_that_cannot_show_every_sign_gets_its_number():
+    save(1), save(2, 2.0)
+    done = command("history", CASE, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == HELD
+    assert "\\u2581\\u2588  1.00 ms to 2.00 ms\n" in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    for number in range(1, 30):
+        save(number)
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "wb") as closed:  # noqa: PTH123  # a descriptor
+        done = subprocess.run(
+            [sys.executable, "-m", "mnistbench", "list"], stdout=closed, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.stderr == ""
+    assert done.returncode == UNJUDGED
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_no_regression(unbuffered):
+    # An exit code of 1 says that something got slower.
+    save(1)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mnistbench", "list"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert done.stderr == "mnistbench: cannot write or read (No space left on device)\n"
+    assert done.returncode == UNJUDGED
+
+
+# ---- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_settings_are_read_from_the_nearest_pyproject_upwards(tmp_path, monkeypatch):
+    save(1), save(2, 2.0)
+    configure('[tool.mnistbench]\nop_fail = ["10%"]\ncase_fail = "500%"\n')
+    below = tmp_path / "below"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert command("compare", "1", "2", "--storage=../.benchmarks").returncode == REGRESSED
+    (below / "pyproject.toml").write_text("[tool.mnistbench]\nop_fail = '500%'\n")
+    assert command("compare", "1", "2", "--storage=../.benchmarks").returncode == HELD
+
+
+def test_the_command_line_comes_before_the_file():
+    save(1), save(2, 2.0)
+    configure('[tool.mnistbench]\nop_fail = ["10%"]\n')
+    assert command("compare", "1", "2").returncode == REGRESSED
+    assert command("compare", "1", "2", "--op-fail=150%").returncode == HELD
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[tool.mnistbench]\nop_fial = "10%"', "op_fial in {}: is not a setting of [tool.mnistbench]; choose of op_fail, case_fail"),
+        ('[tool.mnistbench]\nallow_missing = true', "allow_missing in {}: is not a setting of [tool.mnistbench]; choose of op_f"),
+        ('[tool.mnistbench]\naccept = ["*:*"]', "accept in {}: is not a setting of [tool.mnistbench]; choose of op_fail"),
+        ("[tool.mnistbench]\nop_fail = 10", "op_fail in {}: 10 is not a text or a list of texts; write it in quotes, such as"),
+        ('[tool.mnistbench]\nop_fail = ["5%", 10]', "op_fail in {}: ['5%', 10] is not a text or a list of texts; write it"),
+        ("[tool.mnistbench]\ncase_fail = 0.1", 'case_fail in {}: 0.1 is not a text; write it in quotes, such as "10%"'),
+        ('[tool.mnistbench]\ncase_fail = ["5%"]', "case_fail in {}: ['5%'] is not a text; write it in quotes"),
+        ('[tool.mnistbench]\nop_fail = "ten"', "op_fail in {}: 'ten' is not a threshold; give 10%"),
+        ('[tool.mnistbench]\nby = ""', "by in {}: '' is not known; choose op or module or op,module"),
+        ("[tool]\nmnistbench = 5", "mnistbench in {}: 5 is not a table; write [tool.mnistbench] and settings below it"),
+        ("[tool]\nmnistbench = []", "mnistbench in {}: [] is not a table; write [tool.mnistbench] and settings below it"),
+        ("[tool.mnistbench", "{}: cannot be read as TOML ("),
+        ("a = " + "[" * 5_000, "{}: cannot be read as TOML ("),
+    ],
+    ids=lambda text: text.partition("\n")[2][:30],
+)  # fmt: skip
+def test_a_setting_that_cannot_be_used_is_refused_by_its_name_and_file(tmp_path, text, complaint):
+    save(1), save(2)
+    configure(text)
+    done = command("compare", "1", "2")
+    assert (done.returncode, done.stdout) == (UNJUDGED, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"mnistbench: {complaint.format(tmp_path / 'pyproject.toml')}")
+
+
+@pytest.mark.parametrize("text", ["tool = 5", "[project]\nname = 'x'", "", "[tool.mnistbench]"])
+def test_a_project_without_settings_has_the_defaults(text):
+    save(1), save(2)
+    configure(text)
+    assert command("compare", "1", "2").returncode == HELD
+
+
+def test_what_is_not_text_is_no_configuration():
+    save(1), save(2)
+    Path("pyproject.toml").write_bytes(b"\xff\xfe")
+    assert "pyproject.toml: cannot be read as TOML (" in command("compare", "1", "2").stderr
+
+
+# ---- unreadable files --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["history", CASE], ["prune", "--keep=1"], ["export", "latest", "--to=csv"], ["compare", "1", "latest"]]
+    , ids=lambda arguments: arguments[0],
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_reported_and_costs_nothing_else(arguments):
+    save(1), save(2)
+    torn = save(3)
+    torn.write_text('{"benchmarks": [')
+    done = command(*arguments)
+    assert done.returncode == HELD
+    assert done.stdout != ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"mnistbench: passed over: {torn}: is not JSON (Expecting value")
+
+
+def test_where_nothing_can_be_read_every_file_is_reported_with_what_to_do():
+    save(1).write_text("")
+    save(2).write_text("5")
+    for arguments in (["list"], ["history", CASE], ["prune", "--keep=1"]):
+        done = command(*arguments)
+        assert (done.returncode, done.stdout) == (UNJUDGED, "")
+        assert done.stderr.splitlines() == [
+            "mnistbench: passed over: .benchmarks/machine/0001_base.json: is empty; the run that should have written it "
+            "was cut off",
+            "mnistbench: passed over: .benchmarks/machine/0002_base.json: file: needs an object, found 5; save the run again "
+            "or leave the file out",
+            "mnistbench: no saved run in .benchmarks can be read; save one with: pytest bench --benchmark-autosave",
+        ]  # fmt: skip
+
+
+def test_the_file_that_was_asked_for_is_reported_before_the_refusal():
+    save(1).write_text("{}")
+    save(2)
+    done = command("compare", "1", "2")
+    assert done.returncode == UNJUDGED
+    assert done.stderr.splitlines() == [
+        "mnistbench: passed over: .benchmarks/machine/0001_base.json: benchmarks: is missing; save the run again or leave "
+        "the file out",
+        "mnistbench: '1' is .benchmarks/machine/0001_base.json: nothing there can be read",
+    ]  # fmt: skip
+
+
+def test_a_file_name_with_an_escape_is_spelt_out():
+    for number in (1, 2):
+        save(number, name="\x1b[31mred\n")
+    save(3).write_text("")
+    done = command("prune", "--keep=1")
+    assert "would remove .benchmarks/machine/0001_\\x1b[31mred\\n.json\n" in done.stdout
+    path = save(4, name="\x1b[32m")
+    path.write_text("")
+    assert "passed over: .benchmarks/machine/0004_\\x1b[32m.json: is empty" in command("list").stderr
+
+
+# ---- list, history, export ---------------------------------------------------------------------------------------------
+
+
+def test_the_list_has_a_row_per_run_oldest_first():
+    save(2, minute=1), save(1, minute=2)
+    lines = command("list").stdout.splitlines()
+    assert lines[0] == "2 saved runs"
+    assert [line.split()[0] for line in lines[3:]] == ["0002", "0001"]
+
+
+def test_the_history_of_an_operation_of_a_case():
+    save(1), save(2, 2.0)
+    lines = command("history", CASE, "--op=aten::mm", "--module=fc1").stdout.splitlines()
+    assert lines[:2] == ["step convnet-b16-cpu on digits: aten::mm in fc1", "▁█  1.00 ms to 2.00 ms"]
+    assert lines[-1].split() == ["0002", "2026-11-20", "10:02", "1a2b3c4", "2,000.0", "+100.0", "%"]
+
+
+def test_an_unknown_case_exits_with_2():
+    save(1)
+    done = command("history", "step gone")
+    assert (done.returncode, done.stdout) == (UNJUDGED, "")
+    assert done.stderr == "mnistbench: no saved run has case 'step gone'; cases: step convnet-b16-cpu on digits\n"
+
+
+def test_an_export_is_what_the_benchmark_action_reads():
+    # https://github.com/benchmark-action/github-action-benchmark, README, customSmallerIsBetter: an array of objects with
+    # name, unit and value, and optionally range and extra, both texts.
+    save(1, documents={"benchmarks": [builders.saved_benchmark(case) for case in _many_cases()]})
+    done = command("export", "--to=github-action-benchmark")
+    assert (done.returncode, done.stderr) == (HELD, "")
+    entries = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert isinstance(entries, list)
+    assert len(entries) == 8
+    for entry in entries:
+        assert set(entry) <= {"name", "unit", "value", "range", "extra"}
+        assert all(type(entry[name]) is str for name in ("name", "unit"))
+        assert all(type(entry.get(name, "")) is str for name in ("range", "extra"))
+        assert type(entry["value"]) in (int, float)
+        assert math.isfinite(entry["value"])
+        assert entry["value"] >= 0
+    assert len({entry["name"] for entry in entries}) == len(entries)
+
+
+def _many_cases():
+    """Two tests of one case, one case without operations, and a rest."""
+    rows = (builders.op_row("aten::mm", 5_000_000), builders.op_row("aten::add", 3))
+    table = builders.op_table(*rows, profiler_ns=1)
+    yield builders.case_record(tables=(table,))
+    yield builders.case_record(tables=(table,), test="b", node_id="bench/test_b.py::test_b")
+    yield builders.case_record(phase="train", tables=())
+    yield builders.case_record(phase="eval", tables=(), timing=builders.timing(median_ns=0))
+
+
+def test_an_export_can_be_written_and_takes_any_reference():
+    save(1), save(2, 2.0)
+    done = command("export", "1", "--to=csv", "--output=run.csv")
+    assert (done.returncode, done.stdout) == (HELD, "")
+    assert Path("run.csv").read_text(encoding="utf-8").splitlines()[1:] == [
+        "step convnet-b16-cpu on digits,(call),,,,1000000,0,",
+        "step convnet-b16-cpu on digits,aten::mm,forward,fc1,1.0,1000000,0,0",
+    ]
+
+
+def test_an_export_pools_by_the_users_limit():
+    save(1)
+    pooled = json.loads(command("export", "--to=github-action-benchmark", "--op-min-share=100%").stdout)
+    assert len(pooled) == 2
+    configure('[tool.mnistbench]\nop_min_cost = "many"\n')
+    assert "op_min_cost in " in command("export", "--to=github-action-benchmark").stderr
+
+
+# ---- prune -------------------------------------------------------------------------------------------------------------
+
+
+def sessions():
+    return sorted(path.name for path in Path(".benchmarks/tensorboard").iterdir())
+
+
+def a_session(number):
+    """A saved run with its TensorBoard directory."""
+    name = f"20261120-10300{number}"
+    directory = Path(".benchmarks/tensorboard", name, "step-convnet")
+    directory.mkdir(parents=True)
+    (directory / "events.out").write_text("curve")
+    return save(number, directory=str(directory))
+
+
+def test_prune_shows_what_would_go_and_then_removes_it():
+    paths = [a_session(number) for number in (1, 2, 3)]
+    shown = command("prune", "--keep=1")
+    assert (shown.returncode, shown.stderr) == (HELD, "")
+    assert shown.stdout.splitlines() == [
+        f"would remove {paths[0]}",
+        f"would remove {paths[1]}",
+        "would remove .benchmarks/tensorboard/20261120-103001",
+        "would remove .benchmarks/tensorboard/20261120-103002",
+        "2 saved runs and 2 TensorBoard directories; add --yes to remove them",
+    ]
+    assert all(path.exists() for path in paths)
+    assert len(sessions()) == 3
+    done = command("prune", "--keep=1", "--yes")
+    assert done.returncode == HELD
+    assert done.stdout.splitlines() == [line.replace("would remove", "removing") for line in shown.stdout.splitlines()[:-1]]
+    assert [path.exists() for path in paths] == [False, False, True]
+    assert sessions() == ["20261120-103003"]
+    assert command("prune", "--keep=1", "--yes").stdout == "nothing to remove: there are no more than 1 saved runs\n"
+
+
+def test_prune_keeps_at_least_one():
+    save(1)
+    for keep in ("0", "-1"):
+        done = command("prune", f"--keep={keep}", "--yes")
+        assert done.returncode == UNJUDGED
+        assert done.stderr == f"mnistbench: --keep: {keep} would leave no saved run; give at least 1\n"
+
+
+@pytest.mark.parametrize(
+    "directory", ["../../x", "/etc/x", "../../20261120-103001/x", "{}/20261120-103001/x", "{}/x", "x" * 5_000]
+)
+def test_prune_touches_nothing_outside_whatever_a_file_says(tmp_path, directory):
+    # A saved run may come from somebody else's pull request.
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    for folder in (outside, outside / "x", outside / "20261120-103001/x", tmp_path / "x", tmp_path / "20261120-103001/x"):
+        folder.mkdir(parents=True)
+        (folder / "precious").write_text("kept")
+    Path(".benchmarks/tensorboard").mkdir(parents=True)
+    old = save(1, directory=directory.format(outside))
+    save(2)
+
+    def everything():
+        return {path for root in (tmp_path, outside) for path in root.rglob("*")}
+
+    before = everything()
+    done = command("prune", "--keep=1", "--yes")
+    assert done.returncode == HELD
+    assert before - everything() == {old.resolve()}
+
+
+def test_prune_leaves_what_it_cannot_read():
+    torn = save(1)
+    torn.write_text("{")
+    old, new = save(2), save(3)
+    command("prune", "--keep=1", "--yes")
+    assert [path.exists() for path in (torn, old, new)] == [True, False, True]

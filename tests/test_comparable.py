@@ -1,0 +1,136 @@
+import dataclasses
+
+import builders
+import pytest
+import strategies
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnistbench.comparable import DECISIVE, VERSIONS, decisive, differences
+from mnistbench.record import Environment, run_header
+
+CPU = builders.params()
+H200 = {"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000", "driver": "580.1"}
+
+#: A value other than the builder's for every field of an Environment.
+OTHERS = {
+    "mnistbench": "0.2.0",
+    "python": "3.12.1",
+    "torch": "2.13.0",
+    "torchvision": "0.29.0",
+    "platform": "Linux 5.4",
+    "cpu_model": "Intel Xeon 8488C",
+    "cpu_count": 4,
+    "threads": 2,
+    "blas": "openblas",
+    "allocator": {},
+    "devices": (H200,),
+}
+
+
+def saved(**changes):
+    """An environment as a digest holds it."""
+    return run_header(builders.environment(**changes))["environment"]
+
+
+def found(params=CPU, *, across_versions=False, base=None, **changes):
+    return decisive(base or saved(), saved(**changes), params, across_versions=across_versions)
+
+
+def test_every_field_of_an_environment_has_been_thought_about():
+    assert set(OTHERS) == {field.name for field in dataclasses.fields(Environment)}
+    assert set(DECISIVE) == set(OTHERS) - {"mnistbench", "torchvision", "platform"}
+
+
+@pytest.mark.parametrize("name", DECISIVE)
+def test_a_field_that_decides_is_named_base_first(name):
+    now = saved(**{name: OTHERS[name]})
+    # On an accelerator everything decides.
+    assert found(builders.params(device="cuda"), **{name: OTHERS[name]}) == {name: (saved()[name], now[name])}
+
+
+@pytest.mark.parametrize("name", ["mnistbench", "torchvision", "platform"])
+def test_a_field_that_does_not_make_times_differ_does_not_decide(name):
+    assert found(**{name: OTHERS[name]}) == {}
+    assert differences(saved(), saved(**{name: OTHERS[name]})) == {name: (saved()[name], OTHERS[name])}
+
+
+def test_the_same_environment_forbids_nothing():
+    assert found() == {}
+    assert found(None) == {}
+    assert found(devices=(H200,), base=saved(devices=(H200,))) == {}
+
+
+def test_several_differences_are_all_named():
+    assert list(found(cpu_count=4, torch="2.13.0", platform="x", threads=8)) == ["torch", "cpu_count", "threads"]
+
+
+@pytest.mark.parametrize(
+    ("base", "now", "decides"),
+    [
+        ("3.11.9", "3.11.9", False),
+        ("3.11.9", "3.11.10", False),
+        ("3.11", "3.11.10", False),
+        ("3.11.9", "3.12.9", True),
+        ("3.1.9", "3.11.9", True),
+        ("3.11.9", "4.11.9", True),
+        ("3.13.0", "3.13.0rc1", False),
+    ],
+)
+def test_another_python_decides_and_a_patch_release_does_not(base, now, decides):
+    assert found(python=now, base=saved(python=base)) == ({"python": (base, now)} if decides else {})
+
+
+@pytest.mark.parametrize(("device", "decides"), [("cpu", False), ("cuda", True), ("cuda:1", True), ("mps", True)])
+def test_an_accelerator_does_not_matter_to_a_case_on_the_cpu(device, decides):
+    assert bool(found(builders.params(device=device), devices=(H200,))) is decides
+
+
+def test_another_driver_is_another_accelerator():
+    older = [{**H200, "driver": "570.0"}]
+    case = found(builders.params(device="cuda"), devices=(H200,), base={**saved(), "devices": older})
+    assert case == {"devices": (older, saved(devices=(H200,))["devices"])}
+
+
+def test_a_plain_benchmark_may_run_anywhere_so_that_an_accelerator_decides():
+    assert list(found(None, devices=(H200,))) == ["devices"]
+
+
+def test_versions_of_torch_and_blas_pass_when_asked():
+    assert set(VERSIONS) == {"torch", "blas"}
+    assert list(found(torch="2.13.0", blas="openblas")) == ["torch", "blas"]
+    assert found(torch="2.13.0", blas="openblas", across_versions=True) == {}
+
+
+@pytest.mark.parametrize("name", sorted(set(DECISIVE) - {"torch", "blas"}))
+def test_across_versions_lets_nothing_else_pass(name):
+    case = found(builders.params(device="cuda"), across_versions=True, torch="2.13.0", **{name: OTHERS[name]})
+    assert list(case) == [name]
+
+
+@pytest.mark.parametrize("name", DECISIVE)
+def test_what_only_one_side_says_is_not_known_to_differ(name):
+    # Plain files of pytest-benchmark say little of the machine.
+    less = {field: value for field, value in saved(**OTHERS).items() if field == name}
+    assert list(decisive(less, saved(), None, across_versions=False)) == [name]
+    assert decisive({}, saved(), None, across_versions=False) == {}
+    assert decisive(saved(), {}, None, across_versions=False) == {}
+    without = {field: value for field, value in saved().items() if field != name}
+    assert decisive(without, saved(**{name: OTHERS[name]}), None, across_versions=False) == {}
+
+
+def test_every_field_that_decides_says_what_to_do():
+    assert all(advice and advice.isprintable() for advice in DECISIVE.values())
+    assert all("--across-versions" in DECISIVE[name] for name in VERSIONS)
+    assert not any("--across-versions" in advice for name, advice in DECISIVE.items() if name not in VERSIONS)
+
+
+@given(strategies.environments(), strategies.environments(), strategies.params(), st.booleans())
+def test_whatever_forbids_comparing_is_a_difference_both_ways(base, now, params, across_versions):
+    base, now = (run_header(environment)["environment"] for environment in (base, now))
+    forbids = decisive(base, now, params, across_versions=across_versions)
+    assert forbids.items() <= differences(base, now).items()
+    assert set(forbids) <= set(DECISIVE)
+    back = decisive(now, base, params, across_versions=across_versions)
+    assert back == {name: (mine, others) for name, (others, mine) in forbids.items()}
+    assert decisive(base, base, params, across_versions=across_versions) == {}

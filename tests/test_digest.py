@@ -1,0 +1,336 @@
+"""A digest is the same from a file and from the session; a file that anybody spoiled is a digest or a complaint."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import builders
+import pytest
+import strategies
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from mnistbench.compare import compare
+from mnistbench.criteria import Criteria, Threshold
+from mnistbench.digest import RunDigest
+from mnistbench.errors import RecordError, UsageError
+from mnistbench.params import Params
+from mnistbench.record import COUNTED, run_header
+from mnistbench.report.data import csv_text, github_action_benchmark
+from mnistbench.report.output import FORMATS, rendered
+from mnistbench.report.runs import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
+from mnistbench.report.terminal import draw
+from mnistbench.saved import SavedRun, read_json
+from mnistbench.verdict import judge
+
+SOURCE = "0001_base.json"
+CRITERIA = Criteria(op_fail=(Threshold("", 0.10),))
+
+#: Every file gets many examples where nobody waits for them.
+MANY = settings(strategies.ANY_SPEED, max_examples=10_000 if os.environ.get("CI") else 300)
+
+
+def timed_records():
+    """Records of a session: each has a timing, as measured cases do."""
+    return st.builds(dataclasses.replace, strategies.case_records(), timing=strategies.timings())
+
+
+# ---- a session and its file --------------------------------------------------------------------------------------------
+
+
+@given(st.lists(timed_records(), max_size=3), strategies.environments())
+@settings(strategies.ANY_SPEED, max_examples=60)
+def test_the_digest_of_a_file_is_that_of_the_session_that_saved_it(records, environment):
+    file = builders.saved_file(
+        benchmarks=[builders.saved_benchmark(record) for record in records], mnistbench=run_header(environment)
+    )
+    read = RunDigest.from_json(json.loads(json.dumps(file)), SOURCE)
+    session = RunDigest.of_session(environment, records)
+    assert read.cases == session.cases
+    # JSON has one kind of list, and what compares two environments must not see a difference in that.
+    assert read.environment == session.environment
+
+
+def test_a_digest_holds_medians_of_warm_tables_and_final_values():
+    row = builders.op_row("aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"])
+    record = builders.case_record(
+        device_ns=(5, 7),
+        tables=(
+            builders.op_table(builders.op_row("aten::cold", 1, iterations=1), temperature="cold", iterations=1),
+            builders.op_table(row, profiler_ns=3),
+        ),
+        op_fail=("5%",),
+        case_fail="10%",
+    )
+    [case] = builders.digest(record).cases
+    assert list(case.tables) == ["host"]
+    assert case.tables["host"].profiler_ns == 3
+    assert case.tables["host"].operations == {("aten::mm", "forward", "fc1"): (2, 20, 15, 64, ("[2, 2]",), ())}
+    assert (case.wall_ns, case.wall_spread_ns, case.device_ns) == (7_500_000, 300_000, (5, 7))
+    assert case.final == {"train/loss": 1.5, "train/accuracy": 50.0}
+    assert (case.curves_of, case.directory, case.parameter_count) == ("digits", "runs/convnet-b16-cpu", 1_199_882)
+    assert (case.op_fail, case.case_fail) == (("5%",), "10%")
+
+
+def test_a_case_without_curves_has_no_final_values():
+    [case] = builders.digest(builders.case_record(scalars=None)).cases
+    assert (case.final, case.curves_of, case.directory) == ({}, "", "")
+
+
+def test_a_case_may_be_called_by_its_label_its_params_its_node_id_and_the_end_of_that():
+    [case] = builders.digest().cases
+    assert case.names == (
+        "step convnet-b16-cpu on digits",
+        "step convnet-b16-cpu",
+        "bench/test_step.py::test_step[convnet-b16-cpu]",
+        "test_step[convnet-b16-cpu]",
+    )
+
+
+@pytest.mark.parametrize("dirty", [True, False, None, "true", 1])
+def test_only_true_says_that_the_tree_had_changes(dirty):
+    run = RunDigest.from_json(builders.saved_file(commit_info={"id": "1a2b3c4d5e", "dirty": dirty}), SOURCE)
+    assert run.short_commit == ("1a2b3c4+" if dirty is True else "1a2b3c4")
+
+
+@pytest.mark.parametrize(
+    "commit", [{}, {"id": "unversioned", "branch": "unknown"}, {"id": "unknown"}, {"id": None, "branch": 5}]
+)
+def test_where_git_failed_there_is_no_commit_and_no_branch(commit):
+    run = RunDigest.from_json(builders.saved_file(commit_info=commit), SOURCE)
+    assert (run.commit, run.branch, run.short_commit) == ("", "", "")
+    assert run.label == "2026-11-20 10:31 UTC"
+
+
+def test_texts_that_many_files_share_lie_in_memory_once():
+    known = {}
+    texts = [json.dumps(builders.saved_file()) for _ in range(2)]
+    one, other = (RunDigest.from_json(json.loads(text), SOURCE, known).cases[0] for text in texts)
+    assert one.params is other.params
+    keys = [list(case.tables["host"].operations) for case in (one, other)]
+    assert keys[0] == keys[1]
+    assert all(mine is others for mine, others in zip(*keys, strict=True))
+
+
+def test_a_count_of_bytes_that_equals_a_number_of_calls_stays_a_whole_number():
+    # Both are shared among files, and to Python 1 equals 1.0; bytes are shown with a comma and no decimals.
+    known = {}
+    document = builders.saved_file(
+        builders.case_record(tables=(builders.op_table(builders.op_row(calls=1.0, memory_bytes=1)),))
+    )
+    [case] = RunDigest.from_json(json.loads(json.dumps(document)), SOURCE, known).cases
+    [operation] = case.tables["host"].operations.values()
+    assert (operation.calls, operation.memory_bytes) == (1, 1)
+    assert (type(operation.calls), type(operation.memory_bytes)) == (float, int)
+
+
+def test_without_tables_all_else_is_read():
+    read = RunDigest.from_json(builders.saved_file(), SOURCE, tables=False)
+    [case], [whole] = read.cases, builders.digest().cases
+    assert case == dataclasses.replace(whole, tables={})
+
+
+# ---- files that somebody spoiled ---------------------------------------------------------------------------------------
+
+ORDINARY = builders.saved_file(
+    builders.case_record(op_fail=("5%", "aten::addmm:3%"), case_fail="5%", notes=("a note",), attached={"gpu": {"clock": 5}}),
+    builders.case_record(phase="train", tables=(), tables_in="step convnet-b16-cpu", scalars=None),
+)
+ON_A_DEVICE = builders.saved_file(
+    builders.case_record(
+        device="cuda",
+        device_ns=(800_000, 810_000),
+        tables=(
+            builders.op_table(builders.op_row(self_device_ns=800_000), view="device", profiler_ns=40),
+            builders.op_table(profiler_ns=40),
+        ),
+    ),
+    mnistbench=run_header(builders.environment(devices=({"device": "cuda", "name": "NVIDIA H200"},))),
+)
+PLAIN = {
+    **builders.saved_file(benchmarks=[{**builders.saved_benchmark(builders.case_record()), "extra_info": {"mine": 1}}]),
+    "machine_info": {"python_version": "3.12.1", "cpu": {"brand_raw": "AMD EPYC 9R14"}},
+}
+del PLAIN["mnistbench"]
+DOCUMENTS = {"ordinary": ORDINARY, "on a device": ON_A_DEVICE, "plain": PLAIN}
+
+
+@functools.cache
+def sound(kind):
+    return RunDigest.from_json(DOCUMENTS[kind], SOURCE)
+
+
+def digest_or_complaint(read, source=SOURCE):
+    """Return the digest that ``read`` makes; None where it complained, in one line that begins with the source."""
+    try:
+        return read()
+    except RecordError as error:
+        complaint = str(error)
+    assert complaint.startswith(f"{source}: ")
+    assert len(complaint.splitlines()) == 1
+    return None
+
+
+def survives_every_report(run, other):
+    """Compare both ways, judge, and draw whatever a user can ask for."""
+    for bases, now in (([other], run), ([run], other), ([run, other], run), ([run] * 8, run)):
+        judgement = judge(compare(bases, now), CRITERIA)
+        for form in FORMATS:
+            assert rendered(judgement, form, 3).endswith("\n")
+        json.loads(rendered(judgement, "json", 3), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    saved = [SavedRun(Path(SOURCE), run), SavedRun(Path("0002_now.json"), other)]
+    assert draw(list_table(saved))
+    for case in run.cases:
+        with contextlib.suppress(UsageError):  # two cases of one name: their times are no series
+            assert draw(history_table(saved, case.label, "", ""))
+    github_action_benchmark(export_entries(run, CRITERIA))
+    csv_text(RUN_COLUMNS, run_rows(run))
+
+
+def through_text(document):
+    return RunDigest.from_json(json.loads(json.dumps(document)), SOURCE)
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_a_sound_file_survives_every_report(kind):
+    survives_every_report(sound(kind), sound(kind))
+
+
+@given(st.sampled_from(list(DOCUMENTS)).flatmap(lambda kind: st.tuples(st.just(kind), SPOILED[kind])))
+@MANY
+def test_a_file_with_one_place_spoiled_is_a_digest_or_a_complaint(drawn):
+    kind, (_, document) = drawn
+    run = digest_or_complaint(lambda: through_text(document))
+    if run is not None:
+        survives_every_report(run, sound(kind))
+
+
+SPOILED = {kind: strategies.spoiled(document) for kind, document in DOCUMENTS.items()}
+
+
+@given(st.binary(max_size=64) | st.binary(max_size=64).map(lambda tail: json.dumps(ORDINARY).encode()[:3_000] + tail))
+@example(b"\xef\xbb\xbf{}")
+@example(b"\xff\xfe")
+@example(b"\0")
+@example(b'{"benchmarks": [], "datetime": "\\ud800"}')
+@MANY
+def test_any_bytes_are_a_digest_or_a_complaint(content):
+    # Not in tmp_path: Hypothesis runs all examples in one.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, SOURCE)
+        path.write_bytes(content)
+        run = digest_or_complaint(lambda: RunDigest.from_json(read_json(path), str(path)), str(path))
+    if run is not None:
+        survives_every_report(run, sound("ordinary"))
+
+
+@given(strategies.json_values())
+@MANY
+def test_any_json_is_a_digest_or_a_complaint(value):
+    run = digest_or_complaint(lambda: through_text(value))
+    if run is not None:
+        survives_every_report(run, sound("ordinary"))
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "benchmarks": st.lists(
+                st.fixed_dictionaries(
+                    {
+                        "extra_info": st.just({}),
+                        "fullname": strategies.TEXTS,
+                        "stats": st.fixed_dictionaries({"median": strategies.NUMBERS, "iqr": strategies.NUMBERS}),
+                    }
+                ),
+                max_size=3,
+            )
+        },
+        optional={
+            "commit_info": strategies.json_values(),
+            "datetime": strategies.TEXTS,
+            "machine_info": strategies.json_values(),
+            "mnistbench": strategies.json_values(),
+        },
+    )
+)
+@MANY
+def test_any_plain_file_is_a_digest_or_a_complaint(document):
+    run = digest_or_complaint(lambda: through_text(document))
+    if run is not None:
+        survives_every_report(run, sound("plain"))
+
+
+@given(timed_records(), timed_records())
+@settings(strategies.ANY_SPEED, max_examples=100)
+def test_whatever_a_session_can_save_survives_every_report(one, other):
+    # One identity, so that they are compared and not only listed.
+    other = dataclasses.replace(other, test=one.test, node_id=one.node_id, params=one.params)
+    survives_every_report(builders.digest(one), builders.digest(other))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("op_fail", ["5"], "op_fail[0]: needs a threshold such as 10%, found '5'"),
+        ("op_fail", ["5%", ""], "op_fail[1]: needs a threshold such as 10%, found ''"),
+        ("op_fail", "5%", "op_fail: needs a list, found '5%'"),
+        ("case_fail", "mm:5%", "case_fail: needs a threshold for a call such as 10%, found 'mm:5%'"),
+        ("case_fail", "0%", "case_fail: needs a threshold for a call such as 10%, found '0%'"),
+    ],
+)
+def test_a_mark_that_no_test_could_have_had_is_refused(name, text, complaint):
+    document = builders.saved_file()
+    document["benchmarks"][0]["extra_info"]["mnistbench"][name] = text
+    with pytest.raises(RecordError) as error:
+        RunDigest.from_json(document, SOURCE)
+    assert str(error.value) == (
+        f"{SOURCE}: benchmarks[0].extra_info.mnistbench.{complaint}; save the run again or leave the file out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "complaint"),
+    [
+        ("shapes", None, "shapes: needs a list, found None"),
+        ("shapes", [[], None], "shapes[1]: needs a list, found None"),
+        ("kernels", [[], [5]], "kernels[1][0]: needs text, found 5"),
+        ("calls", [10**400, 1.5], "calls[0]: needs a finite number, found 1000"),
+        ("calls", [1.5, float("nan")], "calls[1]: needs a finite number, found nan"),
+        ("calls", [float("inf"), float("-inf")], "calls[0]: needs a finite number, found inf"),
+        ("calls", [1.5, True], "calls[1]: needs a finite number, found True"),
+        ("calls", [1e300, 1], "calls[0]: needs a number of calls, found 1e+300"),
+        ("calls", [1, -0.5], "calls[1]: needs a number of calls, found -0.5"),
+        ("self_ns", [1, 2.0], "self_ns[1]: needs a whole number, found 2.0"),
+        ("memory_bytes", [0, 2**63], "memory_bytes[1]: needs a whole number, found 9223372036854775808"),
+        ("name", ["aten::mm"], "has columns of different length"),
+        ("self_ns", [], "has columns of different length"),
+        ("phase", "fc", "phase: needs a list, found 'fc'"),
+        ("module", {"0": "fc1"}, "module: needs a list, found {'0': 'fc1'}"),
+    ],
+    ids=str,
+)
+def test_a_column_that_no_profiler_wrote_is_refused_with_its_first_wrong_cell(name, cells, complaint):
+    document = builders.saved_file()
+    [table] = document["benchmarks"][0]["extra_info"]["mnistbench"]["tables"]
+    part = "operations" if name in COUNTED else "times"
+    columns = json.loads(table[part])
+    columns[name] = cells
+    table[part] = json.dumps(columns)
+    with pytest.raises(RecordError) as error:
+        RunDigest.from_json(document, SOURCE)
+    where = "benchmarks[0].extra_info.mnistbench.tables[0]"
+    ours = [f"{where}: {complaint}", f"{where}.{part}: {complaint}", f"{where}.{part}.{complaint}"]
+    assert str(error.value).startswith(tuple(f"{SOURCE}: {joined}" for joined in ours))
+
+
+def test_two_cases_of_one_name_are_both_kept():
+    # Two tests may measure one case.
+    one, other = builders.case_record(), builders.case_record(test="bench/test_b.py::test_b", node_id="bench/test_b.py::test_b")
+    run = builders.digest(one, other)
+    assert [case.node_id for case in run.cases] == [one.node_id, other.node_id]
+    assert {type(case.params) for case in run.cases} == {Params}

@@ -1,0 +1,293 @@
+"""Tables of many saved runs and what other tools are given, drawn ones against files in golden/."""
+
+import json
+import math
+from pathlib import Path
+
+import builders
+import pytest
+
+from mnistbench.criteria import Criteria
+from mnistbench.digest import RunDigest
+from mnistbench.errors import UsageError
+from mnistbench.record import OUTSIDE
+from mnistbench.report.data import csv_text
+from mnistbench.report.runs import (
+    RUN_COLUMNS,
+    SPARKS,
+    export_entries,
+    history_table,
+    list_table,
+    run_rows,
+    sparkline,
+)
+from mnistbench.report.terminal import draw
+from mnistbench.saved import SavedRun
+
+CASE = "step convnet-b16-cpu"
+
+
+def step(scale=1.0, **changes):
+    """A step whose one large operation and whose call take ``scale`` as long."""
+    rows = (
+        builders.op_row("aten::convolution_backward", round(1_234_567 * scale), phase="backward", module="conv2"),
+        builders.op_row("aten::addmm", 90_000, module="fc1"),
+        builders.op_row("aten::addmm", 45_000, module="fc2"),
+        builders.op_row("aten::add_", 3_000, phase="optimizer", module="", calls=16),
+        builders.op_row(OUTSIDE, 250_000, module="", calls=0),
+    )
+    changes.setdefault("tables", (builders.op_table(*rows, profiler_ns=100),))
+    return builders.case_record(timing=builders.timing(median_ns=round(2_000_000 * scale)), **changes)
+
+
+def saved(number, *cases, name="base", **changes):
+    changes.setdefault("saved_at", f"2026-11-20T10:{number % 60:02}:00+00:00")
+    return SavedRun(Path(f".benchmarks/{number:04}_{name}.json"), builders.digest(*cases, **changes))
+
+
+def series():
+    """Five runs: torch changed with the third, another machine made the fourth."""
+    newer = builders.environment(torch="2.16.0")
+    h200 = {"device": "cuda", "name": "NVIDIA H200"}
+    other = builders.environment(torch="2.16.0", cpu_model="Apple M4", cpu_count=10, devices=(h200,))
+    return [
+        saved(1, step(1.0)),
+        saved(2, step(1.02), dirty=True),
+        saved(3, step(1.5), environment=newer, commit="9f8e7d6c5b4a"),
+        saved(4, step(0.7), environment=other),
+        saved(5, step(1.5), builders.case_record(batch_size=64), branch="faster", environment=newer),
+    ]
+
+
+def plain(**changes):
+    """A file of pytest-benchmark alone, from outside a repository."""
+    benchmark = {**builders.saved_benchmark(builders.case_record()), "extra_info": {}}
+    document = builders.saved_file(benchmarks=[benchmark], commit_info={"id": "unversioned", "branch": "unknown"}, **changes)
+    del document["mnistbench"]
+    return SavedRun(Path("run.json"), RunDigest.from_json(document, "run.json"))
+
+
+# ---- the list ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_says_of_each_run_what_it_is_and_whether_it_can_be_compared(golden):
+    golden(draw(list_table([plain(), *series()])) + "\n", "list.txt")
+
+
+def test_one_run_is_listed_in_the_singular():
+    table = list_table([saved(1)])
+    assert table.title == "1 saved run"
+    assert table.rows == (
+        ("0001", "2026-11-20 10:01", "1a2b3c4", "main", "AMD EPYC 9R14 x 2", "2.15.0", "1", "yes"),
+    )  # fmt: skip
+
+
+def test_what_a_file_does_not_say_is_a_dash():
+    [row] = list_table([plain(machine_info={}, datetime=None)]).rows
+    assert row == ("run.json", "-", "-", "-", "-", "-", "1", "yes")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cpu_model": "Apple M4"}, "no: other cpu model"),
+        ({"cpu_count": 4, "threads": 2}, "no: other cpu count, threads"),
+        ({"python": "3.12.1"}, "no: other python"),
+        ({"python": "3.11.2"}, "yes"),
+        ({"platform": "Linux 6.9"}, "yes"),
+        ({"allocator": {}}, "no: other allocator"),
+    ],
+)
+def test_a_run_that_cannot_be_compared_with_the_newest_says_why(changes, said):
+    older = saved(1, environment=builders.environment(**changes))
+    assert [row[-1] for row in list_table([older, saved(2)]).rows] == [said, "yes"]
+
+
+# ---- the history -------------------------------------------------------------------------------------------------------
+
+
+def test_the_history_of_a_call_shows_each_change_and_what_else_changed(golden):
+    golden(draw(history_table(series(), CASE, "", "")) + "\n", "history.txt")
+
+
+def test_the_history_of_an_operation(golden):
+    golden(draw(history_table(series(), CASE, "aten::convolution_backward", "")) + "\n", "history_op.txt")
+
+
+def times(*arguments, runs=None):
+    return [row[3] for row in history_table(runs or series()[:2], *arguments).rows]
+
+
+def test_operations_of_one_name_are_summed_and_the_profilers_cost_is_taken_off():
+    assert times(CASE, "aten::addmm", "") == ["134.8", "134.8"]  # 90 + 45 us, less 100 ns for each of two calls
+    assert times(CASE, "aten::addmm", "fc2") == ["44.9", "44.9"]
+    assert times(CASE, "", "conv2") == ["1,234.5", "1,259.2"]
+    assert times(CASE, "aten::add_", "") == ["1.4", "1.4"]
+
+
+def test_the_history_of_an_operation_on_an_accelerator_is_of_its_own_clock():
+    tables = (
+        builders.op_table(builders.op_row("aten::mm", 5_000, self_device_ns=800_000), view="device", profiler_ns=100),
+        builders.op_table(builders.op_row("aten::mm", 6_000)),
+    )
+    assert times(CASE.replace("cpu", "cuda"), "aten::mm", "", runs=[saved(1, step(device="cuda", tables=tables))]) == ["800.0"]
+
+
+@pytest.mark.parametrize(
+    "name", [CASE, f"{CASE} on digits", "bench/test_step.py::test_step[convnet-b16-cpu]", "test_step[convnet-b16-cpu]"]
+)
+def test_a_case_is_found_by_each_of_its_names(name):
+    assert history_table(series(), name, "", "").title.startswith(f"{CASE} on digits: wall time of one call\n")
+    assert times(name, "", "") == ["2,000.0", "2,040.0"]
+
+
+def test_runs_without_the_case_or_the_operation_are_left_out():
+    runs = [saved(1, builders.case_record(batch_size=1)), saved(2, step()), saved(3, step(tables=()))]
+    assert [row[0] for row in history_table(runs, CASE, "", "").rows] == ["0002", "0003"]
+    assert [row[0] for row in history_table(runs, CASE, "aten::addmm", "").rows] == ["0002"]
+
+
+def test_the_first_run_has_nothing_before_it_and_a_time_of_zero_no_share():
+    runs = [saved(number, step(scale)) for number, scale in enumerate((0, 1, 0.5), 1)]
+    assert [row[4] for row in history_table(runs, CASE, "", "").rows] == ["", "-", "-50.0 %"]
+
+
+def refused(*arguments, runs=None):
+    with pytest.raises(UsageError) as error:
+        history_table(runs or series(), *arguments)
+    return str(error.value)
+
+
+def test_an_unknown_case_is_refused_with_those_there_are():
+    assert refused("step gone", "", "") == (
+        "no saved run has case 'step gone'; cases: step convnet-b16-cpu on digits, step convnet-b64-cpu on digits"
+    )
+
+
+def test_an_unknown_operation_is_refused_with_those_there_are():
+    assert refused(CASE, "aten::gone", "conv9") == (
+        f"no saved run has case '{CASE}' with operation 'aten::gone' in 'conv9'; its operations: (outside operations), "
+        "aten::add_, aten::addmm, aten::convolution_backward"
+    )
+    assert refused(CASE, "aten::mm", "", runs=[saved(1, step(tables=()))]).endswith("; its operations: none")
+
+
+def test_a_name_of_two_cases_is_refused_with_both():
+    runs = [saved(1, step(), step(dataset="mnist"))]
+    assert refused(CASE, "", "", runs=runs) == f"'{CASE}' is 2 cases: {CASE} on digits, {CASE} on mnist; name one"
+
+
+def test_two_tests_of_one_case_are_no_series_and_each_has_its_own_by_its_node_id():
+    other = step(2.0, test="bench/test_b.py::test_b", node_id="bench/test_b.py::test_b")
+    runs = [saved(1, step(), other), saved(2, other, step())]
+    assert refused(CASE, "", "", runs=runs) == (
+        f"'{CASE}' is 2 cases: bench/test_b.py::test_b, bench/test_step.py::test_step[convnet-b16-cpu]; name one"
+    )
+    assert times("test_b", "", "", runs=runs) == ["4,000.0", "4,000.0"]
+
+
+def test_a_case_whose_test_was_renamed_is_one_series():
+    renamed = step(2.0, test="bench/test_new.py::test_step", node_id="bench/test_new.py::test_step")
+    assert times(CASE, "", "", runs=[saved(1, step()), saved(2, renamed)]) == ["2,000.0", "4,000.0"]
+
+
+# ---- sparklines --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([0, 1, 2, 3, 4, 5, 6, 7], "▁▂▃▄▅▆▇█"),
+        ([7, 0, 7], "█▁█"),
+        ([5], "▁"),
+        ([5, 5, 5], "▁▁▁"),
+        ([-10, 0, 10], "▁▅█"),
+        ([10**18, 10**18 + 7], "▁█"),
+        ([0.1, 0.3, 0.30000000000000004], "▁██"),
+    ],
+)
+def test_a_sparkline_goes_from_the_smallest_to_the_largest(values, line):
+    assert sparkline(values) == line
+
+
+def test_a_long_series_has_a_mark_for_the_median_of_each_part():
+    # One outlier in a part of ten must not be what the part shows.
+    values = [1.0] * 300 + [2.0] * 300
+    values[5] = 50.0
+    assert sparkline(values) == "▁" * 30 + "█" * 30
+
+
+@pytest.mark.parametrize("count", [SPARKS - 1, SPARKS, SPARKS + 1, 2 * SPARKS - 1, 1_000])
+def test_a_sparkline_is_never_wider_than_its_limit_and_leaves_no_run_out(count):
+    line = sparkline(list(range(count)))
+    assert len(line) == min(count, SPARKS)
+    assert (line[0], line[-1]) == ("▁", "█")
+    assert list(line) == sorted(line)
+
+
+# ---- for other tools ---------------------------------------------------------------------------------------------------
+
+
+def entries(*cases, **criteria):
+    return list(export_entries(builders.digest(*cases), Criteria(**criteria)))
+
+
+def test_the_benchmark_action_is_given_the_call_the_operations_that_matter_and_their_rest():
+    found = entries(step())
+    assert found[0] == {
+        "name": "step convnet-b16-cpu on digits",
+        "unit": "us",
+        "value": 2_000.0,
+        "extra": "2026-11-20 10:31 UTC, commit 1a2b3c4",
+        "range": "± 300",
+    }
+    assert [(entry["name"].removeprefix("step convnet-b16-cpu on digits: "), entry["value"]) for entry in found[1:]] == [
+        ("aten::convolution_backward, backward conv2", 1_234.467),
+        ("aten::addmm, forward fc1", 89.9),
+        ("aten::addmm, forward fc2", 44.9),
+        ("(outside operations), forward", 250.0),
+        ("other", 1.4),
+    ]
+    assert "range" not in found[-1]
+
+
+def test_what_is_too_small_for_a_chart_is_pooled_by_the_users_limits():
+    assert [entry["name"].rpartition(": ")[2] for entry in entries(step(), min_share=0.5)[1:]] == [
+        "aten::convolution_backward, backward conv2",
+        "other",
+    ]
+    assert entries(step(), min_share=0.5)[-1]["value"] == pytest.approx(89.9 + 44.9 + 1.4 + 250.0)
+    assert len(entries(step(), min_share=0.0, min_cost=0.0)) == 6  # nothing is pooled
+
+
+def test_a_rest_that_the_profilers_cost_makes_negative_is_exported_as_zero():
+    # The action draws on an axis from zero.
+    table = builders.op_table(builders.op_row("aten::add_", 5, calls=10), profiler_ns=100)
+    assert entries(step(tables=(table,)))[-1]["value"] == 0
+
+
+def test_names_are_unique_whatever_cases_and_operations_are_called():
+    # Entries of one name would share a chart.
+    rows = [
+        builders.op_row("aten::mm, forward", 900_000, phase="fc1", module=""),
+        builders.op_row("aten::mm", 900_000, phase="forward, fc1", module=""),
+        builders.op_row("aten::mm", 900_000, phase="forward,", module="fc1"),
+        builders.op_row("other", 900_000, phase="", module=""),
+        builders.op_row("aten::small", 1, phase="", module=""),
+    ]
+    table = builders.op_table(*rows)
+    other = step(test="b", node_id="bench/test_b.py::test_b", tables=(table,))
+    names = [entry["name"] for entry in entries(step(tables=(table,)), other, step(test="c", tables=()))]
+    assert len(set(names)) == len(names) == 13
+    assert "step convnet-b16-cpu on digits (bench/test_b.py::test_b)" in names
+    assert "step convnet-b16-cpu on digits (bench/test_b.py::test_b): other (2)" in names
+
+
+def test_one_run_as_csv_has_a_row_per_call_and_operation(golden):
+    run = builders.digest(step(), builders.case_record(phase="train", tables=()))
+    golden(csv_text(RUN_COLUMNS, run_rows(run)), "run.csv")
+
+
+def test_what_is_exported_is_finite_json():
+    found = json.loads(json.dumps(entries(step(), builders.case_record(phase="train", tables=())), allow_nan=False))
+    assert all(math.isfinite(entry["value"]) for entry in found)

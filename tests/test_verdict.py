@@ -1,0 +1,1073 @@
+"""The gate as a pure function: what two sides of digests and some criteria lead to."""
+
+import dataclasses
+import itertools
+import math
+
+import builders
+import numpy as np
+import pytest
+import scipy.stats
+import strategies
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnistbench import verdict
+from mnistbench.compare import compare
+from mnistbench.criteria import DEFAULT_SHARE, GROUPINGS, Criteria, Threshold
+from mnistbench.digest import RunDigest
+from mnistbench.record import OUTSIDE
+from mnistbench.verdict import FALSE_ALARM, RUNS_NEEDED, Held, judge, prediction_interval
+
+row = builders.op_row
+NODE = builders.case_record().node_id
+LABEL = "step convnet-b16-cpu on digits"
+MM = "aten::mm, forward fc1"
+
+#: A case takes 7.5 ms: an operation of this time is held by itself.
+LARGE = 1_000_000
+
+
+def case(*rows, profiler_ns=0, **changes):
+    return builders.case_record(tables=(builders.op_table(*rows, profiler_ns=profiler_ns),), **changes)
+
+
+def run(*rows, **changes):
+    """A saved run of one case whose table has these rows."""
+    return builders.digest(case(*rows, **changes))
+
+
+def limits(*texts, call="", **changes):
+    """Criteria as a command line gives them."""
+    return Criteria(op_fail=tuple(map(Threshold.parse, texts)), case_fail=Threshold.parse(call) if call else None, **changes)
+
+
+def judged(bases, now, criteria=None, **changes):
+    """The judgement of one run against another, or against several."""
+    criteria = criteria or Criteria()
+    return judge(compare(bases if isinstance(bases, list) else [bases], now, by=criteria.by, **changes), criteria)
+
+
+def verdicts(judgement):
+    """What every table row would say, by the name it has."""
+    return {held.name: held.text for one in judgement.cases for held in one.held}
+
+
+def named(judgement, name):
+    [found] = [held for one in judgement.cases for held in one.held if held.name == name]
+    return found
+
+
+def texts(judgement):
+    return [problem.text for problem in judgement.problems]
+
+
+def mm(ns, spread=0, **changes):
+    """A run whose one operation took about that time, with this interquartile range over its iterations."""
+    return run(row("aten::mm", (ns - spread, ns, ns + spread)), **changes)
+
+
+def eight(*times, **changes):
+    return builders.base_runs(8, *times, **changes)
+
+
+# ---- fewer than eight base runs: the threshold alone --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "now", "criteria", "expected"),
+    [
+        # Without a threshold ten percent words the verdict, and nothing fails.
+        (mm(LARGE), mm(1_300_000), limits(), ("regressed", False)),
+        (mm(LARGE), mm(1_050_000), limits(), ("within 10.0 %", False)),
+        (mm(LARGE), mm(950_000), limits(), ("within 10.0 %", False)),
+        (mm(LARGE), mm(600_000), limits(), ("improved", False)),
+        # What the runs' own spread could have moved is no more than suspect, or inconclusive.
+        (mm(LARGE), mm(1_300_000, 300_000), limits(), ("suspect", False)),
+        (mm(LARGE, 300_000), mm(1_300_000), limits(), ("suspect", False)),
+        (mm(LARGE), mm(600_000, 400_000), limits(), ("inconclusive", False)),
+        (mm(LARGE, 150_000), mm(1_050_000, 200_000), limits(), ("within 25.0 %", False)),
+        # Where the user gave the threshold it decides: a gate that cannot tell fails.
+        (mm(LARGE), mm(1_300_000), limits("10%"), ("regressed", True)),
+        (mm(LARGE), mm(1_300_000, 300_000), limits("10%"), ("regressed", True)),
+        (mm(LARGE), mm(1_300_000), limits("50%"), ("within 50.0 %", False)),
+        (mm(LARGE), mm(600_000), limits("10%"), ("improved", False)),
+        (mm(LARGE), mm(600_000, 400_000), limits("10%"), ("inconclusive", False)),
+        (mm(LARGE), mm(600_000), limits("50%"), ("within 50.0 %", False)),
+    ],
+)
+def test_with_few_base_runs_a_change_is_held_against_the_threshold(base, now, criteria, expected):
+    held = named(judged(base, now, criteria), MM)
+    assert (held.text, held.fails) == expected
+    assert (held.by_runs, held.smallest) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("percent", "now"),
+    [("0.7%", 1_007_000), ("7%", 1_070_000), ("10%", 1_100_000), ("10.1%", 1_101_000), ("28.9%", 1_289_000)],
+)
+def test_a_change_of_exactly_the_threshold_is_within_it(percent, now):
+    assert named(judged(mm(LARGE), mm(now), limits(percent)), MM).verdict == "within"
+    assert named(judged(mm(LARGE), mm(now + 1), limits(percent)), MM).fails
+    assert named(judged(mm(LARGE), mm(2 * LARGE - now), limits(percent)), MM).verdict == "within"
+    assert named(judged(mm(LARGE), mm(2 * LARGE - now - 1), limits(percent)), MM).verdict == "improved"
+
+
+def test_a_spread_of_exactly_the_excess_leaves_it_suspect():
+    base = mm(LARGE)
+    assert named(judged(base, mm(1_600_000, 500_000)), MM).text == "suspect"  # 60 % - 10 % = 50 %
+    assert named(judged(base, mm(1_600_000, 499_998)), MM).text == "regressed"
+
+
+def test_the_range_over_base_runs_counts_as_spread_and_adds_as_independent_errors_do():
+    bases = [mm(ns, 40_000) for ns in (LARGE - 40_000, LARGE, LARGE + 40_000)]
+    held = named(judged(bases, mm(1_050_000, 80_000)), MM)
+    assert held.base_runs == (960_000, 1_000_000, 1_040_000)
+    assert held.spread_ns == pytest.approx(math.hypot(40_000, 80_000, 80_000))
+    assert held.text == "within 12.0 %"
+
+
+def test_the_call_has_its_own_threshold():
+    base, now = (mm(LARGE, timing=builders.timing(median_ns=ns, iqr_ns=0)) for ns in (7_500_000, 8_000_000))
+    assert verdicts(judged(base, now, limits("1%")))["call"] == "within 10.0 %"
+    assert verdicts(judged(base, now, limits(call="5%")))["call"] == "regressed"
+    assert [held.name for _, held in judged(base, now, limits("1%", call="5%")).regressions] == ["call"]
+
+
+def test_the_calls_spread_is_that_of_its_rounds():
+    base, now = (mm(LARGE, timing=builders.timing(median_ns=ns, iqr_ns=iqr)) for ns, iqr in ((1_000, 0), (1_300, 250)))
+    assert verdicts(judged(base, now))["call"] == "suspect"
+    assert verdicts(judged(base, now, limits(call="10%")))["call"] == "regressed"
+
+
+# ---- eight and more: the prediction interval ----------------------------------------------------------------------------
+
+STEADY = (1_000_000, 1_020_000, 1_010_000, 990_000)
+UNSTEADY = (1_000_000, 1_500_000, 800_000, 1_200_000)
+
+
+@pytest.mark.parametrize(
+    ("times", "now", "criteria", "expected"),
+    [
+        (STEADY, 1_400_000, limits(), ("regressed", False)),
+        (STEADY, 1_400_000, limits("10%"), ("regressed", True)),
+        (STEADY, 1_400_000, limits("50%"), ("within 50.0 %", False)),
+        (STEADY, 1_050_000, limits("10%"), ("within 10.0 %", False)),
+        (STEADY, 600_000, limits("10%"), ("improved", False)),
+        # Above the threshold and no other than base runs were among themselves: the runs cannot tell, and say so.
+        (UNSTEADY, 1_400_000, limits("10%"), ("inconclusive (sees 85.2 %)", False)),
+        (UNSTEADY, 800_000, limits("10%"), ("inconclusive (sees 85.2 %)", False)),
+        (UNSTEADY, 1_100_000, limits("10%"), ("within 85.2 %", False)),
+        (UNSTEADY, 9_000_000, limits("10%"), ("regressed", True)),
+        (UNSTEADY, 100_000, limits("10%"), ("improved", False)),
+        # Beyond the interval, and yet no more than the threshold allows.
+        ((1_000_000,), 1_050_000, limits("10%"), ("within 10.0 %", False)),
+    ],
+)
+def test_with_eight_base_runs_a_change_is_held_against_what_runs_differ_by(times, now, criteria, expected):
+    held = named(judged(eight(*times), builders.base_runs(1, now)[0], criteria), MM)
+    assert (held.text, held.fails) == expected
+    assert held.by_runs
+    assert len(held.base_runs) == 8
+
+
+def test_eight_runs_are_needed():
+    assert RUNS_NEEDED == 8
+    now = builders.base_runs(1, 1_400_000)[0]
+    by_runs = {count: named(judged(builders.base_runs(count, *STEADY), now), MM).by_runs for count in (1, 7, 8, 9)}
+    assert by_runs == {1: False, 7: False, 8: True, 9: True}
+
+
+def test_base_runs_of_another_machine_do_not_count_towards_eight():
+    elsewhere = [dataclasses.replace(run, environment={**run.environment, "cpu_count": 4}) for run in eight(*STEADY)]
+    held = named(judged([*elsewhere, *builders.base_runs(7, *STEADY)], builders.base_runs(1, LARGE)[0]), MM)
+    assert (len(held.base_runs), held.by_runs) == (7, False)
+
+
+def test_the_risk_is_shared_among_all_that_is_judged_by_runs():
+    """The limit of each is that of FALSE_ALARM divided by their number."""
+    times = (1_000_000, 1_020_000, 1_010_000, 990_000)
+    rows = [[row(f"aten::op{name}", ns) for name in range(3)] for ns in times * 2]
+    held = named(judged([run(*base) for base in rows], run(*rows[0])), "aten::op0, forward fc1")
+    # three operations and the call
+    assert held.smallest == prediction_interval(times * 2, FALSE_ALARM / 4)[1] / held.base_ns - 1
+    alone = named(judged(eight(*times), builders.base_runs(1, LARGE)[0]), MM)
+    assert alone.smallest == prediction_interval(times * 2, FALSE_ALARM / 2)[1] / alone.base_ns - 1
+    assert alone.smallest < held.smallest
+
+
+def test_cases_that_cannot_be_compared_take_no_share_of_the_risk():
+    cuda = {"tables": (), "device": "cuda", "device_ns": (1_000,)}
+    accelerators = [builders.environment(devices=({"name": name},)) for name in ("old", "new")]
+
+    def runs(*, with_incomparable):
+        more = [builders.case_record(**cuda)] if with_incomparable else []
+        bases = [builders.digest(case(row("aten::mm", ns)), *more, environment=accelerators[0]) for ns in STEADY * 2]
+        return judged(bases, builders.digest(case(row("aten::mm", LARGE)), *more, environment=accelerators[1]))
+
+    judgement = runs(with_incomparable=True)
+    assert [one.call.verdict for one in judgement.cases] == ["within", "incomparable"]
+    assert named(judgement, MM).smallest == named(runs(with_incomparable=False), MM).smallest
+
+
+def test_the_operation_of_a_new_place_is_judged_by_threshold_beside_others_by_runs():
+    now = run(row("aten::mm", LARGE), row("aten::clone", LARGE, module="fc2"))
+    judgement = judged(eight(LARGE), now, limits("10%"))
+    held = named(judgement, "nothing -> aten::clone, forward fc2")
+    assert (held.by_runs, held.verdict, held.base_runs) == (False, "regressed", ())
+    assert named(judgement, MM).by_runs
+
+
+# ---- what is held -------------------------------------------------------------------------------------------------------
+
+WALL = {"timing": builders.timing(median_ns=1_000_000, iqr_ns=0)}
+
+
+def names_of(base_ns, now_ns, *, profiler_ns=0, calls=1, criteria=None):
+    """What is held of a call of 1 ms beside the call, where an operation takes these times less the profiler's cost."""
+    cost = profiler_ns * calls
+    base, now = (run(row(self_cpu_ns=ns + cost, calls=calls), profiler_ns=profiler_ns, **WALL) for ns in (base_ns, now_ns))
+    return [held.name for held in judged(base, now, criteria).cases[0].operations]
+
+
+@pytest.mark.parametrize(
+    ("base", "now", "alone"),
+    [
+        (20_000, 20_000, True),  # 2 % exactly
+        (19_999, 19_999, False),
+        (1_000, 20_000, True),  # large in one of the two runs: what grew is not hidden
+        (20_000, 1_000, True),
+        (0, 0, False),
+    ],
+)
+def test_an_operation_is_held_by_itself_from_two_percent_of_its_case_in_either_run(base, now, alone):
+    assert names_of(base, now) == (["aten::addmm, forward fc1"] if alone else ["other"])
+
+
+@pytest.mark.parametrize(("share", "alone"), [(0, True), (0.001, True), (0.5, False)])
+def test_the_share_can_be_set(share, alone):
+    assert (names_of(1_000, 1_000, criteria=Criteria(min_share=share)) == ["aten::addmm, forward fc1"]) is alone
+
+
+@pytest.mark.parametrize(
+    ("base", "now", "alone"), [(40_000, 40_000, True), (39_999, 39_999, False), (1_000, 40_000, True), (40_000, 1_000, True)]
+)
+def test_an_operation_is_held_by_itself_from_twenty_times_what_watching_it_costs(base, now, alone):
+    assert names_of(base, now, profiler_ns=400, calls=5) == (["aten::addmm, forward fc1"] if alone else ["other"])
+
+
+def test_the_cost_can_be_set():
+    assert names_of(30_000, 30_000, profiler_ns=1_000, calls=2, criteria=Criteria(min_cost=15)) != ["other"]
+    assert names_of(30_000, 30_000, profiler_ns=1_000, calls=2, criteria=Criteria(min_cost=15.1)) == ["other"]
+
+
+def test_on_the_devices_clock_watching_costs_nothing():
+    kernel = row("aten::mm", 900_000, self_device_ns=500, calls=9)
+    record = builders.case_record(
+        device="cuda", device_ns=(1_000,), tables=(builders.op_table(kernel, view="device", profiler_ns=400),)
+    )
+    judgement = judged(builders.digest(record), builders.digest(record))
+    assert list(verdicts(judgement)) == ["call", MM]
+    assert judgement.cases[0].call.now_ns == 1_000
+
+
+def test_small_operations_are_pooled_and_named_modules_have_pools_of_their_own():
+    rows = [
+        row("aten::mm", LARGE),
+        row("aten::t", 100, module="fc1"),
+        row("aten::relu", 200, module=""),
+        row("aten::bias", 300, module="conv2"),
+        row("aten::pad", 400, module="conv2"),
+        row(OUTSIDE, 500, module="", calls=0),
+        row(OUTSIDE, 600, module="", calls=0, phase=""),
+    ]
+    judgement = judged(run(*rows), run(*rows), limits("10%", "conv2:20%"))
+    assert [
+        (held.name, held.kind, held.now_ns, held.text) for held in judgement.cases[0].operations
+    ] == [
+        (MM, "operation", LARGE, "within 10.0 %"),
+        ("outside operations", "outside", 1_100, "within 10.0 %"),
+        ("other in conv2", "other", 700, "within 20.0 %"),
+        ("other", "other", 300, "within 10.0 %"),
+    ]  # fmt: skip
+    assert judgement.outcome == "held"
+
+
+def test_what_is_held_adds_up_to_what_operations_changed():
+    base = run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::old", LARGE), row(OUTSIDE, 70, calls=0))
+    now = run(row("aten::mm", 2 * LARGE), row("aten::relu", 300), row(OUTSIDE, 50, calls=0))
+    [one] = judged(base, now, limits("10%", "aten::t:1%")).cases
+    assert sum(held.change_ns for held in one.operations) == one.case.explained_ns == 180
+
+
+def test_operations_stand_by_size_of_change_and_then_by_name():
+    rows = {"aten::a": (0, 0), "aten::b": (5, 0), "aten::c": (0, 9), "aten::d": (0, 0)}
+    base, now = (run(*(row(name, LARGE + change[side]) for name, change in rows.items())) for side in (0, 1))
+    judgement = judged(base, now)
+    assert [held.name[:7] for held in judgement.cases[0].operations] == ["aten::c", "aten::b", "aten::a", "aten::d"]
+
+
+@pytest.mark.parametrize("name", ["aten::t", "aten::t, forward fc1"])
+def test_an_operation_that_a_threshold_names_is_held_however_small_it_is(name):
+    base, now = (run(row("aten::mm", LARGE), row("aten::t", ns), profiler_ns=1) for ns in (100, 150))
+    judgement = judged(base, now, limits(f"{name}:20%"))
+    assert [(held.name, held.fails) for held in judgement.cases[0].operations] == [
+        ("aten::t, forward fc1", True),
+        (MM, False),
+    ]
+
+
+def test_naming_a_module_does_not_hold_its_smallest_operations_one_by_one():
+    base, now = (run(row("aten::mm", LARGE), row("aten::t", ns, module="fc2")) for ns in (100, 150))
+    judgement = judged(base, now, limits("fc2:20%"))
+    assert [held.name for _, held in judgement.regressions] == ["other in fc2"]
+
+
+def test_pooled_operations_regress_together():
+    base, now = (run(*(row(f"aten::t{number}", ns) for number in range(9)), row("aten::mm", LARGE)) for ns in (100, 120))
+    judgement = judged(base, now, limits("10%"))
+    [(_, held)] = judgement.regressions
+    assert (held.name, held.base_ns, held.now_ns, len(held.members)) == ("other", 900, 1_080, 9)
+
+
+def test_pools_are_summed_run_by_run_so_that_their_spread_is_that_of_the_sum():
+    # One is quick when the other is slow: each differs by half from run to run, and their sum by nothing.
+    bases = [run(row("aten::mm", LARGE), row("aten::a", 100 + swing), row("aten::b", 100 - swing)) for swing in (50, -50) * 4]
+    held = named(judged(bases, bases[0]), "other")
+    assert held.base_runs == (200,) * 8
+    assert held.text == "within 10.0 %"
+
+
+def test_time_outside_operations_is_held_by_the_general_threshold_only():
+    base, now = (run(row("aten::mm", LARGE), row(OUTSIDE, ns, calls=0)) for ns in (500_000, 700_000))
+    assert [held.name for _, held in judged(base, now, limits("10%", "fc1:90%")).regressions] == ["outside operations"]
+    assert judged(base, now, limits("fc1:1%")).outcome == "held"
+
+
+# ---- new and vanished operations ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("now", "text"),
+    [
+        ({"aten::new": 1_050_000}, "within 10.0 %"),
+        ({"aten::new": 1_500_000}, "regressed"),
+        ({"aten::new": 500_000}, "improved"),
+        ({"aten::new": 400_000, "aten::newer": 650_000}, "within 10.0 %"),
+        ({"aten::new": 500_000, "aten::newer": 650_000}, "regressed"),
+    ],
+)
+def test_operations_that_replace_others_of_their_place_are_held_with_them(now, text):
+    judgement = judged(run(row("aten::old", LARGE)), run(*(row(name, ns) for name, ns in now.items())), limits("10%"))
+    [held] = judgement.cases[0].operations
+    assert (held.name, held.kind) == (
+        f"aten::old -> {' + '.join(sorted(now, key=now.get, reverse=True))}, forward fc1",
+        "replaced",
+    )
+    assert held.text == text
+
+
+def test_operations_of_another_place_replace_nothing():
+    base, now = run(row("aten::old", LARGE)), run(row("aten::new", LARGE, module="fc2"))
+    assert verdicts(judged(base, now, limits("10%"))) == {
+        "call": "within 10.0 %",
+        "aten::old -> nothing, forward fc1": "improved",
+        "nothing -> aten::new, forward fc2": "regressed",
+    }
+
+
+def test_a_new_operation_regresses_since_it_was_free_before():
+    judgement = judged(
+        run(row("aten::mm", LARGE)), run(row("aten::mm", LARGE), row("aten::copy_", LARGE, module="")), limits("900%")
+    )
+    [(_, held)] = judgement.regressions
+    assert (held.name, held.change, held.base_ns) == ("nothing -> aten::copy_, forward", math.inf, 0)
+
+
+def test_a_new_operation_regresses_by_any_word_and_fails_by_a_threshold_only():
+    judgement = judged(run(row("aten::mm", LARGE)), run(row("aten::mm", LARGE), row("aten::copy_", LARGE)))
+    held = named(judgement, "nothing -> aten::copy_, forward fc1")
+    assert (held.verdict, held.fails, judgement.outcome) == ("regressed", False, "none")
+
+
+def test_a_new_operation_that_is_small_counts_with_the_other_small_ones():
+    base = run(row("aten::mm", LARGE), row("aten::t", 1_000))
+    now = run(row("aten::mm", LARGE), row("aten::t", 1_000), row("aten::copy_", 50))
+    assert verdicts(judged(base, now, limits("10%"))) == {
+        "call": "within 10.0 %",
+        MM: "within 10.0 %",
+        "other": "within 10.0 %",
+    }
+
+
+# ---- which threshold ----------------------------------------------------------------------------------------------------
+
+
+def limit_of(name, *options, mark=(), call_mark="", call=""):
+    rows = [row("aten::mm", LARGE), row("aten::conv", LARGE, module="conv2"), row("aten::t", 10, module="conv2")]
+    record = case(*rows, op_fail=mark, case_fail=call_mark)
+    held = named(judged(run(*rows), builders.digest(record), limits(*options, call=call)), name)
+    return held.threshold if held.given else None
+
+
+CONV = "aten::conv, forward conv2"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "mark", "expected"),
+    [
+        (CONV, (), (), None),
+        (CONV, ("10%",), (), 0.1),
+        (CONV, ("10%", "conv2:20%"), (), 0.2),
+        (CONV, ("conv2:20%", "10%"), (), 0.2),
+        (CONV, ("10%", "aten::conv:30%"), (), 0.3),
+        (CONV, ("10%", "aten::conv, forward conv2:40%"), (), 0.4),
+        (CONV, ("aten::conv:30%", "conv2:20%"), (), 0.3),  # two names: the first
+        (CONV, ("conv2:20%", "aten::conv:30%"), (), 0.2),
+        (CONV, ("10%",), ("50%",), 0.5),  # a test's own before the command line's
+        (CONV, ("conv2:20%",), ("conv2:60%",), 0.6),
+        (CONV, ("conv2:20%",), ("50%",), 0.2),  # a name before none, whoever gave it
+        (CONV, ("10%",), ("conv2:60%",), 0.6),
+        (MM, ("10%", "conv2:20%"), ("conv2:60%",), 0.1),
+        (MM, ("conv2:20%",), (), None),
+        (MM, (), ("50%",), 0.5),
+        ("other in conv2", ("10%", "conv2:20%"), (), 0.2),
+        ("other in conv2", ("10%",), ("conv2:60%",), 0.6),
+        ("other", ("10%", "aten::conv:30%"), (), 0.1),
+    ],
+)
+def test_the_narrowest_threshold_holds(name, options, mark, expected):
+    assert limit_of(name, *options, mark=mark) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "call_mark", "expected"), [("", "", None), ("4%", "", 0.04), ("", "5%", 0.05), ("4%", "5%", 0.05)]
+)
+def test_a_tests_own_threshold_for_the_call_goes_before_the_command_lines(call, call_mark, expected):
+    assert limit_of("call", "10%", call=call, call_mark=call_mark) == expected
+
+
+def test_without_a_threshold_the_default_words_the_verdict():
+    held = named(judged(mm(LARGE), mm(LARGE)), MM)
+    assert (held.threshold, held.given) == (DEFAULT_SHARE, False)
+
+
+def test_a_mark_of_the_base_does_not_count():
+    base, now = (run(row("aten::mm", LARGE), op_fail=mark) for mark in (("1%",), ()))
+    assert not judged(base, now).asked
+
+
+def test_a_threshold_names_a_module_where_modules_are_summed():
+    base, now = (run(row("aten::conv", ns, module="conv2"), row("aten::mm", LARGE)) for ns in (LARGE, 1_500_000))
+    judgement = judged(base, now, limits("conv2:20%", by="module"))
+    assert [(held.name, held.threshold) for _, held in judgement.regressions] == [("conv2 forward", 0.2)]
+    judgement = judged(base, now, limits("aten::conv:20%", by="op"))
+    assert [(held.name, held.threshold) for _, held in judgement.regressions] == [("aten::conv", 0.2)]
+
+
+# ---- never silently green -----------------------------------------------------------------------------------------------
+
+GATE = limits("10%")
+EXCUSES = {"allow_missing": True, "allow_incomparable": True}
+
+
+def problem_of(bases, now, criteria=GATE, **changes):
+    """The only problem, whose outcome is that nothing could be judged unless it is excused."""
+    judgement = judged(bases, now, criteria, **changes)
+    [problem] = judgement.problems
+    assert judgement.outcome == ("held" if problem.excused else "unjudged")
+    return problem
+
+
+def excused_by(bases, now):
+    """Which of the two excuses each lets the only problem pass."""
+    return [name for name in EXCUSES if problem_of(bases, now, dataclasses.replace(GATE, **{name: True})).excused]
+
+
+def empty(**changes):
+    """A run without a benchmark of ours or anybody's."""
+    return RunDigest(environment=builders.digest().environment, cases=(), **changes)
+
+
+def test_where_no_benchmark_ran_there_is_nothing_to_hold():
+    assert problem_of(mm(LARGE), empty()) == ("missing", "no benchmark ran that has an operation record", False)
+    assert excused_by(mm(LARGE), empty()) == []
+    assert excused_by([], empty()) == []
+
+
+def test_without_a_base_there_is_nothing_to_hold_against():
+    assert problem_of([], mm(LARGE)) == (
+        "missing",
+        "no saved run to compare with; save one with: pytest bench --benchmark-autosave",
+        False,
+    )
+    assert excused_by([], mm(LARGE)) == []
+
+
+def test_without_a_case_in_common_the_gate_is_not_held():
+    judgement = judged(mm(LARGE, batch_size=1), mm(LARGE, batch_size=64), GATE)
+    assert texts(judgement) == [
+        "no case in common with the base; save a run of these cases first",
+        "in the base and not run now: bench/test_step.py::test_step[convnet-b1-cpu]",
+    ]
+    assert judgement.outcome == "unjudged"
+    excused = judged(mm(LARGE, batch_size=1), mm(LARGE, batch_size=64), limits("10%", **EXCUSES))
+    assert [problem.excused for problem in excused.problems] == [False, True]
+    assert excused.outcome == "unjudged"
+
+
+def test_a_base_without_cases_has_none_in_common():
+    assert problem_of(empty(), mm(LARGE)).text == "no case in common with the base; save a run of these cases first"
+
+
+def test_a_case_that_did_not_run_is_missing():
+    more = builders.digest(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
+    assert problem_of(more, mm(LARGE)) == (
+        "missing",
+        "in the base and not run now: bench/test_step.py::test_step[convnet-b1-cpu]",
+        False,
+    )
+    assert excused_by(more, mm(LARGE)) == ["allow_missing"]
+
+
+def test_a_new_case_is_no_problem():
+    more = builders.digest(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
+    assert judged(mm(LARGE), more, GATE).outcome == "held"
+
+
+@pytest.mark.parametrize(
+    ("base", "now", "where"),
+    [((), None, "the base"), (None, (), "this run"), ((), (), "the base and in this run")],
+)
+def test_a_missing_operation_table_is_named_on_each_side(base, now, where):
+    held = case(row("aten::mm", LARGE), batch_size=1)  # another case, which has one
+    digests = [
+        builders.digest(held, builders.case_record() if tables is None else builders.case_record(tables=tables))
+        for tables in (base, now)
+    ]
+    assert problem_of(*digests) == ("missing", f"no operation table of {NODE} in {where}", False)
+    assert excused_by(*digests) == ["allow_missing"]
+
+
+def test_a_cold_table_is_none_to_compare():
+    cold = builders.digest(builders.case_record(tables=(builders.op_table(row("aten::mm", (5,)), temperature="cold"),)))
+    assert texts(judged(mm(LARGE), cold, GATE)) == [
+        f"no operation table of {NODE} in this run",
+        "no case has operations to hold",
+    ]
+
+
+def test_tables_by_different_views_are_missing_in_both():
+    operation = row("aten::mm", LARGE, self_device_ns=5)
+    host, device = (
+        builders.digest(
+            builders.case_record(device="cuda", tables=(builders.op_table(operation, view=view),)),
+            case(row("aten::mm", LARGE)),
+        )
+        for view in ("host", "device")
+    )
+    assert "in both by the same view" in problem_of(host, device).text
+
+
+def test_a_missing_table_matters_only_where_operations_are_held():
+    without = builders.digest(builders.case_record(tables=()))
+    judgement = judged(without, without, limits(call="5%"))
+    assert (judgement.outcome, judgement.problems) == ("held", ())
+    marked = builders.digest(builders.case_record(tables=(), op_fail=("5%",)))
+    assert problem_of(without, marked, Criteria()).text == f"no operation table of {NODE} in the base and in this run"
+
+
+def test_a_case_whose_operations_are_in_another_has_no_table_to_miss():
+    step = case(row("aten::mm", LARGE), batch_size=1)
+    train = builders.case_record(phase="train", tables=(), tables_in="step convnet-b1-cpu")
+    assert judged(builders.digest(step, train), builders.digest(step, train), GATE).outcome == "held"
+
+
+def test_a_table_that_only_the_base_has_is_missing_even_where_operations_are_now_in_another_case():
+    step = case(row("aten::mm", LARGE), batch_size=1)
+    now = builders.case_record(tables=(), tables_in="step convnet-b1-cpu")
+    assert problem_of(builders.digest(step, case(row("aten::mm", LARGE))), builders.digest(step, now)) == (
+        "missing",
+        f"no operation table of {NODE} in this run",
+        False,
+    )
+
+
+def test_where_all_operations_are_in_cases_that_did_not_run_nothing_is_held():
+    train = builders.digest(builders.case_record(phase="train", tables=(), tables_in="step convnet-b16-cpu"))
+    assert problem_of(train, train) == ("missing", "no case has operations to hold", False)
+    assert excused_by(train, train) == []
+    assert judged(train, train, limits(call="5%")).outcome == "held"
+
+
+def test_another_machine_is_incomparable_and_nothing_of_the_case_is_judged():
+    base = builders.digest(case(row("aten::mm", LARGE)), environment=builders.environment(cpu_model="Intel Xeon 8488C"))
+    now = run(row("aten::mm", 9 * LARGE), row("aten::new", LARGE))
+    judgement = judged(base, now, GATE)
+    assert set(verdicts(judgement).values()) == {"incomparable"}
+    assert judgement.regressions == ()
+    assert problem_of(base, now) == (
+        "incomparable",
+        "1 case: cpu model Intel Xeon 8488C -> AMD EPYC 9R14; measure both sides on one machine",
+        False,
+    )
+    assert excused_by(base, now) == ["allow_incomparable"]
+
+
+def test_another_machine_is_said_once_for_all_its_cases_and_once_per_difference():
+    cases = (case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
+    base = builders.digest(*cases, environment=builders.environment(cpu_count=8, allocator={}))
+    assert texts(judged(base, builders.digest(*cases), GATE)) == [
+        "2 cases: cpu count 8 -> 2; give both sides the same CPUs",
+        (
+            "2 cases: allocator none -> MALLOC_TRIM_THRESHOLD_=1073741824; "
+            "start both sides with the same allocator settings (tox -e bench sets them)"
+        ),
+    ]
+
+
+def test_another_torch_is_incomparable_until_it_is_asked_for():
+    base = builders.digest(case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0"))
+    assert problem_of(base, mm(LARGE)).text == (
+        "1 case: torch 2.13.0 -> 2.15.0; add --across-versions to compare them all the same"
+    )
+    assert judged(base, mm(LARGE), GATE, across_versions=True).outcome == "held"
+    assert judged(base, mm(9 * LARGE), GATE, across_versions=True).outcome == "regressed"
+
+
+def test_a_test_whose_params_changed_is_not_the_same_case_any_more():
+    other = builders.case_record(batch_size=1)
+    base = builders.digest(other, case(row("aten::mm", LARGE)))
+    now = builders.digest(other, case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE))
+    assert problem_of(base, now) == (
+        "incomparable",
+        f"not the same case any more: {NODE} (threads 1 -> 4, seed 1 -> 2)",
+        False,
+    )
+    assert excused_by(base, now) == ["allow_incomparable"]
+
+
+# ---- names that hold nothing --------------------------------------------------------------------------------------------
+
+
+def test_a_threshold_for_a_name_that_no_case_has_is_a_problem_nobody_can_excuse():
+    criteria = limits("10%", "conv9:5%", "aten::mmm:5%", "fc1:5%", **EXCUSES)
+    assert problem_list(judged(mm(LARGE), mm(LARGE), criteria)) == [
+        ("missing", "--op-fail 'aten::mmm' is no operation or module of any case", False),
+        ("missing", "--op-fail 'conv9' is no operation or module of any case", False),
+    ]
+
+
+def problem_list(judgement):
+    return [tuple(problem) for problem in judgement.problems]
+
+
+def test_a_name_that_one_of_several_cases_has_is_known():
+    rows = [case(row("aten::mm", LARGE)), case(row("aten::conv", LARGE, module="conv2"), batch_size=1)]
+    assert judged(builders.digest(*rows), builders.digest(*rows), limits("conv2:5%")).outcome == "held"
+
+
+@pytest.mark.parametrize("side", ["base", "now"])
+def test_a_name_that_one_side_has_is_known(side):
+    mine, others = run(row("aten::mm", LARGE)), run(row("aten::mm", LARGE), row("aten::t", 10))
+    sides = (others, mine) if side == "base" else (mine, others)
+    assert judged(*sides, limits("aten::t:5%")).problems == ()
+
+
+@pytest.mark.parametrize("name", [OUTSIDE, "forward", "call", "other", "step", "aten", "fc"])
+def test_what_is_no_operation_and_no_module_cannot_be_named(name):
+    now = run(row("aten::mm", LARGE), row(OUTSIDE, 10, module="", calls=0))
+    assert texts(judged(now, now, limits(f"{name}:5%"))) == [f"--op-fail {name!r} is no operation or module of any case"]
+
+
+def test_a_mark_is_held_to_its_own_case():
+    other = case(row("aten::conv", LARGE, module="conv2"), batch_size=1)
+    base = builders.digest(other, case(row("aten::mm", LARGE)))
+    now = builders.digest(other, case(row("aten::mm", LARGE), op_fail=("10%", "conv2:5%")))
+    for criteria in (Criteria(), limits("conv2:5%", **EXCUSES)):
+        judgement = judged(base, now, criteria)
+        assert problem_list(judgement) == [("missing", f"opgate 'conv2' is no operation or module of {NODE}", False)]
+        assert judgement.outcome == "unjudged"
+
+
+def test_a_name_is_not_called_unknown_where_operations_could_not_be_compared():
+    base = builders.digest(case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0"))
+    judgement = judged(base, mm(LARGE), limits("aten::nothing:5%", **EXCUSES))
+    assert [problem.verdict for problem in judgement.problems] == ["incomparable"]
+
+
+# ---- intended regressions -----------------------------------------------------------------------------------------------
+
+
+def accepting(*patterns, base=None, now=None, **changes):
+    """The judgement of a run whose one operation, or whatever is given, regressed."""
+    criteria = limits("10%", call="10%", accept=patterns, reason="the exact kernel is slower", **changes)
+    return judged(base or mm(LARGE), now or mm(2 * LARGE), criteria)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        f"{LABEL}:aten::mm",
+        f"{LABEL}:{MM}",
+        f"{LABEL}:fc1",
+        "step convnet-b16-cpu:aten::mm",
+        f"{NODE}:aten::mm",  # brackets are those of the name
+        "test_step[convnet-b16-cpu]:aten::mm",
+        "*:aten::mm",
+        "*:aten::*",
+        "step *:fc*",
+        "*:*",
+        f"{LABEL}:*",
+        f"{NODE}:*",  # also where something else is a pattern
+        "test_step[convnet-b16-cpu]:aten::*",
+        "*[convnet-b16-cpu]:aten::mm",
+    ],
+)
+def test_an_intended_regression_is_accepted_by_case_and_operation_or_module(pattern):
+    judgement = accepting(pattern)
+    [(_, held)] = judgement.accepted
+    assert (held.name, held.text, held.fails) == (MM, "regressed, accepted", False)
+    assert (judgement.outcome, judgement.unused, judgement.regressions) == ("held", (), ())
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "*:aten::m",
+        "*:ATEN::MM",
+        "*:call",
+        "*:other",
+        "*:operation",  # no name that a table shows
+        "*:replaced",
+        "convnet:aten::mm",
+        "step convnet-b1-cpu:aten::mm",
+        "test_step[a-z]:aten::mm",
+        "[a-z]*:aten::mm",
+        "aten::mm",
+        f"{LABEL}",
+        "",
+    ],
+)
+def test_what_matches_no_regression_excuses_nothing_and_is_said_to_be_unused(pattern):
+    judgement = accepting(pattern)
+    assert judgement.accepted == ()
+    assert judgement.unused == (pattern,)
+    assert judgement.outcome == "regressed"
+
+
+def test_the_call_the_pools_and_what_replaced_others_can_be_accepted():
+    base = run(row("aten::mm", LARGE), row("aten::t", 10), row("aten::old", LARGE), row(OUTSIDE, 10, calls=0), **WALL)
+    slow = {"timing": builders.timing(median_ns=2_000_000, iqr_ns=0)}
+    now = run(row("aten::mm", LARGE), row("aten::t", 90), row("aten::new", 2 * LARGE), row(OUTSIDE, 90, calls=0), **slow)
+    replaced = "aten::old -> aten::new, forward fc1"
+
+    def accepted(*patterns):
+        return sorted(held.name for _, held in accepting(*patterns, base=base, now=now).accepted)
+
+    assert accepted("*:call") == ["call"]
+    assert accepted("*:other") == ["other"]
+    assert accepted("*:outside operations") == ["outside operations"]
+    assert accepted("*:aten::old") == accepted("*:aten::new") == accepted(f"*:{replaced}") == [replaced]
+    judgement = accepting("*:call", "*:other", "*:outside operations", "*:aten::new", base=base, now=now)
+    assert (judgement.outcome, judgement.unused) == ("held", ())
+
+
+def test_only_what_is_accepted_is_excused():
+    base, now = (run(row("aten::mm", ns), row("aten::conv", ns, module="conv2")) for ns in (LARGE, 2 * LARGE))
+    judgement = accepting("*:conv2", base=base, now=now)
+    assert [held.name for _, held in judgement.accepted] == [CONV]
+    assert [held.name for _, held in judgement.regressions] == [MM]
+    assert judgement.outcome == "regressed"
+
+
+def test_nothing_is_accepted_that_did_not_regress():
+    judgement = accepting("*:aten::mm", "*:gone", now=mm(LARGE))
+    assert (judgement.accepted, judgement.unused, judgement.outcome) == ((), ("*:aten::mm", "*:gone"), "held")
+
+
+def test_every_pattern_that_matches_is_used():
+    assert accepting("*:aten::mm", f"{LABEL}:fc1", "*:fc2").unused == ("*:fc2",)
+
+
+def test_accepting_a_regression_does_not_excuse_what_could_not_be_judged():
+    base = builders.digest(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
+    judgement = accepting("*:aten::mm", base=base)
+    assert [held.name for _, held in judgement.accepted] == [MM]
+    assert judgement.outcome == "unjudged"
+
+
+# ---- the outcome --------------------------------------------------------------------------------------------------------
+
+MORE = builders.case_record(batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ("now", "missing", "criteria", "outcome"),
+    [
+        (LARGE, False, Criteria(), "none"),
+        (2 * LARGE, False, Criteria(), "none"),
+        (LARGE, True, Criteria(), "none"),
+        (2 * LARGE, True, Criteria(), "none"),
+        (LARGE, False, GATE, "held"),
+        (2 * LARGE, False, GATE, "regressed"),
+        (LARGE, True, GATE, "unjudged"),
+        (2 * LARGE, True, GATE, "regressed"),  # what is known weighs more than what is not
+        (LARGE, True, limits("10%", allow_missing=True), "held"),
+        (2 * LARGE, True, limits("10%", allow_missing=True), "regressed"),
+        (2 * LARGE, True, limits("10%", accept=("*:aten::mm",), reason="x"), "unjudged"),
+        (2 * LARGE, False, limits("10%", accept=("*:aten::mm",), reason="x"), "held"),
+        (2 * LARGE, False, limits(call="10%"), "held"),  # operations were not asked for
+        (2 * LARGE, True, limits(call="10%"), "unjudged"),
+        (2 * LARGE, False, limits("fc1:10%"), "regressed"),
+    ],
+)
+def test_the_outcome(now, missing, criteria, outcome):
+    base = builders.digest(case(row("aten::mm", LARGE)), *([MORE] if missing else []))
+    judgement = judged(base, mm(now), criteria)
+    assert judgement.outcome == outcome
+    assert judgement.asked is (criteria != Criteria())
+    # Problems are found in any case; nobody who did not ask is told that something could not be judged.
+    assert len(judgement.problems) == missing
+    assert bool(judgement.unjudged) is (missing and judgement.asked and not criteria.allow_missing)
+
+
+@pytest.mark.parametrize("mark", [{"op_fail": ("10%",)}, {"case_fail": "90%"}], ids=str)
+def test_a_tests_own_threshold_asks_for_a_gate(mark):
+    judgement = judged(mm(LARGE), mm(2 * LARGE, **mark))
+    assert judgement.asked
+    assert judgement.outcome == ("regressed" if "op_fail" in mark else "held")
+
+
+def test_a_mark_holds_its_own_test_only():
+    rows = [(row("aten::mm", LARGE),), (row("aten::mm", 2 * LARGE),)]
+    base = builders.digest(case(*rows[0]), case(*rows[0], batch_size=1))
+    now = builders.digest(case(*rows[1], op_fail=("10%",)), case(*rows[1], batch_size=1))
+    assert [one.case.now.params.batch_size for one, _ in judged(base, now).regressions] == [16]
+
+
+def test_plain_benchmarks_are_held_by_their_call():
+    def plain(median):
+        stats = {"min": median, "max": median, "mean": median, "stddev": 0, "median": median, "iqr": 0.0, "rounds": 5}
+        benchmark = {"name": "test_x", "fullname": "test_x", "extra_info": {}, "stats": stats}
+        return RunDigest.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
+
+    assert judged(plain(0.5), plain(0.75), limits(call="10%")).outcome == "regressed"
+    assert judged(plain(0.5), plain(0.5), limits(call="10%")).outcome == "held"
+    assert texts(judged(plain(0.5), plain(0.5), limits("10%"))) == [
+        "no operation table of test_x in the base and in this run",
+        "no case has operations to hold",
+    ]
+
+
+# ---- Held ---------------------------------------------------------------------------------------------------------------
+
+
+def held(base_runs, now_ns, **changes):
+    ordinary = {"name": "x", "kind": "operation", "members": (), "spread_ns": 0.0, "threshold": 0.1, "given": True}
+    return Held(base_runs=tuple(base_runs), now_ns=now_ns, **{**ordinary, **changes})
+
+
+@pytest.mark.parametrize(
+    ("base_runs", "now", "expected"),
+    [
+        ((100, 400, 200), 250, (200, 50, 0.25)),
+        ((100, 201), 100, (150, -50, -1 / 3)),  # half a nanosecond is none
+        ((), 5, (0, 5, math.inf)),
+        ((), 0, (0, 0, 0.0)),
+        ((0,), 5, (0, 5, math.inf)),
+        ((-3,), 5, (-3, 8, math.inf)),  # the profiler's cost may be more than what was measured
+        ((-3,), -9, (-3, -6, 0.0)),
+        ((10,), -5, (10, -15, -1.5)),
+    ],
+)
+def test_a_change_is_a_share_of_the_median_base_run(base_runs, now, expected):
+    one = held(base_runs, now)
+    assert (one.base_ns, one.change_ns, one.change) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"verdict": "within", "within": 0.125}, "within 12.5 %"),
+        ({"verdict": "regressed"}, "regressed"),
+        ({"verdict": "regressed", "accepted": True}, "regressed, accepted"),
+        ({"verdict": "inconclusive"}, "inconclusive"),
+        ({"verdict": "inconclusive", "smallest": 0.25}, "inconclusive (sees 25.0 %)"),
+        ({"verdict": "suspect", "smallest": 0.25}, "suspect"),
+    ],
+)
+def test_a_verdict_as_a_table_shows_it(changes, text):
+    assert held((1,), 1, **changes).text == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "fails"),
+    [
+        ({"verdict": "regressed"}, True),
+        ({"verdict": "regressed", "given": False}, False),
+        ({"verdict": "regressed", "accepted": True}, False),
+        *(({"verdict": other}, False) for other in ("suspect", "inconclusive", "improved", "within", "incomparable")),
+    ],
+)
+def test_a_gate_fails_for_a_regression_beyond_a_threshold_that_somebody_gave(changes, fails):
+    assert held((1,), 1, **changes).fails is fails
+
+
+# ---- statistics ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [3, 8, 15, 60])
+@pytest.mark.parametrize("risk", [0.05, 0.05 / 40, 0.05 / 5_000])
+def test_the_interval_is_that_of_students_t_on_logarithms(count, risk):
+    values = np.random.default_rng(count).lognormal(mean=13, sigma=0.05, size=count).round().astype(int)
+    logs = np.log(values)
+    reach = scipy.stats.t.ppf(1 - risk, df=count - 1) * logs.std(ddof=1) * np.sqrt(1 + 1 / count)
+    low, high = prediction_interval(values.tolist(), risk)
+    assert low == pytest.approx(np.exp(logs.mean() - reach), rel=1e-9)
+    assert high == pytest.approx(np.exp(logs.mean() + reach), rel=1e-9)
+
+
+def test_the_interval_is_that_of_a_published_example():
+    # Montgomery and Runger, Applied Statistics and Probability for Engineers, 3rd edition, examples 8-4 and 8-8: load at
+    # failure of 22 specimens of an alloy, mean 13.71, s = 3.55; the 95 % prediction interval of the next is 6.16 to 21.26.
+    loads = (
+        19.8, 10.1, 14.9, 7.5, 15.4, 15.4, 15.4, 18.5, 7.9, 12.7, 11.9, 11.4, 11.4, 14.1, 17.6, 16.7, 15.8,
+        19.5, 8.8, 13.6, 11.9, 11.4,
+    )  # fmt: skip
+    assert (np.mean(loads).round(2), np.std(loads, ddof=1).round(2)) == (13.71, 3.55)
+    # Normal there, log-normal here; two-sided there, one-sided here.
+    low, high = prediction_interval([math.exp(load) for load in loads], 0.05 / 2)
+    assert (math.log(low), math.log(high)) == pytest.approx((6.16, 21.26), abs=0.01)
+
+
+def test_runs_that_never_differ_leave_no_room():
+    assert prediction_interval([1_000] * 8, 0.01) == pytest.approx((1_000, 1_000))
+
+
+def test_a_limit_too_large_for_a_number_is_infinite():
+    low, high = prediction_interval([1, 2**62], 1e-6)
+    assert (low, high) == (0.0, math.inf)
+    # Such a quantity is judged, if only to say that nothing can be seen.
+    one = verdict._by_runs(held([1, 2**62] * 4, 2**63), 10**6)
+    assert one.verdict == "inconclusive"
+    assert one.smallest > 1e6
+
+
+@pytest.mark.parametrize(("runs", "risk"), [(8, 0.05), (8, 0.00125), (15, 0.05), (15, 0.00125)])
+def test_of_new_times_the_risk_falls_above_the_limit_and_as_much_below(runs, risk):
+    """Coverage over many draws of base runs and of one new run each."""
+    draws = 20_000
+    times = np.random.default_rng(20261120).lognormal(mean=14, sigma=0.08, size=(draws, runs + 1))
+    intervals = np.array([prediction_interval(row[:-1], risk) for row in times.tolist()])
+    low, high = scipy.stats.binom.interval(1 - 1e-6, draws, risk)
+    assert low <= np.sum(times[:, -1] > intervals[:, 1]) <= high
+    assert low <= np.sum(times[:, -1] < intervals[:, 0]) <= high
+
+
+@pytest.mark.parametrize("runs", [8, 15])
+def test_a_report_of_the_same_code_calls_anything_regressed_no_more_often_than_promised(runs):
+    reports, quantities = 600, 40
+    times = np.random.default_rng(runs).lognormal(mean=14, sigma=0.06, size=(reports, quantities, runs + 1))
+    alarms = sum(
+        any(
+            # As good as no threshold: only the runs' differences stand against an alarm.
+            verdict._by_runs(held(base, now, threshold=1e-9), quantities).verdict == "regressed"
+            for *base, now in report
+        )
+        for report in times.round().astype(int).tolist()
+    )
+    expected = 1 - (1 - FALSE_ALARM / quantities) ** quantities
+    assert expected <= FALSE_ALARM
+    low, high = scipy.stats.binom.interval(1 - 1e-6, reports, expected)
+    assert low <= alarms <= high
+
+
+def test_a_smallest_slowdown_that_is_named_is_the_least_that_regresses():
+    bases = eight(*STEADY)
+    one = named(judged(bases, bases[0], limits("1%")), MM)
+    least = math.ceil(one.base_ns * (1 + one.smallest))
+    for now, text in ((least + 1, "regressed"), (least - 2, "inconclusive")):
+        assert named(judged(bases, builders.base_runs(1, now)[0], limits("1%")), MM).verdict == text
+
+
+# ---- properties ---------------------------------------------------------------------------------------------------------
+
+TIMES = st.integers(min_value=400_000, max_value=4_000_000)
+BASES = st.lists(TIMES, min_size=1, max_size=10)
+
+
+def outcome_of(bases, now, *, scale=1, criteria=GATE):
+    timing = builders.timing(median_ns=7_500_000 * scale, iqr_ns=300_000 * scale)
+    digests = [
+        builders.digest(case(row("aten::mm", ns * scale), row("aten::t", 900 * scale), timing=timing)) for ns in (*bases, now)
+    ]
+    judgement = judge(compare(digests[:-1], digests[-1]), criteria)
+    return judgement.outcome, verdicts(judgement)
+
+
+@strategies.ANY_SPEED
+@given(BASES, TIMES, st.randoms(use_true_random=False), st.sampled_from([GATE, Criteria()]))
+def test_the_order_of_base_runs_does_not_matter(bases, now, random, criteria):
+    shuffled = random.sample(bases, len(bases))
+    assert outcome_of(bases, now, criteria=criteria) == outcome_of(shuffled, now, criteria=criteria)
+
+
+@strategies.ANY_SPEED
+@given(BASES, TIMES, st.sampled_from([2, 8, 64]), st.sampled_from([GATE, Criteria()]))
+def test_a_clock_of_another_unit_leaves_the_verdicts(bases, now, scale, criteria):
+    assert outcome_of(bases, now, criteria=criteria) == outcome_of(bases, now, scale=scale, criteria=criteria)
+
+
+@strategies.ANY_SPEED
+@given(BASES, TIMES, st.integers(1, 10_000_000))
+def test_what_regressed_is_not_within_when_it_gets_slower_still(bases, now, more):
+    order = ["improved", "inconclusive", "within", "inconclusive", "suspect", "regressed"]
+    before, after = (outcome_of(bases, time)[1][MM] for time in (now, now + more))
+    if before == "regressed":
+        assert after == "regressed"
+    if before.startswith("within"):
+        assert after.split()[0] in order[2:]
+
+
+@given(st.lists(st.integers(1, 2**40), min_size=1, max_size=12), st.integers(1, 2**40), st.integers(0, 2**40), st.booleans())
+def test_a_quantity_that_regressed_stays_so_when_it_gets_slower_still(base_runs, now, more, given_limit):
+    drawn = [held(base_runs, time, given=given_limit) for time in (now, now + more)]
+    before, after = (
+        (verdict._by_runs(one, 7) if len(base_runs) >= RUNS_NEEDED else verdict._by_threshold(one)).verdict for one in drawn
+    )
+    assert before != "regressed" or after == "regressed"
+
+
+def with_timing(record):
+    return dataclasses.replace(record, timing=record.timing or builders.timing())
+
+
+@strategies.ANY_SPEED
+@given(
+    st.lists(st.lists(strategies.case_records(), max_size=2), max_size=3),
+    st.lists(strategies.case_records(), max_size=2),
+    st.lists(strategies.environments(), min_size=2, max_size=2),
+    st.sampled_from(GROUPINGS),
+    st.sampled_from([Criteria(), limits("10%", "conv2:5%", call="5%", accept=("*:*",), reason="x")]),
+    st.booleans(),
+)
+def test_any_runs_are_judged(bases, now, environments, by, criteria, across_versions):
+    """Whatever files hold: there is a judgement, and a gate that somebody asked for is held only where it was judged."""
+    digests = []
+    for number, records in enumerate(bases):
+        # Each base run has the new run's first case too, so that something is compared.
+        same = [dataclasses.replace(one, test=now[0].test, params=now[0].params) for one in records[:1] if now]
+        cases = map(with_timing, [*records, *same])
+        digests.append(builders.digest(*cases, environment=environments[number % 2]))
+    new = builders.digest(*map(with_timing, now), environment=environments[0]) if now else empty()
+    criteria = dataclasses.replace(criteria, by=by)
+    judgement = judge(compare(digests, new, by=by, across_versions=across_versions), criteria)
+    words = {"regressed", "improved", "within", "suspect", "inconclusive", "incomparable"}
+    assert {one.verdict for each in judgement.cases for one in each.held} <= words
+    assert judgement.outcome in {"none", "held", "regressed", "unjudged"}
+    if judgement.outcome == "held":
+        assert judgement.cases
+        assert not any(one.fails for each in judgement.cases for one in each.held)
+    for each, other in itertools.combinations(judgement.cases, 2):
+        assert each.case.now is not other.case.now

@@ -1,0 +1,268 @@
+import dataclasses
+
+import builders
+import pytest
+
+from mnistbench.compare import compare
+from mnistbench.digest import RunDigest
+from mnistbench.record import OUTSIDE
+from mnistbench.witnesses import TOLERANCE, facts, final_value, is_exact, operation_name, renamed_operations
+
+ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
+
+
+def compared(base, now, by="op,module"):
+    [case] = compare([builders.digest(base)], builders.digest(now), by=by).cases
+    return case
+
+
+def of_rows(base, now, by="op,module", **changes):
+    """The facts of a case whose table has these rows."""
+    base, now = (
+        builders.case_record(tables=(builders.op_table(*rows),), **changes) for rows in (base, now)
+    )  # fmt: skip
+    return facts(compared(base, now, by))
+
+
+def of_final(before, after, *, tag="train/loss", **changes):
+    """The facts of a case that ended with these values."""
+    base, now = (
+        builders.case_record(scalars=builders.scalars(final={tag: value}), **changes) for value in (before, after)
+    )  # fmt: skip
+    return facts(compared(base, now))
+
+
+row = builders.op_row
+
+
+def test_nothing_is_said_where_nothing_differs():
+    assert facts(compared(builders.case_record(), builders.case_record())) == ()
+
+
+def test_times_are_measured_and_are_no_facts():
+    slow = builders.case_record(tables=(builders.op_table(row("aten::mm", 900)),), timing=builders.timing(median_ns=9))
+    quick = builders.case_record(tables=(builders.op_table(row("aten::mm", 100)),), timing=builders.timing(median_ns=1))
+    assert facts(compared(slow, quick)) == ()
+
+
+def test_other_rows_in_the_same_place_are_named_new_and_vanished():
+    base = [row("aten::mm", module="fc1"), row("aten::t", module="fc1"), row(ENGINE, module="fc1", phase="backward")]
+    now = [
+        row("aten::mm", module="fc1"),
+        row("aten::clone", module="fc2", calls=2.0),
+        row("aten::relu", module="", phase="loss"),
+    ]
+    assert of_rows(base, now) == (
+        "aten::clone, forward fc2: new, 2 calls",
+        "aten::relu, loss: new, 1 calls",
+        "aten::t, forward fc1: vanished",
+        "evaluate_function: AddmmBackward0, backward fc1: vanished",
+    )
+
+
+@pytest.mark.parametrize(
+    ("calls", "text"), [((1.0, 16.0), "1 -> 16"), ((16.0, 1.5), "16 -> 1.5"), ((1000.0, 2000.0), "1,000 -> 2,000")]
+)
+def test_another_number_of_calls_is_said(calls, text):
+    base, now = ([row("aten::mm", calls=count)] for count in calls)
+    assert of_rows(base, now) == (f"aten::mm, forward fc1: {text} calls",)
+
+
+def test_other_bytes_are_said_for_the_operation_and_summed_for_the_case():
+    base = [row("aten::mm", memory_bytes=1_000), row("aten::t", memory_bytes=-500)]
+    now = [row("aten::mm", memory_bytes=2_048_000), row("aten::t", memory_bytes=-500)]
+    assert of_rows(base, now) == (
+        "bytes allocated less freed per iteration: 500 -> 2,047,500",
+        "aten::mm, forward fc1: 1,000 -> 2,048,000 bytes",
+    )
+
+
+def test_bytes_that_moved_from_one_operation_to_another_leave_the_sum():
+    base = [row("aten::mm", memory_bytes=10), row("aten::t", memory_bytes=20)]
+    now = [row("aten::mm", memory_bytes=20), row("aten::t", memory_bytes=10)]
+    assert of_rows(base, now) == ("aten::mm, forward fc1: 10 -> 20 bytes", "aten::t, forward fc1: 20 -> 10 bytes")
+
+
+def test_bytes_of_a_new_operation_and_those_outside_operations_count_for_the_case():
+    outside = row(OUTSIDE, module="", calls=0, memory_bytes=7)
+    assert of_rows([row("aten::mm")], [row("aten::mm"), outside]) == ("bytes allocated less freed per iteration: 0 -> 7",)
+
+
+def test_other_input_shapes_are_said():
+    assert of_rows([row(shapes=["[16, 9216]", "[128]"])], [row(shapes=["[16, 4608]"])]) == (
+        "aten::addmm, forward fc1: input shapes [128]; [16, 9216] -> [16, 4608]",
+    )
+
+
+def test_the_order_of_shapes_is_no_difference():
+    assert of_rows([row(shapes=["[1]", "[2]"])], [row(shapes=["[2]", "[1]"])]) == ()
+
+
+def test_shapes_that_one_side_did_not_ask_for_are_not_compared():
+    assert of_rows([row(shapes=["[1]"])], [row()]) == of_rows([row()], [row(shapes=["[1]"])]) == ()
+
+
+def on_device(*kernels):
+    operation = dataclasses.replace(row("aten::mm", self_device_ns=900), kernels=kernels)
+    return builders.case_record(
+        device="cuda", device_ns=(1_000,), scalars=None, tables=(builders.op_table(operation, view="device"),)
+    )
+
+
+def test_other_kernels_are_said():
+    assert facts(compared(on_device("sm80_gemm"), on_device("sm90_gemm", "fill"))) == (
+        "aten::mm, forward fc1: kernels sm80_gemm -> fill; sm90_gemm",
+    )
+    assert facts(compared(on_device("sm80_gemm"), on_device("sm80_gemm"))) == ()
+    assert facts(compared(on_device("sm80_gemm"), on_device())) == ()
+
+
+def test_another_number_of_parameters_is_said_first_and_without_tables_too():
+    base = builders.case_record(parameter_count=1_199_882, tables=())
+    now = builders.case_record(parameter_count=61_706, tables=(), scalars=builders.scalars(final={"train/loss": 2.0}))
+    assert facts(compared(base, now)) == ("parameters: 1,199,882 -> 61,706", "final train/loss: 1.5 -> 2")
+
+
+# ---- renamed operations -------------------------------------------------------------------------------------------------
+
+
+def test_a_renamed_operation_is_said_once_and_not_as_new_and_vanished():
+    base = [row("aten::mm"), row("aten::old", calls=3.0, memory_bytes=8)]
+    now = [row("aten::mm"), row("aten::new", 900, calls=3.0, memory_bytes=8)]
+    assert of_rows(base, now) == ("aten::old, forward fc1: is now aten::new, with the same calls and bytes",)
+
+
+@pytest.mark.parametrize("changes", [{"calls": 2.0}, {"memory_bytes": 8}, {"module": "fc2"}, {"phase": "backward"}], ids=str)
+def test_an_operation_with_other_calls_bytes_or_place_is_another(changes):
+    said = of_rows([row("aten::old")], [row("aten::new", **changes)])
+    assert not any("is now" in fact for fact in said)
+    assert "aten::old, forward fc1: vanished" in said
+    assert any(fact.startswith("aten::new") and ": new, " in fact for fact in said)
+
+
+def test_which_of_two_was_renamed_is_not_guessed():
+    assert of_rows([row("aten::old")], [row("aten::new1"), row("aten::new2")]) == (
+        "aten::new1, forward fc1: new, 1 calls",
+        "aten::new2, forward fc1: new, 1 calls",
+        "aten::old, forward fc1: vanished",
+    )
+
+
+def test_operations_are_renamed_place_by_place():
+    base = [row("aten::a"), row("aten::b", module="fc2"), row("aten::kept")]
+    now = [row("aten::c"), row("aten::d", module="fc2"), row("aten::kept")]
+    case = compared(*(builders.case_record(tables=(builders.op_table(*rows),)) for rows in (base, now)))
+    pairs = renamed_operations(case.operations)
+    assert sorted((old.name, new.name) for old, new in pairs) == [("aten::a", "aten::c"), ("aten::b", "aten::d")]
+
+
+def test_a_module_summed_has_no_operation_to_rename():
+    assert of_rows([row("aten::a")], [row("aten::b", module="fc2")], by="module") == (
+        "fc1 forward: vanished",
+        "fc2 forward: new, 1 calls",
+    )
+
+
+# ---- names --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "module", "by", "expected"),
+    [
+        ("aten::mm", "backward", "fc1", "op,module", "aten::mm, backward fc1"),
+        ("aten::mm", "optimizer", "", "op,module", "aten::mm, optimizer"),
+        ("aten::mm", "", "", "op,module", "aten::mm"),
+        (ENGINE, "backward", "fc1", "op,module", "evaluate_function: AddmmBackward0, backward fc1"),
+        ("aten::mm", "backward", "fc1", "op", "aten::mm"),
+        ("aten::mm", "backward", "conv2", "module", "conv2 backward"),
+        ("aten::mm", "optimizer", "", "module", "no module optimizer"),
+        ("aten::mm", "", "", "module", "no module"),
+        (OUTSIDE, "forward", "", "op,module", "outside operations (forward)"),
+        (OUTSIDE, "forward", "", "op", "outside operations"),
+    ],
+)
+def test_operations_are_called_as_people_call_them(name, phase, module, by, expected):
+    record = builders.case_record(tables=(builders.op_table(row(name, phase=phase, module=module)),))
+    [change] = compared(record, record, by).operations
+    assert operation_name(change) == expected
+
+
+# ---- training -----------------------------------------------------------------------------------------------------------
+
+
+def test_on_one_thread_of_a_cpu_final_values_are_the_same_to_the_bit():
+    assert of_final(1.5, 1.5) == ()
+    assert of_final(1.5, 1.5000000000000002) == ("final train/loss: 1.5 -> 1.5",)
+    assert of_final(1.5, 1.25) == ("final train/loss: 1.5 -> 1.25",)
+
+
+@pytest.mark.parametrize("where", [{"threads": 2}, {"device": "cuda"}, {"device": "mps", "threads": 1}], ids=str)
+def test_elsewhere_final_values_may_differ_by_a_little(where):
+    assert of_final(1.5, 1.5 * (1 + TOLERANCE / 2), **where) == ()
+    assert of_final(2.0, 2.0 * (1 - 0.99 * TOLERANCE), **where) == ()
+    assert of_final(1.5, 1.5 * (1 + 2 * TOLERANCE), **where) == ("final train/loss: 1.5 -> 1.53",)
+    assert of_final(1.53, 1.5, **where) == ("final train/loss: 1.53 -> 1.5",)
+    assert of_final(0.0, 0.0, **where) == ()
+    assert of_final(-1.5, 1.5, **where) == ("final train/loss: -1.5 -> 1.5",)
+
+
+def test_where_results_are_the_same_to_the_bit_is_one_thread_of_a_cpu():
+    exact = {
+        where: is_exact(compared(builders.case_record(device=where[0], threads=where[1]), builders.case_record(
+            device=where[0], threads=where[1])))
+        for where in (("cpu", 1), ("cpu", 2), ("cuda", 1))
+    }  # fmt: skip
+    assert exact == {("cpu", 1): True, ("cpu", 2): False, ("cuda", 1): False}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_value_that_is_not_finite_differs_from_every_other(threads):
+    assert of_final(0.5, None, threads=threads) == ("final train/loss: 0.5 -> not finite",)
+    assert of_final(None, 0.5, threads=threads) == ("final train/loss: not finite -> 0.5",)
+    assert of_final(None, None, threads=threads) == ()
+
+
+def test_an_accuracy_is_a_percentage():
+    assert of_final(50.0, 62.5, tag="test/accuracy") == ("final test/accuracy: 50.0 % -> 62.5 %",)
+    assert final_value("test/accuracy", None) == "not finite"
+    assert final_value("train/loss", 0.123456789) == "0.123457"
+
+
+def test_curves_on_other_datasets_are_not_compared():
+    base = builders.case_record(scalars=builders.scalars(dataset="mnist", final={"train/loss": 0.1}))
+    now = builders.case_record(scalars=builders.scalars(dataset="digits", final={"train/loss": 0.9}))
+    assert facts(compared(base, now)) == ()
+
+
+def test_a_side_without_curves_has_no_training_to_compare():
+    with_curves, without = builders.case_record(), builders.case_record(scalars=None)
+    assert facts(compared(with_curves, without)) == facts(compared(without, with_curves)) == ()
+    assert facts(compared(without, without)) == ()
+
+
+def test_timings_among_the_final_values_are_no_facts():
+    assert of_final(2.0, 3.0, tag="timing/ms_per_iteration") == ()
+
+
+def test_values_that_one_side_has_are_not_compared():
+    base = builders.case_record(scalars=builders.scalars(final={"train/loss": 1.5, "old": 1.0}))
+    now = builders.case_record(scalars=builders.scalars(final={"new": 2.0, "train/loss": 1.25}))
+    assert facts(compared(base, now)) == ("final train/loss: 1.5 -> 1.25",)
+
+
+def plain_run(name):
+    """A file that pytest-benchmark wrote without us."""
+    stats = {"min": 1.0, "max": 1.0, "mean": 1.0, "stddev": 0, "median": 1.0, "iqr": 0.0, "rounds": 5}
+    benchmark = {"name": name, "fullname": name, "extra_info": {}, "stats": stats}
+    return RunDigest.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
+
+
+def test_two_plain_benchmarks_have_nothing_that_is_counted():
+    [case] = compare([plain_run("test_x")], plain_run("test_x")).cases
+    assert facts(case) == ()
+    assert not is_exact(case)
+
+
+def test_a_plain_benchmark_says_nothing_of_a_model_that_could_differ():
+    [case] = compare([plain_run(builders.case_record().node_id)], builders.digest()).cases
+    assert facts(case) == ()
