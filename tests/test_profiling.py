@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +12,10 @@ import torch
 from builders import params
 from torch import Tensor, nn
 from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity
 from torch_builders import CPU, LossSpy, tiny_batch, tiny_model, tiny_params, tiny_workload
 
+from mnistbench import profiling
 from mnistbench.case import Case, build, fork_random, thread_count
 from mnistbench.models import ConvNet, LeNet5
 from mnistbench.profiling import LOSS, MODEL, has_device_view, marked, profile, profile_first_call, table
@@ -792,3 +794,39 @@ def test_real_events_have_the_fields_that_the_fakes_have() -> None:
         tiny_model()(tiny_batch(2, CPU, torch.Generator())[0])
     real = next(iter(profiler.events()))
     assert [name for name in vars(event("fake", 0, 1)) if not hasattr(real, name)] == []
+
+
+# ---- What the profiler costs ---------------------------------------------------------------------------------------------
+
+
+def fake_clock(monkeypatch: pytest.MonkeyPatch, durations: Iterable[int]) -> None:
+    """Make every second reading of the clock lie one of these durations after the one before."""
+    readings = iter([reading for duration in durations for reading in (0, duration)])
+    monkeypatch.setattr(profiling.time, "perf_counter_ns", lambda: next(readings))
+
+
+def test_the_cost_per_call_is_the_quickest_profiled_block_less_the_quickest_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, warming, profiled = 300_000, 9_000_000, 420_000
+    disturbed = [plain * 5, warming, profiled * 7]
+    fake_clock(monkeypatch, [*disturbed, plain, warming, profiled * 2, plain * 3, warming, profiled] + disturbed * 7)
+    assert profiling.cost_per_call.__wrapped__((ProfilerActivity.CPU,)) == 400
+
+
+def test_the_cost_per_call_is_never_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_clock(monkeypatch, [420_000, 0, 300_000] * 10)
+    assert profiling.cost_per_call.__wrapped__((ProfilerActivity.CPU,)) == 0
+
+
+def test_a_warm_table_says_what_the_profiler_cost_and_a_cold_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "cost_per_call", lambda activities: 250)
+    case = build(tiny_params(), tiny_workload())
+    assert profile_first_call(case, first_of_process=False).profiler_ns == 0
+    assert profile(case, iterations=1).profiler_ns == 250
+
+
+def test_the_kernels_of_an_operation_are_kept_once_each_in_the_view_of_the_device() -> None:
+    kernels = [SimpleNamespace(name="sm90_gemm"), SimpleNamespace(name="add"), SimpleNamespace(name="sm90_gemm")]
+    run = [iteration(0, 10, event("aten::mm", 1, 4, kernels=kernels), event("aten::view", 5, 6))]
+    found = {row.name: row.kernels for row in table(everything(*run), temperature="warm", view="device").rows}
+    assert (found["aten::mm"], found["aten::view"]) == (("add", "sm90_gemm"), ())
+    assert all(row.kernels == () for row in table(everything(*run), temperature="warm", view="host").rows)
