@@ -8,7 +8,8 @@ not charged for being watched.
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,8 +38,8 @@ class OpChange:
     name: str  # empty where operations of a module are summed
     phase: str  # empty where phases are summed
     module: str  # empty where modules are summed, or none can be named
-    base_runs: tuple[int, ...]  # self time less the profiler's cost in every base run that has it
-    base: Side | None  # in the last of these runs; None where no base run has it
+    base_runs: tuple[int, ...]  # self time less the profiler's cost in every base run; none where it is new
+    base: Side | None  # in the last base run that has it; None where it is new
     now: Side | None
 
     @property
@@ -235,13 +236,17 @@ def _call_ns(case: CaseDigest, clock: str) -> int:
 
 
 def _compare_operations(bases: Sequence[TableDigest], now: TableDigest, by: str, clock: str) -> tuple[OpChange, ...]:
-    base_runs: dict[OpKey, list[int]] = defaultdict(list)
-    for table in bases:
-        for key, ns in grouped_times(table, by, clock).items():
-            base_runs[key].append(ns)
+    """Count an operation as 0 in a base run that lacks it, and as new where most base runs lack it."""
+    runs = [grouped_times(table, by, clock) for table in bases]
     last, new = _sides(bases[-1], by, clock), _sides(now, by, clock)
+    seen = Counter(itertools.chain.from_iterable(runs))
+    for key, times in seen.items():
+        if times > len(runs) / 2 and key not in last:
+            having = next(table for table, of_run in zip(reversed(bases), reversed(runs), strict=True) if key in of_run)
+            last[key] = _sides(having, by, clock)[key]
     changes = [
-        OpChange(*key, tuple(base_runs[key]) if key in last else (), last.get(key), new.get(key)) for key in {**last, **new}
+        OpChange(*key, tuple(run.get(key, 0) for run in runs) if key in last else (), last.get(key), new.get(key))
+        for key in {**last, **new}
     ]
     return tuple(sorted(changes, key=lambda change: (-abs(change.change_ns), change.name, change.phase, change.module)))
 

@@ -134,7 +134,7 @@ def mark_thresholds(arguments: Iterable[Any], options: Mapping[str, Any]) -> tup
 
 def _share(text: str) -> float:
     try:
-        share = plain_threshold(text).share if text.strip() not in ("0%", "0 %") else 0.0
+        share = 0.0 if re.fullmatch(r"0+(\.0*)?\s*%", text.strip()) else plain_threshold(text).share
     except ValueError:
         share = 2.0
     if share > 1:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from mnistbench import units
 from mnistbench.compare import CaseComparison, Comparison, OpChange
 from mnistbench.criteria import DEFAULT_SHARE, Criteria, Threshold
-from mnistbench.witnesses import operation_name
+from mnistbench.witnesses import operation_name, shortened
 
 REGRESSED, IMPROVED, WITHIN, SUSPECT = "regressed", "improved", "within", "suspect"
 INCONCLUSIVE, INCOMPARABLE, MISSING = "inconclusive", "incomparable", "missing"
@@ -217,8 +217,14 @@ def _held_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Held]
 
 def _matters(change: OpChange, case: CaseComparison, criteria: Criteria) -> bool:
     """Whether it is a large enough share of its case, in either run, and quick calls are not mostly profiler."""
-    for side, whole in ((change.base, case.base_ns), (change.now, case.now_ns)):
-        if side and side.ns >= criteria.min_share * whole and side.ns >= criteria.min_cost * case.profiler_ns * side.calls:
+    sides = ((change.base, change.base_ns, case.base_ns), (change.now, change.now_ns, case.now_ns))
+    for side, ns, whole in sides:
+        if (
+            side
+            and ns is not None
+            and ns >= criteria.min_share * whole
+            and ns >= criteria.min_cost * case.profiler_ns * side.calls
+        ):
             return True
     return False
 
@@ -234,18 +240,23 @@ class _Limits:
 
     def name_operation(self, change: OpChange) -> bool:
         """Whether a threshold names the operation, not only its module: then it is held however small it is."""
-        return any(limit.name in (change.name, operation_name(change)) for limit in self._all if limit.name)
+        return any(limit.name in operation_names(change) for limit in self._all if limit.name)
 
     def of(self, changes: Sequence[OpChange]) -> Threshold | None:
-        named = {self.named(change) for change in changes}
-        if len(named) == 1 and (found := named.pop()):
-            return found
+        named = [limit for change in changes if (limit := self.named(change))]
+        if named:  # what replaces a named operation is held to its threshold
+            return min(named, key=lambda limit: limit.share)
         return next((limit for limit in self._all if not limit.name), None)
 
 
 def names(name: str, change: OpChange) -> bool:
     """Whether a name that a user gave means that operation or its module."""
-    return change.is_operation and name in (change.name, change.module, operation_name(change))
+    return change.is_operation and name in (*operation_names(change), change.module)
+
+
+def operation_names(change: OpChange) -> tuple[str, ...]:
+    """Every name of an operation: as torch calls it, as tables shorten it, with its place."""
+    return (change.name, shortened(change.name), operation_name(change))
 
 
 def _hold(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> Held:
@@ -268,13 +279,8 @@ def _hold(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) ->
 
 
 def _summed_runs(changes: Sequence[OpChange]) -> tuple[int, ...]:
-    """Sum run by run where every operation was in every run; else only medians can be summed."""
-    runs = [change.base_runs for change in changes if change.base_runs]
-    if not runs:
-        return ()
-    if len({len(values) for values in runs}) == 1:
-        return tuple(map(sum, zip(*runs, strict=True)))
-    return (sum(round(statistics.median(values)) for values in runs),)
+    """Sum run by run; what is new has no base runs."""
+    return tuple(map(sum, zip(*(change.base_runs for change in changes if change.base_runs), strict=True)))
 
 
 def _spread(base_runs: Sequence[int], base_ns: int, now_ns: int) -> float:
@@ -296,14 +302,18 @@ def _replacement(changes: Sequence[OpChange]) -> str:
 def _judge(held: Held, case: CaseComparison, family: int, criteria: Criteria) -> Held:
     if case.incomparable:
         return replace(held, verdict=INCOMPARABLE)
+    if held.base_ns <= 0 and held.kind != "replaced" and held.change_ns <= criteria.min_share * case.base_ns:
+        return replace(
+            held, verdict=WITHIN, within=held.threshold
+        )  # the profiler's cost taken off left nothing: no base to share
     judged = _by_runs(held, family) if len(held.base_runs) >= RUNS_NEEDED else _by_threshold(held)
     return replace(judged, accepted=judged.verdict == REGRESSED and bool(_matching(case, held, criteria)))
 
 
 def _by_runs(held: Held, family: int) -> Held:
+    if min(held.base_runs) <= 0 or held.now_ns <= 0:  # nothing that a logarithm could be taken of
+        return _by_threshold(held)
     held = replace(held, by_runs=True)
-    if min(held.base_runs) <= 0 or held.now_ns <= 0:
-        return held if held.base_ns > 0 or held.now_ns > 0 else replace(held, verdict=WITHIN, within=held.threshold)
     low, high = prediction_interval(held.base_runs, FALSE_ALARM / family)
     smallest = high / held.base_ns - 1
     held = replace(held, smallest=smallest)
@@ -346,15 +356,20 @@ def _by_threshold(held: Held) -> Held:
 
 def _matching(case: CaseComparison, held: Held, criteria: Criteria) -> list[str]:
     """Return the ``--accept`` patterns that mean this."""
-    of_held = {held.name, *(name for change in held.members for name in (change.name, change.module) if name)}
+    of_held = {held.name}
     if held.kind == OTHER:
-        of_held.add(OTHER)  # also of a module
+        of_held.add(OTHER)  # also of a module; one operation's name does not excuse those pooled with it
+    else:
+        of_held.update(name for change in held.members for name in (*operation_names(change), change.module) if name)
     candidates = [f"{case_name}:{name}" for case_name in case.now.names for name in of_held]
     return [
-        pattern
-        for pattern in criteria.accept
-        if any(fnmatchcase(candidate, pattern.replace("[", "[[]")) for candidate in candidates)  # test ids have brackets
+        pattern for pattern in criteria.accept if any(fnmatchcase(candidate, _only_stars(pattern)) for candidate in candidates)
     ]
+
+
+def _only_stars(pattern: str) -> str:
+    """Return a pattern in which ``*`` alone is more than itself: ids of tests have brackets."""
+    return pattern.replace("[", "[[]").replace("?", "[?]")
 
 
 # ---- What could not be judged ----------------------------------------------------------------------------------------
@@ -400,7 +415,7 @@ def _missing_tables(cases: Sequence[CaseJudgement], criteria: Criteria) -> Itera
         if judged.operations or case.incomparable or not (criteria.op_fail or case.now.op_fail):
             continue
         sides = [name for name, side in (("the base", case.base), ("this run", case.now)) if not side.tables]
-        if case.now.tables_in and len(sides) == 2:  # both
+        if case.now.tables_in and len(sides) == 2 and not case.now.op_fail:  # both, and nobody asked this test for one
             continue  # such a case never has a table of its own
         where = " and in ".join(sides) or "both by the same view"
         yield Problem(MISSING, f"no operation table of {case.now.node_id} in {where}", excused=criteria.allow_missing)

@@ -6,10 +6,11 @@ reaches the same loss to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 
 from mnistbench import units
-from mnistbench.compare import CaseComparison, OpChange
+from mnistbench.compare import CaseComparison, OpChange, Side
 
 #: Where results are not the same to the bit (several threads, an accelerator), final values may differ by this share:
 #: losses of the default suite differ by less between runs of the same code on any device that it has run on.
@@ -25,12 +26,17 @@ def operation_name(change: OpChange) -> str:
     if not change.name:
         return f"{change.module or 'no module'} {change.phase}".strip()
     place = f"{change.phase} {change.module}".strip()
-    return change.name.removeprefix(_ENGINE) + (f", {place}" if place else "")
+    return shortened(change.name) + (f", {place}" if place else "")
+
+
+def shortened(name: str) -> str:
+    """Return an operation's name as tables show it."""
+    return name.removeprefix(_ENGINE)
 
 
 def facts(case: CaseComparison) -> tuple[str, ...]:
-    """Return what differs exactly, a sentence each; empty where nothing does."""
-    return (*_of_the_model(case), *_of_operations(case), *_of_training(case))
+    """Return what differs exactly, a sentence each, the operations of the largest changes first; empty where nothing does."""
+    return (*_of_the_model(case), *_of_training(case), *_of_operations(case))
 
 
 def _of_the_model(case: CaseComparison) -> Iterable[str]:
@@ -46,7 +52,7 @@ def _of_the_model(case: CaseComparison) -> Iterable[str]:
 
 
 def _of_operations(case: CaseComparison) -> Iterable[str]:
-    operations = sorted((c for c in case.operations if c.is_operation), key=lambda c: (c.name, c.phase, c.module))
+    operations = [change for change in case.operations if change.is_operation]
     renamed = {id(old): new for old, new in renamed_operations(operations)}
     renames = {id(new) for new in renamed.values()}
     for change in operations:
@@ -58,15 +64,25 @@ def _of_operations(case: CaseComparison) -> Iterable[str]:
         elif change.base is None:
             if id(change) not in renames:
                 yield f"{name}: new, {units.count(change.now.calls)} calls"
-        else:
-            if change.base.calls != change.now.calls:
-                yield f"{name}: {units.count(change.base.calls)} -> {units.count(change.now.calls)} calls"
-            if change.base.memory_bytes != change.now.memory_bytes:
-                yield f"{name}: {change.base.memory_bytes:,} -> {change.now.memory_bytes:,} bytes"
-            if change.base.shapes and change.now.shapes and change.base.shapes != change.now.shapes:
-                yield f"{name}: input shapes {'; '.join(change.base.shapes)} -> {'; '.join(change.now.shapes)}"
-            if change.base.kernels and change.now.kernels and change.base.kernels != change.now.kernels:
-                yield f"{name}: kernels {'; '.join(change.base.kernels)} -> {'; '.join(change.now.kernels)}"
+        elif different := list(_of_sides(change.base, change.now)):
+            yield f"{name}: {', '.join(different)}"
+
+
+def _of_sides(base: Side, now: Side) -> Iterable[str]:
+    if base.calls != now.calls:
+        yield f"{_arrow(base.calls, now.calls, units.count)} calls"
+    if base.memory_bytes != now.memory_bytes:
+        yield f"{base.memory_bytes:,} -> {now.memory_bytes:,} bytes"
+    for what in ("shapes", "kernels"):
+        before, after = getattr(base, what), getattr(now, what)
+        if before and after and before != after:
+            yield f"{'input ' if what == 'shapes' else ''}{what} {'; '.join(before)} -> {'; '.join(after)}"
+
+
+def _arrow(before: float, after: float, text: Callable[[float], str]) -> str:
+    """Return both with as many digits as it takes to see that they differ."""
+    rounded = (text(before), text(after))
+    return " -> ".join(rounded if rounded[0] != rounded[1] else map(repr, (before, after)))
 
 
 def renamed_operations(operations: Iterable[OpChange]) -> list[tuple[OpChange, OpChange]]:
@@ -91,7 +107,10 @@ def _of_training(case: CaseComparison) -> Iterable[str]:
         before = case.base.final.get(tag)
         if tag.startswith("timing/") or tag not in case.base.final or _same(before, after, exact=is_exact(case)):
             continue
-        yield f"final {tag}: {final_value(tag, before)} -> {final_value(tag, after)}"
+        if before is None or after is None:
+            yield f"final {tag}: {final_value(tag, before)} -> {final_value(tag, after)}"
+        else:
+            yield f"final {tag}: {_arrow(before, after, functools.partial(final_value, tag))}"
 
 
 def is_exact(case: CaseComparison) -> bool:

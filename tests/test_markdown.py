@@ -118,6 +118,7 @@ def table(**changes):
         "rows": (("a", "1.0", "within"), ("b", "2.0", "regressed")),
         "sums": (("sum", "3.0", ""),),
         "numbers_from": 1,
+        "words_after": 1,
         "lines": (),
     }
     return Table(**{**ordinary, **changes})
@@ -161,7 +162,9 @@ def test_sentences_of_a_table_are_a_list_below_it():
 
 
 def test_columns_of_numbers_stand_right_and_words_left():
-    plain = table(headers=("name", "where", "us", "share"), rows=(("a", "b", "1", "2"),), sums=(), numbers_from=2)
+    plain = table(
+        headers=("name", "where", "us", "share"), rows=(("a", "b", "1", "2"),), sums=(), numbers_from=2, words_after=0
+    )
     assert "\n| --- | --- | ---: | ---: |\n" in markdown_report([Block("", tables=(plain,))], "x")
 
 

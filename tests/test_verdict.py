@@ -1071,3 +1071,53 @@ def test_any_runs_are_judged(bases, now, environments, by, criteria, across_vers
         assert not any(one.fails for each in judgement.cases for one in each.held)
     for each, other in itertools.combinations(judgement.cases, 2):
         assert each.case.now is not other.case.now
+
+
+# ---- to be moved where they belong -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [7, 8])
+def test_an_operation_that_took_nothing_before_regresses_by_either_rule(count):
+    judgement = judged([mm(0)] * count, mm(LARGE), limits("10%"))
+    assert (judgement.outcome, named(judgement, MM).verdict) == ("regressed", "regressed")
+
+
+@pytest.mark.parametrize("count", [7, 8])
+def test_an_operation_that_is_gone_is_improved_by_either_rule(count):
+    bases = [run(row("aten::mm", LARGE), row("aten::conv", LARGE, module="conv2")) for _ in range(count)]
+    assert verdicts(judged(bases, mm(LARGE)))["aten::conv -> nothing, forward conv2"] == "improved"
+
+
+def test_what_replaces_a_named_operation_is_held_to_its_threshold():
+    base, now = run(row("aten::addmm", LARGE)), run(row("aten::_scaled_mm", 3 * LARGE))
+    for gate in (("aten::addmm:5%",), ("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",)):
+        [(_, held)] = judged(base, now, limits(*gate)).regressions
+        assert (held.name, held.threshold) == ("aten::addmm -> aten::_scaled_mm, forward fc1", 0.05)
+
+
+def test_a_mark_on_a_case_without_a_table_of_its_own_holds_nothing_and_says_so():
+    train = {"phase": "train", "tables": (), "tables_in": "step convnet-b16-cpu"}
+    base, now = (builders.digest(builders.case_record(**train, op_fail=mark)) for mark in ((), ("10%",)))
+    assert problem_of(base, now, Criteria()).text.startswith("no operation table of ")
+
+
+def test_accepting_one_operation_does_not_excuse_those_pooled_with_it():
+    base, now = (run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::add", ns)) for ns in (100, 5_000))
+    judgement = accepting("*:aten::t", "*:fc1", base=base, now=now)
+    assert [held.name for _, held in judgement.regressions] == ["other"]
+    assert judgement.unused == ("*:aten::t", "*:fc1")
+
+
+@pytest.mark.parametrize("name", ["evaluate_function: AddmmBackward0", "autograd::engine::evaluate_function: AddmmBackward0"])
+def test_an_operation_is_named_as_tables_show_it_or_as_torch_calls_it(name):
+    engine = "autograd::engine::evaluate_function: AddmmBackward0"
+    base, now = (run(row(engine, ns, phase="backward")) for ns in (LARGE, 2 * LARGE))
+    judgement = judged(base, now, limits(f"{name}:5%"))
+    assert (judgement.outcome, judgement.problems) == ("regressed", ())
+    assert accepting(f"*:{name}", base=base, now=now).outcome == "held"
+
+
+def test_whether_an_operation_is_held_by_itself_does_not_rest_on_one_of_the_base_runs():
+    bases = [run(row("aten::mm", ns), **WALL) for ns in (15_000, 16_000, 21_000)]
+    for order in itertools.permutations(bases):
+        assert list(verdicts(judged(list(order), bases[0]))) == ["call", "other"]

@@ -192,7 +192,7 @@ def test_operations_are_called_as_people_call_them(name, phase, module, by, expe
 
 def test_on_one_thread_of_a_cpu_final_values_are_the_same_to_the_bit():
     assert of_final(1.5, 1.5) == ()
-    assert of_final(1.5, 1.5000000000000002) == ("final train/loss: 1.5 -> 1.5",)
+    assert of_final(1.5, 1.5000000000000002) == ("final train/loss: 1.5 -> 1.5000000000000002",)
     assert of_final(1.5, 1.25) == ("final train/loss: 1.5 -> 1.25",)
 
 

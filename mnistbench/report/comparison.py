@@ -28,6 +28,9 @@ from mnistbench.witnesses import TOLERANCE, facts, final_value, is_exact
 #: Operations that the summary at the top names.
 RANKED = 3
 
+#: Exact differences that a table shows, those of the largest changes.
+FACTS = 10
+
 #: A change of the call below this share is too small a denominator for shares of it.
 LEAST_CHANGE_TO_SHARE = 0.01
 
@@ -148,11 +151,12 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
         _held_row("device time of one call" if case.clock == "device" else "wall time of one call", judged.call, share),
     ]
     return Table(
-        title=case.now.label,
+        title=units.printable(case.now.label),
         headers=("operation", "phase", "module", "base us", "now us", "change us", "change", "calls", "of change", "verdict"),
         rows=tuple(row for held in shown for row in _rows(held, share)),
         sums=tuple(sums),
         numbers_from=3,
+        words_after=1,
         lines=tuple(_lines(case)),
     )
 
@@ -210,6 +214,7 @@ def _whole_calls(cases: Sequence[CaseJudgement]) -> Table:
         ),
         sums=(),
         numbers_from=2,
+        words_after=1,
         lines=tuple(f"{judged.case.now.label}: {fact}" for judged in cases for fact in facts(judged.case)),
     )
 
@@ -248,8 +253,10 @@ def _lines(case: CaseComparison) -> Iterable[str]:
         shown = (f"{name or 'between phases'} {units.microseconds(ns, signed=True)} us" for name, ns in case.phases.items())
         yield f"by phase: {', '.join(shown)}"
     different = facts(case)
-    for fact in different:
+    for fact in different[:FACTS]:
         yield f"exact: {fact}"
+    if len(different) > FACTS:
+        yield f"exact: {len(different) - FACTS} more; --format json has all"
     if not different:
         yield "exact: the same operations, calls, bytes and parameters"
     if case.base.curves_of and case.base.curves_of == case.now.curves_of:
@@ -275,6 +282,12 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
         yield _problem_line(problem)
     for case, held in judgement.accepted:
         yield f"accepted: {held.name} ({case.case.now.label}), {_numbers(case, held)}; reason: {judgement.criteria.reason}"
+    undecided = [held for case in judgement.cases for held in case.held if held.verdict == INCONCLUSIVE and held.change > 0]
+    if undecided and judgement.asked:
+        yield (
+            f"inconclusive: {len(undecided)} over the limit, but not beyond what the base runs differ by among themselves; "
+            "more base runs or a quieter machine can tell"
+        )
     for pattern in judgement.unused:
         yield f"accepted, but not regressed: {pattern!r} matches no regression; take it away"
     for case, held in judgement.regressions:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mnistbench import __version__
+from mnistbench import __version__, units
 from mnistbench.compare import OpChange, Side
 from mnistbench.digest import RunDigest
 from mnistbench.verdict import CaseJudgement, Held, Judgement
@@ -136,9 +136,10 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, str):
-        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value.replace("\0", "")
-    return value
+    if not isinstance(value, str):
+        return value
+    text = units.printable(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 # ---- One run, for the tools that drop extra_info ---------------------------------------------------------------------

@@ -18,7 +18,7 @@ _OF_MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()|~!$"})
 def in_html(text: str) -> str:
     """Return text that shows as it is inside an HTML element."""
     shown = printable(text).translate(_OF_HTML)
-    for sign in ("@", "#", ":/", "www"):
+    for sign in ("@", "#", ":/", "www", "GH-"):
         shown = shown.replace(sign, f"{sign[:1]}{_BREAK}{sign[1:]}")
     return shown
 
@@ -43,9 +43,8 @@ def _folded(table: Table) -> str:
 
 
 def _table(table: Table) -> str:
-    words = 1 if table.headers[-1] == "verdict" else 0
-    numbers = len(table.headers) - table.numbers_from - words
-    rules = ["---"] * table.numbers_from + ["---:"] * numbers + ["---"] * words
+    numbers = len(table.headers) - table.numbers_from - table.words_after
+    rules = ["---"] * table.numbers_from + ["---:"] * numbers + ["---"] * table.words_after
     drawn = [_row(table.headers), f"| {' | '.join(rules)} |", *map(_row, table.rows), *map(_row, table.sums)]
     return "\n".join([*drawn, *(["", *(f"- {escaped(line)}" for line in table.lines)] if table.lines else [])])
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 from mnistbench.errors import UsageError
@@ -33,30 +31,24 @@ def rendered(judgement: Judgement, form: str, top: int, *, colour: bool = False)
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all.
+    """Write a file whole or not at all; what is no file (a pipe, ``/dev/stdout``) is written into.
 
     Raises:
         UsageError: it cannot be written; what was there is still there.
     """
     try:
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        target = path.resolve()
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+            return
+        scratch = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            Path(scratch).chmod(0o666 & ~_umask())
-            Path(scratch).replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                Path(scratch).unlink()
-            raise
+            scratch.write_text(text, encoding="utf-8")
+            scratch.replace(target)
+        finally:
+            scratch.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"--output: {path} cannot be written ({error.strerror}); name another file") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def append_step_summary(judgement: Judgement, top: int) -> str:

@@ -14,7 +14,7 @@ _ENGINE = "autograd::engine::"
 
 @dataclass(frozen=True)
 class Table:
-    """A title, column heads, rows of cells, and rows below the line (sums). Columns from ``numbers_from`` hold numbers."""
+    """A title, column heads, rows of cells, and rows below the line (sums). Columns hold words, then numbers, then words."""
 
     title: str
     headers: tuple[str, ...]
@@ -22,6 +22,7 @@ class Table:
     sums: tuple[tuple[str, ...], ...]
     numbers_from: int
     lines: tuple[str, ...] = ()  # sentences under the table
+    words_after: int = 0  # columns of words at the end
 
 
 def operation_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
@@ -57,8 +58,10 @@ def _operation_table(records: Sequence[CaseRecord], top: int) -> Table:
         ("first call", "", "", *_times(record.first_call_ns for record in records)),
     ]
     return Table(
-        title=f"{params.phase} {params.workload} on {params.dataset}, {params.device}, {params.dtype}: "
-        f"self {'device' if clock == 'device' else 'CPU'} time per iteration",
+        title=units.printable(
+            f"{params.phase} {params.workload} on {params.dataset}, {params.device}, {params.dtype}: "
+            f"self {'device' if clock == 'device' else 'CPU'} time per iteration"
+        ),
         headers=("operation", "phase", "module", *(head for r in records for head in (f"b{r.params.batch_size} us", "share"))),
         rows=tuple(_operation_row(key, columns) for key in shown),
         sums=tuple(row for row in sums if any(cell not in ("", units.MISSING) for cell in row[3:])),

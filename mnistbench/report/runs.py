@@ -80,7 +80,8 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
         headers=("run", "saved (UTC)", "commit", "us", "to the one before", "what else changed"),
         rows=tuple(_history_rows(found)),
         sums=(),
-        numbers_from=6,
+        numbers_from=3,
+        words_after=1,
     )
 
 

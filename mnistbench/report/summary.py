@@ -26,10 +26,11 @@ def session_line(environment: Environment, dataset: str, devices: Sequence[str])
 
 def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print operations or, where a baseline was asked for, their comparison; then notes and where TensorBoard looks."""
+    compared = session.judgement is not None and session.judgement.cases
+    if session.records and not compared and not _quiet(config):
+        _print_operations(session, reporter)
     if session.judgement:
         _print_comparison(session, session.judgement, reporter, quiet=_quiet(config))
-    elif session.records and not _quiet(config):
-        _print_operations(session, reporter)
     if session.notes:
         reporter.section("mnistbench: not recorded")
         for note in session.notes:

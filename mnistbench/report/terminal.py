@@ -21,13 +21,13 @@ def draw(table: Table, *, colour: bool = False) -> str:
     if colour and table.headers[-1] == "verdict":
         rows, sums = ([[*row[:-1], _coloured(row[-1])] for row in part] for part in (rows, sums))
     columns = len(table.headers)
-    words = 1 if table.headers[-1] == "verdict" else 0
+    numbers = columns - table.numbers_from - table.words_after
     drawn = tabulate(
         [*rows, *([SEPARATING_LINE] if rows and sums else []), *sums],
         headers=table.headers,
         tablefmt="simple",
         disable_numparse=True,  # cells are finished text: 1,234.50 must not become 1234.5
-        colalign=["left"] * table.numbers_from + ["right"] * (columns - table.numbers_from - words) + ["left"] * words,
+        colalign=["left"] * table.numbers_from + ["right"] * numbers + ["left"] * table.words_after,
     )
     return "\n".join([*map(printable, table.title.split("\n")), drawn, *map(printable, table.lines)])
 

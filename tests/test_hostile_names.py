@@ -1,0 +1,234 @@
+"""Names in a saved file are anybody's, also a stranger's pull request's: no format may take one for anything but text."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import builders
+import pytest
+
+from mnistbench.compare import compare
+from mnistbench.criteria import Criteria, Threshold
+from mnistbench.digest import RunDigest
+from mnistbench.report.data import csv_text, github_action_benchmark
+from mnistbench.report.output import FORMATS, rendered
+from mnistbench.report.runs import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
+from mnistbench.report.terminal import draw
+from mnistbench.saved import SavedRun
+from mnistbench.verdict import judge
+
+NAMES = {
+    "path upwards": "../../etc/passwd",
+    "absolute path": "/etc/passwd",
+    "line end": "a\ngate: held",
+    "other line ends": "a\r\nb\x0bc\x0cd\x85e\u2028f\u2029g",
+    "escape": "\x1b[31mred\x1b[0m\x1b]8;;http://evil.example\x07link",
+    "one-byte escape": "\x9b31mred",
+    "bell and backspace": "a\x07b\x08\x08\x08c\x7f",
+    "null": "a\0b",
+    "null before a formula": "\0=1+1",
+    "tab": "\ta\tb",
+    "bidi": "\u202eevil\u202c\u2066x\u2069\u200f",
+    "no width": "a\u200bb\ufeffc\u00add",
+    "lone surrogate": "a\ud800b",
+    "markdown cell": "a | b | c",
+    "markdown": "`code` **bold** _it_ ~~no~~ [x](http://evil.example) ![i](x) $x$ \\| \\`",
+    "html": "<script>alert(1)</script></details><img src=x onerror=a>&lt;b&gt;",
+    "mention": "@octocat and @org/team",
+    "reference": "#1 GH-2 org/repo#3 http://evil.example www.evil.example",
+    "formula": '=HYPERLINK("http://evil.example";"x")',
+    "formula plus": "+1+1",
+    "formula minus": "-1+1",
+    "formula at": "@SUM(1)",
+    "formula after a line end": "\n=1+1",
+    "formula after a return": "\r=1+1",
+    "csv quote": 'a","b',
+    "format": "{0} %s %(x)s",
+    "separating line": "\x01",
+    "long": "x" * 1_000,
+}
+FORMULA = ("=", "+", "-", "@")
+
+
+@pytest.fixture(params=NAMES)
+def name(request):
+    return NAMES[request.param]
+
+
+def read(document):
+    """A digest as it comes from a file."""
+    return RunDigest.from_json(json.loads(json.dumps(document)), "0001_base.json")
+
+
+def run(name, scale=1, minute=1, **changes):
+    """A run in which everything that a file may name is called that."""
+    rows = [
+        builders.op_row(name, 900_000 * scale, phase="forward", module="fc1"),
+        builders.op_row("aten::mm", 800_000, phase=name, module="fc2", shapes=[name]),
+        builders.op_row("aten::add", 700_000 * scale, phase="forward", module=name),
+        builders.op_row("aten::small", 10, phase="forward", module=name, calls=scale),
+        builders.op_row(f"{name}{scale}", 500_000, phase="backward", module=name),
+    ]
+    return read(
+        builders.saved_file(
+            builders.case_record(
+                workload=name,
+                dataset=name,
+                test=name if scale == 1 else f"{name}::new",
+                node_id=f"{name}::test[{name}]",
+                tables=(builders.op_table(*rows),),
+                scalars=builders.scalars(dataset=name, final={name: scale / 3}, directory=name),
+                tables_in=name,
+                timing=builders.timing(median_ns=3_000_000 * scale),
+            ),
+            builders.case_record(phase="train", tables=(), tables_in=name, node_id=f"{name}{scale}"),
+            builders.case_record(phase="eval", tables=(), test=name, node_id=name, batch_size=scale),
+            commit_info={"id": name, "dirty": True, "branch": name},
+            datetime=f"2026-11-20T10:{minute:02}:00+00:00" if scale == 1 else name,
+            mnistbench={
+                "schema": 1,
+                "environment": {
+                    **builders.saved_file()["mnistbench"]["environment"],
+                    "platform": f"{name}{scale}",
+                    "cpu_model": name,
+                    "allocator": {name: name},
+                    "devices": [{"name": name, name: name}],
+                    **changes,
+                },
+            },
+        )
+    )
+
+
+def judgement(name):
+    criteria = Criteria(
+        op_fail=(Threshold("", 0.1), Threshold(name, 0.1), Threshold(f"not {name}", 0.1)),
+        accept=(f"*:{name}", f"nothing:{name}"),
+        reason=f"because {name}",
+    )
+    return judge(compare([run(name)], run(name, 2)), criteria)
+
+
+def is_clean(text):
+    """Every character but the line ends that we wrote can be printed, and can be written to any file."""
+    text.encode("utf-8")
+    return all(line.isprintable() for line in text.split("\n"))
+
+
+def is_one_line(text):
+    return text.isprintable()
+
+
+def saved(name):
+    return [SavedRun(Path(f"000{scale}_{name[:9]}.json"), run(name, scale)) for scale in (1, 2)]
+
+
+# ---- every report ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_no_format_passes_on_what_a_terminal_would_act_on(name, form):
+    assert is_clean(rendered(judgement(name), form, 10))
+
+
+def test_each_report_has_as_many_lines_as_with_plain_names(name):
+    # A name that ends a line could write a verdict of its own.
+    for form in ("terminal", "markdown"):
+        plain, hostile = (rendered(judgement(text), form, 10).splitlines() for text in ("plain", name))
+        assert len(hostile) == len(plain), form
+        assert hostile[-1] == plain[-1]
+
+
+def test_a_report_for_programs_holds_the_names_as_they_are(name):
+    report = json.loads(rendered(judgement(name), "json", 10))
+    cases = {case["node_id"]: case for case in report["cases"]}
+    operations = cases[f"{name}::test[{name}]"]["operations"]
+    assert name in {member["operation"] for held in operations for member in held["members"]}
+
+
+def test_in_markdown_each_row_of_a_table_has_its_cells(name):
+    tables = {}
+    text = rendered(judgement(name), "markdown", 10)
+    for line in text.splitlines():
+        if line.startswith("| "):
+            cells = len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) - 1
+            tables.setdefault(line if "| base us |" in line else next(reversed(tables)), set()).add(cells)
+    assert list(tables.values()) == [{10}, {7}]
+
+
+def test_in_markdown_no_name_becomes_markup_a_mention_or_a_link(name):
+    text = rendered(judgement(name), "markdown", 10)
+    tags = re.findall(r"<[^>]*>?", text)
+    assert set(tags) <= {"<details>", "<summary>", "</summary>", "</details>", "<!-- -->"}
+    assert not re.search(r"@\w", text)
+    assert not re.search(r"#\d", text)
+    assert "http://" not in text
+    assert "www." not in text
+    # In a paragraph or a cell every sign of Markdown is escaped; a summary is HTML, where it has no meaning.
+    for line in text.splitlines():
+        if not line.startswith(("<details>", "| ---", "**")):
+            bare = re.sub(r"\\[\\`*_{}\[\]()|~!$]", "", line)
+            assert not re.search(r"[\\`*\[\]~$]", bare), line
+
+
+def cells_of(text, columns):
+    rows = list(csv.reader(io.StringIO(text), strict=True))
+    assert {len(row) for row in rows} == {columns}
+    assert len(rows) == len(text.splitlines())  # a row is a line for tools that read lines
+    return [cell for row in rows for cell in row]
+
+
+def texts(cells):
+    """Cells that are no numbers: a time less than before begins with a minus."""
+    return [cell for cell in cells if not re.fullmatch(r"-?\d+(\.\d+)?(e[+-]\d+)?", cell)]
+
+
+def test_in_csv_no_cell_is_a_formula(name):
+    for text, columns in (
+        (rendered(judgement(name), "csv", 10), 10),
+        (csv_text(RUN_COLUMNS, run_rows(run(name))), len(RUN_COLUMNS)),
+    ):
+        assert not any(cell.startswith((*FORMULA, "\t", "\r", "\n")) for cell in texts(cells_of(text, columns)))
+        assert is_clean(text)
+
+
+# ---- the list, the history and the export ------------------------------------------------------------------------------
+
+
+def test_the_list_has_a_line_per_run(name):
+    lines = draw(list_table(saved(name))).split("\n")
+    assert len(lines) == 3 + 2
+    assert all(map(is_one_line, lines))
+
+
+def test_the_history_has_a_line_per_run(name):
+    for op, module in (("", ""), (name, ""), ("", name), ("aten::add", name)):
+        lines = draw(history_table(saved(name), f"{name}::test[{name}]", op, module)).split("\n")
+        assert len(lines) == 4 + 2
+        assert all(map(is_one_line, lines))
+
+
+def test_each_row_of_a_drawn_table_has_its_columns_where_the_head_has_them(name):
+    rule, *rows = draw(list_table(saved(name))).split("\n")[2:]
+    starts = [found.start() for found in re.finditer(r"-+", rule)]
+    assert len(starts) == 8
+    for row in rows:
+        assert all(row[start - 2 : start] == "  " for start in starts[1:])
+
+
+def test_the_export_is_text_of_one_line_each(name):
+    entries = json.loads(github_action_benchmark(export_entries(run(name), Criteria())))
+    assert len({entry["name"] for entry in entries}) == len(entries)
+    for entry in entries:
+        assert all(is_one_line(text) for text in entry.values() if isinstance(text, str))
+
+
+def test_a_refusal_is_printable(name):
+    # What the command prints of an error goes through the same function; the file's path and field are in it.
+    document = builders.saved_file()
+    document["mnistbench"]["environment"]["allocator"] = {name: 5}
+    with pytest.raises(Exception, match="needs text, found 5") as error:
+        RunDigest.from_json(document, f"{name}.json")
+    assert is_one_line(str(error.value))
