@@ -161,7 +161,7 @@ def _run(file: RecordReader, known: dict[Any, Any], *, tables: bool) -> RunDiges
         saved_at=saved_at.text() if saved_at is not None and saved_at.value is not None else "",
         commit="" if identity in NO_COMMIT else identity,
         dirty=commit.mapping()["dirty"].value is True if "dirty" in commit.mapping() else False,
-        branch="" if branch in NO_COMMIT else branch,
+        branch="" if branch in NO_COMMIT or branch.startswith("(") else branch,
         plain=not ours,
     )
 

@@ -249,20 +249,12 @@ class CaseRecord:
 
 @dataclass(frozen=True)
 class Run:
-    """One pytest-benchmark file, or the session that is running: its cases that carry our record."""
+    """One pytest-benchmark file: its cases that carry our record, with samples and curves (``digest`` leaves them out)."""
 
     environment: Environment | None
     cases: tuple[CaseRecord, ...]
-    saved_at: str = ""  # ISO 8601, UTC; empty for the running session
+    saved_at: str = ""  # ISO 8601, UTC
     commit: str = ""  # short id, with "+" where the tree had changes
-
-    @property
-    def label(self) -> str:
-        """When and of which commit: ``2026-11-20 10:31 UTC, commit 1a2b3c4``."""
-        when = self.saved_at[:16].replace("T", " ")
-        return ", ".join(
-            part for part in (f"{when} UTC" if when else "this run", f"commit {self.commit}" if self.commit else "") if part
-        )
 
     @classmethod
     def from_json(cls, data: object, source: str) -> Run:

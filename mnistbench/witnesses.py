@@ -63,7 +63,7 @@ def _of_operations(case: CaseComparison) -> Iterable[str]:
             yield f"{name}: vanished"
         elif change.base is None:
             if id(change) not in renames:
-                yield f"{name}: new, {units.count(change.now.calls)} calls"
+                yield f"{name}: new, {units.count(change.now.calls)} call{'' if change.now.calls == 1 else 's'}"
         elif different := list(_of_sides(change.base, change.now)):
             yield f"{name}: {', '.join(different)}"
 

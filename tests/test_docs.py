@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import mnistbench
+from mnistbench import cli, plugin
 from mnistbench.allocator import PINNED
+from mnistbench.criteria import SETTINGS
 from mnistbench.options import OPTIONS
 
 REPOSITORY = Path(__file__).parent.parent
@@ -17,10 +19,12 @@ EXAMPLE = REPOSITORY / "tests" / "examples" / "own_model"
 
 
 def test_readme_lists_every_option_and_no_other():
-    assert set(re.findall(r"^\| `(--[a-z-]+)`", README, re.MULTILINE)) == {option.flag for option in OPTIONS}
+    assert set(re.findall(r"^\| `(--[a-z-]+)`", README, re.MULTILINE)) == {option.flag for option in (*OPTIONS, *SETTINGS)}
 
 
-@pytest.mark.parametrize("option", [option for option in OPTIONS if option.default], ids=lambda option: option.dest)
+@pytest.mark.parametrize(
+    "option", [option for option in (*OPTIONS, *SETTINGS) if option.default], ids=lambda option: option.flag
+)
 def test_readme_has_the_defaults(option):
     [row] = [line for line in README.splitlines() if line.startswith(f"| `{option.flag}`")]
     assert f"`{option.default}`" in row
@@ -58,3 +62,31 @@ def test_the_changelog_has_a_place_for_what_is_new():
 def test_the_oldest_python_is_the_one_that_readme_names():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in README
+
+
+def test_readme_says_which_settings_stand_on_the_command_line_alone():
+    only_there = [setting.flag for setting in SETTINGS if not setting.configurable]
+    assert only_there == [setting.flag for setting in SETTINGS][-5:]
+    assert "The last five stand on the command line alone" in README
+
+
+def test_the_job_to_copy_sets_the_allocators_thresholds():
+    assert all(f"      {name}: {value}\n" in README for name, value in PINNED.items())
+
+
+@pytest.mark.parametrize("page", [README, (REPOSITORY / "docs" / "verdicts.md").read_text(encoding="utf-8")])
+def test_the_exit_codes_are_those_of_the_code(page):
+    lines = [line for line in page.splitlines() if re.search(r"(\| \d +){4}", line)]
+    ours = {line.split("`")[1].split()[0]: [int(cell) for cell in re.findall(r"\| (\d) ", line)] for line in lines}
+    assert ours == {
+        "mnistbench": [cli.HELD, cli.REGRESSED, cli.UNJUDGED, cli.UNJUDGED],
+        "pytest": [pytest.ExitCode.OK, plugin.REGRESSED, plugin.UNJUDGED, pytest.ExitCode.USAGE_ERROR],
+    }
+
+
+@pytest.mark.parametrize(
+    "verdict", ["regressed", "improved", "within X %", "suspect", "inconclusive", "incomparable", "missing"]
+)
+def test_the_page_on_verdicts_has_each(verdict):
+    page = (REPOSITORY / "docs" / "verdicts.md").read_text(encoding="utf-8")
+    assert f"| `{verdict}`" in page

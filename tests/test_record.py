@@ -227,7 +227,6 @@ def test_a_saved_file_gives_the_timing_of_its_statistics(file_of_pytest_benchmar
 def test_a_saved_file_says_when_it_was_made(file_of_pytest_benchmark: dict[str, Any]) -> None:
     read = Run.from_json(file_of_pytest_benchmark, "0001_base.json")
     assert read.saved_at == file_of_pytest_benchmark["datetime"]
-    assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC", read.label)
 
 
 def test_float_seconds_become_whole_nanoseconds() -> None:
@@ -256,20 +255,6 @@ def test_a_file_without_cases_of_ours_is_an_empty_run() -> None:
 )
 def test_a_commit_is_its_short_id_and_whether_the_tree_had_changes(commit_info: dict[str, Any], commit: str) -> None:
     assert Run.from_json(saved_file(commit_info=commit_info), "0001_base.json").commit == commit
-
-
-@pytest.mark.parametrize(
-    ("saved_at", "commit", "label"),
-    [
-        ("2026-11-20T10:31:05.123456+00:00", "1a2b3c4", "2026-11-20 10:31 UTC, commit 1a2b3c4"),
-        ("2026-11-20T10:31:05.123456", "1a2b3c4+", "2026-11-20 10:31 UTC, commit 1a2b3c4+"),
-        ("2026-11-20T10:31:05.123456+00:00", "", "2026-11-20 10:31 UTC"),
-        ("", "1a2b3c4", "this run, commit 1a2b3c4"),
-        ("", "", "this run"),
-    ],
-)
-def test_a_run_is_called_by_time_and_commit(saved_at: str, commit: str, label: str) -> None:
-    assert run(saved_at=saved_at, commit=commit).label == label
 
 
 @pytest.mark.parametrize("absent", ["machine_info", "commit_info", "datetime", "version", "mnistbench"])

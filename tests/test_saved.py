@@ -10,9 +10,13 @@ import builders
 import pytest
 
 from mnistbench import saved
+from mnistbench.compare import compare
+from mnistbench.criteria import Criteria, Threshold
 from mnistbench.errors import RecordError, UsageError
 from mnistbench.record import COUNTED
+from mnistbench.report.output import rendered
 from mnistbench.saved import LARGEST_FILE, SavedRun, Storage, read_json, tensorboard_directory
+from mnistbench.verdict import judge
 
 MACHINE = "Linux-CPython-3.11-64bit"
 FIRST, SECOND = "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c"
@@ -608,3 +612,19 @@ def test_a_link_is_no_directory_of_a_session(tmp_path):
 
 def test_a_saved_run_knows_its_number():
     assert SavedRun(Path("x/0042_base.json"), builders.digest()).number == "0042"
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "5.1.0"])
+def test_files_of_older_pytest_benchmarks_are_compared_by_case(version):
+    path = Path(__file__).parent / "data" / f"pytest_benchmark_{version}.json"  # written by that version, samples left out
+    [found] = Storage(path.parent).find(str(path))
+    run = found.run
+    assert run.plain
+    assert [case.node_id for case in run.cases] == ["test_x.py::test_sum", "test_x.py::test_sort"]
+    assert run.cases[0].wall_ns == round(json.loads(path.read_text())["benchmarks"][0]["stats"]["median"] * 1e9)
+    assert (run.commit, run.branch) == ("", "")
+    judgement = judge(compare([run], run), Criteria(case_fail=Threshold("", 0.05)))
+    assert judgement.outcome == "held"
+    assert "a run without operation records is compared by case only" in rendered(judgement, "terminal", 10)
+    judgement = judge(compare([run], run), Criteria(op_fail=(Threshold("", 0.05),)))
+    assert judgement.outcome == "unjudged"

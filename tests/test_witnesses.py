@@ -54,7 +54,7 @@ def test_other_rows_in_the_same_place_are_named_new_and_vanished():
     ]
     assert of_rows(base, now) == (
         "aten::clone, forward fc2: new, 2 calls",
-        "aten::relu, loss: new, 1 calls",
+        "aten::relu, loss: new, 1 call",
         "aten::t, forward fc1: vanished",
         "evaluate_function: AddmmBackward0, backward fc1: vanished",
     )
@@ -142,8 +142,8 @@ def test_an_operation_with_other_calls_bytes_or_place_is_another(changes):
 
 def test_which_of_two_was_renamed_is_not_guessed():
     assert of_rows([row("aten::old")], [row("aten::new1"), row("aten::new2")]) == (
-        "aten::new1, forward fc1: new, 1 calls",
-        "aten::new2, forward fc1: new, 1 calls",
+        "aten::new1, forward fc1: new, 1 call",
+        "aten::new2, forward fc1: new, 1 call",
         "aten::old, forward fc1: vanished",
     )
 
@@ -159,7 +159,7 @@ def test_operations_are_renamed_place_by_place():
 def test_a_module_summed_has_no_operation_to_rename():
     assert of_rows([row("aten::a")], [row("aten::b", module="fc2")], by="module") == (
         "fc1 forward: vanished",
-        "fc2 forward: new, 1 calls",
+        "fc2 forward: new, 1 call",
     )
 
 

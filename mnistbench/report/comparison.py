@@ -119,8 +119,8 @@ def _numbers(case: CaseJudgement, held: Held) -> str:
         + (f", {units.percent(held.change, signed=True)}" if held.base_ns > 0 else ""),
         f"{units.percent(_share_of_call(case, held), signed=True)} of the call",
     ]
-    calls = [_calls(change.base, change.now) for change in held.members if change.base and change.now]
-    reasons += [f"{text} calls" for text in calls if "->" in text]
+    if len(held.members) == 1 and "->" in (calls := _calls(held.members[0].base, held.members[0].now)):
+        reasons.append(f"{calls} calls")
     return "; ".join(reasons)
 
 

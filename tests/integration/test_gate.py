@@ -286,3 +286,21 @@ def test_workers_of_xdist_measure_nothing_so_that_the_gate_is_not_held(project):
     result = project.run("--benchmark-compare", "--op-fail=10%", "-n1", "-p", "xdist")
     assert result.ret == UNJUDGED
     result.stdout.fnmatch_lines(["missing: no benchmark ran that has an operation record", "gate: could not judge: 1"])
+
+
+def test_a_torn_file_is_named_and_the_run_before_it_is_compared_with(project):
+    save_a_base(project, factor=0.001)
+    [base] = saved_files(project)
+    torn = base.with_name("0002_torn.json")
+    torn.write_text(base.read_text(encoding="utf-8")[:3_000], encoding="utf-8")
+    result = project.run("--benchmark-compare", "--op-fail=10%", "--benchmark-save=now")
+    assert result.ret == REGRESSED
+    result.stdout.fnmatch_lines([HEADING, "gate: regressed: *"])
+    assert "Failed to load" in result.stdout.str() + result.stderr.str()
+    assert torn.name in result.stdout.str() + result.stderr.str()
+    done = command(project, "compare", "1", "latest", "--op-fail=10%")
+    assert done.returncode == REGRESSED
+    listed = command(project, "list")
+    assert listed.returncode == 0
+    assert [line[:4] for line in listed.stdout.splitlines()[3:]] == ["0001", "0003"]
+    assert "0002_torn.json: is not JSON" in listed.stderr
