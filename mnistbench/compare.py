@@ -126,15 +126,27 @@ class Comparison:
         """What differs between the newest base run and now: field -> (base, now)."""
         return differences(self.bases[-1].environment, self.now.environment) if self.bases else {}
 
-    @property
-    def redefined(self) -> tuple[tuple[str, Mapping[str, tuple[Any, Any]]], ...]:
-        """Tests of one name on both sides whose Params differ: (node id, field -> (base, now)). Not the same case."""
-        now = {case.node_id: case for case in self.only_now}
-        return tuple(
-            (case.node_id, case.params.differences(other.params))
-            for case in self.only_base
-            if (other := now.get(case.node_id)) is not None and case.params and other.params
-        )
+    @functools.cached_property
+    def redefined(self) -> tuple[tuple[CaseDigest, CaseDigest, Mapping[str, tuple[Any, Any]]], ...]:
+        """Cases of one name, or that differ only in how they were run: (base, now, field -> (base, now)). Not the same case."""
+        found = []
+        left = list(self.only_now)
+        for case in self.only_base:
+            other = next((now for now in left if _run_differently(case, now)), None)
+            if other is not None and case.params and other.params:
+                left.remove(other)
+                found.append((case, other, case.params.differences(other.params)))
+        return tuple(found)
+
+
+#: Fields of Params that say how a case was run, not what it is.
+_HOW = ("threads", "dtype", "dataset", "seed")
+
+
+def _run_differently(base: CaseDigest, now: CaseDigest) -> bool:
+    if base.params is None or now.params is None:
+        return False
+    return base.node_id == now.node_id or (base.test == now.test and set(base.params.differences(now.params)) <= set(_HOW))
 
 
 def compare(bases: Sequence[RunDigest], now: RunDigest, *, by: str = "op,module", across_versions: bool = False) -> Comparison:

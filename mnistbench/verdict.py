@@ -382,14 +382,15 @@ def _problems(comparison: Comparison, criteria: Criteria, cases: Sequence[CaseJu
     if not comparison.bases:
         yield Problem(MISSING, "no saved run to compare with; save one with: pytest bench --benchmark-autosave", excused=False)
         return
-    redefined = dict(comparison.redefined)
     if not cases:
         yield Problem(MISSING, "no case in common with the base; save a run of these cases first", excused=False)
-    for node_id, fields in redefined.items():
-        changed = ", ".join(f"{name} {base} -> {now}" for name, (base, now) in fields.items())
-        yield Problem(INCOMPARABLE, f"not the same case any more: {node_id} ({changed})", excused=criteria.allow_incomparable)
+    for base, _, fields in comparison.redefined:
+        changed = ", ".join(f"{name} {before} -> {after}" for name, (before, after) in fields.items())
+        text = f"not the same case any more: {base.node_id} ({changed}); measure both sides alike"
+        yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
+    redefined = {id(base) for base, _, _ in comparison.redefined}
     for case in comparison.only_base:
-        if case.node_id not in redefined:
+        if id(case) not in redefined:
             yield Problem(MISSING, f"in the base and not run now: {case.node_id}", excused=criteria.allow_missing)
     yield from _incomparable(cases, criteria)
     yield from _missing_tables(cases, criteria)

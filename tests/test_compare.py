@@ -107,9 +107,21 @@ def test_another_node_id_alone_is_no_renaming():
 
 def test_one_node_with_other_params_is_said_to_be_redefined():
     now = builders.case_record(threads=4, node_id=builders.case_record().node_id)
-    [(node_id, differences)] = compare([builders.digest()], builders.digest(now)).redefined
-    assert node_id == builders.case_record().node_id
+    [(base, other, differences)] = compare([builders.digest()], builders.digest(now)).redefined
+    assert base.node_id == other.node_id == builders.case_record().node_id
     assert differences == {"threads": (1, 4)}
+
+
+def test_one_test_in_another_dtype_is_said_to_be_redefined_although_its_id_says_so_too():
+    now = builders.case_record(dtype="bfloat16")
+    [(base, other, differences)] = compare([builders.digest()], builders.digest(now)).redefined
+    assert (base.node_id, other.node_id) == (builders.case_record().node_id, now.node_id)
+    assert differences == {"dtype": ("float32", "bfloat16")}
+
+
+def test_another_batch_size_is_another_case():
+    comparison = compare([builders.digest()], builders.digest(builders.case_record(batch_size=64)))
+    assert comparison.redefined == ()
 
 
 def test_differences_of_the_environment_are_named_base_first():

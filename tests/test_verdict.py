@@ -641,7 +641,7 @@ def test_a_test_whose_params_changed_is_not_the_same_case_any_more():
     now = builders.digest(other, case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE))
     assert problem_of(base, now) == (
         "incomparable",
-        f"not the same case any more: {NODE} (threads 1 -> 4, seed 1 -> 2)",
+        f"not the same case any more: {NODE} (threads 1 -> 4, seed 1 -> 2); measure both sides alike",
         False,
     )
     assert excused_by(base, now) == ["allow_incomparable"]

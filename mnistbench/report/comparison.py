@@ -82,8 +82,8 @@ def head(judgement: Judgement) -> Iterable[str]:
     for case in comparison.cases:
         if case.renamed_from:
             yield f"renamed: {case.renamed_from} -> {case.now.node_id}"
-    redefined = {node_id for node_id, _ in comparison.redefined}
-    new = [case.node_id for case in comparison.only_now if case.node_id not in redefined]
+    redefined = {id(now) for _, now, _ in comparison.redefined}
+    new = [case.node_id for case in comparison.only_now if id(case) not in redefined]
     if new and bases:
         yield f"new, with nothing to compare: {', '.join(new)}"
 

@@ -65,7 +65,7 @@ def test_other_threads_are_said_and_are_not_the_same_case(project):
         [
             "different threads: 1 -> 2; times may differ for this alone",
             "missing: no case in common with the base; save a run of these cases first",
-            "incomparable: not the same case any more: test_bench.py::test_forward?tiny-b4-cpu? (threads 1 -> 2)",
+            "incomparable: not the same case any more: test_bench.py::test_forward?tiny-b4-cpu? (threads 1 -> 2); *",
         ]
     )
 
