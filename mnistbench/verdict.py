@@ -303,9 +303,7 @@ def _judge(held: Held, case: CaseComparison, family: int, criteria: Criteria) ->
     if case.incomparable:
         return replace(held, verdict=INCOMPARABLE)
     if held.base_ns <= 0 and held.kind != "replaced" and held.change_ns <= criteria.min_share * case.base_ns:
-        return replace(
-            held, verdict=WITHIN, within=held.threshold
-        )  # the profiler's cost taken off left nothing: no base to share
+        return replace(held, verdict=WITHIN, within=held.threshold)  # the profiler's cost left nothing to take shares of
     judged = _by_runs(held, family) if len(held.base_runs) >= RUNS_NEEDED else _by_threshold(held)
     return replace(judged, accepted=judged.verdict == REGRESSED and bool(_matching(case, held, criteria)))
 

@@ -164,12 +164,17 @@ def test_an_unknown_case_is_refused_with_those_there_are():
     )
 
 
-def test_an_unknown_operation_is_refused_with_those_there_are():
-    assert refused(CASE, "aten::gone", "conv9") == (
-        f"no saved run has case '{CASE}' with operation 'aten::gone' in 'conv9'; its operations: (outside operations), "
-        "aten::add_, aten::addmm, aten::convolution_backward"
+def test_an_unknown_operation_is_refused_with_those_of_the_nearest_names():
+    assert refused(CASE, "aten::adm", "conv9") == (
+        f"no saved run has case '{CASE}' with operation 'aten::adm' in 'conv9'; its operations of the nearest names: "
+        "aten::addmm, aten::add_, aten::convolution_backward, (outside operations)"
     )
-    assert refused(CASE, "aten::mm", "", runs=[saved(1, step(tables=()))]).endswith("; its operations: none")
+    nothing = refused(CASE, "aten::mm", "", runs=[saved(1, step(tables=()))])
+    assert nothing.endswith("; its operations of the nearest names: none")
+
+
+def test_an_unknown_module_of_a_known_operation_is_refused_with_the_nearest_modules():
+    assert refused(CASE, "aten::addmm", "fc").endswith("; its modules of the nearest names: fc2, fc1, conv2")
 
 
 def test_a_name_of_two_cases_is_refused_with_both():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import statistics
 from collections import Counter, defaultdict
@@ -19,6 +20,9 @@ from mnistbench.saved import SavedRun
 
 #: A sparkline has at most this many marks; each is the median of the runs it stands for.
 SPARKS = 60
+#: Names that an error suggests: a case has 160 operations.
+NEAREST = 5
+
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 
@@ -68,7 +72,7 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
         what = " ".join(
             [f"case {case_name!r}", *([f"with operation {op!r}"] if op else []), *([f"in {module!r}"] if module else [])]
         )
-        raise UsageError(f"no saved run has {what}; {_known(runs, case_name)}")
+        raise UsageError(f"no saved run has {what}; {_known(runs, case_name, op, module)}")
     labels = {case.label for _, case, _ in found}
     if several := _several(found) if len(labels) == 1 else labels:
         raise UsageError(f"{case_name!r} is {len(several)} cases: {', '.join(sorted(several))}; name one")
@@ -100,13 +104,16 @@ def _several(found: Iterable[tuple[SavedRun, CaseDigest, int]]) -> set[str]:
     return next((node_ids for node_ids in of_run.values() if len(node_ids) > 1), set())
 
 
-def _known(runs: Sequence[SavedRun], case_name: str) -> str:
+def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> str:
     cases = {case.label: case for saved in runs for case in saved.run.cases}
     named = [case for case in cases.values() if case_name in case.names]
-    if named:
-        operations = sorted({name for case in named for view in case.tables.values() for name, _, _ in view.operations})
-        return f"its operations: {', '.join(operations) or 'none'}"
-    return f"cases: {', '.join(sorted(cases)) or 'none'}"
+    if not named:
+        return f"cases: {', '.join(sorted(cases)) or 'none'}"
+    keys = [key for case in named for view in case.tables.values() for key in view.operations]
+    operations, modules = ({key[position] for key in keys if key[position]} for position in (0, 2))
+    wrong, known, what = (module, modules, "modules") if op in operations else (op, operations, "operations")
+    near = difflib.get_close_matches(wrong, sorted(known), n=NEAREST, cutoff=0)
+    return f"its {what} of the nearest names: {', '.join(near) or 'none'}"
 
 
 def _time(case: CaseDigest, op: str, module: str) -> int | None:
