@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mnistbench import __version__
-from mnistbench.criteria import SETTINGS, Criteria, Setting
+from mnistbench.criteria import Criteria
 from mnistbench.errors import MnistbenchError, UsageError
+from mnistbench.settings import SETTINGS, Setting
 
 if TYPE_CHECKING:
     from mnistbench.saved import Storage

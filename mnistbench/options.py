@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from mnistbench.criteria import SETTINGS, Criteria
 from mnistbench.errors import UsageError
 from mnistbench.params import DATASETS, DTYPES
+from mnistbench.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from mnistbench.criteria import Criteria
 
 OFF = "off"
 DEFAULT_TENSORBOARD = Path(".benchmarks") / "tensorboard"
@@ -186,12 +189,22 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(setting.name, f"{setting.flag}: {setting.help}", type=kind, default=setting.empty)
 
 
+def gate_is_configured(config: pytest.Config) -> bool:
+    """Whether anybody set what a comparison is judged by."""
+    return any(
+        config.getoption(setting.name) or (setting.configurable and config.getini(setting.name) != setting.empty)
+        for setting in SETTINGS
+    )
+
+
 def criteria_from_config(config: pytest.Config) -> Criteria:
     """Read what a comparison is judged by; the command line wins over the configuration file.
 
     Raises:
         UsageError: names the setting and the value, or a threshold that has nothing to compare with.
     """
+    from mnistbench.criteria import Criteria
+
     texts, origins = {}, {}
     for setting in SETTINGS:
         given = config.getoption(setting.name)

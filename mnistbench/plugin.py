@@ -10,7 +10,7 @@ import pytest
 
 from mnistbench import hookspec
 from mnistbench.errors import MnistbenchError
-from mnistbench.options import Options, add_options, criteria_from_config
+from mnistbench.options import Options, add_options, gate_is_configured
 from mnistbench.params import device_label
 from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, gate_of, registered_workloads
 
@@ -37,7 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", 'opgate("10%", "aten::addmm:5%", case="5%"): how much slower this test\'s operations, and its call, may get'
     )
     with _one_line_errors():
-        config.stash[SESSION] = Session(config, Options.from_config(config), criteria_from_config(config))
+        session = config.stash[SESSION] = Session(config, Options.from_config(config))
+        if gate_is_configured(config):
+            session.criteria  # noqa: B018  # reads the values: what cannot be used is refused now
 
 
 def pytest_mnistbench_workloads(config: pytest.Config) -> list[Workload]:

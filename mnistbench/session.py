@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
-from mnistbench.criteria import Criteria, mark_thresholds
 from mnistbench.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.options import Options
+from mnistbench.options import Options, criteria_from_config
 
 if TYPE_CHECKING:
+    from mnistbench.criteria import Criteria
     from mnistbench.record import CaseRecord, Environment
     from mnistbench.tracking import Tracker
     from mnistbench.verdict import Judgement
@@ -31,9 +31,8 @@ SHOW_PROGRESS_AFTER = 2.0
 class Session:
     """Options, what collection found, and the records made so far."""
 
-    def __init__(self, config: pytest.Config, options: Options, criteria: Criteria) -> None:
+    def __init__(self, config: pytest.Config, options: Options) -> None:
         self.options = options
-        self.criteria = criteria
         self.judgement: Judgement | None = None  # when the session ends, where it is compared
         self.records: list[CaseRecord] = []
         self.baselines: list[Mapping[str, Any]] = []  # parsed files that --benchmark-compare named
@@ -107,6 +106,15 @@ class Session:
         from mnistbench.environment import read
 
         return read(self.options.threads)
+
+    @functools.cached_property
+    def criteria(self) -> Criteria:
+        """What a comparison is judged by.
+
+        Raises:
+            UsageError: names the setting and the value.
+        """
+        return criteria_from_config(self._config)
 
     def judge(self) -> Judgement:
         """Compare the records with the baselines, as ``mnistbench compare`` compares files."""
@@ -233,7 +241,11 @@ def gate_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
         UsageError: the mark cannot be read.
     """
     mark = item.get_closest_marker("opgate")
-    return mark_thresholds(mark.args, mark.kwargs) if mark else ((), "")
+    if mark is None:
+        return (), ""
+    from mnistbench.criteria import mark_thresholds
+
+    return mark_thresholds(mark.args, mark.kwargs)
 
 
 def import_torch() -> None:

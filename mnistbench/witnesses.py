@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from mnistbench import units
 from mnistbench.compare import CaseComparison, OpChange, Side
 
-#: Where results are not the same to the bit (several threads, an accelerator), final values may differ by this share:
-#: losses of the default suite differ by less between runs of the same code on any device that it has run on.
+#: Where results are not the same to the bit (several threads, an accelerator), final values may differ by this share. A
+#: choice: on two threads of a CPU runs of the same code differed by less; no accelerator has been seen yet.
 TOLERANCE = 0.01
 
 _ENGINE = "autograd::engine::"

@@ -10,8 +10,8 @@ import pytest
 import mnistbench
 from mnistbench import cli, plugin
 from mnistbench.allocator import PINNED
-from mnistbench.criteria import SETTINGS
 from mnistbench.options import OPTIONS
+from mnistbench.settings import SETTINGS
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-BASE = {"errors", "units", "params", "reader", "record", "allocator", "criteria"}
+BASE = {"errors", "units", "params", "reader", "record", "allocator", "settings", "criteria"}
 TORCH_SIDE = {
     "environment", "data", "models", "workload", "training", "case", "profiling", "tracking", "measurement",
 }  # fmt: skip

@@ -109,7 +109,7 @@ def test_a_mark_holds_its_own_test_in_pytest_and_from_the_file(project):
     save_a_base(project, factor=0.001)
     result = project.run("--benchmark-compare=0001", "--benchmark-save=now", "--strict-markers")
     assert result.ret == REGRESSED
-    result.stdout.fnmatch_lines(["regressed: call (*the limit is 50.0 %", "regressed: aten::*the limit is 2.0 %"])
+    result.stdout.fnmatch_lines(["regressed: call (*the limit is 50.0 %", "regressed: *the limit is 2.0 %"])
     assert command(project, "compare", "1", "2").returncode == REGRESSED
 
 
@@ -266,7 +266,7 @@ def test_quiet_reporting_still_says_why_a_gate_failed(project):
     save_a_base(project, factor=0.001)
     result = project.run("--benchmark-compare", "--op-fail=10%", "--benchmark-quiet")
     assert result.ret == REGRESSED
-    result.stdout.fnmatch_lines([HEADING, "regressed: aten::*", "gate: regressed: *"])
+    result.stdout.fnmatch_lines([HEADING, "regressed: *the limit is 10.0 %", "gate: regressed: *"])
     result.stdout.no_fnmatch_line("*of change*")
 
 
