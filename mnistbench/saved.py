@@ -93,7 +93,8 @@ class Storage:
             return self._latest()
         if any(sign in reference for sign in "*?["):
             found = [path for path in self.paths() if path.match(reference) or path.match(f"{reference}.json")]
-            found = found or [Path(path) for path in glob.glob(reference, recursive=True) if Path(path).is_file()]  # noqa: PTH207
+            if not found and reference.endswith(".json"):  # a bare * means saved runs, never the files that lie here
+                found = [Path(path) for path in glob.glob(reference, recursive=True) if Path(path).is_file()]  # noqa: PTH207
             if not found:
                 raise UsageError(f"{reference!r} matches no saved run in {self.root}; mnistbench list shows them")
             return found

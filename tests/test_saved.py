@@ -628,3 +628,11 @@ def test_files_of_older_pytest_benchmarks_are_compared_by_case(version):
     assert "a run without operation records is compared by case only" in rendered(judgement, "terminal", 10)
     judgement = judge(compare([run], run), Criteria(op_fail=(Threshold("", 0.05),)))
     assert judgement.outcome == "unjudged"
+
+
+def test_a_star_alone_never_means_the_files_that_lie_here(tmp_path, monkeypatch):
+    (tmp_path / "storage" / "machine").mkdir(parents=True)
+    (tmp_path / "README.md").write_text("text", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="matches no saved run in storage"):
+        Storage(Path("storage")).find("*")
