@@ -317,7 +317,7 @@ def _rules(judgement: Judgement) -> Iterable[str]:
         sees = f"; the smallest slowdown each could have called: {_range(smallest)}" if smallest else ""
         yield (
             f"judged by runs: {len(by_runs)} verdicts, against the prediction interval of {shown} base runs, "
-            f"false alarms in {units.percent(FALSE_ALARM)} of reports{sees}"
+            f"aiming at false alarms in {units.percent(FALSE_ALARM)} of reports{sees}"
         )
     if len(held) > len(by_runs):
         limit = "" if judgement.asked else f", worded by {units.percent(DEFAULT_SHARE)}"
