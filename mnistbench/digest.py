@@ -216,11 +216,10 @@ def _case(record: RecordReader, stats: Mapping[str, float], known: dict[Any, Any
         parsed = scalars.parsed()
         final = {tag: value.number_or_none() for tag, value in parsed["final"].mapping().items()}
         curves_of, directory = parsed["dataset"].text(), parsed["directory"].text()
-    params = record["params"].params()
     return CaseDigest(
         test=record["test"].text(),
         node_id=record["node_id"].text(),
-        params=known.setdefault(params, params),
+        params=_params(record["params"], known),
         wall_ns=round(stats["median"] * 1e9),
         wall_spread_ns=round(stats["iqr"] * 1e9),
         device_ns=record["device_ns"].parsed().all_nanoseconds(),
@@ -233,6 +232,14 @@ def _case(record: RecordReader, stats: Mapping[str, float], known: dict[Any, Any
         op_fail=tuple(_threshold(text, Threshold.parse, "a threshold such as 10%") for text in record["op_fail"].items()),
         case_fail=_threshold(record["case_fail"], _limit, "a threshold for a call such as 10%"),
     )
+
+
+def _params(reader: RecordReader, known: dict[Any, Any]) -> Params:
+    text = repr(reader.value)
+    if ("params", text) not in known:
+        known["params", text] = reader.params()
+    found: Params = known["params", text]
+    return found
 
 
 def _threshold(reader: RecordReader, parse: Callable[[str], object], expected: str) -> str:

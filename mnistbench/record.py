@@ -229,7 +229,7 @@ class CaseRecord:
             "device_ns": _compact(self.device_ns),
             "tables": [_table_to_json(table) for table in self.tables],
             "tables_in": self.tables_in,
-            "scalars": None if self.scalars is None else _compact(asdict(self.scalars)),
+            **_scalars_to_json(self.scalars),
             "notes": list(self.notes),
             "attached": _compact(self.attached),
             "op_fail": list(self.op_fail),
@@ -341,6 +341,14 @@ def _table_to_json(table: OpTable) -> dict[str, str]:
     }
 
 
+def _scalars_to_json(scalars: Scalars | None) -> dict[str, str | None]:
+    """Write final values apart from the curves that led to them: comparing needs the former alone."""
+    if scalars is None:
+        return {"scalars": None, "curves": None}
+    final = asdict(scalars)
+    return {"curves": _compact(final.pop("curves")), "scalars": _compact(final)}
+
+
 def check_schema(data: object) -> None:
     """Refuse a record of a schema that this version does not know."""
     schema = data.get("schema") if isinstance(data, Mapping) else None
@@ -399,7 +407,7 @@ class RecordReader(Reader):
             device_ns=self["device_ns"].parsed().all_nanoseconds(),
             tables=tuple(item.table() for item in self["tables"].items()),
             tables_in=self["tables_in"].text(),
-            scalars=None if scalars.value is None else scalars.parsed().scalars(),
+            scalars=None if scalars.value is None else scalars.parsed().scalars(self["curves"].parsed()),
             notes=self["notes"].texts(),
             attached={name: item.value for name, item in self["attached"].parsed().mapping().items()},
             op_fail=self["op_fail"].texts(),
@@ -447,11 +455,11 @@ class RecordReader(Reader):
             total_cpu.all_nanoseconds(), self_device.all_nanoseconds(), memory.whole(), shapes.texts(), kernels.texts(),
         )  # fmt: skip
 
-    def scalars(self) -> Scalars:
-        """Return curves and final values."""
+    def scalars(self, curves: RecordReader) -> Scalars:
+        """Return final values with the curves that lie beside them."""
         return Scalars(
             dataset=self["dataset"].text(),
-            curves={tag: tuple(point.point() for point in curve.items()) for tag, curve in self["curves"].mapping().items()},
+            curves={tag: tuple(point.point() for point in curve.items()) for tag, curve in curves.mapping().items()},
             final={tag: value.number_or_none() for tag, value in self["final"].mapping().items()},
             directory=self["directory"].text(),
         )
