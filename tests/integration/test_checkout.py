@@ -1,5 +1,6 @@
 """The repository runs straight from a checkout that is not installed."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import mnistbench
+from mnistbench.record import CaseRecord
 
 REPOSITORY = Path(__file__).parent.parent.parent
 
@@ -39,7 +41,8 @@ def test_the_suite_runs_and_attaches_through_the_repositorys_own_conftest(checko
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "forward lenet5 on digits, cpu, float32: self CPU time per iteration" in done.stdout
-    assert '\\"temperature\\":\\"warm\\"' in (checkout / "saved.json").read_text(encoding="utf-8")
+    [benchmark] = json.loads((checkout / "saved.json").read_text(encoding="utf-8"))["benchmarks"]
+    assert CaseRecord.from_json(benchmark["extra_info"]["mnistbench"]).table("warm").rows
 
 
 def test_every_case_of_the_suite_has_an_id_that_reads_well(checkout):

@@ -148,8 +148,6 @@ def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):
         """
         import pytest
 
-from mnistbench.record import CaseRecord
-
         @pytest.mark.parametrize("bench_batch_size", [5, 6])
         @pytest.mark.parametrize("phase", ["forward", "batch"])
         def test_mine(op_benchmark, phase):
@@ -179,7 +177,7 @@ def test_op_top_limits_what_is_shown_and_not_what_is_saved(project):
     ]
     shown = table[3 : table.index(table[2], 3)]
     assert len(shown) == 2
-    assert len(json.loads(record["tables"][1])["rows"]) > 10
+    assert len(CaseRecord.from_json(record).table("warm").rows) > 10
 
 
 def test_tensorboard_off_writes_nothing(project):
