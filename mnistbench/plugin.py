@@ -154,7 +154,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     state = config.stash[SESSION]
     if not config.getoption("benchmark_compare", default=None) or config.option.collectonly or hasattr(config, "workerinput"):
         return
-    if state.usage_error or not (state.records or state.criteria.op_fail or state.criteria.case_fail):
+    if state.usage_error or not state.has_something_to_judge:
         return
     outcome = state.judge().outcome
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):

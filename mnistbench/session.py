@@ -116,6 +116,14 @@ class Session:
         """
         return criteria_from_config(self._config)
 
+    @property
+    def has_something_to_judge(self) -> bool:
+        """Whether a comparison concerns us: cases of ours here or in the base, or a threshold."""
+        criteria = self.criteria
+        return bool(self.records or criteria.op_fail or criteria.case_fail) or any(
+            "mnistbench" in file for file in self.baselines
+        )
+
     def judge(self) -> Judgement:
         """Compare the records with the baselines, as ``mnistbench compare`` compares files."""
         from mnistbench.compare import compare

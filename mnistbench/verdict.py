@@ -160,7 +160,8 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     used = {
         pattern for case in cases for held in case.held if held.accepted for pattern in _matching(case.case, held, criteria)
     }
-    marks = any(case.op_fail or case.case_fail for case in comparison.now.cases)
+    concerned = (*comparison.now.cases, *comparison.only_base)  # a marked case that is missing now was to be held, too
+    marks = any(case.op_fail or case.case_fail for case in concerned)
     return Judgement(
         comparison=comparison,
         criteria=criteria,

@@ -1121,3 +1121,10 @@ def test_whether_an_operation_is_held_by_itself_does_not_rest_on_one_of_the_base
     bases = [run(row("aten::mm", ns), **WALL) for ns in (15_000, 16_000, 21_000)]
     for order in itertools.permutations(bases):
         assert list(verdicts(judged(list(order), bases[0]))) == ["call", "other"]
+
+
+def test_a_marked_case_of_the_base_that_is_missing_now_is_not_held():
+    base = builders.digest(builders.case_record(), builders.case_record(batch_size=1, op_fail=("5%",)))
+    judgement = judge(compare([base], builders.digest()), Criteria())
+    assert judgement.asked
+    assert judgement.outcome == "unjudged"

@@ -314,3 +314,28 @@ def test_a_torn_file_is_named_and_the_run_before_it_is_compared_with(project):
     assert listed.returncode == 0
     assert [line[:4] for line in listed.stdout.splitlines()[3:]] == ["0001", "0003"]
     assert "0002_torn.json: is not JSON" in listed.stderr
+
+
+def test_a_marked_test_that_no_longer_runs_is_not_held(project):
+    project.write(
+        "test_bench.py",
+        """
+        import pytest
+
+        @pytest.mark.opgate("900%")
+        def test_forward(op_benchmark):
+            op_benchmark("forward")
+        """,
+    )
+    save_a_base(project)
+    result = project.run("--benchmark-compare", "-k", "nothing")
+    assert result.ret == UNJUDGED
+    result.stdout.fnmatch_lines([HEADING, "missing: no benchmark ran that has an operation record", "gate: could not judge: 1"])
+
+
+def test_a_project_without_cases_of_ours_is_left_alone(project):
+    project.write("test_bench.py", "def test_plain(benchmark):\n    benchmark(sum, [1])\n")
+    assert project.run("--benchmark-save=base").ret == HELD
+    result = project.run("--benchmark-compare")
+    assert result.ret == HELD
+    result.stdout.no_fnmatch_line("*mnistbench:*")
