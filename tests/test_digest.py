@@ -32,7 +32,7 @@ CRITERIA = Criteria(op_fail=(Threshold("", 0.10),))
 
 
 def many(examples):
-    """So many generated files in CI, 10,500 in all tests of this file together, and a thirtieth of it elsewhere."""
+    """So many generated files in CI, 10,000 in all tests of this file together, and a thirtieth of it elsewhere."""
     return settings(strategies.ANY_SPEED, max_examples=examples if os.environ.get("CI") else examples // 30)
 
 
@@ -203,7 +203,7 @@ def test_a_sound_file_survives_every_report(kind):
 
 
 @given(st.sampled_from(list(DOCUMENTS)).flatmap(lambda kind: st.tuples(st.just(kind), SPOILED[kind])))
-@many(6_000)
+@many(4_000)
 def test_a_file_with_one_place_spoiled_is_a_digest_or_a_complaint(drawn):
     kind, (_, document) = drawn
     run = digest_or_complaint(lambda: through_text(document))
@@ -219,7 +219,7 @@ SPOILED = {kind: strategies.spoiled(document) for kind, document in DOCUMENTS.it
 @example(b"\xff\xfe")
 @example(b"\0")
 @example(b'{"benchmarks": [], "datetime": "\\ud800"}')
-@many(1_500)
+@many(2_000)
 def test_any_bytes_are_a_digest_or_a_complaint(content):
     # Not in tmp_path: Hypothesis runs all examples in one.
     with tempfile.TemporaryDirectory() as folder:
@@ -231,7 +231,7 @@ def test_any_bytes_are_a_digest_or_a_complaint(content):
 
 
 @given(strategies.json_values())
-@many(1_500)
+@many(2_000)
 def test_any_json_is_a_digest_or_a_complaint(value):
     run = digest_or_complaint(lambda: through_text(value))
     if run is not None:
@@ -260,7 +260,7 @@ def test_any_json_is_a_digest_or_a_complaint(value):
         },
     )
 )
-@many(1_500)
+@many(2_000)
 def test_any_plain_file_is_a_digest_or_a_complaint(document):
     run = digest_or_complaint(lambda: through_text(document))
     if run is not None:

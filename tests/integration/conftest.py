@@ -57,6 +57,10 @@ filterwarnings = error
 """
 
 
+#: What was saved, by the arguments and the bench file.
+_SAVED = {}
+
+
 class Project:
     """Runs pytest on a user's project as a user would, with few and short rounds."""
 
@@ -86,6 +90,17 @@ class Project:
             *("-p", "no:cacheprovider", "-p", "no:hypothesispytest", *ITS_WARNINGS),
             *arguments,
         )
+
+    def save_base(self, *arguments):
+        """Put the run ``0001_base.json`` there, as the project saves it; one real run serves many tests."""
+        key = (arguments, (self.path / "test_bench.py").read_text(encoding="utf-8"))
+        if key not in _SAVED:
+            assert self.run("--benchmark-save=base", *arguments).ret == 0
+            [path] = self.path.glob(".benchmarks/*/0001_base.json")
+            _SAVED[key] = (path.parent.name, path.read_text(encoding="utf-8"))
+        machine, text = _SAVED[key]
+        self.write(f".benchmarks/{machine}/0001_base.json", text)
+        return self.path / ".benchmarks" / machine / "0001_base.json"
 
     def run_saved(self, *arguments):
         """Run and return pytest-benchmark's JSON beside the result."""

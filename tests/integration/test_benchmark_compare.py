@@ -47,7 +47,7 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
 
 
 def test_cases_on_one_side_only_are_listed(project):
-    project.run("--benchmark-autosave", "--bench-batch-size=2,4")
+    project.save_base("--bench-batch-size=2,4")
     result = project.run("--benchmark-compare", "--bench-batch-size=4,8")
     result.stdout.fnmatch_lines(
         [
@@ -59,7 +59,7 @@ def test_cases_on_one_side_only_are_listed(project):
 
 
 def test_other_threads_are_said_and_are_not_the_same_case(project):
-    project.run("--benchmark-autosave", "--bench-threads=1")
+    project.save_base()
     result = project.run("--benchmark-compare", "--bench-threads=2")
     result.stdout.fnmatch_lines(
         [
@@ -83,8 +83,7 @@ def test_without_a_saved_run_it_says_so_and_how_to_save_one(project):
 
 
 def test_a_saved_run_that_cannot_be_read_is_one_line_and_the_run_goes_on(project):
-    project.run("--benchmark-save=base")
-    [path] = project.path.glob(".benchmarks/*/0001_base.json")
+    path = project.save_base()
     saved = json.loads(path.read_text(encoding="utf-8"))
     saved["benchmarks"][0]["extra_info"]["mnistbench"]["schema"] = 99
     path.write_text(json.dumps(saved), encoding="utf-8")
@@ -94,8 +93,7 @@ def test_a_saved_run_that_cannot_be_read_is_one_line_and_the_run_goes_on(project
 
 
 def test_our_table_is_printed_even_when_pytest_benchmarks_own_check_raises(project):
-    project.run("--benchmark-save=base")
-    [path] = project.path.glob(".benchmarks/*/0001_base.json")
+    path = project.save_base()
     saved = json.loads(path.read_text(encoding="utf-8"))
     saved["benchmarks"][0]["stats"]["min"] = 1e-9  # faster than any run can be
     path.write_text(json.dumps(saved), encoding="utf-8")
@@ -105,7 +103,7 @@ def test_our_table_is_printed_even_when_pytest_benchmarks_own_check_raises(proje
 
 
 def test_quiet_reporting_is_quiet_for_us_too(project):
-    project.run("--benchmark-autosave")
+    project.save_base()
     for arguments in ([], ["--benchmark-compare"]):
         result = project.run("--benchmark-quiet", *arguments)
         result.stdout.no_fnmatch_line("*mnistbench: operations*")

@@ -29,25 +29,15 @@ def change_operations(saved, factor):
             table["times"] = json.dumps(times)
 
 
-#: What a project saves, by the arguments and the bench file it was saved with: one real run serves many tests.
-_SAVED = {}
-
-
 def save_a_base(project, *arguments, factor=1.0, environment=None, copies=1):
     """Put a saved run there, ``factor`` times as slow as measured, of a machine that differs in ``environment``."""
-    key = (arguments, (project.path / "test_bench.py").read_text(encoding="utf-8"))
-    if key not in _SAVED:
-        assert project.run("--benchmark-save=base", *arguments).ret == HELD
-        [path] = saved_files(project)
-        _SAVED[key] = (path.parent.name, path.read_text(encoding="utf-8"))
-    machine, text = _SAVED[key]
-    folder = project.path / ".benchmarks" / machine
-    folder.mkdir(parents=True, exist_ok=True)
+    path = project.save_base(*arguments)
+    text = path.read_text(encoding="utf-8")
     for copy in range(copies):
         saved = json.loads(text)
         change_operations(saved, factor * (1 + copy / 1_000))
         saved["mnistbench"]["environment"].update(environment or {})
-        (folder / f"{copy + 1:04}_base.json").write_text(json.dumps(saved), encoding="utf-8")
+        (path.parent / f"{copy + 1:04}_base.json").write_text(json.dumps(saved), encoding="utf-8")
 
 
 def command(project, *arguments):
