@@ -107,6 +107,8 @@ def _criteria(parsed: argparse.Namespace) -> Criteria:
     texts, origins = {}, {}
     for setting in SETTINGS:
         given = getattr(parsed, setting.name, None)
+        if given == "":  # an unset variable of a script must not switch a gate off
+            raise UsageError(f"{setting.flag}: '' is no value; give one, or leave the option out")
         from_file = not given and setting.name in configured
         texts[setting.name] = given or configured.get(setting.name, setting.empty)
         origins[setting.name] = f"{setting.name} in {path}" if from_file else setting.flag

@@ -106,8 +106,13 @@ class RunDigest:
     @property
     def label(self) -> str:
         """When and of which commit: ``2026-11-20 10:31 UTC, commit 1a2b3c4``."""
-        when = f"{self.saved_at[:16].replace('T', ' ')} UTC" if self.saved_at else "this run"
+        when = f"{self.minute} UTC" if self.saved_at else "this run"
         return f"{when}, commit {self.short_commit}" if self.commit else when
+
+    @property
+    def minute(self) -> str:
+        """When it was saved: ``2026-11-20 10:31``; empty for the running session."""
+        return self.saved_at[:16].replace("T", " ")
 
     @property
     def short_commit(self) -> str:

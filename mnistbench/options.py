@@ -192,7 +192,8 @@ def add_options(parser: pytest.Parser) -> None:
 def gate_is_configured(config: pytest.Config) -> bool:
     """Whether anybody set what a comparison is judged by."""
     return any(
-        config.getoption(setting.name) or (setting.configurable and config.getini(setting.name) != setting.empty)
+        config.getoption(setting.name) not in (None, False)
+        or (setting.configurable and config.getini(setting.name) != setting.empty)
         for setting in SETTINGS
     )
 
@@ -208,6 +209,8 @@ def criteria_from_config(config: pytest.Config) -> Criteria:
     texts, origins = {}, {}
     for setting in SETTINGS:
         given = config.getoption(setting.name)
+        if given == "":  # an unset variable of a script must not switch a gate off
+            raise UsageError(f"{setting.flag}: '' is no value; give one, or leave the option out")
         from_file = not given and setting.configurable
         texts[setting.name] = given or (config.getini(setting.name) if from_file else setting.empty)
         origins[setting.name] = f"{setting.name} in {config.inipath}" if from_file else setting.flag

@@ -39,11 +39,6 @@ def count(number: float) -> str:
     return _without_negative_zero(f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}")
 
 
-def scalar(value: float) -> str:
-    """Return a loss or another number without a unit, four decimals."""
-    return f"{value:.4f}"
-
-
 def printable(text: str) -> str:
     """Return text that comes from a file with what no terminal may get (escapes, line ends, hidden marks) spelt out."""
     return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -179,8 +179,3 @@ def test_nothing_reads_as_negative_zero(function: Callable[[float], str], number
 
 def test_what_is_missing_does_not_read_as_zero() -> None:
     assert units.MISSING == "-"
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.5, "0.5000"), (12.34567, "12.3457"), (0.0, "0.0000")])
-def test_a_scalar_has_four_decimals(value, text):
-    assert units.scalar(value) == text

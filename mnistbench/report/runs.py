@@ -35,7 +35,7 @@ def list_table(runs: Sequence[SavedRun]) -> Table:
         rows=tuple(
             (
                 saved.number or saved.path.name,
-                saved.run.saved_at[:16].replace("T", " ") or units.MISSING,
+                saved.run.minute or units.MISSING,
                 saved.run.short_commit or units.MISSING,
                 saved.run.branch or units.MISSING,
                 _machine(saved.run.environment),
@@ -138,7 +138,7 @@ def _history_rows(found: Sequence[tuple[SavedRun, CaseDigest, int]]) -> Iterable
                 f"{name.replace('_', ' ')} {units.listed(old)} -> {units.listed(new)}" for name, (old, new) in others.items()
             )
         yield (
-            saved.number or saved.path.name, saved.run.saved_at[:16].replace("T", " ") or units.MISSING,
+            saved.number or saved.path.name, saved.run.minute or units.MISSING,
             saved.run.short_commit or units.MISSING, units.microseconds(ns), change, changed,
         )  # fmt: skip
         before = (saved, case, ns)

@@ -219,6 +219,7 @@ def test_collecting_only_judges_nothing(project):
         (["--op-min-share=200%"], "--op-min-share: '200%' is not a share of a case; give 2%"),
         (["--op-min-cost=many"], "--op-min-cost: 'many' is not a number of times; give 20"),
         (["--benchmark-compare", "--accept=a:b"], "--accept: 'a:b' needs a reason that the report can show: add --reason TEXT"),
+        (["--benchmark-compare", "--case-fail="], "--case-fail: '' is no value; give one, or leave the option out"),
         (["--reason=why"], "--reason: 'why' is a reason for nothing: add --accept CASE:OP"),
     ],
 )
