@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Exit codes: what was asked is so; it is not; it could not be found out.
 HELD, REGRESSED, UNJUDGED = 0, 1, 2
 
+#: Tells ``git bisect run`` that a commit cannot be tested.
+BISECT_SKIPS = 125
+
 _REFERENCE = "a file, a number (0003), a glob, latest, a commit or a branch"
 
 
@@ -30,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a sparkline on a terminal that has no such signs
-    parsed = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    after: list[str] = []
+    if given[:1] == ["gate"] and "--" in given:  # what follows is pytest's
+        given, after = given[: given.index("--")], given[given.index("--") + 1 :]
+    parsed = _parser().parse_args(given, argparse.Namespace(pytest=after))
     try:
         code = int(parsed.run(parsed))
         sys.stdout.flush()
@@ -82,10 +89,39 @@ def _parser() -> argparse.ArgumentParser:
     )
     prune.add_argument("--keep", type=int, required=True, metavar="N", help="the newest N stay")
     prune.add_argument("--yes", action="store_true", help="remove them")
-    for subparser in (compare, listing, history, export, prune):
+    gate = command(
+        "gate", _gate, "measure a base and the working tree together and judge; exit 0 passed, 1 regressed, 2 not judged"
+    )
+    _add_gate(gate)
+    for subparser in (compare, listing, history, export, prune, gate):
         subparser.add_argument("--storage", default=".benchmarks", metavar="DIR", help="saved runs (default: .benchmarks)")
     command("env", _env, "print machine and software, for a bug report")
     return parser
+
+
+def _add_gate(gate: argparse.ArgumentParser) -> None:
+    gate.usage = "mnistbench gate (--base REV | --base-dir DIR | --replay FILE) [options] [-- pytest arguments]"
+    base = gate.add_mutually_exclusive_group(required=True)
+    base.add_argument("--base", metavar="REV", help="commit, branch or tag that the working tree is held against")
+    base.add_argument("--base-dir", metavar="DIR", help="a checkout that it is held against")
+    base.add_argument("--replay", metavar="FILE", help="judge a file of raw samples again; measures nothing")
+    gate.add_argument("--launches", metavar="N", help="launches of the first stage (default: 12, at least 8)")
+    gate.add_argument("--budget", metavar="TIME", help="end by then, with the best verdict there is: 5m, 300s")
+    gate.add_argument(
+        "--threshold", default="2%", metavar="SHARE", help="smaller changes of a case do not matter (default: 2%%)"
+    )
+    gate.add_argument(
+        "--op-threshold", default="5%", metavar="SHARE", help="smaller changes of an operation do not matter (default: 5%%)"
+    )
+    gate.add_argument("--base-python", metavar="EXE", help="interpreter of the base's environment")
+    gate.add_argument("--new-python", metavar="EXE", help="interpreter of the working tree's environment")
+    gate.add_argument("--split", action="store_true", help="measure the sides in a process each, one after the other")
+    gate.add_argument("--inconclusive", choices=("fail", "ok"), default="fail", help="exit code 2 or 0 where it cannot judge")
+    gate.add_argument("--bisect", action="store_true", help="exit code 125 where it cannot judge: for git bisect run")
+    gate.add_argument("--op-top", default=None, type=int, metavar="N", help="operations shown per case (default: 10)")
+    gate.add_argument("--format", choices=("terminal", "markdown", "json"), default="terminal")
+    _add_settings(gate, [setting for setting in SETTINGS if setting.name in ("accept", "reason")])
+    _add_output(gate)
 
 
 def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:
@@ -228,6 +264,19 @@ def _prune(parsed: argparse.Namespace) -> int:
         return HELD
     remove(files, directories)
     return HELD
+
+
+def _gate(parsed: argparse.Namespace) -> int:
+    from mnistbench.gate.command import run
+
+    not_judged = BISECT_SKIPS if parsed.bisect else HELD if parsed.inconclusive == "ok" else UNJUDGED
+    try:
+        code = run(parsed)
+    except MnistbenchError:
+        if not parsed.bisect:
+            raise
+        code = UNJUDGED
+    return not_judged if code == UNJUDGED else code
 
 
 def _env(_: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ The same settings serve ``pytest`` (options and the pytest configuration) and ``
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,13 +76,7 @@ class Criteria:
                 raise UsageError(f"{origin(name)}: {text!r} is {error}") from None
 
         accept, reason = tuple(texts["accept"]), texts["reason"].strip()
-        if accept and not reason:
-            raise UsageError(f"{origin('accept')}: {accept[0]!r} needs a reason that the report can show: add --reason TEXT")
-        if reason and not accept:
-            raise UsageError(f"{origin('reason')}: {reason!r} is a reason for nothing: add --accept CASE:OP")
-        for pattern in accept:
-            if ":" not in pattern.strip(":"):
-                raise UsageError(f"{origin('accept')}: {pattern!r} needs a case and an operation: CASE:OP")
+        check_accepted(accept, reason)
         return cls(
             op_fail=tuple(parsed("op_fail", text, Threshold.parse) for text in texts["op_fail"]),
             case_fail=parsed("case_fail", texts["case_fail"], plain_threshold) if texts["case_fail"] else None,
@@ -95,6 +89,21 @@ class Criteria:
             accept=accept,
             reason=reason,
         )
+
+
+def check_accepted(accept: Sequence[str], reason: str) -> None:
+    """Refuse what excuses nothing, or without a reason.
+
+    Raises:
+        UsageError: names the value.
+    """
+    if accept and not reason.strip():
+        raise UsageError(f"--accept: {accept[0]!r} needs a reason that the report can show: add --reason TEXT")
+    if reason and not accept:
+        raise UsageError(f"--reason: {reason!r} is a reason for nothing: add --accept CASE:OP")
+    for pattern in accept:
+        if ":" not in pattern.strip(":"):
+            raise UsageError(f"--accept: {pattern!r} needs a case and an operation: CASE:OP")
 
 
 def plain_threshold(text: str) -> Threshold:

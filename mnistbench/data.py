@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import importlib.util
 import io
 import math
 import os
@@ -190,9 +191,7 @@ def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) 
 
 def _digits() -> Dataset:
     """Return scikit-learn's 1,797 digits, 8x8 in 17 levels, as 28x28 bytes: the same bytes on every machine."""
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-
-    flat, targets = load_digits(return_X_y=True)
+    flat, targets = _digits_of_scikit_learn()
     # Integers all the way: an interpolation would round differently from one machine or release to the next.
     levels = flat.astype(np.int64).reshape(-1, 8, 8)
     pixels = ((levels * 255 + _DIGITS_LEVELS // 2) // _DIGITS_LEVELS).astype(np.uint8)
@@ -202,6 +201,25 @@ def _digits() -> Dataset:
     order = torch.from_numpy(np.random.RandomState(_DIGITS_SEED).permutation(len(labels)))
     train, test = order[:_DIGITS_TRAIN], order[_DIGITS_TRAIN:]
     return Dataset("digits", Split(images[train], labels[train]), Split(images[test], labels[test]), DIGITS_MEAN, DIGITS_STD)
+
+
+def _digits_of_scikit_learn() -> tuple[np.ndarray, np.ndarray]:
+    """Return 64 levels and the label of every digit: [N, 64], [N].
+
+    Its file is read where it lies: to import scikit-learn takes seconds. Should it lie elsewhere one day, scikit-learn
+    finds it.
+    """
+    package = importlib.util.find_spec("sklearn")
+    folders = package.submodule_search_locations if package and package.submodule_search_locations else ()
+    for folder in folders:
+        file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        if file.is_file():
+            table = np.loadtxt(file, delimiter=",", dtype=np.float64)
+            return table[:, :-1], table[:, -1]
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+
+    flat, targets = load_digits(return_X_y=True)
+    return flat, targets
 
 
 def _mnist(raw: Path) -> Dataset:

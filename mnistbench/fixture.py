@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,9 +46,14 @@ class OpBenchmark:
         workload = self._find_workload()
         params = self._params(phase, workload)
         device = torch.device(params.device)
+        build_case = partial(build, params, workload, self._session.options.data_dir)
+        hook = self._request.node.ihook.pytest_mnistbench_take_case
+        if hook(config=self._request.config, item=self._request.node, params=params, build=build_case):
+            self._benchmark(_nothing)  # or pytest-benchmark warns that its fixture was not used
+            return
         try:
             with thread_count(params.threads), fork_random(device):
-                self._measure(params, workload)
+                self._measure(build_case())
         except torch.OutOfMemoryError as error:
             # The traceback, which pytest keeps, holds the tensors of every frame; the next case needs their memory.
             traceback.clear_frames(error.__traceback__)
@@ -55,8 +61,7 @@ class OpBenchmark:
                 torch.get_device_module(device).empty_cache()
             raise
 
-    def _measure(self, params: Params, workload: Workload) -> None:
-        case = build(params, workload, self._session.options.data_dir)
+    def _measure(self, case: Case) -> None:
         if self._benchmark.group is None:
             self._benchmark.group = _group(case)
         first, self._session.case_has_run = not self._session.case_has_run, True
@@ -120,6 +125,10 @@ class OpBenchmark:
                 record = replace(record, notes=(*record.notes, note))
         self._session.notes.extend(f"{record.node_id}: {note}" for note in record.notes)
         return record
+
+
+def _nothing() -> None:
+    """Stand in for a case that somebody else measures."""
 
 
 def _group(case: Case) -> str:

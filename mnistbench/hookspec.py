@@ -6,13 +6,14 @@ Mark them ``@pytest.hookimpl(optionalhook=True)``: pytest refuses a hook that it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from mnistbench.case import Case
+    from mnistbench.params import Params
     from mnistbench.record import CaseRecord
     from mnistbench.workload import Workload
 
@@ -32,4 +33,14 @@ def pytest_mnistbench_attach(config: pytest.Config, case: Case, record: CaseReco
     and the functions of these names in ``mnistbench.attachments`` supply them; any other key is kept as it is and needs
     a JSON value. All that several conftest.py return is merged. Where no conftest.py implements this hook, both standard
     attachments are made. What raises here costs the record that part, never the timing.
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_mnistbench_take_case(
+    config: pytest.Config, item: pytest.Item, params: Params, build: Callable[[], Case]
+) -> bool | None:
+    """Return True to measure a case in another way: the fixture then does nothing more, and saves nothing.
+
+    ``mnistbench gate`` takes the cases of both sides by this hook. ``build`` makes the case, as often as it is called.
     """

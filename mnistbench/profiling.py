@@ -32,7 +32,7 @@ from mnistbench.training import Inference, Step
 WARMUP_ITERATIONS = 2
 
 #: Ranges of ours are told from operations by these prefixes.
-_ITERATION = "mnistbench.iteration"
+ITERATION = "mnistbench.iteration"
 _PHASE = "mnistbench.phase:"
 _MODULE = "mnistbench.module:"
 
@@ -127,7 +127,7 @@ def _profile(
         for _ in range(dropped):
             case()
         for _ in range(iterations):
-            with record_function(_ITERATION):
+            with record_function(ITERATION):
                 case()
     return profiler.events() or ()
 
@@ -237,7 +237,9 @@ class _Place:
     module: str
 
 
-def table(events: Iterable[Event], *, temperature: str, view: str, first_of_process: bool = False) -> OpTable:
+def table(
+    events: Iterable[Event], *, temperature: str, view: str, first_of_process: bool = False, iteration: str = ITERATION
+) -> OpTable:
     """Gather profiler events into one row per (operation, phase, module), one sample per marked iteration.
 
     The rows' self host times of one thread add up to the iteration: what ranges spend outside operations is the row
@@ -249,9 +251,10 @@ def table(events: Iterable[Event], *, temperature: str, view: str, first_of_proc
         temperature: ``cold`` or ``warm``.
         view: ``host`` or ``device``; device times are read in the latter.
         first_of_process: kept in the table.
+        iteration: what marks the iterations; work outside them does not count.
     """
     host = [event for event in events if event.device_type == DeviceType.CPU]
-    iterations = sorted((event for event in host if event.name == _ITERATION), key=lambda event: event.time_range.start)
+    iterations = sorted((event for event in host if event.name == iteration), key=lambda event: event.time_range.start)
     starts = [event.time_range.start for event in iterations]
     main_thread = iterations[0].thread if iterations else 0
     forward_modules = _forward_modules(host)

@@ -23,7 +23,11 @@ COMPARING = {
     "digest", "comparable", "compare", "witnesses", "verdict", "saved", "prune", "report", "report.rows", "report.comparison",
     "report.runs", "report.terminal", "report.markdown", "report.data", "report.output", "report.environment",
 }  # fmt: skip
-PRINTING = {"report.summary", "cli", "__main__"}
+#: What judges launches of the gate: arrays of numbers, but no torch.
+JUDGING = {"gate", "gate.samples", "gate.decision", "gate.verdict", "gate.snapshot", "gate.launcher", "gate.run", "report.gate"}
+#: What runs inside a launch.
+MEASURING = {"gate.sides", "gate.clocks", "gate.launch"}
+PRINTING = {"report.summary", "gate.command", "cli", "__main__"}
 
 #: Module group -> the groups that it may import when it is imported.
 MAY_IMPORT = [
@@ -32,7 +36,9 @@ MAY_IMPORT = [
     (COMPARING, BASE | COMPARING),
     ({"hookspec", "options", "session", "plugin"}, BASE | PLUGIN_SIDE - {"fixture", "attachments"}),
     ({"fixture", "attachments"}, BASE | TORCH_SIDE | PLUGIN_SIDE),
-    (PRINTING, BASE | COMPARING | PRINTING | {"session"}),
+    (JUDGING, BASE | COMPARING | JUDGING),
+    (MEASURING, BASE | TORCH_SIDE | MEASURING | {"gate"}),
+    (PRINTING, BASE | COMPARING | JUDGING | PRINTING | {"session"}),
 ]
 
 
@@ -55,7 +61,7 @@ def ours(names):
 
 
 def test_every_module_has_a_place():
-    placed = BASE | TORCH_SIDE | PLUGIN_SIDE | COMPARING | PRINTING | {"__init__"}
+    placed = BASE | TORCH_SIDE | PLUGIN_SIDE | COMPARING | JUDGING | MEASURING | PRINTING | {"__init__"}
     assert set(MODULES) == placed
 
 
@@ -70,6 +76,13 @@ def test_torch_free_modules_never_import_torch_not_even_inside_a_function(name):
     roots = {imported.split(".")[0] for imported in imported_at_import(MODULES[name], everywhere=True)}
     assert not roots & {"torch", "torchvision", "tensorboard", "sklearn", "numpy"}
     assert not ours(imported_at_import(MODULES[name], everywhere=True)) & TORCH_SIDE
+
+
+@pytest.mark.parametrize("name", sorted(JUDGING))
+def test_what_judges_launches_never_imports_torch(name):
+    roots = {imported.split(".")[0] for imported in imported_at_import(MODULES[name], everywhere=True)}
+    assert not roots & {"torch", "torchvision", "tensorboard", "sklearn"}
+    assert not ours(imported_at_import(MODULES[name], everywhere=True)) & (TORCH_SIDE | MEASURING)
 
 
 @pytest.mark.parametrize("name", ["plugin", "session", "options", "hookspec", "cli", "report.summary"])

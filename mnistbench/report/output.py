@@ -53,12 +53,15 @@ def write(path: Path, text: str) -> None:
 
 def append_step_summary(judgement: Judgement, top: int) -> str:
     """Append the Markdown to the file that GitHub shows beside a job; return a line if that failed, else nothing."""
-    path = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not path:
-        return ""
+    return append_text_to_step_summary(rendered(judgement, "markdown", top)) if os.environ.get("GITHUB_STEP_SUMMARY") else ""
+
+
+def append_text_to_step_summary(text: str) -> str:
+    """Append Markdown to the file that ``GITHUB_STEP_SUMMARY`` names; return a line if that failed, else nothing."""
+    path = os.environ["GITHUB_STEP_SUMMARY"]
     try:
         with Path(path).open("a", encoding="utf-8") as stream:
-            stream.write(rendered(judgement, "markdown", top) + "\n")
+            stream.write(text + "\n")
     except OSError as error:
         return f"GITHUB_STEP_SUMMARY: {path} cannot be written ({error.strerror})"
     return ""

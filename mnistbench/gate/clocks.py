@@ -1,0 +1,294 @@
+"""What measures the sides of a launch: their turns, the clocks, the profiler. One code for all sides, the gate's own.
+
+Sides alternate call by call, so that the two calls of a pair see the same machine: on a shared one its speed changes
+within seconds. A coin decides who goes first in every other pair, and the pair after it is turned round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, record_function
+
+from mnistbench.profiling import ITERATION, marked, table
+from mnistbench.record import OpTable
+
+#: Calls of a side before anything counts: memory is allocated, algorithms are chosen, the optimizer has its state.
+WARMUP_CALLS = 2
+
+#: What a case is measured for per side and build, in seconds, and the fewest and most pairs of calls that this may mean.
+TIMED_S, TIMED_PAIRS = 0.6, (6, 40)
+PROFILED_S, PROFILED_PAIRS = 0.45, (5, 10)
+
+
+#: Pairs of the control, each time it is measured.
+CONTROL_PAIRS = 40
+
+_Player = TypeVar("_Player")
+
+
+class Case(Protocol):
+    """What is used of a side's ``mnistbench.case.Case``."""
+
+    params: Any
+    model: nn.Module
+    inputs: torch.Tensor | None
+    runner: Any
+
+    def __call__(self) -> None:
+        """Run the measured work once and wait for the device."""
+
+    def reset(self) -> None:
+        """Put weights, optimizer state and random numbers back to where the case began."""
+
+
+@dataclass
+class Player:
+    """A side in one case: how it is built, and what makes the process its own."""
+
+    name: str
+    build: Callable[[], Case]
+    turn: Callable[[], AbstractContextManager[None]]
+    case: Case = field(init=False)
+    random: RandomState = field(init=False)
+    wall_ns: list[int] = field(default_factory=list)
+    cpu_ns: list[int] = field(default_factory=list)
+    device_ns: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def playing(self) -> Iterator[Case]:
+        """Run the body as this side: its modules, its random numbers."""
+        with self.turn():
+            self.random.restore()
+            try:
+                yield self.case
+            finally:
+                self.random = RandomState(self.random.device)
+
+
+class RandomState:
+    """The state of every generator that a step may draw from, as it is now."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._torch = torch.get_rng_state()
+        self._accelerator = torch.get_device_module(device).get_rng_state(device) if device.type in ("cuda", "xpu") else None
+        self._python = random.getstate()
+        self._numpy = np.random.get_state()  # noqa: NPY002  # the global one is what a user's code may draw from
+
+    def restore(self) -> None:
+        """Put it back."""
+        torch.set_rng_state(self._torch)
+        if self._accelerator is not None:
+            torch.get_device_module(self.device).set_rng_state(self._accelerator, self.device)
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)  # noqa: NPY002
+
+    @staticmethod
+    def seed(seed: int) -> None:
+        """Seed them all."""
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+
+
+def measure(players: Sequence[Player], coin: random.Random, *, profiled: bool) -> dict[str, Any]:
+    """Build a case for every player in this order, time and profile them by turns; return what was measured.
+
+    Args:
+        players: the first is built and warmed up first.
+        coin: decides who goes first.
+        profiled: look into the operations, where the case has any.
+    """
+    for player in players:
+        _build(player)
+    longest = max(_warm_up(player) for player in players)
+    for player in _turns(players, coin, _pairs(longest, TIMED_S, TIMED_PAIRS)):
+        with player.playing() as case:
+            _timed_call(case, player)
+    found: dict[str, Any] = {
+        "first": players[0].name,
+        "sides": {
+            player.name: {
+                "wall_ns": player.wall_ns,
+                "cpu_ns": player.cpu_ns,
+                "device_ns": player.device_ns,
+                "outcome": outcome(player),
+                "parameters": sum(p.numel() for p in player.case.model.parameters() if p.requires_grad),
+            }
+            for player in players
+        },
+    }
+    if profiled and all(player.case.runner is not None for player in players):
+        tables = _profiled(players, coin, _pairs(longest, PROFILED_S, PROFILED_PAIRS))
+        for name, profile in tables.items():
+            found["sides"][name] |= operations(profile)
+    return found
+
+
+def rehearse(player: Player) -> None:
+    """Import what a case imports late: a data set's library, the optimizer's, the profiler's. Nothing of it is kept."""
+    _build(player)
+    with player.playing() as case:
+        case()
+    if player.case.runner is not None:
+        _profiled([player], random.Random(0), 1)  # noqa: S311  # a coin
+
+
+def _build(player: Player) -> None:
+    with player.turn():
+        RandomState.seed(0)  # the case seeds torch's itself; a user's model may draw from the others
+        player.case = player.build()
+        torch.set_num_threads(player.case.params.threads)
+        player.random = RandomState(torch.device(player.case.params.device))
+
+
+def _warm_up(player: Player) -> int:
+    """Return the time of the last call, in nanoseconds."""
+    with player.playing() as case:
+        for _ in range(WARMUP_CALLS):
+            start = time.perf_counter_ns()
+            case()
+            elapsed = time.perf_counter_ns() - start
+        case.reset()
+        return elapsed
+
+
+def _pairs(call_ns: int, seconds: float, limits: tuple[int, int]) -> int:
+    """Return the number of pairs that fill the time; it is one number for all sides, so that it favours none."""
+    least, most = limits
+    return max(least, min(most, round(seconds * 1e9 / call_ns)))
+
+
+def _turns(players: Sequence[_Player], coin: random.Random, pairs: int) -> Iterator[_Player]:
+    """Yield whose turn it is, pair by pair: in the coin's order, then in that order turned round, and again."""
+    order = list(players)
+    for pair in range(pairs):
+        order = order[::-1] if pair % 2 else coin.sample(order, len(order))
+        yield from order
+
+
+def _timed_call(case: Case, player: Player) -> None:
+    events, device = None, player.random.device
+    if device.type in ("cuda", "xpu"):
+        module = torch.get_device_module(device)
+        events = module.Event(enable_timing=True), module.Event(enable_timing=True)
+        events[0].record()
+    cpu, start = time.process_time_ns(), time.perf_counter_ns()
+    case()
+    end, cpu_end = time.perf_counter_ns(), time.process_time_ns()
+    player.wall_ns.append(end - start)
+    player.cpu_ns.append(cpu_end - cpu)
+    if events:
+        events[1].record()
+        events[1].synchronize()
+        player.device_ns.append(round(events[0].elapsed_time(events[1]) * 1e6))  # milliseconds
+
+
+def outcome(player: Player) -> tuple[str, float]:
+    """Return what the case has computed so far: a hash of all weights and of the output, and one number for people.
+
+    The same code on one thread of a CPU reaches the same bits; where it did not, the two sides do not compute the same.
+    """
+    with player.turn(), torch.inference_mode():
+        case = player.case
+        found = [tensor.detach().cpu().contiguous() for tensor in case.model.state_dict().values()]
+        number = sum(float(tensor.double().abs().sum()) for tensor in found)
+        training = case.model.training
+        if case.inputs is not None:
+            output = case.model.eval()(case.inputs)
+            case.model.train(training)
+            if isinstance(output, torch.Tensor):
+                found.append(output.cpu().contiguous())
+                number = float(output.double().mean())
+        digest = hashlib.sha256()
+        for tensor in found:
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16], number
+
+
+# ---- Operations ------------------------------------------------------------------------------------------------------
+
+
+def _profiled(players: Sequence[Player], coin: random.Random, pairs: int) -> dict[str, OpTable]:
+    """Profile all sides in one session of the profiler, each iteration marked as its side's."""
+    for player in players:
+        with player.playing() as case:
+            case.reset()
+            case()  # the optimizer makes its state
+    device = players[0].random.device
+    activities = [ProfilerActivity.CPU]
+    if device.type in ("cuda", "xpu"):
+        activities.append(ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.XPU)
+    with (
+        torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler,
+        ExitStack() as marks,
+    ):
+        for player in players:
+            marks.enter_context(marked(player.case))  # type: ignore[arg-type]  # the side's own Case
+        for player in players:  # the profiler makes its buffers
+            with player.playing() as case:
+                case()
+        for player in _turns(players, coin, pairs):
+            with player.playing() as case, record_function(f"{ITERATION}:{player.name}"):
+                case()
+    events = list(profiler.events() or ())
+    view = "device" if len(activities) > 1 else "host"
+    return {
+        player.name: table(events, temperature="warm", view=view, iteration=f"{ITERATION}:{player.name}") for player in players
+    }
+
+
+def operations(profile: OpTable) -> dict[str, Any]:
+    """Return a table as JSON columns: what is counted, and the self time of every iteration."""
+    clock = profile.clock
+    return {
+        "iteration_ns": list(profile.iteration_ns),
+        "keys": [list(row.key) for row in profile.rows],
+        "calls": [row.calls for row in profile.rows],
+        "memory_bytes": [row.memory_bytes for row in profile.rows],
+        "kernels": [list(row.kernels) for row in profile.rows],
+        "self_ns": [list(row.self_cpu_ns if clock == "cpu" else row.self_device_ns) for row in profile.rows],
+    }
+
+
+# ---- The control -----------------------------------------------------------------------------------------------------
+
+
+class Control:
+    """A small fixed kernel, built twice as if it were two sides: where these two differ, the machine moved."""
+
+    def __init__(self) -> None:
+        self._left = torch.rand(192, 192)
+        self._right = torch.rand(192, 192)
+        self._stream = torch.rand(1 << 18)
+
+    def __call__(self) -> None:
+        """Multiply two matrices and pass over a megabyte, some milliseconds in all."""
+        for _ in range(6):
+            self._left @ self._right
+            self._stream.mul(1.5).sqrt()
+
+
+def measure_control(names: Sequence[str], coin: random.Random) -> dict[str, list[int]]:
+    """Build the control once per name in this order and time them by turns; wall times in nanoseconds."""
+    torch.set_num_threads(1)
+    controls = {name: Control() for name in names}
+    found: dict[str, list[int]] = {name: [] for name in names}
+    for control in controls.values():
+        for _ in range(WARMUP_CALLS):
+            control()
+    for name in _turns(names, coin, CONTROL_PAIRS):
+        start = time.perf_counter_ns()
+        controls[name]()
+        found[name].append(time.perf_counter_ns() - start)
+    return found

@@ -1,0 +1,159 @@
+"""The command ``mnistbench gate``: options to a request, progress on the terminal, the report, the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from mnistbench import units
+from mnistbench.criteria import check_accepted, plain_threshold
+from mnistbench.errors import UsageError
+from mnistbench.gate import samples
+from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, measure
+from mnistbench.gate.verdict import Verdict, conclude
+from mnistbench.report.gate import rendered
+from mnistbench.report.output import TOP, append_text_to_step_summary, write
+from mnistbench.report.terminal import colours
+
+_CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
+
+_UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Measure or replay, report, and return 0 passed, 1 regressed, 2 inconclusive.
+
+    Raises:
+        MnistbenchError: something cannot be used or measured.
+    """
+    check_accepted(parsed.accept or (), parsed.reason or "")
+    top = TOP if parsed.op_top is None else parsed.op_top
+    if top < 1:
+        raise UsageError(f"--op-top: {top} is not a number of operations; give at least 1")
+    thresholds = Thresholds(_share("--threshold", parsed.threshold), _share("--op-threshold", parsed.op_threshold))
+    progress = _Shown(sys.stderr)
+    if parsed.replay:
+        measured = Measured(Path(parsed.replay), *samples.load(Path(parsed.replay)))
+    else:
+        measured = measure(_request(parsed, thresholds), progress)
+    accept, reason = parsed.accept or (), parsed.reason or ""
+    verdict = conclude(
+        measured.header, measured.launches, thresholds, accept=accept, reason=reason, cut_short=measured.cut_short
+    )
+    _report(verdict, parsed, top)
+    if not parsed.replay:
+        progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench gate --replay {measured.path}")
+    return _CODES[verdict.outcome]
+
+
+def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
+    return Request(
+        base=_given("--base", parsed.base),
+        base_dir=_given("--base-dir", parsed.base_dir),
+        base_python=_interpreter("--base-python", parsed.base_python),
+        new_python=_interpreter("--new-python", parsed.new_python),
+        arguments=tuple(parsed.pytest),
+        launches=_launches(parsed.launches),
+        budget_s=_seconds(parsed.budget),
+        split=parsed.split,
+        thresholds=thresholds,
+        storage=Path(parsed.storage),
+    )
+
+
+def _report(verdict: Verdict, parsed: argparse.Namespace, top: int) -> None:
+    colour = parsed.format == "terminal" and not parsed.output and colours(sys.stdout)
+    text = rendered(verdict, parsed.format, top, colour=colour)
+    if parsed.output:
+        write(Path(parsed.output), text)
+    else:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    if os.environ.get("GITHUB_STEP_SUMMARY") and (note := append_text_to_step_summary(rendered(verdict, "markdown", top))):
+        sys.stderr.write(f"mnistbench: {note}\n")
+
+
+class _Shown(Progress):
+    """Progress for people: one line that changes on a terminal, lines in a log."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._live = stream.isatty()
+        self._open = False
+
+    def say(self, text: str) -> None:
+        self._close()
+        self._stream.write(f"{units.printable(text)}\n")
+        self._stream.flush()
+
+    def launch(self, done: int, of: int, seconds_left: float) -> None:
+        left = f", about {_minutes(seconds_left)} left" if seconds_left else ""
+        text = f"launch {done + 1} of {of}{left}" if done < of else f"{of} launches done"
+        if not self._live:
+            self.say(text)
+            return
+        width = shutil.get_terminal_size().columns - 1
+        self._stream.write(f"\r{text[:width].ljust(width)}")
+        self._stream.flush()
+        self._open = True
+        if done >= of:
+            self._close()
+
+    def _close(self) -> None:
+        if self._open:
+            self._stream.write("\n")
+            self._open = False
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+# ---- Options ---------------------------------------------------------------------------------------------------------
+
+
+def _given(flag: str, text: str | None) -> str:
+    if text is not None and not text.strip():
+        raise UsageError(f"{flag}: {text!r} is no value; give one, or leave the option out")
+    return text or ""
+
+
+def _share(flag: str, text: str) -> float:
+    try:
+        return plain_threshold(text).share
+    except ValueError:
+        raise UsageError(f"{flag}: {text!r} is not a share; give 2%") from None
+
+
+def _launches(text: str | None) -> int:
+    if text is None:
+        return LAUNCHES
+    if not re.fullmatch(r"\d{1,4}", text) or int(text) < LEAST_LAUNCHES:
+        raise UsageError(
+            f"--launches: {text!r} is not a number of launches; give at least {LEAST_LAUNCHES}, or the test cannot judge"
+        )
+    return int(text)
+
+
+def _seconds(text: str | None) -> float:
+    if text is None:
+        return float("inf")
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)\s*(s|m|min|h|)", text.strip())
+    if not match or float(match[1]) <= 0:
+        raise UsageError(f"--budget: {text!r} is not a time; give 5m or 300s")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+def _interpreter(flag: str, given: str | None) -> str:
+    """Return the path of an interpreter: the launches start elsewhere."""
+    text = _given(flag, given)
+    found = shutil.which(text) if text else ""
+    if text and not found:
+        raise UsageError(f"{flag}: {text!r} cannot be started; name a Python interpreter")
+    return os.path.abspath(found) if found else ""  # noqa: PTH100  # resolve() would leave a virtual environment

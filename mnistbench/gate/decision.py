@@ -1,0 +1,403 @@
+"""Effects of two stages -> verdicts: pure, seeded, free of torch. ``docs/gate.md`` explains it to users.
+
+The test is a maxT permutation test [1]: in every launch the roles of the two sides were given by a coin, so if both run
+the same code, exchanging them (the sign of every difference of that launch) changes nothing but chance. All quantities
+change sign together, so whatever correlates them is kept; each is compared with the largest of all of them, so that the
+probability of *any* false alarm is the level. The statistic is mean / (standard error + s0): s0 keeps quantities that
+happen to have a tiny spread from deciding alone [2]. Whole calls and operations have an s0 each: calls vary by a third of
+what operations do, and one s0 for all would hide a 2 % slower call (docs/studies/gate_power.py).
+
+[1] Westfall and Young, Resampling-Based Multiple Testing, 1993, section 2.6 (single-step maxT).
+[2] Tusher, Tibshirani and Chu, PNAS 98 (2001) 5116: the fudge factor of SAM.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnistbench import units
+from mnistbench.gate.samples import CPU, Effect
+
+#: Family-wise level of each of the two tests.
+LEVEL = 0.01
+
+#: Of the simultaneous bounds.
+CONFIDENCE = 0.95
+
+#: Fewest launches: 2^8 exchanges are the fewest that a level of 1 % can be read from, two-sided.
+LEAST_LAUNCHES = 8
+
+#: All 2^L exchanges up to this number, else so many at random.
+EXCHANGES = 10_000
+
+#: A control that moved by more than this, and surely, makes the verdict inconclusive.
+CONTROL_BOUND = 0.01
+
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is known of one quantity: change of its time as a share (0.05 is 5 % slower), with simultaneous bounds."""
+
+    effect: Effect
+    change: float
+    low: float
+    high: float
+    p: float  # adjusted over all that was tested together
+    launches: int
+
+
+def family_test(logs: _Array, kinds: Sequence[str], seed: int) -> _Array:
+    """Return the p-value of each quantity, adjusted over all, two-sided.
+
+    Args:
+        logs: [quantities, launches], log(new / base).
+        kinds: of each quantity; those of one kind share an s0.
+        seed: of the exchanges, where there are too many to try all.
+    """
+    floor = _floor(logs, kinds)
+    observed: _Array = np.abs(_statistic(np.ones((1, logs.shape[1])), logs, floor))[0]
+    null = _null(logs, floor, seed, two_sided=True)
+    return _p_values(observed, null, logs.shape[1])
+
+
+def directed_test(logs: _Array, kinds: Sequence[str], signs: _Array, seed: int) -> _Array:
+    """Return the adjusted one-sided p-value of each quantity in the direction that is expected of it.
+
+    Args:
+        logs: [quantities, launches].
+        kinds: of each quantity.
+        signs: [quantities], 1 where a slowdown is expected, -1 where an improvement is.
+        seed: of the exchanges.
+    """
+    turned, floor = logs * signs[:, None], _floor(logs, kinds)
+    observed = _statistic(np.ones((1, logs.shape[1])), turned, floor)[0]
+    return _p_values(observed, _null(turned, floor, seed, two_sided=False), logs.shape[1])
+
+
+def simultaneous_bounds(logs: _Array, seed: int, confidence: float = CONFIDENCE) -> tuple[_Array, _Array]:
+    """Return lower and upper bounds of the mean logs, all of which hold together with this confidence.
+
+    Single-step maxT of the residuals: mean -+ c (se + s0), c the quantile of the largest statistic.
+    """
+    mean = logs.mean(axis=1)
+    residuals = logs - mean[:, None]
+    launches = logs.shape[1]
+    scale = math.sqrt(launches / (launches - 1))  # residuals are smaller than errors by this factor
+    errors = residuals * scale
+    floor = _floor(errors, [""] * len(logs))
+    null = _null(errors, floor, seed, two_sided=True)
+    reach = np.quantile(null, confidence) * (residuals.std(axis=1, ddof=1) / math.sqrt(launches) + floor)
+    return mean - reach, mean + reach
+
+
+def _floor(logs: _Array, kinds: Sequence[str]) -> _Array:
+    """Return s0 of each quantity: the median over those of its kind of sqrt(mean(d^2) / launches)."""
+    rms = np.sqrt(np.mean(logs**2, axis=1) / logs.shape[1])
+    medians = {
+        kind: float(np.median([value for value, of in zip(rms, kinds, strict=True) if of == kind])) for kind in set(kinds)
+    }
+    return np.array([medians[kind] for kind in kinds])
+
+
+def _statistic(signs: _Array, logs: _Array, floor: _Array) -> _Array:
+    """Return [exchanges, quantities] of mean / (se + s0), with the launches' signs exchanged."""
+    launches = logs.shape[1]
+    mean = signs @ logs.T / launches
+    variance = np.maximum(np.sum(logs**2, axis=1) - launches * mean**2, 0) / (launches - 1)  # squares keep no sign
+    below = np.sqrt(variance / launches) + floor
+    found: _Array = np.divide(mean, below, out=np.zeros_like(mean), where=below > 0)
+    return found
+
+
+def _null(logs: _Array, floor: _Array, seed: int, *, two_sided: bool) -> _Array:
+    """Return the largest statistic under every exchange."""
+    from scipy.stats import permutation_test  # a second to import, so only when there is something to test
+
+    def largest(signs: _Array, axis: int = -1) -> _Array:
+        values = _statistic(np.atleast_2d(signs), logs, floor)
+        found: _Array = (np.abs(values) if two_sided else values).max(axis=1)
+        return found.reshape(signs.shape[:axis] or ())
+
+    result = permutation_test(
+        (np.ones(logs.shape[1]),), largest, permutation_type="samples", vectorized=True, n_resamples=EXCHANGES,
+        batch=2_000, alternative="greater", rng=np.random.default_rng(seed),
+    )  # fmt: skip
+    return np.asarray(result.null_distribution, dtype=np.float64)
+
+
+def _p_values(observed: _Array, null: _Array, launches: int) -> _Array:
+    reached = (null[None, :] >= observed[:, None] * (1 - 1e-9)).sum(axis=1)  # equal but for rounding counts
+    sampled = int(2**launches > EXCHANGES)  # then what was observed is one exchange more
+    return np.asarray((reached + sampled) / (len(null) + sampled), dtype=np.float64)
+
+
+# ---- The verdict -----------------------------------------------------------------------------------------------------
+
+PASSED, REGRESSED, INCONCLUSIVE = "passed", "regressed", "inconclusive"
+IMPROVED, UNCONFIRMED, CONTRADICTED = "improved", "unconfirmed", "contradicted"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The smallest changes that matter, as shares."""
+
+    call: float = 0.02
+    operation: float = 0.05
+
+    def of(self, effect: Effect) -> float:
+        """Return the one for this quantity."""
+        return self.call if effect.kind == "call" else self.operation
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A candidate with what became of it."""
+
+    screened: Estimate  # when all were tested
+    confirmed: Estimate | None  # in fresh launches; None where there were none
+    verdict: str  # REGRESSED, IMPROVED, UNCONFIRMED or CONTRADICTED
+
+    @property
+    def best(self) -> Estimate:
+        """The estimate to report: of the fresh launches, which did not choose it."""
+        return self.confirmed or self.screened
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The verdict with all that it rests on."""
+
+    outcome: str  # PASSED, REGRESSED or INCONCLUSIVE
+    calls: tuple[Estimate, ...]
+    operations: tuple[Estimate, ...]
+    findings: tuple[Finding, ...]
+    reasons: tuple[str, ...]  # why it is inconclusive
+    launches: int  # of the first stage
+    fresh: int  # of the second
+
+    @property
+    def bound(self) -> float:
+        """The X of "no regression of X % or more": the largest bound over all cases."""
+        return max((call.high for call in self.calls if call.effect.clock != CPU), default=math.inf)
+
+
+def candidates(first: Sequence[Effect], thresholds: Thresholds, seed: int) -> list[Estimate]:
+    """Return what is surely and relevantly changed after the first stage: what fresh launches must confirm."""
+    if not first or len(first[0].logs) < LEAST_LAUNCHES:
+        return []
+    found = []
+    for estimate in _estimates([effect for effect in first if _usable(effect)], seed):
+        limit = math.log1p(thresholds.of(estimate.effect))
+        if estimate.p <= LEVEL and abs(math.log1p(estimate.change)) >= limit:
+            found.append(estimate)
+    return found
+
+
+def decide(
+    first: Sequence[Effect],
+    second: Sequence[Effect],
+    controls: Sequence[Sequence[float]],
+    thresholds: Thresholds,
+    seed: int,
+) -> Decision:
+    """Return the verdict.
+
+    Args:
+        first: effects of the first stage.
+        second: effects of the fresh launches; none where there were none.
+        controls: per stage, the control's difference in each launch.
+        thresholds: the smallest changes that matter.
+        seed: of everything random.
+    """
+    launches = len(first[0].logs) if first else 0
+    fresh = len(second[0].logs) if second else 0
+    if launches < LEAST_LAUNCHES:
+        reason = f"{launches} launches are too few: the test needs at least {LEAST_LAUNCHES}"
+        return Decision(INCONCLUSIVE, (), (), (), (reason,), launches, fresh)
+    estimates = _estimates([effect for effect in first if _usable(effect)], seed)
+    by_key = {effect.key: effect for effect in second if _usable(effect)}
+    pooled = _with_fresh(estimates, by_key, seed)
+    calls = tuple(estimate for estimate in pooled if estimate.effect.kind == "call")
+    operations = tuple(estimate for estimate in pooled if estimate.effect.kind != "call")
+    findings = _findings(candidates(first, thresholds, seed), by_key, calls, operations, seed)
+    reasons = [
+        *_of_controls(controls, seed),
+        *_of_unusable(first),
+        *_of_findings(findings, fresh),
+        *_of_bounds(calls, thresholds, findings),
+    ]
+    regressed = any(finding.verdict == REGRESSED for finding in findings)
+    moved = any(reason.startswith(_MOVED) for reason in reasons)
+    outcome = REGRESSED if regressed and not moved else INCONCLUSIVE if reasons else PASSED
+    return Decision(outcome, calls, operations, tuple(findings), tuple(reasons), launches, fresh)
+
+
+def _usable(effect: Effect) -> bool:
+    return all(map(math.isfinite, effect.logs))
+
+
+def _estimates(effects: Sequence[Effect], seed: int) -> list[Estimate]:
+    """Test all together; bound the cases together and the operations together."""
+    if not effects:
+        return []
+    p = family_test(_matrix(effects), _kinds(effects), seed)
+    found = dict(zip((effect.key for effect in effects), p, strict=True))
+    return [
+        replace(estimate, p=float(found[estimate.effect.key]))
+        for family in ([e for e in effects if e.kind == "call"], [e for e in effects if e.kind != "call"])
+        for estimate in _bounded(family, seed, CONFIDENCE)
+    ]
+
+
+def _bounded(effects: Sequence[Effect], seed: int, confidence: float) -> list[Estimate]:
+    if not effects:
+        return []
+    logs = _matrix(effects)
+    low, high = simultaneous_bounds(logs, seed, confidence)
+    means = logs.mean(axis=1)
+    return [
+        Estimate(effect, math.expm1(mean), math.expm1(least), math.expm1(most), 1.0, len(effect.logs))
+        for effect, mean, least, most in zip(effects, means, low, high, strict=True)
+    ]
+
+
+def _matrix(effects: Sequence[Effect]) -> _Array:
+    return np.array([effect.logs for effect in effects], dtype=np.float64)
+
+
+def _kinds(effects: Sequence[Effect]) -> list[str]:
+    return ["call" if effect.kind == "call" else "operation" for effect in effects]
+
+
+def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Effect], seed: int) -> list[Estimate]:
+    """Take the launches of both stages together for the bounds of what was measured again.
+
+    The two groups share the risk of a wrong bound.
+    """
+    if not second:
+        return list(estimates)
+    risk = (1 - CONFIDENCE) / 2
+    found: dict[tuple[str, str, str], Estimate] = {}
+    for is_call in (True, False):
+        of_kind = [estimate for estimate in estimates if (estimate.effect.kind == "call") == is_call]
+        once = [estimate.effect for estimate in of_kind if estimate.effect.key not in second]
+        again = [
+            replace(estimate.effect, logs=estimate.effect.logs + second[estimate.effect.key].logs)
+            for estimate in of_kind
+            if estimate.effect.key in second
+        ]
+        for group in (once, again):
+            found |= {estimate.effect.key: estimate for estimate in _bounded(group, seed, 1 - risk)}
+    return [replace(found[estimate.effect.key], p=estimate.p) for estimate in estimates]
+
+
+def _findings(
+    screened: Sequence[Estimate],
+    second: dict[tuple[str, str, str], Effect],
+    calls: Sequence[Estimate],
+    operations: Sequence[Estimate],
+    seed: int,
+) -> list[Finding]:
+    again = [estimate for estimate in screened if estimate.effect.key in second]
+    confirmed: dict[tuple[str, str, str], Estimate] = {}
+    if again and len(second[again[0].effect.key].logs) >= LEAST_LAUNCHES:
+        fresh = [second[estimate.effect.key] for estimate in again]
+        signs = np.array([math.copysign(1, estimate.change) for estimate in again])
+        p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed)
+        confirmed = {
+            estimate.effect.key: replace(estimate, p=float(value))
+            for estimate, value in zip(_bounded(fresh, seed, CONFIDENCE), p, strict=True)
+        }
+    found = []
+    for estimate in screened:
+        fresh_estimate = confirmed.get(estimate.effect.key)
+        verdict = UNCONFIRMED
+        if fresh_estimate and fresh_estimate.p <= LEVEL and fresh_estimate.change * estimate.change > 0:
+            verdict = REGRESSED if estimate.change > 0 else IMPROVED
+            if verdict == REGRESSED and estimate.effect.kind != "call":
+                verdict = CONTRADICTED if _contradicted(fresh_estimate, calls, operations) else verdict
+        found.append(Finding(estimate, fresh_estimate, verdict))
+    return sorted(found, key=lambda finding: -abs(finding.best.change) * finding.best.effect.share)
+
+
+def _contradicted(operation: Estimate, calls: Sequence[Estimate], operations: Sequence[Estimate]) -> bool:
+    """Whether what the operation added, at the least, is more than its whole case can have got slower.
+
+    What other operations of the case gave back, at the most, is allowed for.
+    """
+    case = operation.effect.case
+    added = operation.low * operation.effect.share
+    given_back = sum(
+        -other.low * other.effect.share
+        for other in operations
+        if other.effect.case == case and other.effect.key != operation.effect.key and other.p <= LEVEL and other.change < 0
+    )
+    bounds = [call.high for call in calls if call.effect.case == case and call.effect.clock != CPU]
+    return bool(bounds) and added - given_back > max(bounds)
+
+
+# ---- Why it is inconclusive ------------------------------------------------------------------------------------------
+
+_MOVED = "the machine moved"
+
+
+def _of_controls(controls: Sequence[Sequence[float]], seed: int) -> list[str]:
+    found = []
+    for stage in controls:
+        if len(stage) < LEAST_LAUNCHES or not all(map(math.isfinite, stage)):
+            continue
+        logs = np.array([stage], dtype=np.float64)
+        change = math.expm1(logs.mean())
+        if abs(change) > CONTROL_BOUND and family_test(logs, [""], seed)[0] <= LEVEL:
+            found.append(
+                f"{_MOVED}, not only the code: the control, which is the same on both sides, differs by "
+                f"{units.percent(change, signed=True)}; measure again when nothing else runs"
+            )
+    return found
+
+
+def _of_unusable(effects: Sequence[Effect]) -> list[str]:
+    return [
+        f"{effect.case}: a launch gave no usable {effect.clock} time (zero or none); measure again, or a longer case"
+        for effect in effects
+        if effect.kind == "call" and not _usable(effect)
+    ]
+
+
+def _of_findings(findings: Sequence[Finding], fresh: int) -> list[str]:
+    found = []
+    for finding in findings:
+        if finding.screened.change < 0:
+            continue
+        name = f"{finding.screened.effect.case}: {finding.screened.effect.name}"
+        change = units.percent(finding.screened.change, signed=True)
+        if finding.verdict == CONTRADICTED:
+            found.append(f"{name} differs by {change}, but its case's untraced time does not; look at it by itself")
+        elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
+            found.append(
+                f"{name} differs by {change}, and {fresh} fresh launches are too few to confirm it; give it a larger --budget"
+            )
+    return found
+
+
+def _of_bounds(calls: Sequence[Estimate], thresholds: Thresholds, findings: Sequence[Finding]) -> list[str]:
+    settled = {finding.screened.effect.case for finding in findings if finding.verdict == REGRESSED}
+    found = []
+    for call in calls:
+        if call.effect.clock == CPU or call.high <= thresholds.call or call.effect.case in settled:
+            continue
+        excluded = f"{call.effect.case}: a regression of up to {units.percent(call.high)} cannot be excluded"
+        if call.change >= thresholds.call:
+            found.append(f"{excluded}, the estimate being {units.percent(call.change, signed=True)}; measure again")
+            continue
+        reach, room = (math.log1p(value) - math.log1p(call.change) for value in (call.high, thresholds.call))
+        needed = math.ceil(call.launches * (reach / room) ** 2)
+        found.append(f"{excluded}; about {needed} launches would settle it" if needed <= 1_000 else f"{excluded}; too noisy")
+    return found

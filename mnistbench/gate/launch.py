@@ -1,0 +1,138 @@
+"""One launch: a fresh process that holds both sides (a twin), or one of them (split), and measures their cases.
+
+Reads a job (JSON) from its first line of input, writes messages (a JSON object a line) to its output: ``ready`` when
+everything is imported, then, once a second line of input has come, ``result`` or ``error``. Whatever else is printed goes to
+the log, which is its standard error.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mnistbench.gate.clocks import Player, measure, measure_control, rehearse
+from mnistbench.gate.sides import ClashError, Side, SideError, TakenCase, stray_modules, watched_registrations
+
+#: Builds of each case in a launch. The second reverses the order of the first, so that what the order does cancels.
+REBUILDS = 2
+
+
+def main() -> None:
+    """Do one job; what goes wrong is a message, too."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the sides print must not be taken for a message
+
+    def say(**message: Any) -> None:
+        out.write(json.dumps(message, separators=(",", ":")) + "\n")
+        out.flush()
+
+    try:
+        job = json.loads(sys.stdin.readline())
+        launch = Launch(job)
+        ready = {side.name: _listed(side) for side in launch.sides}
+        say(ready=ready, torch=torch.__version__, shared=launch.shared, clash=launch.clash)
+        if sys.stdin.readline().strip() != "go":
+            return
+        start = time.monotonic()
+        say(result={**launch.measure(), "seconds": time.monotonic() - start})
+    except SideError as error:
+        say(error=str(error))
+    except ClashError as error:
+        say(clash=str(error))
+    except Exception as error:  # noqa: BLE001  # whatever a side's code raises; the log has the traceback
+        traceback.print_exc()
+        say(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
+
+
+def _listed(side: Side) -> dict[str, Any]:
+    return {
+        "cases": {node_id: {"label": case.label, "params": _fields(case.params)} for node_id, case in side.cases.items()},
+        "files": side.files,
+    }
+
+
+def _fields(params: Any) -> dict[str, Any]:
+    return dict(vars(params))
+
+
+class Launch:
+    """The sides of a job, loaded."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self._job = job
+        self.clash = ""
+        self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
+        _use_cores(self._coin, job["cores"])
+        torch.set_num_threads(1)
+        sides = [Side(side["name"], Path(side["tree"]), Path(side["directory"]), job["home"]) for side in job["sides"]]
+        registered: list[str] = []
+        for side in self._coin.sample(sides, len(sides)):
+            with watched_registrations(side.tree) as found:
+                try:
+                    side.load(job["arguments"], partial(_wanted, job))
+                except SideError as error:
+                    if registered:  # the other side's operators may be in the way: apart, it will show
+                        raise ClashError(f"it registers operators ({registered[0]}), and then {error}") from None
+                    raise
+            registered += found
+        self.sides = sides
+        self.shared = stray_modules(Path(job["repository"]), [side.tree for side in sides])
+        if len(sides) > 1:
+            if registered:
+                self.clash = f"their code registers operators with torch ({registered[0]}), of which a process has one set"
+            for side in sides:
+                if side.native:
+                    self.clash = f"they have compiled modules ({side.native[0]}), of which a process has one copy"
+        for side in self._coin.sample(sides, len(sides)):
+            for case in list(side.cases.values())[:1]:
+                rehearse(Player(side.name, case.build, side.turn))
+        _tidy_memory()
+
+    def measure(self) -> dict[str, Any]:
+        """Measure every case that all sides have, in an order of this launch's own."""
+        common = [node_id for node_id in self.sides[0].cases if all(node_id in side.cases for side in self.sides)]
+        found: dict[str, Any] = {}
+        control: list[dict[str, list[int]]] = []
+        order = self._coin.sample(self.sides, len(self.sides))
+        names = [side.name for side in order]
+        for node_id in self._coin.sample(common, len(common)):
+            found[node_id] = []
+            for rebuild in range(self._job.get("rebuilds", REBUILDS)):
+                step = -1 if rebuild % 2 else 1
+                control.append(measure_control(names[::step], self._coin))
+                players = [Player(side.name, side.cases[node_id].build, side.turn) for side in order[::step]]
+                found[node_id].append(measure(players, self._coin, profiled=self._job.get("profiled", True)))
+                del players
+                gc.collect()
+        return {"cases": found, "control": control, "order": names}
+
+
+def _wanted(job: dict[str, Any], case: TakenCase) -> bool:
+    only: Sequence[str] | None = job.get("only")
+    if only is not None:
+        return case.node_id in only
+    return not job["phases"] or case.params.phase in job["phases"]
+
+
+def _tidy_memory() -> None:
+    """Let later collections look at what the cases make, not at all that was imported."""
+    gc.collect()
+    gc.freeze()
+
+
+def _use_cores(coin: random.Random, count: int) -> None:
+    """Stay on some of the cores, another choice in every launch: none of them may decide; 0 leaves it to the system."""
+    if count and hasattr(os, "sched_setaffinity"):
+        usable = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, coin.sample(usable, min(count, len(usable))))

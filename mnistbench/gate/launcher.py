@@ -1,0 +1,247 @@
+"""Starts launches and hands back what they said: processes, time limits, the environment. Knows nothing of torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mnistbench
+from mnistbench.allocator import PINNED
+from mnistbench.errors import MnistbenchError, UsageError
+from mnistbench.gate.samples import BASE, NEW
+from mnistbench.gate.snapshot import Tree
+
+#: A launch that says nothing for so long hangs, in seconds.
+PATIENCE_S = 600.0
+
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.launch import main; main()"
+
+
+class LaunchError(MnistbenchError):
+    """A launch that ended without a result: says why."""
+
+
+class Clash(Exception):  # noqa: N818  # not an error: the way to go on is known
+    """The sides cannot share a process; says why."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every launch of a gate has in common."""
+
+    trees: Mapping[str, Tree]  # BASE and NEW
+    pythons: Mapping[str, str]  # the interpreter of each
+    home: Path  # holds a copy of mnistbench: what measures
+    repository: Path  # the user's own tree, which must not be measured
+    arguments: tuple[str, ...]  # for pytest
+    phases: tuple[str, ...]  # measured; all if empty
+    cores: int
+    split: bool
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a side has: its cases by node id, and the files of its modules."""
+
+    cases: Mapping[str, Mapping[str, Any]]
+    files: Mapping[str, str]
+    torch: str
+
+
+def stage_home(folder: Path) -> Path:
+    """Copy this package to where only launches find it: one code for both sides, whatever is installed or edited."""
+    home = folder / "gate"
+    shutil.copytree(Path(mnistbench.__file__).parent, home / "mnistbench", ignore=shutil.ignore_patterns("__pycache__"))
+    return home
+
+
+class Launching:
+    """One launch that is under way: a process, or a pair of them for split sides. Loads at once, measures when told."""
+
+    def __init__(self, plan: Plan, seed: int, only: Sequence[str] | None, log: Path) -> None:
+        self._plan = plan
+        coin = random.Random(seed)  # noqa: S311  # a coin, not a secret
+        groups = [[BASE], [NEW]] if plan.split else [[BASE, NEW]]
+        self._processes = [_Process(plan, names, seed, only, log) for names in coin.sample(groups, len(groups))]
+
+    def ready(self) -> dict[str, Listing]:
+        """Wait until the sides are loaded; return what they have.
+
+        Raises:
+            LaunchError: a side cannot be loaded.
+            Clash: they cannot share a process.
+        """
+        found: dict[str, Listing] = {}
+        for process in self._processes:
+            said = process.hear("ready")
+            if said["clash"]:
+                raise Clash(said["clash"])
+            if said["shared"]:
+                name, path = next(iter(said["shared"].items()))
+                raise LaunchError(
+                    f"{name} comes from {path} on both sides, not from the copies that are compared; "
+                    "install the project without its path (no editable install), or set pythonpath in pytest's configuration"
+                )
+            found |= {side: Listing(listed["cases"], listed["files"], said["torch"]) for side, listed in said["ready"].items()}
+        return found
+
+    def measure(self) -> dict[str, Any]:
+        """Let the sides be measured, never two processes at a time; return what a line of the file holds.
+
+        Raises:
+            LaunchError: a side failed or was killed.
+        """
+        results = []
+        for process in self._processes:
+            process.go()
+            results.append(process.hear("result")["result"])
+        return results[0] if len(results) == 1 else _merged(results)
+
+    def stop(self) -> None:
+        """End what still runs."""
+        for process in self._processes:
+            process.stop()
+
+
+@contextmanager
+def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path) -> Iterator[Launching]:
+    """Start a launch; end its processes with the body, however that ends."""
+    launch = Launching(plan, seed, only, log)
+    try:
+        yield launch
+    finally:
+        launch.stop()
+
+
+def _merged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Put the two halves of a split launch together, build by build."""
+    first, second = results
+    return {
+        "cases": {
+            case: [
+                {"first": first["order"][0], "sides": {**one["sides"], **other["sides"]}}
+                for one, other in zip(builds, second["cases"][case], strict=True)
+            ]
+            for case, builds in first["cases"].items()
+            if case in second["cases"]
+        },
+        "control": [{**one, **other} for one, other in zip(first["control"], second["control"], strict=False)],
+        "order": [*first["order"], *second["order"]],
+        "seconds": first["seconds"] + second["seconds"],
+    }
+
+
+class _Process:
+    """A child with a group of its own, heard line by line."""
+
+    def __init__(self, plan: Plan, names: Sequence[str], seed: int, only: Sequence[str] | None, log: Path) -> None:
+        self._log = log
+        python = plan.pythons[names[0]]
+        sides = [(name, plan.trees[name]) for name in names]
+        job = {
+            "seed": seed,
+            "cores": plan.cores,
+            "home": str(plan.home),
+            "repository": str(plan.repository),
+            "arguments": list(plan.arguments),
+            "phases": list(plan.phases),
+            "only": only,
+            "sides": [{"name": name, "tree": str(tree.root), "directory": str(tree.directory)} for name, tree in sides],
+        }
+        try:
+            with log.open("ab") as stream:
+                self._child = subprocess.Popen(
+                    [python, "-P", "-c", _BOOT, str(plan.home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
+                    cwd=plan.trees[names[0]].directory, env=environment(os.environ, plan.home, seed), start_new_session=True,
+                    text=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise UsageError(f"{python}: cannot be started ({error.strerror}); name a Python interpreter") from None
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._tell(json.dumps(job))
+
+    def go(self) -> None:
+        """Let it measure."""
+        self._tell("go")
+
+    def hear(self, expected: str) -> dict[str, Any]:
+        """Wait for its next message.
+
+        Raises:
+            LaunchError: it says that something failed, is gone, or says nothing.
+            Clash: it says that its sides cannot share a process.
+        """
+        try:
+            line = self._lines.get(timeout=PATIENCE_S)
+        except queue.Empty:
+            self.stop()
+            hint = "was ended; choose shorter cases with -- -k"
+            raise LaunchError(f"a launch said nothing for {PATIENCE_S:.0f} s and {hint}") from None
+        if not line:
+            raise LaunchError(self._how_it_ended())
+        said: dict[str, Any] = json.loads(line)
+        if "error" in said:
+            raise LaunchError(said["error"])
+        if expected not in said and said.get("clash"):
+            raise Clash(said["clash"])
+        return said
+
+    def stop(self) -> None:
+        """End it with all that it has started."""
+        with contextlib.suppress(OSError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.wait()
+        for stream in (self._child.stdin, self._child.stdout):
+            with contextlib.suppress(OSError):
+                stream.close()  # type: ignore[union-attr]
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # it is gone: what it has to say of that comes with hear
+            self._child.stdin.write(line + "\n")  # type: ignore[union-attr]
+            self._child.stdin.flush()  # type: ignore[union-attr]
+
+    def _listen(self) -> None:
+        with contextlib.suppress(ValueError, OSError):  # closed by stop
+            for line in self._child.stdout:  # type: ignore[union-attr]
+                self._lines.put(line)
+        self._lines.put("")
+
+    def _how_it_ended(self) -> str:
+        code = self._child.wait()
+        if code < 0:
+            memory = ", as a system does that is out of memory" if -code == signal.SIGKILL else ""
+            return f"a launch was killed by {signal.Signals(-code).name}{memory}; choose smaller cases with -- -k"
+        lines = [line for line in self._log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        return f"a launch ended with exit code {code}: {lines[-1].strip() if lines else 'it printed nothing'}"
+
+
+def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
+    """Return what a launch runs with: allocator pinned, one hash seed for both sides, the user's for the rest."""
+    found = {**inherited, **PINNED, "KINETO_LOG_LEVEL": "99", "PYTHONHASHSEED": str(seed % 2**32)}
+    if found.pop("PYTHONDONTWRITEBYTECODE", ""):  # else each launch would compile torch anew, which takes 10 s
+        found["PYTHONPYCACHEPREFIX"] = str(home.parent / "pycache")
+    for name in ("MNISTBENCH_DATA", "PYTHONPATH"):  # a launch runs elsewhere
+        if found.get(name):
+            found[name] = os.pathsep.join(str(Path(part).absolute()) for part in found[name].split(os.pathsep))
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # of a hook that starts the gate
+        found.pop(name, None)
+    return found
+
+
+def own_python() -> str:
+    """Return the interpreter that runs this."""
+    return sys.executable

@@ -1,0 +1,281 @@
+"""The flow of a gate: copies, launches of the first stage, fresh launches of what was flagged, the file, the verdict.
+
+Launches are started through a function that tests replace; the clock is one, too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mnistbench import __version__
+from mnistbench.errors import UsageError
+from mnistbench.gate import samples, snapshot
+from mnistbench.gate.decision import LEAST_LAUNCHES, Thresholds, candidates
+from mnistbench.gate.launcher import Clash, LaunchError, Launching, Listing, Plan, launching, own_python, stage_home
+from mnistbench.gate.samples import BASE, NEW, Launch
+from mnistbench.reader import Reader
+
+#: Launches of the first stage, and fresh ones of the cases that were flagged: docs/studies/gate_power.py chose them.
+LAUNCHES, FRESH = 12, 10
+
+#: The part of a budget that the first stage may use; the rest is kept for fresh launches.
+FIRST_SHARE = 0.6
+
+#: What is measured where nobody says: the step cases of this folder.
+DEFAULT_FOLDER, DEFAULT_PHASE = "bench", "step"
+
+Start = Callable[[Plan, int, "Sequence[str] | None", Path], AbstractContextManager[Launching]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked for."""
+
+    base: str = ""  # a revision
+    base_dir: str = ""  # or a checkout
+    base_python: str = ""
+    new_python: str = ""
+    arguments: tuple[str, ...] = ()  # for pytest
+    launches: int = LAUNCHES
+    budget_s: float = math.inf
+    split: bool = False
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    storage: Path = Path(".benchmarks")
+
+
+@dataclass
+class Measured:
+    """What was measured, and how it ended."""
+
+    path: Path  # of the raw samples
+    header: Mapping[str, Any]
+    launches: list[Launch]
+    cut_short: str = ""  # why not all was measured
+
+
+class Progress:
+    """Is told what happens; shows nothing. The command shows it."""
+
+    def say(self, text: str) -> None:
+        """Take a sentence."""
+
+    def launch(self, done: int, of: int, seconds_left: float) -> None:
+        """Take how far it is."""
+
+
+def measure(
+    request: Request,
+    progress: Progress,
+    *,
+    here: Path | None = None,
+    start: Start = launching,
+    now: Callable[[], float] = time.monotonic,
+    seed: int | None = None,
+) -> Measured:
+    """Measure both sides together and return all samples, which are in the file already.
+
+    Args:
+        request: what is compared.
+        progress: told of each launch.
+        here: the user's directory.
+        start: starts a launch.
+        now: a clock, in seconds.
+        seed: of all coins; of the system's if not given.
+
+    Raises:
+        UsageError: something asked for cannot be used.
+        LaunchError: a side cannot be measured.
+    """
+    here = (here or Path.cwd()).resolve()
+    seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
+    deadline = now() + request.budget_s
+    with snapshot.scratch() as folder, _terminable():
+        plan = _plan(request, here, folder)
+        gate = _Gate(request, plan, folder / "log", progress, start, now, seed, deadline)
+        return gate.run(here)
+
+
+def _plan(request: Request, here: Path, folder: Path) -> Plan:
+    if request.base_dir:
+        base_dir = Path(request.base_dir).resolve()
+        if not base_dir.is_dir():
+            raise UsageError(f"--base-dir: {request.base_dir!r} is not a folder; name a checkout of the base")
+        base = snapshot.of_working_tree(base_dir, folder / BASE, request.base_dir)
+    else:
+        base = snapshot.of_revision(here, request.base, folder / BASE)
+    new = snapshot.of_working_tree(here, folder / NEW)
+    named = any((new.directory / argument.split("::", maxsplit=1)[0]).exists() for argument in request.arguments)
+    default = [DEFAULT_FOLDER] if (new.directory / DEFAULT_FOLDER).is_dir() else []
+    return Plan(
+        trees={BASE: base, NEW: new},
+        pythons={BASE: request.base_python or own_python(), NEW: request.new_python or own_python()},
+        home=stage_home(folder),
+        repository=snapshot.repository_of(here) or here if not request.base_dir else here,
+        arguments=request.arguments if named else (*default, *request.arguments),
+        phases=() if named else (DEFAULT_PHASE,),
+        cores=1,
+        split=request.split or bool(request.base_python or request.new_python),
+    )
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let a polite kill end like Ctrl-C, so that copies and children go."""
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Gate:
+    """One run of the gate."""
+
+    def __init__(
+        self, request: Request, plan: Plan, log: Path, progress: Progress, start: Start, now: Callable[[], float],
+        seed: int, deadline: float,
+    ) -> None:  # fmt: skip
+        self._request, self._plan, self._log, self._progress = request, plan, log, progress
+        self._start, self._now, self._seed, self._deadline = start, now, seed, deadline
+        self._began = now()
+        self._launched = 0
+
+    def run(self, here: Path) -> Measured:
+        path = _new_file(self._request.storage)
+        header = self._header(here, self._listing())
+        samples.append(path, header)
+        measured = Measured(path, header, [])
+        try:
+            self._stage(measured, 1, self._request.launches, None, self._first_deadline())
+            flagged = self._flagged(measured)
+            if flagged:
+                self._progress.say(f"measuring {len(flagged)} case{'s' if len(flagged) > 1 else ''} again, in fresh launches")
+                self._stage(measured, 2, FRESH, flagged, self._deadline)
+        except KeyboardInterrupt:
+            measured.cut_short = "interrupted"
+        except LaunchError as error:
+            if not measured.launches:
+                raise
+            measured.cut_short = str(error)
+        return measured
+
+    def _listing(self) -> dict[str, Listing]:
+        """Load both sides once to see what they have; switch to a process a side where they cannot share one."""
+        self._progress.say("loading both sides")
+        try:
+            with self._start(self._plan, self._seed, None, self._log) as launch:
+                listing = launch.ready()
+        except Clash as clash:
+            self._progress.say(f"the two sides cannot share a process: {clash}; measuring them one after the other")
+            self._plan = replace(self._plan, split=True)
+            with self._start(self._plan, self._seed, None, self._log) as launch:
+                listing = launch.ready()
+        for side, tree in self._plan.trees.items():
+            if not listing[side].cases:
+                raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
+        return listing
+
+    def _header(self, here: Path, listing: Mapping[str, Listing]) -> dict[str, Any]:
+        commit, dirty = snapshot.head_of(here)
+        base, new = (listing[side].cases for side in (BASE, NEW))
+        common = [case for case in base if case in new and base[case]["params"] == new[case]["params"]]
+        changed = [case for case in base if case in new and base[case]["params"] != new[case]["params"]]
+        if not common:
+            raise LaunchError(
+                f"no case in common: the base has {', '.join(list(base)[:3])}, the head {', '.join(list(new)[:3])}"
+            )
+        return {
+            "schema": samples.SCHEMA,
+            "mnistbench": __version__,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "base": self._plan.trees[BASE].what,
+            "head": f"{commit}{' with changes' if dirty else ''}" if commit else str(here),
+            "arguments": list(self._plan.arguments),
+            "seed": self._seed,
+            "split": self._plan.split,
+            "torch": " -> ".join(dict.fromkeys(listing[side].torch for side in (BASE, NEW))),
+            "labels": {case: new[case]["label"] for case in common},
+            "exact": {case: new[case]["params"]["device"] == "cpu" and new[case]["params"]["threads"] == 1 for case in common},
+            "only_base": [case for case in base if case not in new],
+            "only_head": [case for case in new if case not in base],
+            "changed": changed,
+            "files": {side: dict(listing[side].files) for side in (BASE, NEW)},
+        }
+
+    def _first_deadline(self) -> float:
+        left = self._deadline - self._now()
+        return self._now() + FIRST_SHARE * left if math.isfinite(left) else math.inf
+
+    def _stage(self, measured: Measured, stage: int, count: int, only: Sequence[str] | None, deadline: float) -> None:
+        """Run launches until there are enough, or the next would end too late."""
+        began, cases = self._now(), only if only is not None else list(measured.header["labels"])
+        for number in range(count):
+            each = (self._now() - began) / number if number else 0.0
+            if self._now() + each > deadline:
+                measured.cut_short = f"the budget was used up after {number} of {count} launches" if stage == 1 else ""
+                return
+            self._progress.launch(number, count, each * (count - number))
+            self._launched += 1
+            with self._start(self._plan, self._seed + self._launched, cases, self._log) as launch:
+                launch.ready()
+                line = {"stage": stage, **launch.measure()}
+            samples.append(measured.path, line)
+            measured.launches.append(samples.read_launch(Reader(line)))
+        self._progress.launch(count, count, 0.0)
+
+    def _flagged(self, measured: Measured) -> list[str]:
+        """Return the cases that something was flagged in."""
+        found = candidates(samples.effects(measured.launches), self._request.thresholds, self._seed)
+        return list(dict.fromkeys(estimate.effect.case for estimate in found))
+
+
+def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) -> str:
+    other = BASE if side == NEW else NEW
+    selection = " ".join(plan.arguments) or "the whole project"
+    if listing[other].cases:
+        return (
+            f"{side} ({what}) has no case in {selection}: no test there uses op_benchmark, or its mnistbench is too old "
+            "to be asked; choose another base, or other tests after --"
+        )
+    return f"no case in {selection}: select tests that use the fixture op_benchmark after --"
+
+
+def _new_file(storage: Path) -> Path:
+    """Return a file that does not exist yet.
+
+    Raises:
+        UsageError: its folder cannot be made.
+    """
+    folder = storage / "gate"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--storage: {folder} cannot be written ({error.strerror}); name another folder") from None
+    stamp = datetime.now(UTC).strftime("%Y%m%d_%H%M%S")
+    for number in range(100):
+        path = folder / f"{stamp}{f'_{number}' if number else ''}.jsonl.gz"
+        if not path.exists():
+            return path
+    raise UsageError(f"{folder}: has a hundred files of this second; wait a moment")
+
+
+#: Fewest launches that ``--launches`` may ask for.
+LEAST = LEAST_LAUNCHES

@@ -1,0 +1,232 @@
+"""Two trees' code in one process: each side imports its own modules, and they are the process's while it has its turn.
+
+A side is a tree on disk. What it imports of itself, and of mnistbench, is kept apart and swapped in and out of
+``sys.modules``; what is installed (torch, pytest) is shared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.machinery
+import io
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from mnistbench.errors import MnistbenchError
+
+#: Given to pytest after the user's arguments: the session only collects cases for us, and leaves nothing behind.
+_QUIET = ("--benchmark-disable", "--bench-tensorboard=off", "-p", "no:cacheprovider", "-q")
+
+_PACKAGE = "mnistbench"
+
+
+class SideError(MnistbenchError):
+    """A side's code cannot be measured; says which side and why."""
+
+
+class ClashError(MnistbenchError):
+    """The two sides cannot share a process; says why."""
+
+
+@dataclass
+class TakenCase:
+    """A case that a side's tests asked to have measured, and how that side builds it."""
+
+    node_id: str
+    label: str
+    params: Any  # the side's own Params
+    build: Callable[[], Any]  # returns the side's own Case
+
+
+@dataclass
+class Side:
+    """One tree, its modules and its cases."""
+
+    name: str
+    tree: Path  # of the snapshot
+    directory: Path  # in it: where pytest runs
+    fallback: str  # where mnistbench lies, if the side's environment does not have it
+    cases: dict[str, TakenCase] = field(default_factory=dict)
+    _modules: dict[str, ModuleType] = field(default_factory=dict)
+    _shared: set[str] = field(default_factory=set)  # names of modules that were looked at and are not the side's
+    _path: list[str] = field(default_factory=list)
+
+    def load(self, arguments: list[str], wanted: Callable[[TakenCase], bool]) -> None:
+        """Let the side's own pytest collect its cases, and keep how to build each.
+
+        Raises:
+            SideError: a file cannot be imported, or pytest refuses the arguments.
+        """
+        source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
+        shared = [path for path in sys.path if path and path != self.fallback]
+        self._path = [str(self.directory), *source, *shared, self.fallback]
+        taker = _Taker()
+        errors, output = io.StringIO(), io.StringIO()
+        with self.turn(), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
+            code = pytest.main([*arguments, *_QUIET], plugins=[taker])
+        sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
+        if taker.failures:
+            raise SideError(f"{self.name}: {taker.failures[0]}")
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            lines = [line.removeprefix("ERROR: ") for line in errors.getvalue().splitlines() if line.startswith("ERROR: ")]
+            raise SideError(f"{self.name}: {lines[0] if lines else f'pytest ended with exit code {int(code)}'}")
+        self.cases = {case.node_id: case for case in taker.cases if wanted(case)}
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Make this side's modules, import path and directory the process's own while the body runs."""
+        path, directory = sys.path[:], Path.cwd()
+        kept = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_ours(name)}
+        sys.modules.update(self._modules)
+        sys.path[:] = self._path
+        os.chdir(self.directory)
+        try:
+            yield
+        except SideError:
+            raise
+        except Exception as error:  # whatever the side's code raises
+            traceback.print_exc()  # the log of the launch
+            text = str(error).strip().splitlines()
+            raise SideError(f"{self.name}: {type(error).__name__}: {text[0] if text else 'no message'}") from error
+        finally:
+            self._take_back()
+            sys.modules.update(kept)
+            sys.path[:] = path
+            os.chdir(directory)
+
+    def _take_back(self) -> None:
+        """Take the side's modules out again, late imports included."""
+        mine = [name for name in self._modules if name in sys.modules]
+        for name in [name for name in sys.modules if name not in self._shared and name not in self._modules]:
+            if _is_ours(name) or any(self._holds(path) for path in _paths(sys.modules[name])):
+                mine.append(name)
+            else:
+                self._shared.add(name)
+        self._modules = {name: sys.modules.pop(name) for name in mine}
+
+    def _holds(self, path: str) -> bool:
+        return path.startswith(f"{self.tree}{os.sep}")
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Where each module of the tree came from, relative to it."""
+        return {
+            name: os.path.relpath(path, self.tree)
+            for name, module in sorted(self._modules.items())
+            for path in _paths(module)[:1]
+            if self._holds(path)
+        }
+
+    @property
+    def native(self) -> list[str]:
+        """Compiled modules of the tree: a process can hold one copy of such code."""
+        suffixes = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+        return [name for name, file in self.files.items() if file.endswith(suffixes)]
+
+
+def _is_ours(name: str) -> bool:
+    return name == _PACKAGE or name.startswith(f"{_PACKAGE}.")
+
+
+def _paths(module: ModuleType) -> list[str]:
+    """Return the file of a module, or the folders of a package that has none."""
+    file = getattr(module, "__file__", None)
+    if isinstance(file, str):
+        return [file]
+    try:
+        return [str(path) for path in getattr(module, "__path__", ())]
+    except Exception:  # noqa: BLE001  # somebody's lazy module: not one of a tree
+        return []
+
+
+class _Taker:
+    """The plug-in that takes the cases of a side's session instead of having them measured."""
+
+    def __init__(self) -> None:
+        self.cases: list[TakenCase] = []
+        self.failures: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out tests that are not ours: nobody asked to run them."""
+        ours = [item for item in items if "op_benchmark" in getattr(item, "fixturenames", ())]
+        others = [item for item in items if item not in ours]
+        if others:
+            config.hook.pytest_deselected(items=others)
+            items[:] = ours
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_mnistbench_take_case(self, item: pytest.Item, params: Any, build: Callable[[], Any]) -> bool:
+        """Take the case: the fixture measures nothing then."""
+        self.cases.append(TakenCase(item.nodeid, f"{params.label} on {params.dataset}", params, build))
+        return True
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep why a file could not be imported."""
+        if report.failed:
+            self.failures.append(f"{report.nodeid} cannot be imported: {_last_line(report)}")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep why a test could not say what it measures."""
+        if report.failed:
+            self.failures.append(f"{report.nodeid} fails: {_last_line(report)}")
+
+
+def _last_line(report: pytest.CollectReport | pytest.TestReport) -> str:
+    """Return the error of a report without its traceback: the last line that pytest marks with E."""
+    lines = [line.strip() for line in report.longreprtext.splitlines() if line.strip()]
+    marked = [line[2:].strip() for line in lines if line.startswith("E ")]
+    return (marked or lines or ["no reason given"])[-1 if not marked else 0]
+
+
+# ---- Whether two sides can share a process ---------------------------------------------------------------------------
+
+
+@contextmanager
+def watched_registrations(tree: Path) -> Iterator[list[str]]:
+    """Collect the operators that code of a tree registers with torch while the body runs: torch holds one set of them."""
+    found: list[str] = []
+    library: Any = torch.library.Library
+    original = library.__init__
+
+    def watching(self: Any, ns: str, *arguments: Any, **keywords: Any) -> None:
+        if _caller_outside_torch().startswith(f"{tree}{os.sep}"):
+            found.append(ns)
+        original(self, ns, *arguments, **keywords)
+
+    library.__init__ = watching
+    try:
+        yield found
+    finally:
+        library.__init__ = original
+
+
+def _caller_outside_torch() -> str:
+    torch_directory = os.path.dirname(torch.__file__)  # noqa: PTH120  # compared with frames' plain strings
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # the only way to see who calls
+    while frame is not None and frame.f_code.co_filename.startswith(torch_directory):
+        frame = frame.f_back
+    return frame.f_code.co_filename if frame else ""
+
+
+def stray_modules(repository: Path, trees: list[Path]) -> dict[str, str]:
+    """Return loaded modules that lie in the user's own repository instead of in a snapshot: both sides would share them."""
+    installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sys.prefix})
+    found = {}
+    for name, module in list(sys.modules.items()):
+        for path in _paths(module)[:1]:
+            copied = any(path.startswith(f"{tree}{os.sep}") for tree in trees)
+            if path.startswith(f"{repository}{os.sep}") and not path.startswith(installed) and not copied:
+                found[name] = path
+    return found

@@ -1,0 +1,156 @@
+"""Copies of the two trees, so that nothing of the user's is used or touched while it is measured.
+
+A revision is written out by git through an index of its own, not by ``git worktree``: the repository learns nothing of
+it, no hook runs, a crash leaves nothing behind in ``.git``, and both copies are alike (a copy of the working tree has no
+``.git`` either, so code that asks git for something gets the same answer on both sides).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mnistbench.errors import UsageError
+
+_PREFIX = "mnistbench-gate-"
+_LOCK = "lock"
+
+#: What is never part of a tree that is no repository.
+_LEFT_OUT = (".git", ".hg", ".benchmarks", "__pycache__", ".venv", "venv", ".tox", ".nox", "node_modules")
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A side's copy."""
+
+    root: Path  # of the copy
+    directory: Path  # in it: what the user's current directory is in their tree
+    what: str  # for people: "1a2b3c4", "working tree", a folder
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a folder that goes away again; those that a killed gate has left go with it."""
+    temporary = Path(tempfile.gettempdir())
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+        lock = (folder / _LOCK).open("w")
+    except OSError as error:
+        raise UsageError(f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that can be") from None
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    _remove_abandoned(temporary, folder)
+    try:
+        yield folder
+    finally:
+        lock.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(temporary: Path, own: Path) -> None:
+    for folder in temporary.glob(f"{_PREFIX}*"):
+        if folder.resolve() == own or folder.stat().st_uid != os.getuid():
+            continue
+        try:
+            with (folder / _LOCK).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue  # somebody holds it: a gate that runs
+
+
+def repository_of(directory: Path) -> Path | None:
+    """Return the top of the git working tree that a folder lies in; None where there is none.
+
+    Raises:
+        UsageError: git is not installed.
+    """
+    answer = _git(directory, "rev-parse", "--show-toplevel", check=False)
+    return Path(answer.strip()) if answer.strip() else None
+
+
+def of_revision(here: Path, revision: str, into: Path) -> Tree:
+    """Write a revision of the repository that ``here`` lies in into a folder.
+
+    Raises:
+        UsageError: there is no repository or no such revision; says how to get it.
+    """
+    top = repository_of(here)
+    if top is None:
+        raise UsageError(f"--base {revision!r}: {here} is not in a git repository; name a folder with --base-dir")
+    commit = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", check=False).strip()
+    if not commit:
+        hint = f"name a commit, a branch or a tag, or fetch it: git fetch origin {revision}"
+        if _git(top, "rev-parse", "--is-shallow-repository", check=False).strip() == "true":
+            hint = "this clone is shallow, so fetch what is missing: git fetch --unshallow"
+        raise UsageError(f"--base {revision!r}: no such commit in {top}; {hint}")
+    into.mkdir()
+    index = into.with_name(f"{into.name}.index")
+    settings = ("-c", "core.hooksPath=/dev/null", "-c", "core.sparseCheckout=false")
+    own = {"GIT_INDEX_FILE": str(index)}
+    _git(top, *settings, "read-tree", commit, environ=own)
+    _git(top, *settings, "checkout-index", "--all", "--force", f"--prefix={into}{os.sep}", environ=own)
+    index.unlink(missing_ok=True)
+    return Tree(into, _inside(into, top, here), commit[:7])
+
+
+def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
+    """Copy a tree as it is: of a repository what is tracked or not ignored, of another folder nearly all.
+
+    Raises:
+        UsageError: it cannot be read or copied.
+    """
+    top = repository_of(here) if shutil.which("git") else None
+    try:
+        if top is None:
+            shutil.copytree(here, into, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+            return Tree(into, into, option or "working tree")
+        into.mkdir()
+        listed = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+        for name in filter(None, listed.split("\0")):
+            source, target = top / name, into / name
+            if source.is_symlink() or source.is_file():  # else: removed and not committed, or a submodule
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target, follow_symlinks=False)
+    except (OSError, shutil.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(f"{option or here}: cannot be copied to {into.parent} ({reason}); make room, or set TMPDIR") from None
+    return Tree(into, _inside(into, top, here), option or "working tree")
+
+
+def head_of(here: Path) -> tuple[str, bool]:
+    """Return the short commit of a working tree and whether it has changes; empty where there is no repository."""
+    if not shutil.which("git") or repository_of(here) is None:
+        return "", False
+    commit = _git(here, "rev-parse", "--short=7", "HEAD", check=False).strip()
+    return commit, bool(_git(here, "status", "--porcelain", check=False).strip())
+
+
+def _inside(copy: Path, top: Path, here: Path) -> Path:
+    directory = copy / here.resolve().relative_to(top.resolve())
+    if not directory.is_dir():
+        raise UsageError(f"{directory.relative_to(copy)} is not a folder of {top} at that revision; start where both have one")
+    return directory
+
+
+def _git(directory: Path, *arguments: str, check: bool = True, environ: Mapping[str, str] | None = None) -> str:
+    command: Sequence[str] = ("git", "-C", str(directory), *arguments)
+    of_a_hook = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+    inherited = {name: value for name, value in os.environ.items() if name not in of_a_hook}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="surrogateescape", check=False,
+            stdin=subprocess.DEVNULL, env={**inherited, "GIT_OPTIONAL_LOCKS": "0", **(environ or {})},
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise UsageError("git is not installed, and --base needs it; install it, or name a folder with --base-dir") from None
+    if check and done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise UsageError(f"git {arguments[-1] if len(arguments) < 3 else arguments[0]}: {reason}")
+    return done.stdout if not done.returncode else ""

@@ -1,0 +1,198 @@
+"""Header and launches -> all that a report says. The same for what was just measured and for a file that is replayed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from mnistbench.compare import CaseComparison, OpChange, Side
+from mnistbench.digest import CaseDigest
+from mnistbench.gate import samples
+from mnistbench.gate.decision import PASSED, REGRESSED, Decision, Finding, Thresholds, decide
+from mnistbench.gate.samples import BASE, NEW, Effect, Launch, SideSample
+from mnistbench.reader import Reader
+from mnistbench.record import median_ns
+from mnistbench.witnesses import TOLERANCE, facts
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says before its launches."""
+
+    base: str
+    head: str
+    arguments: tuple[str, ...]
+    seed: int
+    split: bool
+    labels: Mapping[str, str]  # node id -> what people call the case
+    exact: Mapping[str, bool]  # node id -> whether the same code computes the same to the bit
+    only_base: tuple[str, ...]
+    only_head: tuple[str, ...]
+    changed: tuple[str, ...]  # one name, and other Params
+    torch: str
+
+    @classmethod
+    def read(cls, header: Mapping[str, Any]) -> Header:
+        """Check a header.
+
+        Raises:
+            RecordError: names the field.
+        """
+        reader = Reader(header)
+        return cls(
+            base=reader["base"].text(),
+            head=reader["head"].text(),
+            arguments=reader["arguments"].texts(),
+            seed=reader["seed"].whole(),
+            split=reader["split"].flag(),
+            labels={case: label.text() for case, label in reader["labels"].mapping().items()},
+            exact={case: exact.flag() for case, exact in reader["exact"].mapping().items()},
+            only_base=reader["only_base"].texts(),
+            only_head=reader["only_head"].texts(),
+            changed=reader["changed"].texts(),
+            torch=reader["torch"].text(),
+        )
+
+    def name(self, case: str) -> str:
+        """Return what people call a case: its label, or its node id where two have one label."""
+        label = self.labels[case]
+        return label if Counter(self.labels.values())[label] == 1 else case
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The decision, and what is told beside it."""
+
+    header: Header
+    decision: Decision  # cases are called by their names for people
+    thresholds: Thresholds
+    accepted: tuple[Finding, ...]
+    unused: tuple[str, ...]  # --accept that matched nothing
+    reason: str  # why that is accepted
+    facts: Mapping[str, tuple[str, ...]]  # case -> exact differences
+    different: tuple[str, ...]  # cases in which the sides do not compute the same
+    cut_short: str
+    seconds: float  # measured
+
+    @property
+    def regressions(self) -> tuple[Finding, ...]:
+        """What fails the gate."""
+        return tuple(f for f in self.decision.findings if f.verdict == REGRESSED and f not in self.accepted)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it could not be judged."""
+        short = (self.cut_short,) if self.cut_short else ()
+        return (*short, *self.decision.reasons)
+
+    @property
+    def outcome(self) -> str:
+        """PASSED, REGRESSED or INCONCLUSIVE."""
+        if self.decision.outcome == REGRESSED and self.regressions:
+            return REGRESSED
+        return "inconclusive" if self.reasons else PASSED
+
+
+def conclude(
+    header: Mapping[str, Any],
+    launches: Sequence[Launch],
+    thresholds: Thresholds,
+    *,
+    accept: Sequence[str] = (),
+    reason: str = "",
+    cut_short: str = "",
+) -> Verdict:
+    """Judge what was measured.
+
+    Raises:
+        RecordError: the header is spoiled, or a launch has a case that it does not name.
+    """
+    read = Header.read(header)
+    stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
+    first = samples.effects(stages[0])
+    held: dict[str, list[tuple[str, str, Sequence[samples.OpKey]]]] = {}
+    for effect in first:
+        if effect.kind != "call":
+            held.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
+    second = samples.effects(stages[1], held)
+    decision = decide(
+        [_named(effect, read) for effect in first],
+        [_named(effect, read) for effect in second],
+        [[launch.control for launch in stage] for stage in stages],
+        thresholds,
+        read.seed,
+    )
+    accepted = {id(finding): [p for p in accept if _means(p, finding, read)] for finding in decision.findings}
+    used = {pattern for patterns in accepted.values() for pattern in patterns}
+    last = launches[-1:] and stages[0][-1:]
+    return Verdict(
+        header=read,
+        decision=decision,
+        thresholds=thresholds,
+        accepted=tuple(f for f in decision.findings if f.verdict == REGRESSED and accepted[id(f)]),
+        unused=tuple(pattern for pattern in accept if pattern not in used),
+        reason=reason,
+        facts={
+            read.name(case): found
+            for launch in last
+            for case, builds in launch.cases.items()
+            if (found := facts(_compared(case, builds[0])))
+        },
+        different=tuple(
+            read.name(case)
+            for case in read.labels
+            if any(_differs(build, read.exact[case]) for launch in launches for build in launch.cases.get(case, ()))
+        ),
+        cut_short=cut_short,
+        seconds=sum(launch.seconds for launch in launches),
+    )
+
+
+def _named(effect: Effect, header: Header) -> Effect:
+    return replace(effect, case=header.name(effect.case))
+
+
+def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
+    (base_bits, base_number), (new_bits, new_number) = build[BASE].outcome, build[NEW].outcome
+    if base_bits == new_bits:
+        return False
+    return exact or abs(new_number - base_number) > TOLERANCE * max(abs(base_number), abs(new_number))
+
+
+def _means(pattern: str, finding: Finding, header: Header) -> bool:
+    """Whether an ``--accept CASE:OP`` means a finding; ``*`` alone is more than itself."""
+    effect = finding.screened.effect
+    node_id = next(case for case in header.labels if header.name(case) == effect.case)
+    cases = {
+        effect.case,
+        header.labels[node_id],
+        header.labels[node_id].partition(" on ")[0],
+        node_id,
+        node_id.rpartition("::")[2],
+    }
+    operations = {effect.name, *(name for key in effect.members for name in (key[0], key[2]) if name)}
+    if effect.kind == "call":
+        operations = {"call", effect.name}
+    literal = pattern.replace("[", "[[]").replace("?", "[?]")
+    return any(fnmatchcase(f"{case}:{operation}", literal) for case in cases for operation in operations)
+
+
+def _compared(case: str, build: Mapping[str, SideSample]) -> CaseComparison:
+    """Return both sides of a build as what tells exact differences wants."""
+    digests = [CaseDigest(case, case, None, 0, 0, parameter_count=build[side].parameters) for side in (BASE, NEW)]
+    keys = {**build[BASE].operations, **build[NEW].operations}
+    changes = [
+        OpChange(*key, (side.ns,) if (side := _of(build[BASE], key)) else (), side, _of(build[NEW], key)) for key in keys
+    ]
+    changes.sort(key=lambda change: (-abs(change.change_ns), change.name, change.phase, change.module))
+    return CaseComparison(digests[0], digests[1], "cpu", (0,), 0, tuple(changes), 0, {})
+
+
+def _of(side: SideSample, key: samples.OpKey) -> Side | None:
+    operation = side.operations.get(key)
+    if operation is None:
+        return None
+    return Side(median_ns(operation.self_ns), 0, operation.calls, operation.memory_bytes, (), operation.kernels)
