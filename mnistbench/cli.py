@@ -46,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"mnistbench: {printable(str(error))}", file=sys.stderr)
         return UNJUDGED
+    except KeyboardInterrupt:
+        print("mnistbench: interrupted", file=sys.stderr)
+        return UNJUDGED
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be printed goes nowhere
         if not isinstance(error, BrokenPipeError):  # the reader, less or head, has seen enough
@@ -102,10 +105,10 @@ def _parser() -> argparse.ArgumentParser:
 def _add_gate(gate: argparse.ArgumentParser) -> None:
     gate.usage = "mnistbench gate (--base REV | --base-dir DIR | --replay FILE) [options] [-- pytest arguments]"
     base = gate.add_mutually_exclusive_group(required=True)
-    base.add_argument("--base", metavar="REV", help="commit, branch or tag that the working tree is held against")
+    base.add_argument("--base", metavar="REV", help="commit, branch or tag; main... is where the work branched off main")
     base.add_argument("--base-dir", metavar="DIR", help="a checkout that it is held against")
     base.add_argument("--replay", metavar="FILE", help="judge a file of raw samples again; measures nothing")
-    gate.add_argument("--launches", metavar="N", help="launches of the first stage (default: 12, at least 8)")
+    gate.add_argument("--launches", metavar="N", help="launches of the first stage (default: 10, at least 8)")
     gate.add_argument("--budget", metavar="TIME", help="end by then, with the best verdict there is: 5m, 300s")
     gate.add_argument(
         "--threshold", default="2%", metavar="SHARE", help="smaller changes of a case do not matter (default: 2%%)"

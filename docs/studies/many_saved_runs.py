@@ -30,7 +30,7 @@ def copies(source, folder, count):
     saved = json.loads(source.read_text(encoding="utf-8"))
     saved["benchmarks"] = saved["benchmarks"][:CASES]
     assert len(saved["benchmarks"]) == CASES, f"{source} has fewer than {CASES} cases"
-    rng = random.Random(1)  # noqa: S311  # no secret
+    rng = random.Random(1)  # no secret
     for number in range(count):
         for benchmark in saved["benchmarks"]:
             benchmark["stats"]["median"] *= rng.lognormvariate(0, 0.01)

@@ -26,8 +26,8 @@ from mnistbench.record import OpTable
 WARMUP_CALLS = 2
 
 #: What a case is measured for per side and build, in seconds, and the fewest and most pairs of calls that this may mean.
-TIMED_S, TIMED_PAIRS = 0.6, (6, 40)
-PROFILED_S, PROFILED_PAIRS = 0.45, (5, 10)
+TIMED_S, TIMED_PAIRS = 0.5, (6, 40)
+PROFILED_S, PROFILED_PAIRS = 0.4, (5, 8)
 
 
 #: Pairs of the control, each time it is measured.
@@ -101,13 +101,12 @@ class RandomState:
         np.random.seed(seed % 2**32)  # noqa: NPY002
 
 
-def measure(players: Sequence[Player], coin: random.Random, *, profiled: bool) -> dict[str, Any]:
+def measure(players: Sequence[Player], coin: random.Random) -> dict[str, Any]:
     """Build a case for every player in this order, time and profile them by turns; return what was measured.
 
     Args:
         players: the first is built and warmed up first.
         coin: decides who goes first.
-        profiled: look into the operations, where the case has any.
     """
     for player in players:
         _build(player)
@@ -128,7 +127,7 @@ def measure(players: Sequence[Player], coin: random.Random, *, profiled: bool) -
             for player in players
         },
     }
-    if profiled and all(player.case.runner is not None for player in players):
+    if all(player.case.runner is not None for player in players):
         tables = _profiled(players, coin, _pairs(longest, PROFILED_S, PROFILED_PAIRS))
         for name, profile in tables.items():
             found["sides"][name] |= operations(profile)
@@ -187,7 +186,8 @@ def _timed_call(case: Case, player: Player) -> None:
     case()
     end, cpu_end = time.perf_counter_ns(), time.process_time_ns()
     player.wall_ns.append(end - start)
-    player.cpu_ns.append(cpu_end - cpu)
+    if device.type == "cpu" and case.params.threads == 1:  # other threads' time would be added up
+        player.cpu_ns.append(cpu_end - cpu)
     if events:
         events[1].record()
         events[1].synchronize()

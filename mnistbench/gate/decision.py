@@ -141,7 +141,7 @@ def _p_values(observed: _Array, null: _Array, launches: int) -> _Array:
 # ---- The verdict -----------------------------------------------------------------------------------------------------
 
 PASSED, REGRESSED, INCONCLUSIVE = "passed", "regressed", "inconclusive"
-IMPROVED, UNCONFIRMED, CONTRADICTED = "improved", "unconfirmed", "contradicted"
+IMPROVED, UNCONFIRMED, CONTRADICTED, SMALL = "improved", "unconfirmed", "contradicted", "small"
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Finding:
 
     screened: Estimate  # when all were tested
     confirmed: Estimate | None  # in fresh launches; None where there were none
-    verdict: str  # REGRESSED, IMPROVED, UNCONFIRMED or CONTRADICTED
+    verdict: str  # REGRESSED, IMPROVED, UNCONFIRMED, CONTRADICTED, or SMALL: sure, and surely below the threshold
 
     @property
     def best(self) -> Estimate:
@@ -192,12 +192,17 @@ def candidates(first: Sequence[Effect], thresholds: Thresholds, seed: int) -> li
     """Return what is surely and relevantly changed after the first stage: what fresh launches must confirm."""
     if not first or len(first[0].logs) < LEAST_LAUNCHES:
         return []
-    found = []
-    for estimate in _estimates([effect for effect in first if _usable(effect)], seed):
-        limit = math.log1p(thresholds.of(estimate.effect))
-        if estimate.p <= LEVEL and abs(math.log1p(estimate.change)) >= limit:
-            found.append(estimate)
-    return found
+    estimates = _estimates([effect for effect in first if _usable(effect)], seed)
+    return [estimate for estimate in estimates if estimate.p <= LEVEL and _may_matter(estimate, thresholds)]
+
+
+def _may_matter(estimate: Estimate, thresholds: Thresholds) -> bool:
+    """Whether a change of the size that matters cannot be excluded.
+
+    Not: whether the estimate is that large. Then a change of exactly that size would be missed every other time.
+    """
+    limit = thresholds.of(estimate.effect)
+    return estimate.high >= limit if estimate.change > 0 else estimate.low <= -limit
 
 
 def decide(
@@ -226,7 +231,7 @@ def decide(
     pooled = _with_fresh(estimates, by_key, seed)
     calls = tuple(estimate for estimate in pooled if estimate.effect.kind == "call")
     operations = tuple(estimate for estimate in pooled if estimate.effect.kind != "call")
-    findings = _findings(candidates(first, thresholds, seed), by_key, calls, operations, seed)
+    findings = _findings(candidates(first, thresholds, seed), by_key, calls, operations, thresholds, seed)
     reasons = [
         *_of_controls(controls, seed),
         *_of_unusable(first),
@@ -303,6 +308,7 @@ def _findings(
     second: dict[tuple[str, str, str], Effect],
     calls: Sequence[Estimate],
     operations: Sequence[Estimate],
+    thresholds: Thresholds,
     seed: int,
 ) -> list[Finding]:
     again = [estimate for estimate in screened if estimate.effect.key in second]
@@ -321,6 +327,8 @@ def _findings(
         verdict = UNCONFIRMED
         if fresh_estimate and fresh_estimate.p <= LEVEL and fresh_estimate.change * estimate.change > 0:
             verdict = REGRESSED if estimate.change > 0 else IMPROVED
+            if not _may_matter(fresh_estimate, thresholds):
+                verdict = SMALL
             if verdict == REGRESSED and estimate.effect.kind != "call":
                 verdict = CONTRADICTED if _contradicted(fresh_estimate, calls, operations) else verdict
         found.append(Finding(estimate, fresh_estimate, verdict))

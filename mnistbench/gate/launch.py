@@ -73,7 +73,6 @@ class Launch:
         self._job = job
         self.clash = ""
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
-        _use_cores(self._coin, job["cores"])
         torch.set_num_threads(1)
         sides = [Side(side["name"], Path(side["tree"]), Path(side["directory"]), job["home"]) for side in job["sides"]]
         registered: list[str] = []
@@ -87,13 +86,14 @@ class Launch:
                     raise
             registered += found
         self.sides = sides
-        self.shared = stray_modules(Path(job["repository"]), [side.tree for side in sides])
+        self.shared = stray_modules(Path(job["repository"]), sides)
         if len(sides) > 1:
             if registered:
                 self.clash = f"their code registers operators with torch ({registered[0]}), of which a process has one set"
             for side in sides:
                 if side.native:
                     self.clash = f"they have compiled modules ({side.native[0]}), of which a process has one copy"
+        _use_cores(self._coin, [case.params for side in sides for case in side.cases.values()])
         for side in self._coin.sample(sides, len(sides)):
             for case in list(side.cases.values())[:1]:
                 rehearse(Player(side.name, case.build, side.turn))
@@ -108,18 +108,18 @@ class Launch:
         names = [side.name for side in order]
         for node_id in self._coin.sample(common, len(common)):
             found[node_id] = []
-            for rebuild in range(self._job.get("rebuilds", REBUILDS)):
+            for rebuild in range(REBUILDS):
                 step = -1 if rebuild % 2 else 1
                 control.append(measure_control(names[::step], self._coin))
                 players = [Player(side.name, side.cases[node_id].build, side.turn) for side in order[::step]]
-                found[node_id].append(measure(players, self._coin, profiled=self._job.get("profiled", True)))
+                found[node_id].append(measure(players, self._coin))
                 del players
                 gc.collect()
         return {"cases": found, "control": control, "order": names}
 
 
 def _wanted(job: dict[str, Any], case: TakenCase) -> bool:
-    only: Sequence[str] | None = job.get("only")
+    only: Sequence[str] | None = job["only"]
     if only is not None:
         return case.node_id in only
     return not job["phases"] or case.params.phase in job["phases"]
@@ -131,8 +131,11 @@ def _tidy_memory() -> None:
     gc.freeze()
 
 
-def _use_cores(coin: random.Random, count: int) -> None:
-    """Stay on some of the cores, another choice in every launch: none of them may decide; 0 leaves it to the system."""
-    if count and hasattr(os, "sched_setaffinity"):
+def _use_cores(coin: random.Random, params: Sequence[Any]) -> None:
+    """Stay on as many cores as a case has threads, other ones in every launch: none of them may decide.
+
+    Not with an accelerator: torch drives it from threads of its own.
+    """
+    if params and hasattr(os, "sched_setaffinity") and all(of_case.device == "cpu" for of_case in params):
         usable = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, coin.sample(usable, min(count, len(usable))))
+        os.sched_setaffinity(0, coin.sample(usable, min(max(of_case.threads for of_case in params), len(usable))))

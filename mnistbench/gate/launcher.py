@@ -48,7 +48,6 @@ class Plan:
     repository: Path  # the user's own tree, which must not be measured
     arguments: tuple[str, ...]  # for pytest
     phases: tuple[str, ...]  # measured; all if empty
-    cores: int
     split: bool
 
 
@@ -153,7 +152,6 @@ class _Process:
         sides = [(name, plan.trees[name]) for name in names]
         job = {
             "seed": seed,
-            "cores": plan.cores,
             "home": str(plan.home),
             "repository": str(plan.repository),
             "arguments": list(plan.arguments),

@@ -24,7 +24,7 @@ from mnistbench.gate.samples import BASE, NEW, Launch
 from mnistbench.reader import Reader
 
 #: Launches of the first stage, and fresh ones of the cases that were flagged: docs/studies/gate_power.py chose them.
-LAUNCHES, FRESH = 12, 10
+LAUNCHES, FRESH = 10, 8
 
 #: The part of a budget that the first stage may use; the rest is kept for fresh launches.
 FIRST_SHARE = 0.6
@@ -76,7 +76,7 @@ def measure(
     progress: Progress,
     *,
     here: Path | None = None,
-    start: Start = launching,
+    start: Start | None = None,
     now: Callable[[], float] = time.monotonic,
     seed: int | None = None,
 ) -> Measured:
@@ -86,7 +86,7 @@ def measure(
         request: what is compared.
         progress: told of each launch.
         here: the user's directory.
-        start: starts a launch.
+        start: starts a launch; a process of its own if not given.
         now: a clock, in seconds.
         seed: of all coins; of the system's if not given.
 
@@ -99,7 +99,7 @@ def measure(
     deadline = now() + request.budget_s
     with snapshot.scratch() as folder, _terminable():
         plan = _plan(request, here, folder)
-        gate = _Gate(request, plan, folder / "log", progress, start, now, seed, deadline)
+        gate = _Gate(request, plan, folder / "log", progress, start or launching, now, seed, deadline)
         return gate.run(here)
 
 
@@ -112,7 +112,7 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
     else:
         base = snapshot.of_revision(here, request.base, folder / BASE)
     new = snapshot.of_working_tree(here, folder / NEW)
-    named = any((new.directory / argument.split("::", maxsplit=1)[0]).exists() for argument in request.arguments)
+    named = any((new.directory / path).exists() for path in _paths(request.arguments))
     default = [DEFAULT_FOLDER] if (new.directory / DEFAULT_FOLDER).is_dir() else []
     return Plan(
         trees={BASE: base, NEW: new},
@@ -121,9 +121,15 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
         repository=snapshot.repository_of(here) or here if not request.base_dir else here,
         arguments=request.arguments if named else (*default, *request.arguments),
         phases=() if named else (DEFAULT_PHASE,),
-        cores=1,
         split=request.split or bool(request.base_python or request.new_python),
     )
+
+
+def _paths(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield what may be paths among pytest's arguments: not the words after an option that takes one."""
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        if not argument.startswith("-") and before not in ("-k", "-m", "-p", "-o", "-c", "-W", "-n"):
+            yield argument.split("::", maxsplit=1)[0]
 
 
 @contextmanager

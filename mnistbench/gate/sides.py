@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.machinery
+import importlib.metadata
 import io
 import os
 import sys
 import sysconfig
+import tomllib
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -220,13 +222,28 @@ def _caller_outside_torch() -> str:
     return frame.f_code.co_filename if frame else ""
 
 
-def stray_modules(repository: Path, trees: list[Path]) -> dict[str, str]:
-    """Return loaded modules that lie in the user's own repository instead of in a snapshot: both sides would share them."""
+def stray_modules(repository: Path, sides: Sequence[Side]) -> dict[str, str]:
+    """Return loaded modules of the project that do not come from its copies: both sides would run the same code.
+
+    They lie in the user's own repository (an editable install), or were installed as the project that a copy holds.
+    """
+    trees = [side.tree for side in sides]
+    project = set().union(*(_installed_files(side.directory) for side in sides))
     installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sys.prefix})
     found = {}
     for name, module in list(sys.modules.items()):
         for path in _paths(module)[:1]:
             copied = any(path.startswith(f"{tree}{os.sep}") for tree in trees)
-            if path.startswith(f"{repository}{os.sep}") and not path.startswith(installed) and not copied:
+            if path in project or (path.startswith(f"{repository}{os.sep}") and not path.startswith(installed) and not copied):
                 found[name] = path
     return found
+
+
+def _installed_files(directory: Path) -> set[str]:
+    """Return the files of the installed distribution that has the name of the project in a folder."""
+    try:
+        name = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+        distribution = importlib.metadata.distribution(name)
+    except (OSError, ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
+        return set()
+    return {str(distribution.locate_file(file)) for file in distribution.files or ()}

@@ -84,6 +84,9 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     top = repository_of(here)
     if top is None:
         raise UsageError(f"--base {revision!r}: {here} is not in a git repository; name a folder with --base-dir")
+    if revision.endswith("..."):  # as in git diff main...
+        merge_base = _git(top, "merge-base", "HEAD", revision.removesuffix("..."), check=False).strip()
+        revision = merge_base or revision
     commit = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", check=False).strip()
     if not commit:
         hint = f"name a commit, a branch or a tag, or fetch it: git fetch origin {revision}"

@@ -1,0 +1,94 @@
+"""Whole verdicts of ``mnistbench gate``, run as a user would, on a clone of this repository.
+
+    python docs/studies/gate_live.py FOLDER same=12 spin2=3 spin3 conv68=2 fc141=2
+
+Each word is a change to the working tree and how often to judge it: ``same`` (none), ``spin2`` (2 % of a step in Python,
+outside any operation), ``conv68`` (68 channels for conv2 instead of 64: +6 % work in its convolutions and what follows),
+``fc141`` (141 outputs for fc1 instead of 128: +10 % work in its matrix products). Writes a JSON report and the raw samples of
+each to FOLDER, and a line to FOLDER/log.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MODELS, TRAINING = Path("mnistbench/models.py"), Path("mnistbench/training.py")
+
+#: Seconds of a step at each batch size, of which ``spin`` takes its percentage; about what this machine needs.
+STEP_S = {1: 0.0069, 16: 0.0238, 64: 0.0755}
+
+
+def change(repository: Path, kind: str, number: int) -> None:
+    """Change the working tree of the clone."""
+    if kind == "spin":
+        first_line = "        self.zero_grad()\n        output = self.forward(inputs)\n"
+        spin = (
+            "        import time\n\n"
+            f"        until = time.perf_counter() + {number / 100} * {STEP_S}.get(len(inputs), 0.0)\n"
+            "        while time.perf_counter() < until:\n            pass\n"
+        )
+        replace(repository / TRAINING, (first_line, spin + first_line))
+    elif kind == "conv":
+        replace(
+            repository / MODELS,
+            ("conv2=nn.Conv2d(32, 64,", f"conv2=nn.Conv2d(32, {number},"),
+            ("fc1=nn.Linear(9216,", f"fc1=nn.Linear({number * 144},"),
+        )
+    elif kind == "fc":
+        replace(
+            repository / MODELS,
+            ("nn.Linear(9216, 128)", f"nn.Linear(9216, {number})"),
+            ("nn.Linear(128, 10)", f"nn.Linear({number}, 10)"),
+        )
+
+
+def replace(path: Path, *pairs: tuple[str, str]) -> None:
+    text = path.read_text()
+    for old, new in pairs:
+        assert old in text, f"{path} has no {old!r}"
+        text = text.replace(old, new, 1)
+    path.write_text(text)
+
+
+def judge(repository: Path, folder: Path, name: str) -> str:
+    """Run the gate once; return what it said."""
+    start = time.monotonic()
+    report = folder / f"{name}.json"
+    command = [
+        sys.executable, "-P", "-m", "mnistbench", "gate", "--base", "HEAD", "--format", "json", "--output", str(report),
+        "--storage", str(folder / name), "--", "bench/test_step.py", "--bench-model=convnet",
+    ]  # fmt: skip
+    code = subprocess.run(command, cwd=repository, check=False, stderr=subprocess.DEVNULL).returncode
+    sentence = json.loads(report.read_text())["sentence"] if report.exists() else "no report"
+    return f"{name}: exit {code}, {time.monotonic() - start:.0f} s, {sentence}"
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    repository = folder / "repository"
+    if not repository.exists():
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(repository)], check=True)
+    runs = []
+    for word in sys.argv[2:]:
+        what, _, times = word.partition("=")
+        runs += [what] * int(times or 1)
+    random.Random(1).shuffle(runs)  # the machine's slow drift must not fall on one kind
+    for number, what in enumerate(runs):
+        subprocess.run(["git", "checkout", "--quiet", "--", "."], cwd=repository, check=True)
+        kind = what.rstrip("0123456789")
+        change(repository, kind, int(what.removeprefix(kind) or 0))
+        line = judge(repository, folder, f"{number:02}-{what}")
+        with (folder / "log").open("a") as log:
+            log.write(line + "\n")
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""False alarms and power of ``mnistbench gate``, from verdicts formed of recorded launches.
+
+    python docs/studies/gate_power.py pool POOL.json.gz RAW.jsonl.gz...   # raw samples of the same code, to one small file
+    python docs/studies/gate_power.py judge POOL.json.gz [TRIALS]         # tables from it
+
+A verdict is formed of consecutive launches: as many as the first stage takes, and as many after them as the second takes. The
+roles are drawn anew (the same code ran on both sides, so they are free), and a slowdown is put in by adding log(1 + change) to
+the differences of a case, or of an operation and, by its share, of its case. The decision is the product's own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from mnistbench.gate import decision, samples
+from mnistbench.gate.decision import CONTRADICTED, REGRESSED, UNCONFIRMED, Thresholds, candidates, decide
+from mnistbench.gate.run import FRESH, LAUNCHES
+from mnistbench.gate.samples import Effect
+
+#: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
+EXCHANGES = 2_000
+
+#: How a launch's difference is made of its samples: the product's way, and others for comparison.
+WAYS = {
+    "pairs": samples.difference,
+    "medians": lambda base, new: math.log(statistics.median(new) / statistics.median(base)),
+    "fastest": lambda base, new: math.log(min(new) / min(base)),
+}
+
+
+def pool(target: Path, files: Sequence[str]) -> None:
+    launches = [(Path(file).name, launch) for file in files for launch in samples.load(Path(file))[1] if launch.stage == 1]
+    found = {}
+    held: dict[str, list[samples.Group]] = {}
+    for name, way in WAYS.items():
+        samples.difference = way
+        effects = samples.effects([launch for _, launch in launches], held or None)
+        if not held:
+            for effect in effects:
+                if effect.kind != "call":
+                    held.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
+        found[name] = [[round(log, 5) for log in effect.logs] for effect in effects]
+    one_build = [replace(launch, cases={case: builds[:1] for case, builds in launch.cases.items()}) for _, launch in launches]
+    samples.difference = WAYS["pairs"]
+    found["one build"] = [[round(log, 5) for log in effect.logs] for effect in samples.effects(one_build, held)]
+    data = {
+        "effects": [[e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in effects],
+        "files": [name for name, _ in launches],
+        "seconds": [round(launch.seconds, 1) for _, launch in launches],
+        "control": [round(launch.control, 5) for _, launch in launches],
+        "logs": found,
+    }
+    target.write_bytes(gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0))
+    print(f"{len(launches)} launches, {len(effects)} quantities")
+
+
+class Pool:
+    """Recorded launches of the same code on both sides."""
+
+    def __init__(self, path: Path, seed: int = 1) -> None:
+        data = json.loads(gzip.decompress(path.read_bytes()))
+        self.logs = {way: np.array(logs) for way, logs in data["logs"].items()}
+        self.control = data["control"]
+        self.effects = [Effect(*e[:4], (), (), e[5], e[5], e[4]) for e in data["effects"]]
+        self.launches = len(data["files"])
+        self._draw = np.random.default_rng(seed)
+
+    def verdict(
+        self, target: int | None, change: float, *, way: str = "pairs", clocks: Sequence[str] = ("wall", "cpu"),
+        launches: int = LAUNCHES,
+    ) -> tuple[list[decision.Estimate], decision.Decision]:  # fmt: skip
+        """Return what the first stage flagged, and the decision."""
+        size = launches + FRESH
+        start = int(self._draw.integers(0, self.launches - size + 1))
+        logs = self.logs[way][:, start : start + size] * self._draw.choice([-1.0, 1.0], size)
+        if target is not None:
+            hit = self.effects[target]
+            for row, effect in enumerate(self.effects):
+                if row == target or (effect.kind == "call" and effect.case == hit.case):
+                    logs[row] += math.log1p(
+                        change * (hit.share if effect.kind == "call" and row != target and hit.kind != "call" else 1)
+                    )
+        effects = [
+            replace(effect, logs=tuple(row))
+            for effect, row in zip(self.effects, logs, strict=True)
+            if effect.kind != "call" or effect.clock in clocks
+        ]
+        first = [replace(effect, logs=effect.logs[:launches]) for effect in effects]
+        seed = int(self._draw.integers(2**31))
+        flagged = candidates(first, Thresholds(), seed)
+        cases = {estimate.effect.case for estimate in flagged}
+        second = [replace(effect, logs=effect.logs[launches:]) for effect in effects if effect.case in cases]
+        controls = [[0.0] * launches]
+        return flagged, decide(first, second, controls, Thresholds(), seed)
+
+
+def share(hits: int, trials: int) -> str:
+    """Return a share with its 95 % interval (Clopper-Pearson)."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(hits, trials).proportion_ci(0.95)
+    return f"{hits / trials:6.1%} ({interval.low:.1%} to {interval.high:.1%})"
+
+
+def main() -> None:
+    if sys.argv[1] == "pool":
+        pool(Path(sys.argv[2]), sys.argv[3:])
+        return
+    decision.EXCHANGES = EXCHANGES
+    trials = int(sys.argv[3]) if len(sys.argv) > 3 else 200
+    recorded = Pool(Path(sys.argv[2]))
+    print(f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches and {FRESH} fresh ones each\n")
+    print("spread (SD) of a launch's difference")
+    for row, effect in enumerate(recorded.effects):
+        if effect.kind == "call" or effect.share >= 0.05:
+            spreads = " ".join(f"{way} {100 * logs[row].std(ddof=1):5.2f} %" for way, logs in recorded.logs.items())
+            print(f"  {effect.case:32} {effect.name:44} {effect.share:6.1%}  {spreads}")
+    print("\nthe same code on both sides")
+    same(recorded, trials)
+    print("\na slower case")
+    calls = [row for row, effect in enumerate(recorded.effects) if effect.kind == "call" and effect.clock == "wall"]
+    for change in (0.01, 0.02, 0.03, 0.05, 0.10):
+        for row in calls:
+            caught(recorded, row, change, trials)
+    print("\na slower operation")
+    operations = [row for row, effect in enumerate(recorded.effects) if effect.kind == "operation"]
+    for least, most in ((0.02, 0.05), (0.05, 0.10), (0.10, 1.0)):
+        rows = [row for row in operations if least <= recorded.effects[row].share < most]
+        for change in (0.03, 0.05, 0.10, 0.20):
+            caught_any(recorded, rows, change, trials, f"{least:.0%} to {most:.0%} of its case")
+
+
+def same(recorded: Pool, trials: int) -> None:
+    ways = {
+        "as built": {},
+        "8 launches": {"launches": 8},
+        "12 launches": {"launches": 12},
+        "16 launches": {"launches": 16},
+        "medians of a side, not pairs": {"way": "medians"},
+        "fastest call of a side": {"way": "fastest"},
+        "one build": {"way": "one build"},
+        "wall clock alone": {"clocks": ("wall",)},
+        "CPU clock alone": {"clocks": ("cpu",)},
+    }
+    for name, how in ways.items():
+        flagged = red = unsure = 0
+        bounds = []
+        for _ in range(trials):
+            first, found = recorded.verdict(None, 0.0, **how)
+            flagged += any(estimate.change > 0 for estimate in first)
+            red += any(finding.verdict == REGRESSED for finding in found.findings)
+            unsure += found.outcome == decision.INCONCLUSIVE
+            bounds.append(found.bound)
+        power = [caught_share(recorded, row, 0.02, trials // 4, **how) for row in calls_of(recorded, **how)]
+        print(
+            f"  {name:30} flagged {share(flagged, trials)}, red {share(red, trials)}, inconclusive {share(unsure, trials)}, "
+            f"X {statistics.median(bounds):.1%}, +2 % on a case caught {statistics.fmean(power):.0%}"
+        )
+
+
+def calls_of(recorded: Pool, clocks: Sequence[str] = ("wall", "cpu"), **_: object) -> list[int]:
+    return [row for row, e in enumerate(recorded.effects) if e.kind == "call" and e.clock == clocks[0]]
+
+
+def caught_share(recorded: Pool, row: int, change: float, trials: int, **how: object) -> float:
+    return sum(is_caught(recorded.verdict(row, change, **how)[1], recorded.effects[row]) for _ in range(trials)) / trials
+
+
+def is_caught(found: decision.Decision, target: Effect) -> bool:
+    return any(
+        finding.verdict == REGRESSED
+        and finding.screened.effect.case == target.case
+        and (finding.screened.effect.kind == "call") == (target.kind == "call")
+        and (target.kind == "call" or finding.screened.effect.name == target.name)
+        for finding in found.findings
+    )
+
+
+def caught(recorded: Pool, row: int, change: float, trials: int) -> None:
+    effect = recorded.effects[row]
+    hits = sum(is_caught(recorded.verdict(row, change)[1], effect) for _ in range(trials))
+    print(f"  +{change:4.0%} {effect.case:32} {share(hits, trials)}")
+
+
+def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, text: str) -> None:
+    hits = named = red = contradicted = unconfirmed = 0
+    for trial in range(trials):
+        row = rows[trial % len(rows)]
+        _, found = recorded.verdict(row, change)
+        operations = [f for f in found.findings if f.verdict == REGRESSED and f.screened.effect.kind != "call"]
+        hit = is_caught(found, recorded.effects[row])
+        hits += hit
+        red += bool(operations)
+        named += bool(operations) and operations[0].screened.effect.name == recorded.effects[row].name
+        contradicted += any(f.verdict == CONTRADICTED for f in found.findings)
+        unconfirmed += any(f.verdict == UNCONFIRMED for f in found.findings)
+    print(
+        f"  +{change:4.0%} {text:24} ({len(rows)} operations) caught {share(hits, trials)}, named first in {named} of {red}, "
+        f"contradicted {contradicted}, unconfirmed {unconfirmed}"
+    )
+
+
+if __name__ == "__main__":
+    main()
