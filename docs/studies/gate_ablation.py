@@ -1,0 +1,97 @@
+"""What each part of a launch is good for: the same code on both sides, with one part taken away at a time.
+
+    python docs/studies/gate_ablation.py measure 12 FOLDER [ARM...]   # launches of each arm, in turn; 20 s a launch
+    python docs/studies/gate_ablation.py judge FOLDER
+
+Prints mean and spread (SD) of the launches' differences: a part that is good for nothing can go.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from mnistbench.gate import launcher, samples, snapshot
+from mnistbench.gate.launcher import Plan, launching, own_python, stage_home
+from mnistbench.gate.samples import BASE, NEW
+
+ROOT = Path(__file__).parents[2]
+
+#: Arm -> what is edited in the code that measures: (file, text, text instead).
+ARMS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "as built": (),
+    "split": (),
+    "default allocator": (),
+    "huge pages": (),
+    "shared generator": (("clocks.py", "            self.random.restore()\n", ""),),
+    "no coin": (
+        ("launch.py", "order = self._coin.sample(self.sides, len(self.sides))", "order = list(self.sides)"),
+        ("launch.py", "step = -1 if rebuild % 2 else 1", "step = 1"),
+        ("clocks.py", "order = order[::-1] if pair % 2 else coin.sample(order, len(order))", "pass"),
+    ),
+}
+
+
+def measure(launches: int, folder: Path, arms: list[str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = launcher.environment
+    with snapshot.scratch() as scratch:
+        trees = {name: snapshot.of_revision(ROOT, "HEAD", scratch / name) for name in (BASE, NEW)}
+        plan = Plan(
+            trees=trees, pythons=dict.fromkeys(trees, own_python()), home=stage_home(scratch), repository=ROOT,
+            arguments=("bench/test_step.py", "--bench-model=convnet"), phases=(), split=False,
+        )  # fmt: skip
+        for number in range(launches):
+            for arm in arms:
+                home = stage_home(scratch / f"{arm.replace(' ', '-')}-{number}")
+                for file, old, new in ARMS[arm]:
+                    path = home / "mnistbench" / "gate" / file
+                    text = path.read_text()
+                    assert old in text, f"{file} has no {old!r}"
+                    path.write_text(text.replace(old, new))
+
+                def environment(*arguments, arm=arm):
+                    found = plain(*arguments)
+                    if arm == "default allocator":
+                        found = {name: value for name, value in found.items() if not name.startswith("MALLOC_")}
+                    if arm == "huge pages":
+                        found["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
+                    return found
+
+                launcher.environment = environment
+                with launching(replace(plan, home=home, split=arm == "split"), number, None, scratch / "log") as launch:
+                    launch.ready()
+                    line = {"stage": 1, **launch.measure()}
+                path = folder / f"{arm}.jsonl.gz"
+                if not path.exists():
+                    samples.append(path, {"schema": samples.SCHEMA})
+                samples.append(path, line)
+
+
+def judge(folder: Path) -> None:
+    found: dict[tuple[str, str, str], dict[str, samples.Effect]] = {}
+    arms = [arm for arm in ARMS if (folder / f"{arm}.jsonl.gz").exists()]
+    for arm in arms:
+        _, launches = samples.load(folder / f"{arm}.jsonl.gz")
+        print(f"{arm}: {len(launches)} launches, {statistics.fmean(launch.seconds for launch in launches):.1f} s each")
+        for effect in samples.effects(launches):
+            found.setdefault(effect.key, {})[arm] = effect
+    print(f"{'':70}" + "".join(f"{arm:>20}" for arm in arms))
+    for (case, kind, name), by_arm in found.items():
+        effects = [by_arm.get(arm) for arm in arms]
+        if all(effects) and (kind == "call" or effects[0].share >= 0.05):
+            cells = (f"{statistics.fmean(e.logs):+7.2%} SD {statistics.stdev(e.logs):6.2%}" for e in effects)
+            print(f"{case.removesuffix(' on digits')[:24]:24} {name[:44]:45}" + "".join(f"{cell:>20}" for cell in cells))
+
+
+def main() -> None:
+    if sys.argv[1] == "measure":
+        measure(int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:] or list(ARMS))
+    else:
+        judge(Path(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

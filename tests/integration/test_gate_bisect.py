@@ -1,0 +1,73 @@
+"""``git bisect run mnistbench gate --bisect``: the exit codes lead to the commit that slowed an operation."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+#: The command with launches that are made up: the time of a call is what the tree's file says.
+GATE = textwrap.dedent("""
+    import contextlib, random, sys
+    from pathlib import Path
+
+    from mnistbench.cli import main
+    from mnistbench.gate import run
+    from mnistbench.gate.launcher import Listing, LaunchError
+
+    PARAMS = {"device": "cpu", "threads": 1}
+
+    class Launch:
+        def __init__(self, plan, seed):
+            self.us = {side: (tree.root / "speed.txt").read_text().strip() for side, tree in plan.trees.items()}
+            self.noise = random.Random(seed)
+
+        def ready(self):
+            if "broken" in self.us.values():
+                raise LaunchError("head: speed.txt cannot be measured")
+            listing = Listing({"bench.py::test_step": {"label": "step", "params": PARAMS}}, {}, "2.15.0")
+            return {"base": listing, "head": listing}
+
+        def measure(self):
+            def sample(us, spread=0.002):
+                return [round(1000 * float(us) * (1 + self.noise.gauss(0, spread))) for _ in range(5)]
+
+            sides = {
+                side: {
+                    "wall_ns": sample(us), "cpu_ns": [], "device_ns": [], "outcome": ["0", 0.0], "parameters": 1,
+                    "keys": [["aten::mm", "forward", "fc1"]], "calls": [1], "memory_bytes": [0], "kernels": [[]],
+                    "self_ns": [sample(us, 0.01)],
+                }
+                for side, us in self.us.items()
+            }
+            control = {"base": sample(50), "head": sample(50)}
+            return {"cases": {"bench.py::test_step": [{"sides": sides}]}, "control": [control], "seconds": 1.0}
+
+    run.launching = lambda plan, seed, only, log: contextlib.nullcontext(Launch(plan, seed))
+    sys.exit(main())
+""")
+
+
+def git(directory, *arguments):
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    identity = ("-c", "user.name=tester", "-c", "user.email=tester@example.org", "-c", "init.defaultBranch=main")
+    command = ["git", *identity, *arguments]
+    return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True, env=environment).stdout
+
+
+def test_bisecting_finds_the_commit_that_slowed_an_operation(tmp_path):
+    repository, script = tmp_path / "repository", tmp_path / "gate.py"
+    repository.mkdir()
+    script.write_text(GATE, encoding="utf-8")
+    git(repository, "init", "--quiet")
+    (repository / ".gitignore").write_text(".benchmarks\n", encoding="utf-8")
+    for number, speed in enumerate(["100", "100", "broken", "100", "110", "110", "110"]):
+        (repository / "speed.txt").write_text(f"{speed}\n", encoding="utf-8")
+        (repository / "number.txt").write_text(f"{number}\n", encoding="utf-8")
+        git(repository, "add", "--all")
+        git(repository, "commit", "--quiet", "--message", f"commit {number}")
+    good = git(repository, "rev-list", "--max-parents=0", "HEAD").strip()
+    git(repository, "bisect", "start", "HEAD", good)
+    found = git(repository, "bisect", "run", sys.executable, str(script), "gate", "--bisect", "--base", good)
+    assert "is the first bad commit" in found
+    assert "commit 4" in found.split("is the first bad commit", 1)[1]
+    assert "regressed: 2 confirmed in fresh launches" in found
