@@ -399,7 +399,7 @@ def _of_findings(findings: Sequence[Finding], fresh: int) -> list[str]:
     for finding in findings:
         if finding.screened.change < 0:
             continue
-        name = f"{finding.screened.effect.case}: {finding.screened.effect.name}"
+        name = f"{finding.screened.effect.case}: {finding.screened.effect.title}"
         change = units.percent(finding.screened.change, signed=True)
         if finding.verdict == CONTRADICTED:
             found.append(f"{name} differs by {change}, but its case's untraced time does not; look at it by itself")

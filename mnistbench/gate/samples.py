@@ -28,6 +28,7 @@ SCHEMA = 1
 BASE, NEW = "base", "head"
 
 WALL, CPU, DEVICE = "wall", "cpu", "device"
+_CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device time"}
 
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
@@ -79,6 +80,11 @@ class Effect:
     base_ns: float  # median over launches
     new_ns: float
     share: float  # of its case on the base's side; 1 for the call
+
+    @property
+    def title(self) -> str:
+        """What people call it, without its case."""
+        return _CLOCK_TITLES[self.clock] if self.kind == "call" else self.name
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -32,15 +32,13 @@ WIDTH = 31
 #: Exact differences shown per case.
 FACTS = 6
 
-_CLOCKS = {"wall": "wall time", "cpu": "CPU time", "device": "device time"}
-
 
 def rendered(verdict: Verdict, form: str, top: int, *, colour: bool = False) -> str:
     """Return a verdict as ``terminal``, ``markdown`` or ``json``."""
     if form == "json":
         return json_report(verdict)
     if form == "markdown":
-        return markdown_report(blocks(verdict, top), last_line(verdict))
+        return markdown_report(blocks(verdict, top), last_line(verdict), drawn=True)
     return draw_report(blocks(verdict, top), colour=colour) + "\n"
 
 
@@ -67,8 +65,8 @@ def _head(verdict: Verdict) -> Iterable[str]:
     fresh = f" and {decision.fresh} fresh ones" if decision.fresh else ""
     yield f"base {header.base} -> head {header.head}"
     yield (
-        f"{len(header.labels)} case{'s' if len(header.labels) != 1 else ''}, {decision.launches} {kind} launches{fresh}, "
-        f"{units.duration(verdict.seconds * 1e9)} measured, torch {header.torch}"
+        f"measured: {len(header.labels)} case{'s' if len(header.labels) != 1 else ''}, {decision.launches} {kind} launches{fresh}, "
+        f"{units.duration(verdict.seconds * 1e9)}, torch {header.torch}"
     )
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
@@ -85,13 +83,9 @@ def _finding_line(finding: Finding, verdict: Verdict) -> str:
     share = "" if effect.kind == "call" else f"; {units.percent(best.change * effect.share, signed=True)} of the case"
     cause = _cause(finding, verdict)
     return (
-        f"{finding.verdict}{accepted}: {_what(best)} ({effect.case}), {units.percent(best.change, signed=True)} "
+        f"{finding.verdict}{accepted}: {effect.title} ({effect.case}), {units.percent(best.change, signed=True)} "
         f"({_interval(best)}), {times}{share}{f'; {cause}' if cause else ''}"
     )
-
-
-def _what(estimate: Estimate) -> str:
-    return _CLOCKS[estimate.effect.clock] if estimate.effect.kind == "call" else estimate.effect.name
 
 
 def _cause(finding: Finding, verdict: Verdict) -> str:
@@ -220,7 +214,7 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     for finding in verdict.decision.findings:
         if finding.verdict == UNCONFIRMED and finding.confirmed:
             yield (
-                f"{finding.screened.effect.case}: {finding.screened.effect.name} was flagged, and "
+                f"{finding.screened.effect.case}: {finding.screened.effect.title} was flagged, and "
                 f"{verdict.decision.fresh} fresh launches did not confirm it"
             )
     for reason in verdict.reasons:
@@ -232,7 +226,7 @@ def last_line(verdict: Verdict) -> str:
     decision = verdict.decision
     if verdict.outcome == REGRESSED:
         count = len(verdict.regressions)
-        names = ", ".join(f"{_what(f.screened)} ({f.screened.effect.case})" for f in verdict.regressions[:3])
+        names = ", ".join(f"{f.screened.effect.title} ({f.screened.effect.case})" for f in verdict.regressions[:3])
         return f"{REGRESSED}: {count} confirmed in fresh launches, {names}{', ...' if count > 3 else ''}"
     if verdict.outcome == PASSED:
         improved = sum(finding.verdict == IMPROVED for finding in decision.findings)

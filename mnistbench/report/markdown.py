@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from mnistbench.report.comparison import Block
 from mnistbench.report.rows import Table
+from mnistbench.report.terminal import draw
 from mnistbench.units import printable
 
 #: Ends a word for GitHub, which else makes mentions, issue numbers and links of plain text, also of written entities.
@@ -28,18 +30,31 @@ def escaped(text: str) -> str:
     return in_html(printable(text).translate(_OF_MARKDOWN))
 
 
-def markdown_report(blocks: Iterable[Block], outcome: str) -> str:
-    """Return a whole report; tables of cases are folded, so that a comment stays short."""
+def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = False) -> str:
+    """Return a whole report; tables of cases are folded, so that a comment stays short.
+
+    Args:
+        blocks: the report.
+        outcome: its heading.
+        drawn: draw tables as on a terminal, the first of them open: a plot made of characters needs their width.
+    """
     parts = [f"### mnistbench: {escaped(outcome)}"]
     for block in blocks:
         lines = [f"{'' if line[:1].isdigit() else '- '}{escaped(line)}" for line in block.lines]  # ranks number themselves
         parts.append("\n".join([*([f"**{escaped(block.title)}**", ""] if block.title and lines else []), *lines]))
-        parts.extend(_folded(table) for table in block.tables)
+        for table in block.tables:
+            first = not any(part.startswith("<details") for part in parts)
+            parts.append(_drawn(table, opened=first) if drawn else _folded(table))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _folded(table: Table) -> str:
     return f"<details><summary>{in_html(table.title)}</summary>\n\n{_table(table)}\n\n</details>"
+
+
+def _drawn(table: Table, *, opened: bool) -> str:
+    lines = "\n".join(in_html(line) for line in draw(replace(table, title="")).split("\n") if line.strip())
+    return f"<details{' open' if opened else ''}><summary>{in_html(table.title)}</summary>\n<pre>\n{lines}\n</pre>\n</details>"
 
 
 def _table(table: Table) -> str:
