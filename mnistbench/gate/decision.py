@@ -199,8 +199,10 @@ class Decision:
 
     @property
     def bound(self) -> float:
-        """The X of "no regression of X % or more": the largest bound over all cases."""
-        return max((call.high for call in self.calls if call.effect.clock != CPU), default=math.inf)
+        """The X of "no regression of X % or more": the largest bound over the cases without one; infinite without any."""
+        regressed = {finding.screened.effect.case for finding in self.findings if finding.verdict == REGRESSED}
+        bounds = [call.high for call in self.calls if call.effect.clock != CPU and call.effect.case not in regressed]
+        return max(bounds, default=math.inf)
 
 
 def candidates(first: Sequence[Effect], thresholds: Thresholds, seed: int) -> list[Estimate]:

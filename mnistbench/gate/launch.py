@@ -14,7 +14,7 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def main() -> None:
         if sys.stdin.readline().strip() != "go":
             return
         start = time.monotonic()
-        say(result={**launch.measure(), "seconds": time.monotonic() - start})
+        say(result={**launch.measure(say), "seconds": time.monotonic() - start})
     except SideError as error:
         say(error=str(error))
     except ClashError as error:
@@ -99,8 +99,8 @@ class Launch:
                 rehearse(Player(side.name, case.build, side.turn))
         _tidy_memory()
 
-    def measure(self) -> dict[str, Any]:
-        """Measure every case that all sides have, in an order of this launch's own."""
+    def measure(self, say: Callable[..., None]) -> dict[str, Any]:
+        """Measure every case that all sides have, in an order of this launch's own; say each that is done."""
         common = [node_id for node_id in self.sides[0].cases if all(node_id in side.cases for side in self.sides)]
         found: dict[str, Any] = {}
         control: list[dict[str, list[int]]] = []
@@ -115,6 +115,7 @@ class Launch:
                 found[node_id].append(measure(players, self._coin))
                 del players
                 gc.collect()
+            say(measured=node_id)
         return {"cases": found, "control": control, "order": names}
 
 

@@ -177,7 +177,7 @@ class _Process:
         self._tell("go")
 
     def hear(self, expected: str) -> dict[str, Any]:
-        """Wait for its next message.
+        """Wait for its next message that is not only a sign of life.
 
         Raises:
             LaunchError: it says that something failed, is gone, or says nothing.
@@ -192,6 +192,8 @@ class _Process:
         if not line:
             raise LaunchError(self._how_it_ended())
         said: dict[str, Any] = json.loads(line)
+        if "measured" in said:
+            return self.hear(expected)
         if "error" in said:
             raise LaunchError(said["error"])
         if expected not in said and said.get("clash"):

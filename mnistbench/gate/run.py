@@ -236,7 +236,10 @@ class _Gate:
         for number in range(count):
             each = (self._now() - began) / number if number else 0.0
             if self._now() + each > deadline:
-                measured.cut_short = f"the budget was used up after {number} of {count} launches" if stage == 1 else ""
+                used_up = f"the budget was used up after {number} of {count} launches"
+                if stage == 1 and number < LEAST_LAUNCHES:  # otherwise they are enough to judge
+                    measured.cut_short = used_up
+                self._progress.say(used_up)
                 return
             self._progress.launch(number, count, each * (count - number))
             self._launched += 1

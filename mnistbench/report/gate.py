@@ -64,10 +64,9 @@ def _head(verdict: Verdict) -> Iterable[str]:
     kind = "split" if header.split else "twin"
     fresh = f" and {decision.fresh} fresh ones" if decision.fresh else ""
     yield f"base {header.base} -> head {header.head}"
-    yield (
-        f"measured: {len(header.labels)} case{'s' if len(header.labels) != 1 else ''}, {decision.launches} {kind} launches{fresh}, "
-        f"{units.duration(verdict.seconds * 1e9)}, torch {header.torch}"
-    )
+    count = f"{len(header.labels)} case{'s' if len(header.labels) != 1 else ''}"
+    time = units.duration(verdict.seconds * 1e9)
+    yield f"measured: {count}, {decision.launches} {kind} launches{fresh}, {time}, torch {header.torch}"
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("not the same case any more, so not compared", header.changed),
@@ -231,8 +230,14 @@ def last_line(verdict: Verdict) -> str:
     if verdict.outcome == PASSED:
         improved = sum(finding.verdict == IMPROVED for finding in decision.findings)
         better = f"; {improved} improved" if improved else ""
-        excused = f"; {len(verdict.accepted)} accepted ({verdict.reason})" if verdict.accepted else ""
-        return f"{PASSED}: no regression of {units.percent(max(decision.bound, 0.0))} or more in any case{better}{excused}"
+        if not verdict.accepted:
+            return f"{PASSED}: no regression of {units.percent(max(decision.bound, 0.0))} or more in any case{better}"
+        accepted = f"{len(verdict.accepted)} accepted ({verdict.reason})"
+        if not math.isfinite(decision.bound):
+            return f"{PASSED}: {accepted}{better}"
+        return (
+            f"{PASSED}: {accepted}; no regression of {units.percent(max(decision.bound, 0.0))} or more in other cases{better}"
+        )
     return f"{INCONCLUSIVE}: {verdict.reasons[0]}" + (
         f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
     )
