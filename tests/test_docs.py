@@ -10,6 +10,7 @@ import pytest
 import mnistbench
 from mnistbench import cli, plugin
 from mnistbench.allocator import PINNED
+from mnistbench.gate.run import FRESH, LAUNCHES
 from mnistbench.options import OPTIONS
 from mnistbench.settings import SETTINGS
 
@@ -28,6 +29,29 @@ def test_readme_lists_every_option_and_no_other():
 def test_readme_has_the_defaults(option):
     [row] = [line for line in README.splitlines() if line.startswith(f"| `{option.flag}`")]
     assert f"`{option.default}`" in row
+
+
+def gate_options():
+    """The options of ``mnistbench gate``, by their parser: flag -> default."""
+    [commands] = [action for action in cli._parser()._actions if isinstance(action.choices, dict)]
+    return {
+        action.option_strings[-1]: action.default
+        for action in commands.choices["gate"]._actions
+        if action.option_strings and action.dest != "help"
+    }
+
+
+def test_the_page_on_the_gate_has_every_option_with_its_default_and_no_other():
+    page = (REPOSITORY / "docs" / "gate.md").read_text(encoding="utf-8")
+    rows = [line for line in page.split("## Options", 1)[1].splitlines() if line.startswith("| `--")]
+    described = {flag: row for row in rows for flag in re.findall(r"`(--[a-z-]+)`", row.split("|")[1])}
+    options = gate_options()
+    assert set(described) == set(options)
+    assert f"`{LAUNCHES}`" in described["--launches"] or f"| {LAUNCHES} |" in described["--launches"]
+    for flag, default in options.items():
+        if isinstance(default, str) and default:
+            assert f"`{default}`" in described[flag]
+    assert f"in {FRESH} fresh launches" in page
 
 
 @pytest.mark.parametrize("name", ["conftest.py", "test_forecaster.py"])
@@ -70,8 +94,10 @@ def test_readme_says_which_settings_stand_on_the_command_line_alone():
     assert "The last five stand on the command line alone" in README
 
 
-def test_the_job_to_copy_sets_the_allocators_thresholds():
-    assert all(f"      {name}: {value}\n" in README for name, value in PINNED.items())
+def test_the_job_to_copy_runs_the_gate_on_a_clone_that_has_the_base():
+    job = README.split("```yaml", 1)[1].split("```", 1)[0]
+    assert "fetch-depth: 0" in job
+    assert "mnistbench gate --base origin/" in job
 
 
 @pytest.mark.parametrize("page", [README, (REPOSITORY / "docs" / "verdicts.md").read_text(encoding="utf-8")])

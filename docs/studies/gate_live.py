@@ -1,10 +1,10 @@
 """Whole verdicts of ``mnistbench gate``, run as a user would, on a clone of this repository.
 
-    python docs/studies/gate_live.py FOLDER same=12 spin2=3 spin3 conv68=2 fc141=2
+    python docs/studies/gate_live.py FOLDER same=12 spin2 fc141 spin2@16=2 spin3@16 conv68@16 fc141@16=2
 
 Each word is a change to the working tree and how often to judge it: ``same`` (none), ``spin2`` (2 % of a step in Python,
 outside any operation), ``conv68`` (68 channels for conv2 instead of 64: +6 % work in its convolutions and what follows),
-``fc141`` (141 outputs for fc1 instead of 128: +10 % work in its matrix products). Writes a JSON report and the raw samples of
+``fc141`` (141 outputs for fc1 instead of 128: +10 % work in its matrix products); after ``@`` a batch size, else 1, 16 and 64. Writes a JSON report and the raw samples of
 each to FOLDER, and a line to FOLDER/log.
 """
 
@@ -56,13 +56,13 @@ def replace(path: Path, *pairs: tuple[str, str]) -> None:
     path.write_text(text)
 
 
-def judge(repository: Path, folder: Path, name: str) -> str:
+def judge(repository: Path, folder: Path, name: str, batch_sizes: str) -> str:
     """Run the gate once; return what it said."""
     start = time.monotonic()
     report = folder / f"{name}.json"
     command = [
         sys.executable, "-P", "-m", "mnistbench", "gate", "--base", "HEAD", "--format", "json", "--output", str(report),
-        "--storage", str(folder / name), "--", "bench/test_step.py", "--bench-model=convnet",
+        "--storage", str(folder / name), "--", "bench/test_step.py", "--bench-model=convnet", f"--bench-batch-size={batch_sizes}",
     ]  # fmt: skip
     code = subprocess.run(command, cwd=repository, check=False, stderr=subprocess.DEVNULL).returncode
     sentence = json.loads(report.read_text())["sentence"] if report.exists() else "no report"
@@ -82,9 +82,10 @@ def main() -> None:
     random.Random(1).shuffle(runs)  # the machine's slow drift must not fall on one kind
     for number, what in enumerate(runs):
         subprocess.run(["git", "checkout", "--quiet", "--", "."], cwd=repository, check=True)
-        kind = what.rstrip("0123456789")
-        change(repository, kind, int(what.removeprefix(kind) or 0))
-        line = judge(repository, folder, f"{number:02}-{what}")
+        changed, _, batch_sizes = what.partition("@")
+        kind = changed.rstrip("0123456789")
+        change(repository, kind, int(changed.removeprefix(kind) or 0))
+        line = judge(repository, folder, f"{number:02}-{what}", batch_sizes or "1,16,64")
         with (folder / "log").open("a") as log:
             log.write(line + "\n")
         print(line, flush=True)

@@ -26,7 +26,7 @@ from mnistbench.record import OpTable
 WARMUP_CALLS = 2
 
 #: What a case is measured for per side and build, in seconds, and the fewest and most pairs of calls that this may mean.
-TIMED_S, TIMED_PAIRS = 0.5, (6, 40)
+TIMED_S, TIMED_PAIRS = 1.0, (6, 24)
 PROFILED_S, PROFILED_PAIRS = 0.4, (5, 8)
 
 

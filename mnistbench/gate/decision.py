@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnistbench import units
-from mnistbench.gate.samples import CPU, Effect
+from mnistbench.gate.samples import Effect
 
 #: Family-wise level of each of the two tests.
 LEVEL = 0.01
@@ -199,9 +199,9 @@ class Decision:
 
     @property
     def bound(self) -> float:
-        """The X of "no regression of X % or more": the largest bound over the cases without one; infinite without any."""
+        """The X of "no regression of X % or more": the largest bound, by any clock, of the cases without one."""
         regressed = {finding.screened.effect.case for finding in self.findings if finding.verdict == REGRESSED}
-        bounds = [call.high for call in self.calls if call.effect.clock != CPU and call.effect.case not in regressed]
+        bounds = [call.high for call in self.calls if call.effect.case not in regressed]
         return max(bounds, default=math.inf)
 
 
@@ -364,7 +364,7 @@ def _contradicted(operation: Estimate, calls: Sequence[Estimate], operations: Se
         for other in operations
         if other.effect.case == case and other.effect.key != operation.effect.key and other.p <= LEVEL and other.change < 0
     )
-    bounds = [call.high for call in calls if call.effect.case == case and call.effect.clock != CPU]
+    bounds = [call.high for call in calls if call.effect.case == case]
     return bool(bounds) and added - given_back > max(bounds)
 
 
@@ -416,9 +416,10 @@ def _of_bounds(calls: Sequence[Estimate], thresholds: Thresholds, findings: Sequ
     settled = {finding.screened.effect.case for finding in findings if finding.verdict == REGRESSED}
     found = []
     for call in calls:
-        if call.effect.clock == CPU or call.high <= thresholds.call or call.effect.case in settled:
+        if call.high <= thresholds.call or call.effect.case in settled:
             continue
-        excluded = f"{call.effect.case}: a regression of up to {units.percent(call.high)} cannot be excluded"
+        up_to = f"by up to {units.percent(call.high)}"
+        excluded = f"{call.effect.case}: that its {call.effect.title} grew {up_to} cannot be excluded"
         if call.change >= thresholds.call:
             found.append(f"{excluded}, the estimate being {units.percent(call.change, signed=True)}; measure again")
             continue
