@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 #: Exit codes: what was asked is so; it is not; it could not be found out.
 HELD, REGRESSED, UNJUDGED = 0, 1, 2
 
-#: Tells ``git bisect run`` that a commit cannot be tested.
-BISECT_SKIPS = 125
+#: Tells ``git bisect run`` that a commit cannot be tested; that no commit can.
+BISECT_SKIPS, BISECT_STOPS = 125, 128
 
 _REFERENCE = "a file, a number (0003), a glob, latest, a commit or a branch"
 
@@ -42,9 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = int(parsed.run(parsed))
         sys.stdout.flush()
     except MnistbenchError as error:
-        from mnistbench.units import printable
-
-        print(f"mnistbench: {printable(str(error))}", file=sys.stderr)
+        complain(error)
         return UNJUDGED
     except KeyboardInterrupt:
         print("mnistbench: interrupted", file=sys.stderr)
@@ -55,6 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"mnistbench: cannot write or read ({error.strerror})", file=sys.stderr)
         return UNJUDGED
     return code
+
+
+def complain(error: MnistbenchError) -> None:
+    """Print the one line of an error."""
+    from mnistbench.units import printable
+
+    print(f"mnistbench: {printable(str(error))}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -272,13 +277,14 @@ def _prune(parsed: argparse.Namespace) -> int:
 def _gate(parsed: argparse.Namespace) -> int:
     from mnistbench.gate.command import run
 
-    not_judged = BISECT_SKIPS if parsed.bisect else HELD if parsed.inconclusive == "ok" else UNJUDGED
     try:
         code = run(parsed)
-    except MnistbenchError:
+    except MnistbenchError as error:
         if not parsed.bisect:
             raise
-        code = UNJUDGED
+        complain(error)
+        return BISECT_STOPS if isinstance(error, UsageError) else BISECT_SKIPS
+    not_judged = BISECT_SKIPS if parsed.bisect else HELD if parsed.inconclusive == "ok" else UNJUDGED
     return not_judged if code == UNJUDGED else code
 
 

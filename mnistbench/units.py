@@ -6,6 +6,8 @@ no table ever shows ``1000.00 us`` beside ``1.00 ms``.
 
 from __future__ import annotations
 
+import math
+
 _TIME_UNITS = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _BYTE_UNITS = (("B", 1), ("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
 _SIGNIFICANT_DIGITS = 3
@@ -32,6 +34,11 @@ def microseconds(nanoseconds: float, *, signed: bool = False) -> str:
 def percent(fraction: float, *, signed: bool = False) -> str:
     """Return a fraction of 1 as a percentage with one decimal: ``0.25`` is ``25.0 %``."""
     return _without_negative_zero(f"{fraction * 100:{'+' if signed else ''}.1f}") + " %"
+
+
+def percent_up(fraction: float) -> str:
+    """Return a bound as a percentage with one decimal, rounded up: no less than what is excluded."""
+    return percent(math.ceil(round(fraction * 1_000, 6)) / 1_000 if math.isfinite(fraction) else fraction)
 
 
 def count(number: float) -> str:

@@ -41,7 +41,7 @@ def facts(case: CaseComparison) -> tuple[str, ...]:
 
 def _of_the_model(case: CaseComparison) -> Iterable[str]:
     before, after = case.base.parameter_count, case.now.parameter_count
-    if case.base.params and case.now.params and before != after:  # a plain benchmark says nothing of a model
+    if before and after and before != after:  # a plain benchmark says nothing of a model
         yield f"parameters: {before:,} -> {after:,}"
     if case.operations:
         bytes_before, bytes_after = (

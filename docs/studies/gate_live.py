@@ -3,9 +3,9 @@
     python docs/studies/gate_live.py FOLDER same=12 spin2 fc141 spin2@16=2 spin3@16 conv68@16 fc141@16=2
 
 Each word is a change to the working tree and how often to judge it: ``same`` (none), ``spin2`` (2 % of a step in Python,
-outside any operation), ``conv68`` (68 channels for conv2 instead of 64: +6 % work in its convolutions and what follows),
-``fc141`` (141 outputs for fc1 instead of 128: +10 % work in its matrix products); after ``@`` a batch size, else 1, 16 and 64. Writes a JSON report and the raw samples of
-each to FOLDER, and a line to FOLDER/log.
+outside any operation), ``conv68`` (68 channels for conv2 instead of 64: more work in its convolutions and what follows),
+``fc141`` (141 outputs for fc1 instead of 128: +10 % work in its matrix products); after ``@`` a batch size, else 1, 16 and
+64. Writes a JSON report and the raw samples of each to FOLDER, and a line to FOLDER/log.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ def judge(repository: Path, folder: Path, name: str, batch_sizes: str) -> str:
     """Run the gate once; return what it said."""
     start = time.monotonic()
     report = folder / f"{name}.json"
+    selection = ("bench/test_step.py", "--bench-model=convnet", f"--bench-batch-size={batch_sizes}")
     command = [
         sys.executable, "-P", "-m", "mnistbench", "gate", "--base", "HEAD", "--format", "json", "--output", str(report),
-        "--storage", str(folder / name), "--", "bench/test_step.py", "--bench-model=convnet", f"--bench-batch-size={batch_sizes}",
+        "--storage", str(folder / name), "--", *selection,
     ]  # fmt: skip
     code = subprocess.run(command, cwd=repository, check=False, stderr=subprocess.DEVNULL).returncode
     sentence = json.loads(report.read_text())["sentence"] if report.exists() else "no report"

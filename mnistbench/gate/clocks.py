@@ -20,7 +20,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.profiling import ITERATION, marked, table
-from mnistbench.record import OpTable
+from mnistbench.record import OpTable, finite
 
 #: Calls of a side before anything counts: memory is allocated, algorithms are chosen, the optimizer has its state.
 WARMUP_CALLS = 2
@@ -194,7 +194,7 @@ def _timed_call(case: Case, player: Player) -> None:
         player.device_ns.append(round(events[0].elapsed_time(events[1]) * 1e6))  # milliseconds
 
 
-def outcome(player: Player) -> tuple[str, float]:
+def outcome(player: Player) -> tuple[str, float | None]:
     """Return what the case has computed so far: a hash of all weights and of the output, and one number for people.
 
     The same code on one thread of a CPU reaches the same bits; where it did not, the two sides do not compute the same.
@@ -213,7 +213,7 @@ def outcome(player: Player) -> tuple[str, float]:
         digest = hashlib.sha256()
         for tensor in found:
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16], number
+    return digest.hexdigest()[:16], finite(number)
 
 
 # ---- Operations ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 from mnistbench import units
 from mnistbench.criteria import check_accepted, plain_threshold
-from mnistbench.errors import UsageError
+from mnistbench.errors import RecordError, UsageError
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, measure
@@ -38,16 +38,20 @@ def run(parsed: argparse.Namespace) -> int:
         raise UsageError(f"--op-top: {top} is not a number of operations; give at least 1")
     thresholds = Thresholds(_share("--threshold", parsed.threshold), _share("--op-threshold", parsed.op_threshold))
     progress = _Shown(sys.stderr)
-    if parsed.replay:
-        measured = Measured(Path(parsed.replay), *samples.load(Path(parsed.replay)))
+    replayed = _given("--replay", parsed.replay)
+    if replayed:
+        measured = Measured(Path(replayed), *samples.load(Path(replayed)))
     else:
         measured = measure(_request(parsed, thresholds), progress)
     accept, reason = parsed.accept or (), parsed.reason or ""
-    verdict = conclude(
-        measured.header, measured.launches, thresholds, accept=accept, reason=reason, cut_short=measured.cut_short
-    )
+    try:
+        verdict = conclude(
+            measured.header, measured.launches, thresholds, accept=accept, reason=reason, cut_short=measured.cut_short
+        )
+    except RecordError as error:
+        raise RecordError(f"{measured.path}: {error}") from None
     _report(verdict, parsed, top)
-    if not parsed.replay:
+    if not replayed:
         progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench gate --replay {measured.path}")
     return _CODES[verdict.outcome]
 

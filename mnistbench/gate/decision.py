@@ -85,10 +85,11 @@ def _step_down(logs: _Array, kinds: Sequence[str], seed: int, *, two_sided: bool
     observed: _Array = _statistic(np.ones((1, logs.shape[1])), logs, floor)[0]
     if two_sided:
         observed = np.abs(observed)
+    same = 2 if two_sided else 1  # exchanges that give what was observed, whatever rounding makes of them
     p, left, least = np.ones(len(logs)), np.arange(len(logs)), 0.0
     while len(left):
         null = _null(logs[left], floor[left], seed, two_sided=two_sided)
-        p[left] = np.maximum(_p_values(observed[left], null, logs.shape[1]), least)
+        p[left] = np.maximum(_p_values(observed[left], null, logs.shape[1], same), least)
         found = p[left] <= LEVEL
         if not found.any():
             break
@@ -99,7 +100,9 @@ def _step_down(logs: _Array, kinds: Sequence[str], seed: int, *, two_sided: bool
 def simultaneous_bounds(logs: _Array, seed: int, confidence: float = CONFIDENCE) -> tuple[_Array, _Array]:
     """Return lower and upper bounds of the mean logs, all of which hold together with this confidence.
 
-    Single-step maxT of the residuals: mean -+ c (se + s0), c the quantile of the largest statistic.
+    Single-step maxT of the residuals: mean -+ c (se + s0), c the quantile of the largest statistic. Residuals add up to 0,
+    so exchanges of them reach less far than errors do; ``scale``, once for their size and once for that, brings the
+    coverage of normal errors to the nominal one (94 to 96 % in simulations of 1 to 20 quantities in 8 to 12 launches).
     """
     mean = logs.mean(axis=1)
     residuals = logs - mean[:, None]
@@ -108,7 +111,7 @@ def simultaneous_bounds(logs: _Array, seed: int, confidence: float = CONFIDENCE)
     errors = residuals * scale
     floor = _floor(errors, [""] * len(logs))
     null = _null(errors, floor, seed, two_sided=True)
-    reach = np.quantile(null, confidence) * (residuals.std(axis=1, ddof=1) / math.sqrt(launches) + floor)
+    reach = scale * np.quantile(null, confidence) * (residuals.std(axis=1, ddof=1) / math.sqrt(launches) + floor)
     return mean - reach, mean + reach
 
 
@@ -147,10 +150,12 @@ def _null(logs: _Array, floor: _Array, seed: int, *, two_sided: bool) -> _Array:
     return np.asarray(result.null_distribution, dtype=np.float64)
 
 
-def _p_values(observed: _Array, null: _Array, launches: int) -> _Array:
-    reached = (null[None, :] >= observed[:, None] * (1 - 1e-9)).sum(axis=1)  # equal but for rounding counts
+def _p_values(observed: _Array, null: _Array, launches: int, same: int) -> _Array:
+    limits = observed - 1e-9 * np.abs(observed)  # equal but for rounding counts
+    reached = (null[None, :] >= limits[:, None]).sum(axis=1)
     sampled = int(2**launches > EXCHANGES)  # then what was observed is one exchange more
-    return np.asarray((reached + sampled) / (len(null) + sampled), dtype=np.float64)
+    least = 1 if sampled else same
+    return np.asarray(np.maximum(reached + sampled, least) / (len(null) + sampled), dtype=np.float64)
 
 
 # ---- The verdict -----------------------------------------------------------------------------------------------------
@@ -376,7 +381,10 @@ _MOVED = "the machine moved"
 def _of_controls(controls: Sequence[Sequence[float]], seed: int) -> list[str]:
     found = []
     for stage in controls:
-        if len(stage) < LEAST_LAUNCHES or not all(map(math.isfinite, stage)):
+        if not all(map(math.isfinite, stage)):
+            found.append("the control gave no usable time, so nothing says that the machine stayed the same; measure again")
+            continue
+        if len(stage) < LEAST_LAUNCHES:
             continue
         logs = np.array([stage], dtype=np.float64)
         change = math.expm1(logs.mean())
@@ -405,6 +413,8 @@ def _of_findings(findings: Sequence[Finding], fresh: int) -> list[str]:
         change = units.percent(finding.screened.change, signed=True)
         if finding.verdict == CONTRADICTED:
             found.append(f"{name} differs by {change}, but its case's untraced time does not; look at it by itself")
+        elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_LAUNCHES:
+            found.append(f"{name} differs by {change}, and fresh launches gave no usable time of it; measure again")
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
             found.append(
                 f"{name} differs by {change}, and {fresh} fresh launches are too few to confirm it; give it a larger --budget"
@@ -414,11 +424,13 @@ def _of_findings(findings: Sequence[Finding], fresh: int) -> list[str]:
 
 def _of_bounds(calls: Sequence[Estimate], thresholds: Thresholds, findings: Sequence[Finding]) -> list[str]:
     settled = {finding.screened.effect.case for finding in findings if finding.verdict == REGRESSED}
-    found = []
+    worst: dict[str, Estimate] = {}  # of each case the clock that excludes least
     for call in calls:
-        if call.high <= thresholds.call or call.effect.case in settled:
-            continue
-        up_to = f"by up to {units.percent(call.high)}"
+        if call.high > thresholds.call and call.effect.case not in settled:
+            worst[call.effect.case] = max(worst.get(call.effect.case, call), call, key=lambda estimate: estimate.high)
+    found = []
+    for call in worst.values():
+        up_to = f"by up to {units.percent_up(call.high)}"
         excluded = f"{call.effect.case}: that its {call.effect.title} grew {up_to} cannot be excluded"
         if call.change >= thresholds.call:
             found.append(f"{excluded}, the estimate being {units.percent(call.change, signed=True)}; measure again")

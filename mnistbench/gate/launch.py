@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from mnistbench.gate.clocks import Player, measure, measure_control, rehearse
-from mnistbench.gate.sides import ClashError, Side, SideError, TakenCase, stray_modules, watched_registrations
+from mnistbench.gate.sides import ClashError, Side, SideError, TakenCase, stray_modules, watch_registrations
 
 #: Builds of each case in a launch. The second reverses the order of the first, so that what the order does cancels.
 REBUILDS = 2
@@ -41,7 +41,7 @@ def main() -> None:
         job = json.loads(sys.stdin.readline())
         launch = Launch(job)
         ready = {side.name: _listed(side) for side in launch.sides}
-        say(ready=ready, torch=torch.__version__, shared=launch.shared, clash=launch.clash)
+        say(ready=ready, torch=torch.__version__, shared=launch.shared)
         if sys.stdin.readline().strip() != "go":
             return
         start = time.monotonic()
@@ -71,33 +71,42 @@ class Launch:
 
     def __init__(self, job: dict[str, Any]) -> None:
         self._job = job
-        self.clash = ""
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         torch.set_num_threads(1)
         sides = [Side(side["name"], Path(side["tree"]), Path(side["directory"]), job["home"]) for side in job["sides"]]
-        registered: list[str] = []
+        self._registered = watch_registrations([side.tree for side in sides])
         for side in self._coin.sample(sides, len(sides)):
-            with watched_registrations(side.tree) as found:
-                try:
-                    side.load(job["arguments"], partial(_wanted, job))
-                except SideError as error:
-                    if registered:  # the other side's operators may be in the way: apart, it will show
-                        raise ClashError(f"it registers operators ({registered[0]}), and then {error}") from None
-                    raise
-            registered += found
+            try:
+                side.load(job["arguments"], partial(_wanted, job))
+            except SideError as error:
+                if self._registered:  # the other side's operators may be in the way: apart, it will show
+                    raise ClashError(f"{self._registrations}, and then {error}") from None
+                raise
         self.sides = sides
         self.shared = stray_modules(Path(job["repository"]), sides)
-        if len(sides) > 1:
-            if registered:
-                self.clash = f"their code registers operators with torch ({registered[0]}), of which a process has one set"
-            for side in sides:
-                if side.native:
-                    self.clash = f"they have compiled modules ({side.native[0]}), of which a process has one copy"
         _use_cores(self._coin, [case.params for side in sides for case in side.cases.values()])
         for side in self._coin.sample(sides, len(sides)):
             for case in list(side.cases.values())[:1]:
                 rehearse(Player(side.name, case.build, side.turn))
+        self._check()
         _tidy_memory()
+
+    @property
+    def _registrations(self) -> str:
+        return f"their code registers operators with torch ({self._registered[0]}), of which a process has one set"
+
+    def _check(self) -> None:
+        """Make sure that two sides can share this process.
+
+        Raises:
+            ClashError: they cannot.
+        """
+        if len(self.sides) > 1:
+            if self._registered:
+                raise ClashError(self._registrations)
+            for side in self.sides:
+                if side.native:
+                    raise ClashError(f"they have compiled code ({side.native[0]}), of which a process has one copy")
 
     def measure(self, say: Callable[..., None]) -> dict[str, Any]:
         """Measure every case that all sides have, in an order of this launch's own; say each that is done."""
@@ -115,6 +124,7 @@ class Launch:
                 found[node_id].append(measure(players, self._coin))
                 del players
                 gc.collect()
+            self._check()  # what is imported late can clash late
             say(measured=node_id)
         return {"cases": found, "control": control, "order": names}
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,7 +75,13 @@ class Launching:
         self._plan = plan
         coin = random.Random(seed)  # noqa: S311  # a coin, not a secret
         groups = [[BASE], [NEW]] if plan.split else [[BASE, NEW]]
-        self._processes = [_Process(plan, names, seed, only, log) for names in coin.sample(groups, len(groups))]
+        self._processes: list[_Process] = []
+        try:
+            for names in coin.sample(groups, len(groups)):
+                self._processes.append(_Process(plan, names, seed, only, log))
+        except BaseException:
+            self.stop()
+            raise
 
     def ready(self) -> dict[str, Listing]:
         """Wait until the sides are loaded; return what they have.
@@ -86,8 +93,6 @@ class Launching:
         found: dict[str, Listing] = {}
         for process in self._processes:
             said = process.hear("ready")
-            if said["clash"]:
-                raise Clash(said["clash"])
             if said["shared"]:
                 name, path = next(iter(said["shared"].items()))
                 raise LaunchError(
@@ -148,6 +153,7 @@ class _Process:
 
     def __init__(self, plan: Plan, names: Sequence[str], seed: int, only: Sequence[str] | None, log: Path) -> None:
         self._log = log
+        self._log_begins = log.stat().st_size if log.exists() else 0
         python = plan.pythons[names[0]]
         sides = [(name, plan.trees[name]) for name in names]
         job = {
@@ -183,22 +189,34 @@ class _Process:
             LaunchError: it says that something failed, is gone, or says nothing.
             Clash: it says that its sides cannot share a process.
         """
-        try:
-            line = self._lines.get(timeout=PATIENCE_S)
-        except queue.Empty:
-            self.stop()
-            hint = "was ended; choose shorter cases with -- -k"
-            raise LaunchError(f"a launch said nothing for {PATIENCE_S:.0f} s and {hint}") from None
-        if not line:
-            raise LaunchError(self._how_it_ended())
-        said: dict[str, Any] = json.loads(line)
-        if "measured" in said:
-            return self.hear(expected)
-        if "error" in said:
-            raise LaunchError(said["error"])
-        if expected not in said and said.get("clash"):
-            raise Clash(said["clash"])
-        return said
+        while True:
+            line = self._next_line()
+            if not line.startswith("{"):
+                continue  # what the interpreter's own start prints
+            said: dict[str, Any] = json.loads(line)
+            if "error" in said:
+                raise LaunchError(said["error"])
+            if "clash" in said:
+                raise Clash(said["clash"])
+            if expected in said:
+                return said
+
+    def _next_line(self) -> str:
+        """Return the next line.
+
+        Raises:
+            LaunchError: there is none, because it is gone, or for too long.
+        """
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            with contextlib.suppress(queue.Empty):
+                line = self._lines.get(timeout=min(1.0, PATIENCE_S))
+                if line:
+                    return line
+            if self._child.poll() is not None and self._lines.empty():  # its own children may still hold the pipe
+                raise LaunchError(self._how_it_ended())
+        self.stop()
+        raise LaunchError(f"a launch said nothing for {PATIENCE_S:.0f} s and was ended; choose shorter cases with -- -k")
 
     def stop(self) -> None:
         """End it with all that it has started."""
@@ -225,7 +243,9 @@ class _Process:
         if code < 0:
             memory = ", as a system does that is out of memory" if -code == signal.SIGKILL else ""
             return f"a launch was killed by {signal.Signals(-code).name}{memory}; choose smaller cases with -- -k"
-        lines = [line for line in self._log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        with self._log.open("rb") as log:
+            log.seek(self._log_begins)
+            lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
         return f"a launch ended with exit code {code}: {lines[-1].strip() if lines else 'it printed nothing'}"
 
 
@@ -234,9 +254,10 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
     found = {**inherited, **PINNED, "KINETO_LOG_LEVEL": "99", "PYTHONHASHSEED": str(seed % 2**32)}
     if found.pop("PYTHONDONTWRITEBYTECODE", ""):  # else each launch would compile torch anew, which takes 10 s
         found["PYTHONPYCACHEPREFIX"] = str(home.parent / "pycache")
-    for name in ("MNISTBENCH_DATA", "PYTHONPATH"):  # a launch runs elsewhere
-        if found.get(name):
-            found[name] = os.pathsep.join(str(Path(part).absolute()) for part in found[name].split(os.pathsep))
+    if found.get("MNISTBENCH_DATA"):  # a launch runs elsewhere
+        found["MNISTBENCH_DATA"] = str(Path(found["MNISTBENCH_DATA"]).absolute())
+    if found.get("PYTHONPATH"):
+        found["PYTHONPATH"] = os.pathsep.join(str(Path(part).absolute()) for part in found["PYTHONPATH"].split(os.pathsep))
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # of a hook that starts the gate
         found.pop(name, None)
     return found

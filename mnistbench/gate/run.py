@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench import __version__
-from mnistbench.errors import UsageError
+from mnistbench.errors import RecordError, UsageError
 from mnistbench.gate import samples, snapshot
 from mnistbench.gate.decision import LEAST_LAUNCHES, Thresholds, candidates
 from mnistbench.gate.launcher import Clash, LaunchError, Launching, Listing, Plan, launching, own_python, stage_home
@@ -118,7 +119,7 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
         trees={BASE: base, NEW: new},
         pythons={BASE: request.base_python or own_python(), NEW: request.new_python or own_python()},
         home=stage_home(folder),
-        repository=snapshot.repository_of(here) or here if not request.base_dir else here,
+        repository=(snapshot.repository_of(here) if shutil.which("git") else None) or here,
         arguments=request.arguments if named else (*default, *request.arguments),
         phases=() if named else (DEFAULT_PHASE,),
         split=request.split or bool(request.base_python or request.new_python),
@@ -165,10 +166,20 @@ class _Gate:
         self._launched = 0
 
     def run(self, here: Path) -> Measured:
+        while True:
+            try:
+                return self._measured(here)
+            except Clash as clash:
+                if self._plan.split:
+                    raise LaunchError(f"a side alone clashes: {clash}") from None
+                self._progress.say(f"the two sides cannot share a process: {clash}; measuring them one after the other")
+                self._plan = replace(self._plan, split=True)
+
+    def _measured(self, here: Path) -> Measured:
         path = _new_file(self._request.storage)
         header = self._header(here, self._listing())
-        samples.append(path, header)
         measured = Measured(path, header, [])
+        samples.append(measured.path, header)
         try:
             self._stage(measured, 1, self._request.launches, None, self._first_deadline())
             flagged = self._flagged(measured)
@@ -184,16 +195,10 @@ class _Gate:
         return measured
 
     def _listing(self) -> dict[str, Listing]:
-        """Load both sides once to see what they have; switch to a process a side where they cannot share one."""
+        """Load both sides once to see what they have."""
         self._progress.say("loading both sides")
-        try:
-            with self._start(self._plan, self._seed, None, self._log) as launch:
-                listing = launch.ready()
-        except Clash as clash:
-            self._progress.say(f"the two sides cannot share a process: {clash}; measuring them one after the other")
-            self._plan = replace(self._plan, split=True)
-            with self._start(self._plan, self._seed, None, self._log) as launch:
-                listing = launch.ready()
+        with self._start(self._plan, self._seed, None, self._log) as launch:
+            listing = launch.ready()
         for side, tree in self._plan.trees.items():
             if not listing[side].cases:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
@@ -246,14 +251,22 @@ class _Gate:
             with self._start(self._plan, self._seed + self._launched, cases, self._log) as launch:
                 launch.ready()
                 line = {"stage": stage, **launch.measure()}
+            measured.launches.append(_checked(line))
             samples.append(measured.path, line)
-            measured.launches.append(samples.read_launch(Reader(line)))
         self._progress.launch(count, count, 0.0)
 
     def _flagged(self, measured: Measured) -> list[str]:
         """Return the cases that something was flagged in."""
         found = candidates(samples.effects(measured.launches), self._request.thresholds, self._seed)
         return list(dict.fromkeys(estimate.effect.case for estimate in found))
+
+
+def _checked(line: Mapping[str, Any]) -> Launch:
+    """Read a launch before it is written: a spoiled line would make the whole file unreadable."""
+    try:
+        return samples.read_launch(Reader(line))
+    except RecordError as error:
+        raise LaunchError(f"a launch's answer cannot be used: {error}") from None
 
 
 def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) -> str:

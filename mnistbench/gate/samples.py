@@ -258,10 +258,10 @@ def load(path: Path) -> tuple[dict[str, Any], list[Launch]]:
     lines = _lines(path)
     if not lines:
         raise RecordError(f"{path}: is empty; name a file that mnistbench gate has written")
-    header = Reader(_parsed(path, lines[0]))
     try:
+        header = Reader(_parsed(lines[0]))
         _check_schema(header["schema"].whole())
-        return header.value, [read_launch(Reader(_parsed(path, line))) for line in lines[1:]]  # type: ignore[return-value]
+        return header.value, [read_launch(Reader(_parsed(line))) for line in lines[1:]]  # type: ignore[return-value]
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from None
 
@@ -269,6 +269,9 @@ def load(path: Path) -> tuple[dict[str, Any], list[Launch]]:
 def _check_schema(schema: int) -> None:
     if schema != SCHEMA:
         raise RecordError(f"schema: {schema} is not known to this version, which reads {SCHEMA}; update mnistbench")
+
+
+_NO_FILE_OF_OURS = "is not gzip; name a file that mnistbench gate has written"
 
 
 def _lines(path: Path) -> list[str]:
@@ -282,11 +285,11 @@ def _lines(path: Path) -> list[str]:
         try:
             part = member.decompress(data)
         except zlib.error:
-            if text:
-                break  # a torn end
-            raise RecordError(f"{path}: is not gzip; name a file that mnistbench gate has written") from None
+            whole = len(text.splitlines())
+            what = f"is spoiled after {whole} lines; measure again" if whole else _NO_FILE_OF_OURS
+            raise RecordError(f"{path}: {what}") from None
         if not member.eof:
-            break
+            break  # a torn end
         text += part
         data = member.unused_data
     try:
@@ -295,11 +298,11 @@ def _lines(path: Path) -> list[str]:
         raise RecordError(f"{path}: is not text") from None
 
 
-def _parsed(path: Path, line: str) -> Any:
+def _parsed(line: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
-        raise RecordError(f"{path}: has a line that is not JSON") from None
+        raise RecordError("has a line that is not JSON") from None
 
 
 def read_launch(line: Reader) -> Launch:
@@ -309,11 +312,23 @@ def read_launch(line: Reader) -> Launch:
         RecordError: names the field.
     """
     return Launch(
-        stage=line["stage"].whole(),
-        cases={name: [_build(build) for build in builds.items()] for name, builds in line["cases"].mapping().items()},
+        stage=_stage(line["stage"]),
+        cases={name: [_build(build) for build in _some(builds)] for name, builds in line["cases"].mapping().items()},
         control=_control(line["control"].items()),
         seconds=line["seconds"].number(),
     )
+
+
+def _stage(stage: Reader) -> int:
+    if stage.whole() not in (1, 2):
+        raise stage.wrong("1 or 2")
+    return stage.whole()
+
+
+def _some(builds: Reader) -> list[Reader]:
+    if not builds.items():
+        raise builds.wrong("a build or more")
+    return builds.items()
 
 
 def _control(builds: Sequence[Reader]) -> float:
@@ -327,6 +342,8 @@ def _build(build: Reader) -> dict[str, SideSample]:
 
 def _side(side: Reader) -> SideSample:
     outcome = side["outcome"].items()
+    if len(outcome) != 2:
+        raise side["outcome"].wrong("a hash and a number")
     return SideSample(
         times={clock: side[f"{clock}_ns"].all_nanoseconds() for clock in (WALL, CPU, DEVICE) if side[f"{clock}_ns"].items()},
         outcome=(outcome[0].text(), outcome[1].number_or_none() or 0.0),
@@ -339,7 +356,10 @@ def _rows(side: Reader) -> Iterable[tuple[OpKey, Operation]]:
     columns = [side[name].items() for name in ("keys", "self_ns", "calls", "memory_bytes", "kernels")]
     if len(set(map(len, columns))) != 1:
         raise RecordError(f"{side.path}: has columns of different length")
+    iterations = {len(times.items()) for times in columns[1]}
     for key, times, calls, memory, kernels in zip(*columns, strict=True):
+        if len(iterations) > 1 and len(times.items()) != max(iterations):
+            raise times.wrong(f"{max(iterations)} times")
         name, phase, module = _three(key)
         yield (name, phase, module), Operation(times.all_nanoseconds(), calls.number(), memory.whole(), kernels.texts())
 

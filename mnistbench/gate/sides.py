@@ -11,6 +11,7 @@ import importlib.machinery
 import importlib.metadata
 import io
 import os
+import re
 import sys
 import sysconfig
 import tomllib
@@ -81,8 +82,7 @@ class Side:
         if taker.failures:
             raise SideError(f"{self.name}: {taker.failures[0]}")
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            lines = [line.removeprefix("ERROR: ") for line in errors.getvalue().splitlines() if line.startswith("ERROR: ")]
-            raise SideError(f"{self.name}: {lines[0] if lines else f'pytest ended with exit code {int(code)}'}")
+            raise SideError(f"{self.name}: {_refusal(errors.getvalue()) or f'pytest ended with exit code {int(code)}'}")
         self.cases = {case.node_id: case for case in taker.cases if wanted(case)}
 
     @contextmanager
@@ -134,7 +134,8 @@ class Side:
     def native(self) -> list[str]:
         """Compiled modules of the tree: a process can hold one copy of such code."""
         suffixes = tuple(importlib.machinery.EXTENSION_SUFFIXES)
-        return [name for name, file in self.files.items() if file.endswith(suffixes)]
+        loaded = [path for path in torch.ops.loaded_libraries if self._holds(path)]
+        return [name for name, file in self.files.items() if file.endswith(suffixes)] + loaded
 
 
 def _is_ours(name: str) -> bool:
@@ -186,32 +187,50 @@ class _Taker:
 
 
 def _last_line(report: pytest.CollectReport | pytest.TestReport) -> str:
-    """Return the error of a report without its traceback: the last line that pytest marks with E."""
-    lines = [line.strip() for line in report.longreprtext.splitlines() if line.strip()]
+    """Return the error of a report without its traceback."""
+    return _error_of(report.longreprtext) or "no reason given"
+
+
+def _error_of(text: str) -> str:
+    """Return the error in what pytest prints: of the lines it marks with E the one that names an error, or the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line[2:].strip() for line in lines if line.startswith("E ")]
-    return (marked or lines or ["no reason given"])[-1 if not marked else 0]
+    named = [line for line in marked if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt|Warning)\b", line)]
+    return (named or marked or lines[-1:] or [""])[0]
+
+
+def _refusal(text: str) -> str:
+    """Return why pytest did not begin: a conftest.py that raises, an option that it does not know."""
+    if "ImportError while loading conftest" in text:
+        return f"conftest.py cannot be imported: {_error_of(text)}"
+    for line in text.splitlines():
+        if line.startswith("ERROR: ") and "usage: " not in line:
+            return line.removeprefix("ERROR: ")
+        if ": error: " in line:
+            return line.partition(": error: ")[2]
+    return ""
 
 
 # ---- Whether two sides can share a process ---------------------------------------------------------------------------
 
 
-@contextmanager
-def watched_registrations(tree: Path) -> Iterator[list[str]]:
-    """Collect the operators that code of a tree registers with torch while the body runs: torch holds one set of them."""
+def watch_registrations(trees: Sequence[Path]) -> list[str]:
+    """Return a list to which the operators that code of these trees registers with torch are added from now on.
+
+    torch holds one set of them: the second side's replaces the first's without a word. They may come late, when a model
+    is built.
+    """
     found: list[str] = []
     library: Any = torch.library.Library
     original = library.__init__
 
     def watching(self: Any, ns: str, *arguments: Any, **keywords: Any) -> None:
-        if _caller_outside_torch().startswith(f"{tree}{os.sep}"):
+        if _caller_outside_torch().startswith(tuple(f"{tree}{os.sep}" for tree in trees)):
             found.append(ns)
         original(self, ns, *arguments, **keywords)
 
     library.__init__ = watching
-    try:
-        yield found
-    finally:
-        library.__init__ = original
+    return found
 
 
 def _caller_outside_torch() -> str:
@@ -227,14 +246,17 @@ def stray_modules(repository: Path, sides: Sequence[Side]) -> dict[str, str]:
 
     They lie in the user's own repository (an editable install), or were installed as the project that a copy holds.
     """
-    trees = [side.tree for side in sides]
+    trees = tuple(f"{side.tree}{os.sep}" for side in sides)
     project = set().union(*(_installed_files(side.directory) for side in sides))
-    installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sys.prefix})
+    environment = Path(sys.prefix)
+    paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    if environment.is_relative_to(repository) and environment != repository:  # a virtual environment inside it
+        paths.append(sys.prefix)
+    apart = (*(f"{path}{os.sep}" for path in paths), *trees)
     found = {}
     for name, module in list(sys.modules.items()):
         for path in _paths(module)[:1]:
-            copied = any(path.startswith(f"{tree}{os.sep}") for tree in trees)
-            if path in project or (path.startswith(f"{repository}{os.sep}") and not path.startswith(installed) and not copied):
+            if path in project or (path.startswith(f"{repository}{os.sep}") and not path.startswith(apart)):
                 found[name] = path
     return found
 

@@ -7,20 +7,25 @@ it, no hook runs, a crash leaves nothing behind in ``.git``, and both copies are
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from mnistbench.errors import UsageError
 
 _PREFIX = "mnistbench-gate-"
 _LOCK = "lock"
+
+#: Where raw samples of gates lie: no part of either side.
+_RAW = ".benchmarks/gate/"
 
 #: What is never part of a tree that is no repository.
 _LEFT_OUT = (".git", ".hg", ".benchmarks", "__pycache__", ".venv", "venv", ".tox", ".nox", "node_modules")
@@ -40,39 +45,52 @@ def scratch() -> Iterator[Path]:
     """Give a folder that goes away again; those that a killed gate has left go with it."""
     temporary = Path(tempfile.gettempdir())
     try:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
-        lock = (folder / _LOCK).open("w")
+        folder, lock = _locked_folder()
     except OSError as error:
         raise UsageError(f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that can be") from None
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    _remove_abandoned(temporary, folder)
     try:
+        _remove_abandoned(temporary, folder)
         yield folder
     finally:
         lock.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _locked_folder() -> tuple[Path, IO[str]]:
+    """Make a folder and lock it. Until it is locked another gate may take it for abandoned: then make another."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+        lock = (folder / _LOCK).open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.fileno()), (folder / _LOCK).stat()):
+                return folder, lock
+        lock.close()
+
+
 def _remove_abandoned(temporary: Path, own: Path) -> None:
     for folder in temporary.glob(f"{_PREFIX}*"):
-        if folder.resolve() == own or folder.stat().st_uid != os.getuid():
-            continue
         try:
+            if folder.resolve() == own or folder.lstat().st_uid != os.getuid():
+                continue
             with (folder / _LOCK).open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
-            continue  # somebody holds it: a gate that runs
+            continue  # somebody holds it, a gate that runs; or it is gone already
 
 
 def repository_of(directory: Path) -> Path | None:
     """Return the top of the git working tree that a folder lies in; None where there is none.
 
     Raises:
-        UsageError: git is not installed.
+        UsageError: git is not installed, or refuses the repository.
     """
-    answer = _git(directory, "rev-parse", "--show-toplevel", check=False)
-    return Path(answer.strip()) if answer.strip() else None
+    try:
+        top = _git(directory, "rev-parse", "--show-toplevel")
+    except _NoRepositoryError:
+        return None
+    return Path(top.removesuffix("\n"))
 
 
 def of_revision(here: Path, revision: str, into: Path) -> Tree:
@@ -84,21 +102,21 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     top = repository_of(here)
     if top is None:
         raise UsageError(f"--base {revision!r}: {here} is not in a git repository; name a folder with --base-dir")
+    wanted = revision
     if revision.endswith("..."):  # as in git diff main...
-        merge_base = _git(top, "merge-base", "HEAD", revision.removesuffix("..."), check=False).strip()
-        revision = merge_base or revision
-    commit = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", check=False).strip()
+        wanted = _git(top, "merge-base", "HEAD", revision.removesuffix("..."), check=False).strip() or revision
+    commit = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{wanted}^{{commit}}", check=False).strip()
     if not commit:
-        hint = f"name a commit, a branch or a tag, or fetch it: git fetch origin {revision}"
+        name = revision.removesuffix("...").removeprefix("origin/") or revision
+        hint = f"name a commit, a branch or a tag, or fetch it: git fetch origin {name}"
         if _git(top, "rev-parse", "--is-shallow-repository", check=False).strip() == "true":
             hint = "this clone is shallow, so fetch what is missing: git fetch --unshallow"
         raise UsageError(f"--base {revision!r}: no such commit in {top}; {hint}")
     into.mkdir()
     index = into.with_name(f"{into.name}.index")
-    settings = ("-c", "core.hooksPath=/dev/null", "-c", "core.sparseCheckout=false")
     own = {"GIT_INDEX_FILE": str(index)}
-    _git(top, *settings, "read-tree", commit, environ=own)
-    _git(top, *settings, "checkout-index", "--all", "--force", f"--prefix={into}{os.sep}", environ=own)
+    _git(top, "read-tree", commit, environ=own)
+    _git(top, "checkout-index", "--all", "--force", f"--prefix={into}{os.sep}", environ=own)
     index.unlink(missing_ok=True)
     return Tree(into, _inside(into, top, here), commit[:7])
 
@@ -118,6 +136,8 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
         listed = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
         for name in filter(None, listed.split("\0")):
             source, target = top / name, into / name
+            if name.startswith(_RAW) or any((top / parent).is_symlink() for parent in Path(name).parents[:-1]):
+                continue  # what gates have left; what lay in a folder that is a link now
             if source.is_symlink() or source.is_file():  # else: removed and not committed, or a submodule
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target, follow_symlinks=False)
@@ -132,7 +152,7 @@ def head_of(here: Path) -> tuple[str, bool]:
     if not shutil.which("git") or repository_of(here) is None:
         return "", False
     commit = _git(here, "rev-parse", "--short=7", "HEAD", check=False).strip()
-    return commit, bool(_git(here, "status", "--porcelain", check=False).strip())
+    return commit, bool(_git(here, "status", "--porcelain", "--", ":/", f":(exclude,top){_RAW}", check=False).strip())
 
 
 def _inside(copy: Path, top: Path, here: Path) -> Path:
@@ -142,18 +162,28 @@ def _inside(copy: Path, top: Path, here: Path) -> Path:
     return directory
 
 
+class _NoRepositoryError(UsageError):
+    """A folder lies in no repository."""
+
+
+#: No hook runs, and a sparse checkout writes all files out, too.
+_SETTINGS = ("-c", "core.hooksPath=/dev/null", "-c", "core.sparseCheckout=false")
+
+
 def _git(directory: Path, *arguments: str, check: bool = True, environ: Mapping[str, str] | None = None) -> str:
-    command: Sequence[str] = ("git", "-C", str(directory), *arguments)
+    command = ("git", "-C", str(directory), *_SETTINGS, *arguments)
     of_a_hook = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
     inherited = {name: value for name, value in os.environ.items() if name not in of_a_hook}
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="surrogateescape", check=False,
-            stdin=subprocess.DEVNULL, env={**inherited, "GIT_OPTIONAL_LOCKS": "0", **(environ or {})},
+            command, capture_output=True, check=False, stdin=subprocess.DEVNULL,
+            env={**inherited, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", **(environ or {})},
         )  # fmt: skip
     except FileNotFoundError:
         raise UsageError("git is not installed, and --base needs it; install it, or name a folder with --base-dir") from None
     if check and done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise UsageError(f"git {arguments[-1] if len(arguments) < 3 else arguments[0]}: {reason}")
-    return done.stdout if not done.returncode else ""
+        reasons = os.fsdecode(done.stderr).strip().splitlines() or ["no reason given"]
+        if reasons[0].startswith("fatal: not a git repository"):
+            raise _NoRepositoryError(reasons[0])
+        raise UsageError(f"git {arguments[0]}: {reasons[0].removeprefix('fatal: ')}")
+    return os.fsdecode(done.stdout) if not done.returncode else ""

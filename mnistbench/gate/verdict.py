@@ -10,12 +10,13 @@ from typing import Any
 
 from mnistbench.compare import CaseComparison, OpChange, Side
 from mnistbench.digest import CaseDigest
+from mnistbench.errors import RecordError
 from mnistbench.gate import samples
 from mnistbench.gate.decision import PASSED, REGRESSED, Decision, Finding, Thresholds, decide
 from mnistbench.gate.samples import BASE, NEW, Effect, Launch, SideSample
 from mnistbench.reader import Reader
 from mnistbench.record import median_ns
-from mnistbench.witnesses import TOLERANCE, facts
+from mnistbench.witnesses import TOLERANCE, facts, shortened
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,10 @@ class Header:
             base=reader["base"].text(),
             head=reader["head"].text(),
             arguments=reader["arguments"].texts(),
-            seed=reader["seed"].whole(),
+            seed=reader["seed"].nanoseconds(),
             split=reader["split"].flag(),
             labels={case: label.text() for case, label in reader["labels"].mapping().items()},
-            exact={case: exact.flag() for case, exact in reader["exact"].mapping().items()},
+            exact={case: reader["exact"][case].flag() for case in reader["labels"].mapping()},
             only_base=reader["only_base"].texts(),
             only_head=reader["only_head"].texts(),
             changed=reader["changed"].texts(),
@@ -74,6 +75,7 @@ class Verdict:
     reason: str  # why that is accepted
     facts: Mapping[str, tuple[str, ...]]  # case -> exact differences
     different: tuple[str, ...]  # cases in which the sides do not compute the same
+    unmeasured: tuple[str, ...]  # cases without a time in every launch
     cut_short: str
     seconds: float  # measured
 
@@ -86,7 +88,8 @@ class Verdict:
     def reasons(self) -> tuple[str, ...]:
         """Why it could not be judged."""
         short = (self.cut_short,) if self.cut_short else ()
-        return (*short, *self.decision.reasons)
+        missing = tuple(f"{case}: was not measured in every launch; measure again" for case in self.unmeasured)
+        return (*short, *missing, *self.decision.reasons)
 
     @property
     def outcome(self) -> str:
@@ -111,6 +114,9 @@ def conclude(
         RecordError: the header is spoiled, or a launch has a case that it does not name.
     """
     read = Header.read(header)
+    unknown = [case for launch in launches for case in launch.cases if case not in read.labels]
+    if unknown:
+        raise RecordError(f"a launch has a case that the header does not name: {unknown[0]}")
     stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
     first = samples.effects(stages[0])
     held: dict[str, list[tuple[str, str, Sequence[samples.OpKey]]]] = {}
@@ -126,7 +132,8 @@ def conclude(
         read.seed,
     )
     accepted = {id(finding): [p for p in accept if _means(p, finding, read)] for finding in decision.findings}
-    used = {pattern for patterns in accepted.values() for pattern in patterns}
+    used = {p for finding in decision.findings if finding.verdict == REGRESSED for p in accepted[id(finding)]}
+    measured = {effect.case for effect in first if effect.kind == "call"}
     last = launches[-1:] and stages[0][-1:]
     return Verdict(
         header=read,
@@ -146,6 +153,7 @@ def conclude(
             for case in read.labels
             if any(_differs(build, read.exact[case]) for launch in launches for build in launch.cases.get(case, ()))
         ),
+        unmeasured=tuple(read.name(case) for case in read.labels if case not in measured) if first else (),
         cut_short=cut_short,
         seconds=sum(launch.seconds for launch in launches),
     )
@@ -173,7 +181,9 @@ def _means(pattern: str, finding: Finding, header: Header) -> bool:
         node_id,
         node_id.rpartition("::")[2],
     }
-    operations = {effect.name, *(name for key in effect.members for name in (key[0], key[2]) if name)}
+    operations = {effect.name}
+    if effect.kind != "other":
+        operations |= {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
     if effect.kind == "call":
         operations = {"call", effect.name}
     literal = pattern.replace("[", "[[]").replace("?", "[?]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -20,6 +21,7 @@ from mnistbench.gate.decision import (
     Estimate,
     Finding,
 )
+from mnistbench.gate.samples import operation_text
 from mnistbench.gate.verdict import Verdict
 from mnistbench.report.comparison import Block
 from mnistbench.report.markdown import markdown_report
@@ -81,10 +83,10 @@ def _finding_line(finding: Finding, verdict: Verdict) -> str:
     times = f"{units.duration(effect.base_ns)} -> {units.duration(effect.new_ns)}"
     share = "" if effect.kind == "call" else f"; {units.percent(best.change * effect.share, signed=True)} of the case"
     cause = _cause(finding, verdict)
-    return (
-        f"{finding.verdict}{accepted}: {effect.title} ({effect.case}), {units.percent(best.change, signed=True)} "
-        f"({_interval(best)}), {times}{share}{f'; {cause}' if cause else ''}"
-    )
+    change = units.percent(best.change, signed=True)
+    interval = f"{_interval(best)}{', by fresh launches alone' if finding.confirmed else ''}"
+    told = f"{finding.verdict}{accepted}: {effect.title} ({effect.case}), {change} ({interval}), {times}{share}"
+    return f"{told}; {cause}" if cause else told
 
 
 def _cause(finding: Finding, verdict: Verdict) -> str:
@@ -93,9 +95,19 @@ def _cause(finding: Finding, verdict: Verdict) -> str:
     if finding.verdict != REGRESSED:
         return ""
     found = verdict.facts.get(effect.case, ())
+    if effect.kind == "replaced":
+        of_place = [fact for fact in found if any(fact.startswith(f"{operation_text(*key)}: ") for key in effect.members)]
+        return "; ".join(of_place[:2])
     if effect.kind == "call":
-        return next((f"likely cause: {fact}" for fact in found if "new, " in fact or " calls" in fact), "")
-    return next((fact.partition(": ")[2] for fact in found if fact.startswith(f"{effect.name}: ")), "")
+        return next((f"likely cause: {fact}" for fact in found if _is_more(fact)), "")
+    return next((fact.removeprefix(f"{effect.name}: ") for fact in found if fact.startswith(f"{effect.name}: ")), "")
+
+
+def _is_more(fact: str) -> bool:
+    if ": new, " in fact:
+        return True
+    match = re.search(r": ([\d.,]+) -> ([\d.,]+) calls", fact)
+    return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
 
 
 def _interval(estimate: Estimate) -> str:
@@ -137,7 +149,7 @@ def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
         shown = [operation for rank, operation in enumerate(ranked) if rank < top or operation.effect.key in found]
         scale = _scale(shown, verdict.thresholds.operation)
         yield Table(
-            title=f"{case}: change of operations; {_confidence()}",
+            title=units.printable(f"{case}: change of operations; {_confidence()}"),
             headers=("operation", "base us", "share", "change", "from", "to", _plot_head(scale), "verdict"),
             rows=tuple(
                 (
@@ -148,7 +160,7 @@ def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
                     units.percent(operation.low, signed=True),
                     units.percent(operation.high, signed=True),
                     forest(operation, scale),
-                    found[operation.effect.key].verdict if operation.effect.key in found else f"none of {_excluded(operation)}",
+                    _verdict(operation, found.get(operation.effect.key), verdict),
                 )
                 for operation in shown
             ),
@@ -158,17 +170,24 @@ def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
         )
 
 
+def _verdict(operation: Estimate, finding: Finding | None, verdict: Verdict) -> str:
+    if finding is None:
+        return f"below {_excluded(operation)}"
+    return f"{finding.verdict}, accepted" if finding in verdict.accepted else finding.verdict
+
+
 def _confidence() -> str:
     return f"all intervals hold together with {CONFIDENCE:.0%} confidence".replace("%", " %")
 
 
 def _excluded(estimate: Estimate) -> str:
-    return units.percent(max(estimate.high, 0.0))
+    return units.percent_up(max(estimate.high, 0.0))
 
 
 def _scale(estimates: Sequence[Estimate], threshold: float) -> float:
     """Return the change at the plot's edges: what shows every estimate, and no less than twice the threshold."""
-    widest = max((max(abs(estimate.change), min(abs(estimate.high), 1.0)) for estimate in estimates), default=0.0)
+    reaches = (max(abs(estimate.change), min(max(abs(estimate.low), abs(estimate.high)), 1.0)) for estimate in estimates)
+    widest = max(reaches, default=0.0)
     return max(2 * threshold, math.ceil(widest * 100) / 100)
 
 
@@ -230,17 +249,13 @@ def last_line(verdict: Verdict) -> str:
     if verdict.outcome == PASSED:
         improved = sum(finding.verdict == IMPROVED for finding in decision.findings)
         better = f"; {improved} improved" if improved else ""
+        none = f"no regression of {units.percent_up(max(decision.bound, 0.0))} or more"
         if not verdict.accepted:
-            return f"{PASSED}: no regression of {units.percent(max(decision.bound, 0.0))} or more in any case{better}"
-        accepted = f"{len(verdict.accepted)} accepted ({verdict.reason})"
-        if not math.isfinite(decision.bound):
-            return f"{PASSED}: {accepted}{better}"
-        return (
-            f"{PASSED}: {accepted}; no regression of {units.percent(max(decision.bound, 0.0))} or more in other cases{better}"
-        )
-    return f"{INCONCLUSIVE}: {verdict.reasons[0]}" + (
-        f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
-    )
+            return f"{PASSED}: {none} in any case{better}"
+        others = f"; {none} in other cases" if math.isfinite(decision.bound) else ""
+        return f"{PASSED}: {len(verdict.accepted)} accepted ({verdict.reason}){others}{better}"
+    more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
+    return f"{INCONCLUSIVE}: {verdict.reasons[0]}{more}"
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------

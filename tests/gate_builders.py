@@ -1,0 +1,225 @@
+"""What launches of a gate leave: one ordinary object of each kind, with keyword overrides, and whole series of launches.
+
+Nothing here draws from numpy: golden files must not change with its version.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mnistbench.gate.decision import Estimate
+from mnistbench.gate.samples import BASE, NEW, SCHEMA, Effect, Launch, Operation, OpKey, SideSample
+from mnistbench.record import OUTSIDE
+
+CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"
+LABEL = "step convnet-b16-cpu on digits"
+
+#: Pairs of calls, and profiled iterations, of a build.
+PAIRS = 5
+
+MM: OpKey = ("aten::mm", "forward", "fc1")
+CONV: OpKey = ("aten::mkldnn_convolution", "forward", "conv2")
+ADD: OpKey = ("aten::add_", "optimizer", "")
+CLONE: OpKey = ("aten::clone", "forward", "fc1")
+GEMM: OpKey = ("aten::_scaled_mm", "forward", "fc1")
+TINY: OpKey = ("aten::t", "forward", "fc1")
+FORWARD: OpKey = (OUTSIDE, "forward", "")
+BETWEEN: OpKey = (OUTSIDE, "", "")
+ENGINE: OpKey = ("autograd::engine::evaluate_function: AddmmBackward0", "backward", "fc1")
+
+
+# ---- Samples ---------------------------------------------------------------------------------------------------------
+
+
+def operation(ns: int | Sequence[int] = 1_000_000, **changes: Any) -> Operation:
+    """One that is called once per iteration and keeps no memory."""
+    times = (ns,) * PAIRS if isinstance(ns, int) else tuple(ns)
+    return Operation(**{"self_ns": times, "calls": 1.0, "memory_bytes": 0, "kernels": (), **changes})
+
+
+def side(wall: int | Sequence[int] = 4_000_000, operations: Mapping[OpKey, Any] | None = None, **changes: Any) -> SideSample:
+    """A side whose calls took this long; operations are given by their time, or whole."""
+    times = (wall,) * PAIRS if isinstance(wall, int) else tuple(wall)
+    rows = {MM: 1_000_000} if operations is None else operations
+    ordinary: dict[str, Any] = {
+        "times": {"wall": times, "cpu": times},
+        "outcome": ("0123456789abcdef", 0.5),
+        "parameters": 1_199_882,
+        "operations": {key: row if isinstance(row, Operation) else operation(row) for key, row in rows.items()},
+    }
+    return SideSample(**{**ordinary, **changes})
+
+
+def build(base: SideSample | None = None, new: SideSample | None = None) -> dict[str, SideSample]:
+    """Both sides of a case, alike if not given."""
+    return {BASE: base or side(), NEW: new or base or side()}
+
+
+def launch(*builds: Mapping[str, SideSample], **changes: Any) -> Launch:
+    """A launch of one ordinary case; ``cases`` names others."""
+    ordinary: dict[str, Any] = {"stage": 1, "cases": {CASE: list(builds) or [build()]}, "control": 0.0, "seconds": 20.0}
+    return Launch(**{**ordinary, **changes})
+
+
+def swapped(one: Launch) -> Launch:
+    """The same launch with the names of the two sides exchanged."""
+    cases = {
+        case: [{BASE: build[NEW], NEW: build[BASE]} for build in builds] for case, builds in one.cases.items()
+    }  # fmt: skip
+    return Launch(one.stage, cases, -one.control, one.seconds)
+
+
+# ---- The file --------------------------------------------------------------------------------------------------------
+
+
+def header(**changes: Any) -> dict[str, Any]:
+    """The first line of a file: one case that is exact; ``labels`` alone makes all its cases exact."""
+    labels = changes.get("labels", {CASE: LABEL})
+    return {
+        "schema": SCHEMA,
+        "mnistbench": "0.1.0",
+        "started": "2026-11-20T10:31:05+00:00",
+        "base": "origin/main (1a2b3c4)",
+        "head": "5d6e7f8 with changes",
+        "arguments": ["bench"],
+        "seed": 7,
+        "split": False,
+        "torch": "2.15.0",
+        "labels": labels,
+        "exact": dict.fromkeys(labels, True),
+        "only_base": [],
+        "only_head": [],
+        "changed": [],
+        "files": {BASE: {"nets": "a/nets.py"}, NEW: {"nets": "b/nets.py"}},
+        **changes,
+    }
+
+
+def line(one: Launch) -> dict[str, Any]:
+    """What a launch says of itself, as JSON; of the control three pairs that differ by what it should."""
+    return {
+        "stage": one.stage,
+        "cases": {
+            case: [{"first": BASE, "sides": {name: _side_line(each) for name, each in build.items()}} for build in builds]
+            for case, builds in one.cases.items()
+        },
+        "control": [{BASE: [1_000_000] * 3, NEW: [round(1_000_000 * math.exp(one.control))] * 3}],
+        "order": [BASE, NEW],
+        "seconds": one.seconds,
+    }
+
+
+def _side_line(one: SideSample) -> dict[str, Any]:
+    rows = one.operations
+    return {
+        **{f"{clock}_ns": list(one.times.get(clock, ())) for clock in ("wall", "cpu", "device")},
+        "outcome": list(one.outcome),
+        "parameters": one.parameters,
+        "iteration_ns": [5_000_000] * PAIRS,
+        "keys": [list(key) for key in rows],
+        "calls": [row.calls for row in rows.values()],
+        "memory_bytes": [row.memory_bytes for row in rows.values()],
+        "kernels": [list(row.kernels) for row in rows.values()],
+        "self_ns": [list(row.self_ns) for row in rows.values()],
+    }
+
+
+# ---- A series of launches --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A case as a series of launches measures it: what the base takes, and the factor by which the head differs."""
+
+    ns: int = 4_000_000
+    factor: float = 1.0
+    operations: Mapping[OpKey, tuple[int, float]] = field(
+        default_factory=lambda: {
+            CONV: (1_500_000, 1.0),
+            MM: (1_000_000, 1.0),
+            ADD: (400_000, 1.0),
+            TINY: (20_000, 1.0),
+            FORWARD: (1_080_000, 1.0),
+        }  # as much as the call takes, as in a profile
+    )
+    base: Mapping[OpKey, Mapping[str, Any]] = field(default_factory=dict)  # what is counted: calls, bytes, kernels
+    new: Mapping[OpKey, Mapping[str, Any]] = field(default_factory=dict)
+    only_base: Sequence[OpKey] = ()
+    only_new: Sequence[OpKey] = ()
+    spread: float = 0.004  # of a launch's difference; operations have three times of it
+    outcomes: tuple[tuple[str, float], tuple[str, float]] = (("0123456789abcdef", 0.5),) * 2
+    parameters: tuple[int, int] = (1_199_882, 1_199_882)
+
+
+def series(
+    cases: Mapping[str, Measured] | Measured | None = None,
+    *,
+    count: int = 8,
+    stage: int = 1,
+    seed: int = 1,
+    control: float = 0.0,
+) -> list[Launch]:
+    """Launches on a machine whose speed changes from pair to pair by a factor of two."""
+    coin = random.Random(seed)
+    measured = {CASE: cases or Measured()} if not isinstance(cases, Mapping) else cases
+    return [
+        Launch(
+            stage,
+            {name: [_measured(one, coin) for _ in range(2)] for name, one in measured.items()},
+            control + coin.uniform(-0.001, 0.001),
+            20.0,
+        )
+        for _ in range(count)
+    ]
+
+
+def _measured(one: Measured, coin: random.Random) -> dict[str, SideSample]:
+    times = _pairs(one.ns, one.factor, one.spread, coin)
+    rows = {key: _pairs(ns, factor, 3 * one.spread, coin) for key, (ns, factor) in one.operations.items()}
+    found = {}
+    for position, (name, counted, lacks) in enumerate(
+        ((BASE, one.base, one.only_new), (NEW, one.new, one.only_base)),
+    ):
+        found[name] = side(
+            times[position],
+            {key: operation(row[position], **counted.get(key, {})) for key, row in rows.items() if key not in lacks},
+            outcome=one.outcomes[position],
+            parameters=one.parameters[position],
+        )
+    return found
+
+
+def _pairs(ns: int, factor: float, spread: float, coin: random.Random) -> tuple[list[int], list[int]]:
+    """Times of both sides; what differs between them in this build is a sum of uniform numbers, nearly normal."""
+    moved = factor * math.exp(spread * sum(coin.uniform(-1, 1) for _ in range(3)))
+    speeds = [coin.choice((1.0, 1.0, 1.0, 2.0)) * coin.uniform(1, 1.02) for _ in range(PAIRS)]
+    return [round(ns * speed) for speed in speeds], [round(ns * speed * moved) for speed in speeds]
+
+
+# ---- Effects ---------------------------------------------------------------------------------------------------------
+
+
+def effect(logs: Sequence[float], **changes: Any) -> Effect:
+    """A whole call by its wall time, or whatever the keywords say."""
+    kind = changes.get("kind", "call")
+    ordinary: dict[str, Any] = {
+        "case": "case",
+        "kind": kind,
+        "name": "wall" if kind == "call" else "aten::mm, forward fc1",
+        "clock": "wall" if kind == "call" else "",
+        "members": () if kind == "call" else (MM,),
+        "logs": tuple(logs),
+        "base_ns": 4_000_000.0,
+        "new_ns": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
+        "share": 1.0 if kind == "call" else 0.25,
+    }
+    return Effect(**{**ordinary, **changes})
+
+
+def estimate(change: float, low: float, high: float, **changes: Any) -> Estimate:
+    """What is known of an ordinary call."""
+    return Estimate(effect((0.0,) * 8, **changes), change, low, high, 1.0, 8)

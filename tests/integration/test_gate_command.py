@@ -1,0 +1,358 @@
+"""``mnistbench gate`` as a user runs it: one real run on a small project, files that are judged again, and wrong usage."""
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import gate_builders
+import pytest
+
+from mnistbench.gate import samples
+from mnistbench.gate.samples import BASE, NEW
+
+PASSED, REGRESSED, INCONCLUSIVE, SKIPS, STOPS = 0, 1, 2, 125, 128
+
+#: The base's tests cannot be imported; have no case; are those of the head. All are commits of one project.
+HISTORY = {
+    "broken": "import nothing_of_that_name\n",
+    "empty": "def test_plain():\n    raise RuntimeError('nobody asked to run it')\n",
+    "good": "def test_forward(op_benchmark):\n    op_benchmark('forward')\n",
+}
+
+
+@pytest.fixture
+def temporary(tmp_path_factory, monkeypatch):
+    """The folder for temporary files, of this test alone."""
+    folder = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def repository(project, temporary, monkeypatch):
+    """A user's project with a history, and with changes that are not committed."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.path.parent))
+    project.write(".gitignore", "/.benchmarks/\n__pycache__/\n*.log\n")
+    git(project, "init", "--quiet", "--initial-branch=main")
+    for tag, text in HISTORY.items():
+        project.write("test_bench.py", text)
+        git(project, "add", "--all")
+        git(project, "-c", "user.name=somebody", "-c", "user.email=s@example.org", "commit", "--quiet", "--message", tag)
+        git(project, "tag", tag)
+    project.append("conftest.py", "# a change that is not committed\n")
+    project.write("untracked.py", "")
+    project.write("ignored.log", "")
+    return project
+
+
+def git(project, *arguments):
+    return subprocess.run(["git", *arguments], cwd=project.path, capture_output=True, text=True, check=True).stdout
+
+
+def command(project, *arguments):
+    """Run the command; whatever happens, a user never sees a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mnistbench", *map(str, arguments)],
+        cwd=project.path, capture_output=True, text=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+def refused(project, *arguments):
+    """Return the line that the gate has refused its arguments with, before anything is measured."""
+    done = command(project, "gate", *arguments)
+    assert (done.returncode, done.stdout) == (INCONCLUSIVE, "")
+    [line] = [line for line in done.stderr.splitlines() if line != "loading both sides"]
+    return line
+
+
+def copies(temporary):
+    return list(temporary.glob("mnistbench-gate-*"))  # torch has a folder of its own there
+
+
+def state(project):
+    """What nobody may change: all files but the raw samples, what is in ``.git`` included, and what git says of them."""
+    files = {
+        str(path.relative_to(project.path)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in project.path.rglob("*")
+        if path.is_file() and ".benchmarks" not in path.parts
+    }
+    return files, git(project, "--no-optional-locks", "status", "--porcelain")
+
+
+# ---- A real run --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(repository, temporary):
+    commit, before = git(repository, "rev-parse", "--short=7", "HEAD").strip(), state(repository)
+    done = command(repository, "gate", "--base", "HEAD", "--launches", "8", "--", "test_bench.py", "-k", "forward")
+    assert done.returncode in (PASSED, INCONCLUSIVE), done.stdout + done.stderr
+    assert state(repository) == before
+    assert copies(temporary) == []
+
+    [path] = (repository.path / ".benchmarks").rglob("*.*")
+    assert re.fullmatch(r"gate/\d{8}_\d{6}\.jsonl\.gz", str(path.relative_to(repository.path / ".benchmarks")))
+    shown = path.relative_to(repository.path)
+    said = done.stderr.splitlines()
+    assert said[:2] == ["loading both sides", "launch 1 of 8"]
+    assert said[-1] == f"raw samples: {shown}; judge them again with: mnistbench gate --replay {shown}"
+
+    report = done.stdout
+    assert f"base {commit} -> head {commit} with changes\n" in report
+    assert re.search(r"^measured: 1 case, 8 twin launches( and \d+ fresh ones)?, .*, torch ", report, re.MULTILINE)
+    case = "forward tiny-b4-cpu on synthetic"
+    for part in ("cases: change of the time of a call", f"{case} +wall ", f"{case}: change of operations", "Verdict:"):
+        assert re.search(f"^{part}", report, re.MULTILINE), part
+    assert re.search(r"^aten::addmm, forward 0 ", report, re.MULTILINE)
+    assert report.splitlines()[-1].startswith("passed: " if done.returncode == PASSED else "inconclusive: ")
+
+    header, launches = samples.load(path)
+    assert header["files"][BASE] == header["files"][NEW] == {"conftest": "conftest.py", "test_bench": "test_bench.py"}
+    assert [launch.stage for launch in launches][:8] == [1] * 8
+    for launch in launches:
+        for build in launch.cases["test_bench.py::test_forward[tiny-b4-cpu]"]:
+            assert build[BASE].outcome == build[NEW].outcome  # the same code on the same numbers
+            assert build[BASE].operations.keys() == build[NEW].operations.keys()
+
+    again = command(repository, "gate", "--replay", path)
+    assert (again.returncode, again.stdout, again.stderr) == (done.returncode, report, "")
+    assert list(path.parent.iterdir()) == [path]
+
+    listed = command(repository, "list")
+    assert (listed.returncode, listed.stdout) == (2, "")
+    assert listed.stderr.startswith("mnistbench: no saved run in .benchmarks can be read; ")
+    theirs = subprocess.run(
+        [sys.executable, "-m", "pytest_benchmark", "list"], cwd=repository.path, capture_output=True, text=True, check=False
+    )
+    assert (theirs.returncode, theirs.stdout) == (0, "")
+
+
+def test_a_base_whose_tests_cannot_be_imported_is_named_with_the_reason(repository, temporary):
+    line = refused(repository, "--base", "broken", "--", "test_bench.py")
+    assert line == (
+        "mnistbench: base: test_bench.py cannot be imported: ModuleNotFoundError: No module named 'nothing_of_that_name'"
+    )
+    assert copies(temporary) == []
+
+
+def test_a_base_without_a_case_is_named(repository):
+    commit = git(repository, "rev-parse", "--short=7", "empty").strip()
+    assert refused(repository, "--base", "empty", "--", "test_bench.py").startswith(
+        f"mnistbench: base ({commit}) has no case in test_bench.py: no test there uses op_benchmark"
+    )
+
+
+def test_an_interrupt_while_loading_is_one_line_and_leaves_no_copy(repository, temporary):
+    arguments = [sys.executable, "-m", "mnistbench", "gate", "--base", "HEAD"]
+    with subprocess.Popen(arguments, cwd=repository.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr.readline() == "loading both sides\n"
+        running.send_signal(signal.SIGINT)
+        assert running.communicate(timeout=30) == ("", "mnistbench: interrupted\n")
+    assert running.returncode == INCONCLUSIVE
+    assert copies(temporary) == []
+
+
+# ---- Files that are judged again ---------------------------------------------------------------------------------------
+
+
+def write(project, launches, name="raw.jsonl.gz", **header):
+    path = project.path / name
+    path.unlink(missing_ok=True)
+    samples.append(path, gate_builders.header(**header))
+    for launch in launches:
+        samples.append(path, gate_builders.line(launch))
+    return path
+
+
+def slower(factor, **changes):
+    """Launches of both stages in which the head's case takes so much longer."""
+    measured = gate_builders.Measured(factor=factor)
+    return [gate for stage in (1, 2) for gate in gate_builders.series(measured, stage=stage, seed=stage, **changes)]
+
+
+@pytest.mark.parametrize(
+    ("factor", "code", "last"),
+    [
+        (1.0, PASSED, r"passed: no regression of \d\.\d % or more in any case"),
+        (1.2, REGRESSED, r"regressed: \d confirmed in fresh launches, .*"),
+    ],
+    ids=["same", "slower"],
+)
+def test_the_exit_code_is_the_verdict_of_the_last_line(project, factor, code, last):
+    done = command(project, "gate", "--replay", write(project, slower(factor)))
+    assert (done.returncode, done.stderr) == (code, "")
+    assert re.fullmatch(last, done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [([], INCONCLUSIVE), (["--inconclusive", "ok"], PASSED), (["--bisect"], SKIPS)], ids=str
+)
+def test_what_cannot_be_judged_exits_as_asked_for(project, options, code):
+    path = write(project, gate_builders.series(count=7))
+    done = command(project, "gate", "--replay", path, *options)
+    assert done.returncode == code
+    assert done.stdout.splitlines()[-1] == "inconclusive: 7 launches are too few: the test needs at least 8"
+
+
+def test_what_regressed_keeps_its_exit_code(project):
+    options = ("--inconclusive", "ok", "--bisect")
+    assert command(project, "gate", "--replay", write(project, slower(1.2)), *options).returncode == REGRESSED
+
+
+def test_a_regression_that_is_accepted_passes_and_the_report_says_why(project):
+    done = command(
+        project,
+        "gate",
+        "--replay",
+        write(project, slower(1.2)),
+        "--accept",
+        "step convnet-b16-cpu:*",
+        "--reason",
+        "a better model",
+    )
+    assert done.returncode == PASSED
+    assert "accepted: a better model" in done.stdout
+
+
+def test_a_report_goes_where_it_is_asked_for(project, monkeypatch):
+    path, summary = write(project, slower(1.2)), project.path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    done = command(project, "gate", "--replay", path, "--format", "json", "--output", "report.json")
+    assert (done.returncode, done.stdout, done.stderr) == (REGRESSED, "", "")
+    report = json.loads((project.path / "report.json").read_text(encoding="utf-8"))
+    assert report["outcome"] == "regressed"
+    assert summary.read_text(encoding="utf-8").startswith("### mnistbench: regressed: ")
+
+
+def spoiled(**changes):
+    return gzip.compress(json.dumps(gate_builders.header(**changes)).encode() + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        (b"", "is empty; name a file that mnistbench gate has written"),
+        (spoiled()[:40], "is empty; name a file that mnistbench gate has written"),
+        (b'{"schema": 1}\n', "is not gzip; name a file that mnistbench gate has written"),
+        (gzip.compress(b"text\n"), "has a line that is not JSON"),
+        (gzip.compress(b"[]\n"), "file: needs an object, found []"),
+        (spoiled(schema=2), "schema: 2 is not known to this version, which reads 1; update mnistbench"),
+        (spoiled(base=1), "base: needs text, found 1"),
+        (spoiled() + gzip.compress(b'{"stage": 1}\n'), "cases: is missing"),
+    ],
+    ids=["missing", "empty", "torn", "no gzip", "no JSON", "no object", "another schema", "no header", "no launch"],
+)
+def test_a_file_that_cannot_be_judged_is_one_line(project, content, said):
+    if content is not None:
+        (project.path / "raw.jsonl.gz").write_bytes(content)
+    assert refused(project, "--replay", "raw.jsonl.gz") == f"mnistbench: raw.jsonl.gz: {said}"
+
+
+def test_a_launch_with_a_case_that_the_header_does_not_name_is_one_line(project):
+    path = write(project, gate_builders.series(count=1), labels={"t.py::other": "other"})
+    assert refused(project, "--replay", path).startswith(f"mnistbench: {path}: ")
+
+
+def test_a_folder_is_no_file(project):
+    assert refused(project, "--replay", ".") == "mnistbench: .: cannot be read (Is a directory)"
+
+
+# ---- Wrong usage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--base", "nothing"],
+            (
+                "--base 'nothing': no such commit in {here}; "
+                "name a commit, a branch or a tag, or fetch it: git fetch origin nothing"
+            ),
+        ),
+        (["--base", ""], "--base: '' is no value; give one, or leave the option out"),
+        (["--base-dir", " "], "--base-dir: ' ' is no value; give one, or leave the option out"),
+        (["--base-dir", "nowhere"], "--base-dir: 'nowhere' is not a folder; name a checkout of the base"),
+        (["--replay", ""], "--replay: '' is no value; give one, or leave the option out"),
+        (
+            ["--base", "HEAD", "--launches", "3"],
+            "--launches: '3' is not a number of launches; give at least 8, or the test cannot judge",
+        ),
+        (
+            ["--base", "HEAD", "--launches", "many"],
+            "--launches: 'many' is not a number of launches; give at least 8, or the test cannot judge",
+        ),
+        (["--base", "HEAD", "--budget", "soon"], "--budget: 'soon' is not a time; give 5m or 300s"),
+        (["--base", "HEAD", "--budget", "0m"], "--budget: '0m' is not a time; give 5m or 300s"),
+        (["--base", "HEAD", "--threshold", "x"], "--threshold: 'x' is not a share; give 2%"),
+        (["--base", "HEAD", "--threshold", ""], "--threshold: '' is not a share; give 2%"),
+        (["--base", "HEAD", "--op-threshold", "aten::mm:5%"], "--op-threshold: 'aten::mm:5%' is not a share; give 2%"),
+        (["--base", "HEAD", "--op-top", "0"], "--op-top: 0 is not a number of operations; give at least 1"),
+        (
+            ["--base", "HEAD", "--accept", "step:*"],
+            "--accept: 'step:*' needs a reason that the report can show: add --reason TEXT",
+        ),
+        (["--base", "HEAD", "--reason", "why"], "--reason: 'why' is a reason for nothing: add --accept CASE:OP"),
+        (
+            ["--base", "HEAD", "--accept", "step", "--reason", "why"],
+            "--accept: 'step' needs a case and an operation: CASE:OP",
+        ),
+        (
+            ["--base", "HEAD", "--base-python", "/nowhere/python"],
+            "--base-python: '/nowhere/python' cannot be started; name a Python interpreter",
+        ),
+        (["--base", "HEAD", "--new-python", "."], "--new-python: '.' cannot be started; name a Python interpreter"),
+        (["--base", "HEAD", "--base-python", ""], "--base-python: '' is no value; give one, or leave the option out"),
+        (
+            ["--base", "HEAD", "--storage", "conftest.py"],
+            "--storage: conftest.py/gate cannot be written (Not a directory); name another folder",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_one_line_before_anything_is_started(repository, temporary, arguments, said):
+    before = state(repository)
+    line = refused(repository, *arguments, "--", "test_bench.py")
+    assert line == f"mnistbench: {said.format(here=repository.path)}"
+    assert state(repository) == before
+    assert copies(temporary) == []
+
+
+def test_outside_a_repository_a_revision_is_refused(project, temporary, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.path.parent))
+    line = refused(project, "--base", "HEAD")
+    assert line == f"mnistbench: --base 'HEAD': {project.path} is not in a git repository; name a folder with --base-dir"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "one of the arguments --base --base-dir --replay is required"),
+        (["--base", "HEAD", "--replay", "x"], "argument --replay: not allowed with argument --base"),
+        (["--base", "HEAD", "--inconclusive", "maybe"], "argument --inconclusive: invalid choice: 'maybe' (choose from *"),
+        (["--base", "HEAD", "bench"], "unrecognized arguments: bench"),
+    ],
+    ids=["no base", "two bases", "another choice", "an argument of pytest without --"],
+)
+def test_what_the_command_line_does_not_know_is_a_usage_error(project, arguments, said):
+    done = command(project, "gate", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    usage, line = done.stderr.splitlines()
+    assert usage.startswith("usage: mnistbench")
+    assert re.fullmatch(rf"mnistbench( gate)?: error: {re.escape(said).replace(re.escape('*'), '.*')}", line)
+
+
+def test_a_bisection_stops_where_no_commit_could_be_judged_and_says_why(repository, temporary):
+    done = command(repository, "gate", "--base", "nothing", "--bisect")
+    assert done.returncode == STOPS
+    assert done.stderr.startswith("mnistbench: --base 'nothing': no such commit in ")

@@ -1,0 +1,444 @@
+"""Processes of a launch: what they are told and run with, how each of their ends is reported, and that none stays."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mnistbench.allocator import PINNED
+from mnistbench.errors import UsageError
+from mnistbench.gate import launcher
+from mnistbench.gate.launcher import Clash, LaunchError, Plan, environment, launching, own_python, stage_home
+from mnistbench.gate.samples import BASE, NEW
+from mnistbench.gate.snapshot import Tree
+
+#: What every stand-in for a launch begins with. It holds a lock for as long as it, or what it has started, lives.
+PROTOCOL = """
+import fcntl, json, os, signal, subprocess, sys, time
+
+job = json.loads(sys.stdin.readline())
+names = [side["name"] for side in job["sides"]]
+alive = open(os.path.join(job["home"], f"alive-{'-'.join(names)}"), "a")
+fcntl.flock(alive, fcntl.LOCK_SH)
+
+
+def say(**message):
+    print(json.dumps(message), flush=True)
+
+
+def ready(**changes):
+    listed = {name: {"cases": {"t.py::t": {"label": name, "params": {}}}, "files": {"t": f"{name}.py"}} for name in names}
+    say(**{"ready": listed, "torch": "2.15.0", "shared": {}, **changes})
+
+
+def start_another(**streams):
+    program = "import time; time.sleep(60)"
+    return subprocess.Popen([sys.executable, "-S", "-c", program], pass_fds=[alive.fileno()], **streams)
+
+
+def wait_to_go():
+    assert sys.stdin.readline() == "go\\n"
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Both sides in one process, by this interpreter."""
+    trees = {}
+    for name in (BASE, NEW):
+        (tmp_path / name / "project").mkdir(parents=True)
+        trees[name] = Tree(tmp_path / name, tmp_path / name / "project", name)
+    (tmp_path / "gate").mkdir()
+    return Plan(
+        trees=trees,
+        pythons=dict.fromkeys((BASE, NEW), sys.executable),
+        home=tmp_path / "gate",
+        repository=tmp_path / "repository",
+        arguments=("bench", "-k", "step"),
+        phases=("step",),
+        split=False,
+    )
+
+
+def split(plan, **pythons):
+    return Plan(**{**vars(plan), "split": True, "pythons": {**plan.pythons, **pythons}})
+
+
+@pytest.fixture
+def start(plan, tmp_path, monkeypatch):
+    """Start a launch whose process runs this program."""
+
+    def started(program, *, plan=plan, seed=7, only=None):
+        monkeypatch.setattr(launcher, "_BOOT", PROTOCOL + program)
+        return launching(plan, seed, only, tmp_path / "log")
+
+    return started
+
+
+def whole(launch):
+    launch.ready()
+    return launch.measure()
+
+
+def nobody_lives(plan):
+    """Whether all that held a lock is gone; a killed process needs a moment."""
+    deadline = time.monotonic() + 5
+    for path in plan.home.glob("alive-*"):
+        with path.open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        return False
+                    time.sleep(0.01)
+    return True
+
+
+# ---- A launch that does what it should ---------------------------------------------------------------------------------
+
+
+def test_a_launch_lists_its_cases_and_is_measured_when_told(start, plan):
+    program = """
+ready()
+wait_to_go()
+say(result={"cases": {"t.py::t": []}, "seconds": 1.5})
+"""
+    with start(program) as launch:
+        found = launch.ready()
+        assert list(found) == [BASE, NEW]
+        for name in (BASE, NEW):
+            assert found[name].cases == {"t.py::t": {"label": name, "params": {}}}
+            assert (found[name].files, found[name].torch) == ({"t": f"{name}.py"}, "2.15.0")
+        assert launch.measure() == {"cases": {"t.py::t": []}, "seconds": 1.5}
+    assert nobody_lives(plan)
+
+
+def test_a_launch_may_give_signs_of_life_as_often_as_it_likes(start):
+    with start("ready()\nwait_to_go()\nfor case in range(2_000): say(measured=str(case))\nsay(result={})") as launch:
+        launch.ready()
+        assert launch.measure() == {}
+
+
+def test_a_sign_of_life_prolongs_the_patience(start, monkeypatch):
+    monkeypatch.setattr(launcher, "PATIENCE_S", 1.5)
+    program = """
+ready()
+wait_to_go()
+for case in range(4):
+    time.sleep(0.5)
+    say(measured=case)
+say(result={})
+"""
+    with start(program) as launch:
+        launch.ready()
+        assert launch.measure() == {}
+
+
+def test_a_launch_is_told_all_that_it_needs(start, plan, tmp_path):
+    program = """
+ready()
+wait_to_go()
+say(result={"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys.path[0]})
+"""
+    with start(program, only=["t.py::t"]) as launch:
+        launch.ready()
+        said = launch.measure()
+    assert said["job"] == {
+        "seed": 7,
+        "home": str(plan.home),
+        "repository": str(tmp_path / "repository"),
+        "arguments": ["bench", "-k", "step"],
+        "phases": ["step"],
+        "only": ["t.py::t"],
+        "sides": [
+            {"name": name, "tree": str(tmp_path / name), "directory": str(tmp_path / name / "project")} for name in (BASE, NEW)
+        ],
+    }
+    assert said["cwd"] == str(tmp_path / BASE / "project")
+    assert said["home"] == str(plan.home)
+    assert said["path"] not in ("", said["cwd"])
+
+
+def test_a_launch_that_only_listed_is_ended(start, plan):
+    with start("ready()\nwait_to_go()") as launch:
+        launch.ready()
+    assert nobody_lives(plan)
+
+
+def test_what_a_launch_prints_as_an_error_is_in_the_log(start, tmp_path):
+    (tmp_path / "log").write_text("of the launch before\n")
+    with start("print('a warning', file=sys.stderr, flush=True)\nready()") as launch:
+        launch.ready()
+    assert (tmp_path / "log").read_text() == "of the launch before\na warning\n"
+
+
+def test_what_a_start_up_file_prints_is_no_message(start):
+    # sitecustomize, or a .pth file: it runs before anything of ours.
+    with start("print('welcome')\nprint()\nready()\nwait_to_go()\nsay(result={})") as launch:
+        assert list(launch.ready()) == [BASE, NEW]
+        assert launch.measure() == {}
+
+
+# ---- Ends --------------------------------------------------------------------------------------------------------------
+
+KILLED = "a launch was killed by {}; choose smaller cases with -- -k"
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (
+            "say(error='base: test_a.py cannot be imported: ImportError: x')",
+            "base: test_a.py cannot be imported: ImportError: x",
+        ),
+        ("sys.exit(3)", "a launch ended with exit code 3: it printed nothing"),
+        ("sys.exit(0)", "a launch ended with exit code 0: it printed nothing"),
+        ("raise ValueError('a reason')", "a launch ended with exit code 1: ValueError: a reason"),
+        ("sys.exit('  Segfault ahead \\n\\n')", "a launch ended with exit code 1: Segfault ahead"),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            KILLED.format("SIGKILL, as a system does that is out of memory"),
+        ),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", KILLED.format("SIGSEGV")),
+        ("os.kill(os.getpid(), signal.SIGABRT)", KILLED.format("SIGABRT")),
+    ],
+    ids=["error", "exit 3", "exit 0", "exception", "last words", "SIGKILL", "SIGSEGV", "SIGABRT"],
+)
+@pytest.mark.parametrize("when", ["loading", "measuring"])
+def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program, said):
+    before = "" if when == "loading" else "ready()\nwait_to_go()\n"
+    with start(before + program) as launch, pytest.raises(LaunchError) as raised:
+        whole(launch)
+    assert str(raised.value) == said
+    assert nobody_lives(plan)
+
+
+def test_a_launch_that_prints_nothing_is_not_given_the_words_of_the_one_before(start, tmp_path):
+    (tmp_path / "log").write_text("of the launch before\n")
+    with start("sys.exit(3)") as launch, pytest.raises(LaunchError) as raised:
+        launch.ready()
+    assert str(raised.value) == "a launch ended with exit code 3: it printed nothing"
+
+
+def test_a_launch_that_says_nothing_is_ended(start, plan, monkeypatch):
+    monkeypatch.setattr(launcher, "PATIENCE_S", 0.5)
+    with start("time.sleep(60)") as launch:
+        with pytest.raises(LaunchError) as raised:
+            launch.ready()
+        assert str(raised.value) == "a launch said nothing for 0 s and was ended; choose shorter cases with -- -k"
+        assert nobody_lives(plan)
+
+
+def test_a_launch_that_was_killed_is_noticed_though_what_it_has_started_lives_on(start, plan, monkeypatch):
+    # A pool of forked workers keeps the pipe open that its parent, which the system has killed, wrote to.
+    monkeypatch.setattr(launcher, "PATIENCE_S", 5.0)
+    with start("start_another()\nos.kill(os.getpid(), signal.SIGKILL)") as launch, pytest.raises(LaunchError) as raised:
+        launch.ready()
+    assert str(raised.value) == KILLED.format("SIGKILL, as a system does that is out of memory")
+    assert nobody_lives(plan)
+
+
+@pytest.mark.parametrize("streams", ["", "stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL"], ids=["its pipes", "none"])
+@pytest.mark.parametrize("end", ["", "sys.exit()"], ids=["lives", "has ended"])
+def test_what_a_launch_has_started_goes_with_it(start, plan, streams, end):
+    with start(f"start_another({streams})\nready()\n{end or 'time.sleep(60)'}") as launch:
+        launch.ready()
+    assert nobody_lives(plan)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_no_process_stays_however_the_body_ends(start, plan, error):
+    def body():
+        with start("ready()\ntime.sleep(60)") as launch:
+            launch.ready()
+            raise error
+
+    with pytest.raises(error):
+        body()
+    assert nobody_lives(plan)
+
+
+def test_stopping_twice_is_harmless(start):
+    with start("ready()\ntime.sleep(60)") as launch:
+        launch.ready()
+        launch.stop()
+        launch.stop()
+
+
+# ---- What the sides cannot share ---------------------------------------------------------------------------------------
+
+
+def test_sides_that_cannot_share_a_process_are_a_clash(start):
+    with start("say(clash='one set of operators')") as launch, pytest.raises(Clash) as raised:
+        launch.ready()
+    assert str(raised.value) == "one set of operators"
+
+
+def test_a_module_that_is_in_neither_copy_is_refused(start):
+    with start("ready(shared={'model': '/home/me/model.py'})") as launch, pytest.raises(LaunchError) as raised:
+        launch.ready()
+    assert str(raised.value).startswith(
+        "model comes from /home/me/model.py on both sides, not from the copies that are compared"
+    )
+    assert "\n" not in str(raised.value)
+
+
+# ---- Split launches ----------------------------------------------------------------------------------------------------
+
+#: Says what it measured of its one side; fails where it measures while another does.
+HALF = """
+[name] = names
+ready()
+wait_to_go()
+busy = os.path.join(job["home"], "busy")
+os.close(os.open(busy, os.O_CREAT | os.O_EXCL))
+time.sleep(0.1)
+os.unlink(busy)
+builds = [{"first": name, "sides": {name: {"wall_ns": [number]}}} for number in range(2)]
+say(result={"cases": {"both": builds, name: builds}, "control": [{name: [1]}, {name: [2]}], "order": [name], "seconds": 0.5})
+"""
+
+
+def test_split_sides_have_a_process_each_and_never_measure_at_once(start, plan):
+    orders = set()
+    for seed in range(6):
+        with start(HALF, plan=split(plan), seed=seed) as launch:
+            found = launch.ready()
+            assert {side: list(listing.cases) for side, listing in found.items()} == {BASE: ["t.py::t"], NEW: ["t.py::t"]}
+            said = launch.measure()
+        first, second = said["order"]
+        orders.add(first)
+        assert {first, second} == {BASE, NEW}
+        assert said["cases"] == {
+            "both": [
+                {"first": first, "sides": {BASE: {"wall_ns": [number]}, NEW: {"wall_ns": [number]}}} for number in range(2)
+            ]
+        }
+        assert said["control"] == [{BASE: [1], NEW: [1]}, {BASE: [2], NEW: [2]}]
+        assert said["seconds"] == 1.0
+    assert orders == {BASE, NEW}  # the coin of the launch decides who is first
+    assert nobody_lives(plan)
+
+
+def test_each_half_runs_in_its_own_tree(start, plan, tmp_path):
+    program = """
+ready()
+wait_to_go()
+say(result={"cases": {names[0]: []}, "control": [{names[0]: os.getcwd()}], "order": names, "seconds": 0})
+"""
+    with start(program, plan=split(plan)) as launch:
+        launch.ready()
+        assert launch.measure()["control"] == [{name: str(tmp_path / name / "project") for name in (BASE, NEW)}]
+
+
+def test_each_half_has_its_own_interpreter(start, plan, tmp_path):
+    (tmp_path / "python").symlink_to(sys.executable)
+    program = """
+ready()
+wait_to_go()
+say(result={"cases": {}, "control": [{names[0]: sys.orig_argv[0]}], "order": names, "seconds": 0})
+"""
+    with start(program, plan=split(plan, **{BASE: str(tmp_path / "python")})) as launch:
+        launch.ready()
+        assert launch.measure()["control"] == [{BASE: str(tmp_path / "python"), NEW: sys.executable}]
+
+
+@pytest.mark.parametrize("failing", [BASE, NEW])
+def test_half_a_launch_is_none(start, plan, failing):
+    program = f"ready()\nif names == [{failing!r}]:\n    sys.exit(3)\n" + HALF.partition("ready()")[2]
+    program = f"name = names[0]\n{program}"
+    with start(program, plan=split(plan)) as launch, pytest.raises(LaunchError) as raised:
+        whole(launch)
+    assert str(raised.value) == "a launch ended with exit code 3: it printed nothing"
+    assert nobody_lives(plan)
+
+
+def test_an_interpreter_that_cannot_be_started_is_named(start, plan):
+    missing = Plan(**{**vars(plan), "pythons": dict.fromkeys((BASE, NEW), "/nowhere/python")})
+    with pytest.raises(UsageError) as raised, start("ready()", plan=missing):
+        pass
+    assert str(raised.value) == "/nowhere/python: cannot be started (No such file or directory); name a Python interpreter"
+
+
+@pytest.mark.parametrize("seed", [0, 1])  # one of them starts the half that can be started first
+def test_where_one_half_cannot_be_started_the_other_is_ended(start, plan, seed):
+    both = split(plan, **{NEW: "/nowhere/python"})
+    with pytest.raises(UsageError), start("ready()\ntime.sleep(60)", plan=both, seed=seed):
+        pass
+    time.sleep(0.2)  # it may not even hold its lock yet
+    assert nobody_lives(plan)
+
+
+# ---- What a launch runs with -------------------------------------------------------------------------------------------
+
+
+def test_the_allocator_is_pinned_whatever_was_set():
+    found = environment({"MALLOC_TOP_PAD_": "1", "HOME": "/home/me", "LD_PRELOAD": "libjemalloc.so"}, Path("/t/gate"), 5)
+    assert found.items() >= {**PINNED, "HOME": "/home/me", "LD_PRELOAD": "libjemalloc.so", "PYTHONHASHSEED": "5"}.items()
+
+
+@pytest.mark.parametrize("seed", [0, 2**32 - 1, 2**32 + 3])
+def test_the_hash_seed_is_one_that_python_takes(seed):
+    assert environment({}, Path("/t/gate"), seed)["PYTHONHASHSEED"] == str(seed % 2**32)
+
+
+def test_compiled_modules_are_kept_for_the_next_launch():
+    found = environment({"PYTHONDONTWRITEBYTECODE": "1"}, Path("/t/gate"), 1)
+    assert "PYTHONDONTWRITEBYTECODE" not in found
+    assert found["PYTHONPYCACHEPREFIX"] == "/t/pycache"
+    assert "PYTHONPYCACHEPREFIX" not in environment({}, Path("/t/gate"), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "found"),
+    [
+        ("MNISTBENCH_DATA", "data/mnist", "{here}/data/mnist"),
+        ("MNISTBENCH_DATA", "/data/mnist", "/data/mnist"),
+        ("MNISTBENCH_DATA", "/data/a:b", "/data/a:b"),
+        ("MNISTBENCH_DATA", "", ""),
+        ("PYTHONPATH", "src:/opt/lib:lib", "{here}/src:/opt/lib:{here}/lib"),
+        ("PYTHONPATH", "/opt/lib:", "/opt/lib:{here}"),
+        ("PYTHONPATH", "", ""),
+    ],
+)
+def test_paths_mean_what_they_meant_where_the_gate_was_started(tmp_path, monkeypatch, name, given, found):
+    monkeypatch.chdir(tmp_path)
+    assert environment({name: given}, Path("/t/gate"), 1)[name] == found.format(here=tmp_path)
+
+
+def test_a_repository_that_a_hook_names_is_not_handed_on():
+    of_a_hook = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_INDEX_FILE": ".git/index"}
+    found = environment({**of_a_hook, "GIT_AUTHOR_NAME": "me"}, Path("/t/gate"), 1)
+    assert not found.keys() & of_a_hook.keys()
+    assert found["GIT_AUTHOR_NAME"] == "me"
+
+
+def test_what_is_inherited_is_left_as_it_is():
+    inherited = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "src", "GIT_DIR": ".git"}
+    before = dict(inherited)
+    environment(inherited, Path("/t/gate"), 1)
+    assert inherited == before
+
+
+def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):
+    import mnistbench
+
+    package = Path(mnistbench.__file__).parent
+    home = stage_home(tmp_path)
+    assert home == tmp_path / "gate"
+    expected = {
+        path.relative_to(package.parent) for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {path.relative_to(home) for path in home.rglob("*") if path.is_file()} == expected
+
+
+def test_launches_run_by_the_interpreter_that_runs_the_gate():
+    assert own_python() == sys.executable
+    assert os.access(own_python(), os.X_OK)

@@ -1,0 +1,472 @@
+"""What a gate prints, against files in golden/, and names in it that are anybody's."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import re
+
+import gate_builders
+import pytest
+from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measured, header, series
+
+from mnistbench.gate import decision
+from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, UNCONFIRMED, Thresholds
+from mnistbench.gate.verdict import conclude
+from mnistbench.report.gate import FACTS, WIDTH, forest, last_line, rendered
+
+OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
+OTHER_LABEL = "step lenet5-b1-cpu on digits"
+QUIET = Measured().operations
+FORMS = ("terminal", "markdown", "json")
+
+
+def concluded(cases, fresh=0, *, accept=(), reason="", cut_short="", seed=3, **changes):
+    """The verdict over eight launches of these cases, and so many fresh ones."""
+    cases = cases if isinstance(cases, dict) else {CASE: cases}
+    launches = [*series(cases, seed=seed), *(series(cases, stage=2, seed=4, count=fresh) if fresh else [])]
+    changes.setdefault("labels", {CASE: LABEL, OTHER_CASE: OTHER_LABEL} if len(cases) > 1 else {CASE: LABEL})
+    return conclude(header(**changes), launches, Thresholds(), accept=accept, reason=reason, cut_short=cut_short)
+
+
+def slower(factor=1.3, **changes):
+    """A quarter of the case takes longer, and so does the case."""
+    return Measured(factor=1 + (factor - 1) / 4, operations={**QUIET, MM: (1_000_000, factor)}, **changes)
+
+
+def passed():
+    small = Measured(900_000, operations={key: (ns // 4, 1.0) for key, (ns, _) in QUIET.items()})
+    return concluded({CASE: Measured(), OTHER_CASE: small}, only_head=["bench/test_step.py::test_step[mlp-b1-cpu]"])
+
+
+def regressed():
+    """Twice the calls of one operation."""
+    twice = {MM: {"calls": 2.0, "memory_bytes": 4_096}}
+    return concluded({CASE: slower(new=twice), OTHER_CASE: Measured(900_000)}, 8)
+
+
+def inconclusive():
+    """A case whose launches differ by some percent, a budget that was too small, and other numbers on both sides."""
+    noisy = Measured(spread=0.03, outcomes=(("aa", 1.0), ("bb", 1.5)))
+    cut_short = "the budget was used up after 8 of 10 launches"
+    return concluded({CASE: Measured(), OTHER_CASE: noisy}, cut_short=cut_short, changed=["bench/x.py::test_x"], split=True)
+
+
+def accepted():
+    patterns = ("step convnet-b16-cpu:aten::mm", "*:call", "*:aten::gone")
+    return concluded(slower(new={MM: {"kernels": ("sm90",)}}), 8, accept=patterns, reason="it is exact now")
+
+
+SCENES = {"passed": passed, "regressed": regressed, "inconclusive": inconclusive, "accepted": accepted}
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    """Each verdict once, its sixteen launches by all their exchanges: no random number of numpy's is in a golden file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decision, "EXCHANGES", 2**16)
+        return {name: scene() for name, scene in SCENES.items()}
+
+
+def rounded(text):
+    """JSON with six digits of every number: the last ones are the machine's."""
+    data = json.loads(text, parse_float=lambda number: float(f"{float(number):.6g}"))
+    return json.dumps(data, indent=1) + "\n"
+
+
+# ---- golden files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_verdict_is_reported(golden, scenes, scene, form):
+    text = rendered(scenes[scene], form, 3)
+    golden(rounded(text) if form == "json" else text, f"gate_{scene}.{'txt' if form == 'terminal' else form}")
+
+
+@pytest.mark.parametrize(
+    ("scene", "outcome"), [("passed", PASSED), ("regressed", REGRESSED), ("inconclusive", INCONCLUSIVE), ("accepted", PASSED)]
+)
+def test_the_last_line_is_the_outcome_in_a_sentence(scenes, scene, outcome):
+    verdict = scenes[scene]
+    assert verdict.outcome == outcome
+    assert last_line(verdict).startswith(f"{outcome}: ")
+    terminal, markdown, data = (rendered(verdict, form, 3) for form in FORMS)
+    assert terminal.splitlines()[-1] == last_line(verdict)
+    assert markdown.startswith(f"### mnistbench: {outcome}: ")
+    assert (json.loads(data)["outcome"], json.loads(data)["sentence"]) == (outcome, last_line(verdict))
+
+
+def test_a_report_fits_a_wide_terminal(scenes):
+    assert max(map(len, rendered(scenes["passed"], "terminal", 10).splitlines())) <= 150
+
+
+def test_a_report_is_the_same_each_time():
+    for form in FORMS:
+        assert rendered(passed(), form, 3) == rendered(passed(), form, 3)
+
+
+def test_verdicts_have_colours_on_a_terminal_only(scenes):
+    assert "\x1b[31mregressed\x1b[0m" in rendered(scenes["regressed"], "terminal", 3, colour=True)
+    for form in FORMS:
+        assert "\x1b" not in rendered(scenes["regressed"], form, 3)
+
+
+def parts(markdown):
+    """What is a paragraph or a list, and what stands in a drawn table, line by line."""
+    text, table, into = [], [], False
+    for line in markdown.splitlines():
+        into = into and line != "</pre>"
+        if into:
+            table.append(line)
+        elif not line.startswith(("<", "</")):
+            text.append(line)
+        into = into or line == "<pre>"
+    return text, table
+
+
+def test_in_markdown_each_sentence_is_a_line_of_a_list(scenes):
+    # A line that began with a number would flow into the one before it.
+    for verdict in scenes.values():
+        for line in parts(rendered(verdict, "markdown", 3))[0]:
+            assert line.startswith(("### ", "**", "- ")) or not line
+
+
+def test_in_markdown_a_plot_keeps_its_blanks(scenes):
+    # A browser makes one blank of many where the text is not drawn beforehand, and the star would stand anywhere.
+    for verdict in scenes.values():
+        drawn = [html.unescape(line.replace("<!-- -->", "")) for line in parts(rendered(verdict, "markdown", 3))[1]]
+        assert drawn == [line for line in rendered(verdict, "terminal", 3).splitlines() if "  " in line]
+
+
+# ---- the plot -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "high", "expected"),
+    [
+        # inside
+        (0.04, 0.02, 0.06, " " * 15 + "| (-*-)" + " " * 9),
+        (-0.04, -0.06, -0.02, " " * 9 + "(-*-) |" + " " * 15),
+        (0.15, 0.01, 0.149, " " * 15 + "|(" + "-" * 13 + "*"),
+        # clipped at either edge
+        (0.10, 0.05, 0.20, " " * 15 + "|    (----*---->"),
+        (0.10, 0.05, 0.15, " " * 15 + "|    (----*---->"),
+        (-0.10, -0.20, -0.05, "<----*----)    |" + " " * 15),
+        (0.01, -0.90, 0.90, "<" + "-" * 14 + "|*" + "-" * 13 + ">"),
+        (0.00, -0.90, 0.90, "<" + "-" * 14 + "*" + "-" * 14 + ">"),
+        # over no change
+        (0.02, -0.03, 0.07, " " * 12 + "(--|-*----)" + " " * 8),
+        (0.02, 0.00, 0.04, " " * 15 + "(-*-)" + " " * 11),
+        # all in one column
+        (0.10, 0.10, 0.10, " " * 15 + "|" + " " * 9 + "*" + " " * 5),
+        (0.104, 0.096, 0.101, " " * 15 + "|" + " " * 9 + "*" + " " * 5),
+        (0.00, -0.001, 0.001, " " * 15 + "*" + " " * 15),
+    ],
+)
+def test_an_interval_is_drawn_as_text(change, low, high, expected):
+    drawn = forest(gate_builders.estimate(change, low, high), 0.15)
+    assert drawn == f"[{expected}]"
+    assert len(drawn) == WIDTH + 2
+
+
+def test_the_head_of_a_plot_has_its_zero_above_no_change(scenes):
+    lines = rendered(scenes["regressed"], "terminal", 3).splitlines()
+    heads = [number for number, line in enumerate(lines) if " us " in line and "%" in line]
+    assert len(heads) == 3
+    for number in heads:
+        zero = re.search(r"(?<= )0(?= )", lines[number]).start()
+        rows = [line for line in lines[number + 2 :][: lines[number:].index("") - 2] if "[" in line]
+        assert rows
+        for row in rows:
+            assert row[zero] in "|*(-)"
+            assert row.index("[") < zero < row.rindex("]")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_plot_shows_how_far_a_change_may_go_either_way(sign):
+    ends = sorted([sign * 0.05, sign * 0.15])
+    call = gate_builders.estimate(sign * 0.1, *ends)
+    verdict = with_decision(passed(), calls=(call,))
+    [row] = [line for line in rendered(verdict, "terminal", 3).splitlines() if line.startswith("case ") and "[" in line]
+    plot = row[row.index("[") :]
+    assert re.search(r"[(<]-+\*-+[)>]", plot), plot
+
+
+# ---- sentences ----------------------------------------------------------------------------------------------------------
+
+
+def with_decision(verdict, **changes):
+    return dataclasses.replace(verdict, decision=dataclasses.replace(verdict.decision, **changes))
+
+
+@pytest.mark.parametrize("bound", [0.0149, 0.0194, 0.01949, 0.0101, 0.01])
+def test_what_is_excluded_is_never_less_than_the_bound(bound):
+    # "No regression of 1.9 % or more" would be more than is known where the bound is 1.94 %.
+    verdict = with_decision(passed(), calls=(gate_builders.estimate(0.001, -0.01, bound),))
+    said = float(re.search(r"no regression of (\d+\.\d) %", last_line(verdict))[1])
+    assert bound * 100 <= said <= bound * 100 + 0.1
+    [row] = [line for line in rendered(verdict, "terminal", 3).splitlines() if line.startswith("case ") and "[" in line]
+    assert float(row.split("]")[1].split()[0]) == said
+
+
+def test_a_bound_below_no_change_excludes_any_regression():
+    verdict = with_decision(passed(), calls=(gate_builders.estimate(-0.05, -0.06, -0.04),))
+    assert last_line(verdict) == "passed: no regression of 0.0 % or more in any case"
+
+
+def test_improvements_are_counted_in_the_last_line():
+    verdict = concluded(slower(1 / 1.3), 8)
+    assert {finding.verdict for finding in verdict.decision.findings} == {IMPROVED}
+    assert last_line(verdict).endswith(" or more in any case; 3 improved")
+
+
+def test_of_many_regressions_three_are_named():
+    cases = {CASE: slower(), OTHER_CASE: slower()}
+    sentence = last_line(concluded(cases, 8))
+    assert sentence.startswith("regressed: 6 confirmed in fresh launches, ")
+    assert sentence.endswith(", ...")
+    assert sentence.count(" (step ") == 3
+
+
+def test_why_it_cannot_be_judged_is_counted_beyond_the_first():
+    verdict = concluded(Measured(spread=0.05), cut_short="interrupted")
+    assert len(verdict.reasons) > 1
+    assert last_line(verdict) == f"inconclusive: interrupted (and {len(verdict.reasons) - 1} more)"
+
+
+def test_in_a_table_what_was_accepted_says_so(scenes):
+    rows = [line for line in rendered(scenes["accepted"], "terminal", 3).splitlines() if "]    regressed" in line]
+    assert len(rows) == 1
+    assert rows[0].endswith("regressed, accepted")
+
+
+def test_with_everything_accepted_no_bound_of_other_cases_is_told(scenes):
+    assert last_line(scenes["accepted"]) == "passed: 3 accepted (it is exact now)"
+
+
+def test_with_a_case_accepted_the_bound_is_that_of_the_others():
+    cases = {CASE: slower(), OTHER_CASE: Measured()}
+    sentence = last_line(concluded(cases, 8, accept=["*:*"], reason="it is exact now"))
+    assert re.fullmatch(r"passed: 3 accepted \(it is exact now\); no regression of 0\.\d % or more in other cases", sentence)
+
+
+def test_too_few_launches_have_no_tables():
+    verdict = conclude(header(), series(count=3), Thresholds(), cut_short="interrupted")
+    for form in ("terminal", "markdown"):
+        text = rendered(verdict, form, 3)
+        assert "3 launches are too few" in text
+        assert "base us" not in text
+    data = json.loads(rendered(verdict, "json", 3))
+    assert (data["no_regression_of"], data["cases"], data["operations"], data["launches"]) == (None, [], [], 3)
+
+
+def test_what_was_flagged_and_not_confirmed_is_told():
+    launches = [*series({CASE: slower()}, seed=3), *series({CASE: Measured()}, stage=2, seed=4)]
+    verdict = conclude(header(), launches, Thresholds())
+    assert {finding.verdict for finding in verdict.decision.findings} == {UNCONFIRMED}
+    text = rendered(verdict, "terminal", 3)
+    assert f"{LABEL}: aten::mm, forward fc1 was flagged, and 8 fresh launches did not confirm it" in text
+
+
+@pytest.mark.parametrize("top", [1, 3, 99])
+def test_the_largest_operations_are_shown_and_what_was_found_always(top):
+    small = {**QUIET, ADD: (100_000, 2.0)}
+    verdict = concluded(Measured(factor=1.025, operations=small), 8)
+    text = rendered(verdict, "terminal", top)
+    table = text[text.index("change of operations") :]
+    shown = [line for line in table.splitlines() if "[" in line]
+    assert len(shown) == {1: 1, 3: 3}.get(top, 5)
+    assert shown[0].startswith("aten::add_, optimizer ")
+
+
+def test_of_several_findings_all_are_shown():
+    case = Measured(factor=1.1, operations={**QUIET, MM: (1_000_000, 1.2), CONV: (1_500_000, 1.15)})
+    text = rendered(concluded(case, 8), "terminal", 1)
+    shown = [line for line in text[text.index("change of operations") :].splitlines() if "[" in line]
+    assert [line.split(",")[0] for line in shown] == ["aten::mkldnn_convolution", "aten::mm"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"only_base": ["a", "b"]}, "only in the base: a, b"),
+        ({"only_head": ["c"]}, "only in the head: c"),
+        ({"changed": ["d"]}, "not the same case any more, so not compared: d"),
+        ({"split": True}, "measured: 1 case, 8 split launches, 160 s, torch 2.15.0"),
+        ({"torch": "2.14.0 -> 2.15.0"}, "measured: 1 case, 8 twin launches, 160 s, torch 2.14.0 -> 2.15.0"),
+        ({"base": "main (1a2b3c4)", "head": "x"}, "base main (1a2b3c4) -> head x"),
+    ],
+)
+def test_the_head_says_what_was_measured(changes, line):
+    assert line in rendered(concluded(Measured(), **changes), "terminal", 3).split("\n\n")[0].splitlines()
+
+
+def test_the_head_counts_fresh_launches(scenes):
+    lines = rendered(scenes["regressed"], "terminal", 3).splitlines()
+    assert lines[1] == "measured: 2 cases, 8 twin launches and 8 fresh ones, 320 s, torch 2.15.0"
+
+
+def test_no_more_facts_are_shown_than_a_reader_takes():
+    keys = [(f"aten::op{number}", "forward", "fc1") for number in range(FACTS + 3)]
+    more = {key: {"calls": 2.0} for key in keys}
+    case = Measured(operations={**QUIET, **dict.fromkeys(keys, (100_000, 1.0))}, new=more)
+    verdict = concluded(case)
+    text = rendered(verdict, "terminal", 3)
+    assert text.count(": 1 -> 2 calls") == FACTS
+    assert f"{LABEL}: 3 more; --format json has all" in text
+    assert len(json.loads(rendered(verdict, "json", 3))["exact"][LABEL]) == FACTS + 3
+
+
+# ---- likely causes ------------------------------------------------------------------------------------------------------
+
+
+def found_line(case, what):
+    """What is said of one finding."""
+    lines = rendered(concluded(case, 8), "terminal", 3).splitlines()
+    [line] = [line for line in lines if line.startswith(f"regressed: {what} (")]
+    return line
+
+
+def test_an_operation_that_is_called_more_often_says_so_beside_its_slowdown():
+    case = slower(new={MM: {"calls": 2.0}})
+    assert found_line(case, "aten::mm, forward fc1").endswith(" of the case; 1 -> 2 calls")
+    assert found_line(case, "wall time").endswith("; likely cause: aten::mm, forward fc1: 1 -> 2 calls")
+
+
+def test_an_operation_whose_name_has_a_colon_says_what_differs_and_nothing_else():
+    case = Measured(
+        6_000_000, 1.1, operations={**QUIET, ENGINE: (2_000_000, 1.3)}, new={ENGINE: {"calls": 2.0}},
+    )  # fmt: skip
+    line = found_line(case, "evaluate_function: AddmmBackward0, backward fc1")
+    assert line.endswith(" of the case; 1 -> 2 calls")
+
+
+def test_a_place_says_what_came_there():
+    case = Measured(
+        factor=1.25, operations={**QUIET, GEMM: (2_000_000, 1.0)}, only_base=[MM], only_new=[GEMM],
+        new={GEMM: {"calls": 3.0}},
+    )  # fmt: skip
+    line = found_line(case, "all operations, forward fc1")
+    assert "aten::_scaled_mm" in line
+    assert "new, 3 calls" in line
+
+
+def test_a_new_operation_is_the_likely_cause_of_a_slower_call():
+    case = Measured(factor=1.25, operations={**QUIET, CLONE: (1_000_000, 1.0)}, only_new=[CLONE])
+    assert found_line(case, "wall time").endswith("; likely cause: aten::clone, forward fc1: new, 1 call")
+
+
+def test_fewer_calls_are_no_cause_of_a_slowdown():
+    case = slower(base={ADD: {"calls": 2.0}, CONV: {"calls": 16.0}}, new={ADD: {"calls": 1.0}, CONV: {"calls": 8.0}})
+    assert "cause" not in found_line(case, "wall time")
+
+
+def test_without_an_exact_difference_no_cause_is_named():
+    assert "cause" not in found_line(slower(), "wall time")
+    assert found_line(slower(), "aten::mm, forward fc1").endswith(" of the case")
+
+
+# ---- names that are anybody's ---------------------------------------------------------------------------------------------
+
+NAMES = {
+    "line end": "a\npassed: no regression",
+    "other line ends": "a\r\nb\x0bc\x0cd\x85e\u2028f\u2029g",
+    "escape": "\x1b[31mred\x1b[0m\x1b]8;;http://evil.example\x07link",
+    "one-byte escape": "\x9b31mred",
+    "null": "a\0b",
+    "tab": "\ta\tb",
+    "bidi": "\u202eevil\u202c\u2066x\u2069\u200f",
+    "lone surrogate": "a\ud800b",
+    "markdown cell": "a | b | c",
+    "markdown": "`code` **bold** _it_ ~~no~~ [x](http://evil.example) ![i](x) $x$ \\| \\`",
+    "html": "<script>alert(1)</script></details><img src=x onerror=a>&lt;b&gt;",
+    "mention": "@octocat and @org/team",
+    "reference": "#1 GH-2 org/repo#3 http://evil.example www.evil.example",
+    "format": "{0} %s %(x)s",
+    "separating line": "\x01",
+    "plot": "[ |(----*----)]",
+    "long": "x" * 1_000,
+}
+
+
+@pytest.fixture(params=NAMES)
+def name(request):
+    return NAMES[request.param]
+
+
+def hostile(name):
+    """A regression in which everything that a file may name is called that."""
+    changed, other, new = (name, "forward", "fc1"), ("aten::mm", name, "fc2"), (f"{name} new", "forward", name)
+    case = Measured(
+        factor=1.1, operations={**QUIET, changed: (1_000_000, 1.4), other: (500_000, 1.0), new: (20_000, 1.0)},
+        only_new=[new], new={changed: {"kernels": (name,)}}, base={changed: {"kernels": (f"{name}1",)}},
+        outcomes=(("aa", 1.0), ("bb", 2.0)),
+    )  # fmt: skip
+    node_id = f"{name}::test[{name}]"
+    return concluded(
+        {node_id: case, OTHER_CASE: Measured()}, 8, labels={node_id: f"step {name}", OTHER_CASE: OTHER_LABEL}, base=name,
+        head=name, torch=name, only_base=[name], only_head=[name], changed=[name], accept=(f"*:{name}", f"{name}:gone"),
+        reason=f"because {name}", cut_short=f"{name} ended",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return hostile("plain")
+
+
+@pytest.fixture(scope="module")
+def judged():
+    """Each hostile verdict once."""
+    return {name: hostile(name) for name in NAMES.values()}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_format_passes_on_what_a_terminal_would_act_on(judged, name, form):
+    text = rendered(judged[name], form, 10)
+    text.encode("utf-8")
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown"])
+def test_a_report_has_as_many_lines_as_with_plain_names(judged, plain, name, form):
+    # A name that ends a line could write a verdict of its own.
+    lines, expected = (len(rendered(verdict, form, 10).splitlines()) for verdict in (judged[name], plain))
+    assert lines == expected
+
+
+def test_the_outcome_of_hostile_names_is_that_of_plain_ones(judged, plain, name):
+    assert judged[name].outcome == plain.outcome
+    assert rendered(judged[name], "terminal", 10).splitlines()[-1].startswith(f"{plain.outcome}: ")
+
+
+def test_in_markdown_a_table_ends_where_it_was_meant_to(judged, plain, name):
+    # An empty line would end what is HTML, and the rest would be read as Markdown.
+    tables = re.findall(r"<details.*?</details>", rendered(judged[name], "markdown", 10), re.DOTALL)
+    assert len(tables) == len(re.findall(r"<details", rendered(plain, "markdown", 10)))
+    for table in tables:
+        assert all(line.strip() for line in table.splitlines())
+
+
+def test_in_markdown_no_name_becomes_markup_a_mention_or_a_link(judged, name):
+    text = rendered(judged[name], "markdown", 10)
+    tags = {"<details open>", "<details>", "<summary>", "</summary>", "<pre>", "</pre>", "</details>", "<!-- -->"}
+    assert set(re.findall(r"<[^>]*>?", text)) <= tags
+    assert not re.search(r"@\w", text)
+    assert not re.search(r"#\d", text)
+    assert "http://" not in text
+    assert "www." not in text
+    # In a paragraph every sign of Markdown is escaped; a summary and a table are HTML, where it has no meaning.
+    for line in parts(text)[0]:
+        if not line.startswith("**"):
+            bare = re.sub(r"\\[\\`*_{}\[\]()|~!$]", "", line)
+            assert not re.search(r"[\\`*\[\]~$]", bare), line
+
+
+def test_a_report_for_programs_holds_the_names_as_they_are(judged, name):
+    data = json.loads(rendered(judged[name], "json", 10))
+    assert (data["base"], data["only_base"], data["torch"]) == (name, [name], name)
+    assert f"step {name}" in {case["case"] for case in data["cases"]}
+    assert name in {key[0] for operation in data["operations"] for key in operation["members"]}

@@ -1,0 +1,510 @@
+"""The flow of a gate with launches that are made up: how many there are, of what, what is kept, and how it ends early."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import gate_builders
+import pytest
+
+from mnistbench.errors import UsageError
+from mnistbench.gate import run, samples
+from mnistbench.gate.launcher import Clash, LaunchError, Listing
+from mnistbench.gate.run import FIRST_SHARE, FRESH, Progress, Request, measure
+from mnistbench.gate.samples import BASE, NEW
+
+#: Two cases, and what a base takes for each.
+QUICK, SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]", "bench/test_step.py::test_step[convnet-b16-cpu]"
+
+PARAMS = {"device": "cpu", "threads": 1, "batch_size": 16}
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path, monkeypatch):
+    """No repository around, and a temporary folder that no gate of this machine uses."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
+@pytest.fixture
+def here(tmp_path):
+    """The user's tree; the base is the one beside it."""
+    for name in ("base", "project"):
+        (tmp_path / name / "bench").mkdir(parents=True)
+        (tmp_path / name / "bench/test_step.py").touch()
+    return tmp_path / "project"
+
+
+class Heard(Progress):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.said = []
+        self.launches = []
+
+    def say(self, text):
+        self.said.append(text)
+
+    def launch(self, done, of, seconds_left):
+        self.launches.append((done, of, seconds_left))
+
+
+class Launches:
+    """Starts launches that nobody measures, by a clock of their own."""
+
+    loading, measuring = 5.0, 20.0  # seconds
+
+    def __init__(self):
+        self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, NEW)}
+        self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
+        self.started = []  # (plan, seed, only) of each
+        self.running = 0
+        self.clock = 0.0
+        self.before = {}  # number of the launch -> called before it is measured; 0 is the one that lists
+        self.changes = {}  # number of the launch -> changes of what it leaves
+
+    def now(self):
+        return self.clock
+
+    @contextmanager
+    def start(self, plan, seed, only, log):
+        assert not self.running
+        assert all(tree.directory.is_dir() for tree in plan.trees.values())
+        self.started.append((plan, seed, only))
+        self.running += 1
+        try:
+            yield self
+        finally:
+            self.running -= 1
+
+    def ready(self):
+        self.clock += self.loading
+        if len(self.started) == 1:
+            self._happens()
+        return {side: self.listing(side) for side in (BASE, NEW)}
+
+    def listing(self, side):
+        cases = {case: {"label": case.rpartition("::")[2], "params": params} for case, params in self.cases[side].items()}
+        return Listing(cases, {"model": f"{side}/model.py"}, "2.15.0")
+
+    def measure(self):
+        self.clock += self.measuring
+        self._happens()
+        _, seed, only = self.started[-1]
+        cases = {case: gate_builders.Measured(factor=self.factors[case]) for case in only}
+        [launch] = gate_builders.series(cases, count=1, seed=seed)
+        line = gate_builders.line(launch)
+        del line["stage"]
+        return {**line, **self.changes.get(len(self.started) - 1, {})}
+
+    def _happens(self):
+        self.before.get(len(self.started) - 1, lambda: None)()
+
+
+@pytest.fixture
+def launches():
+    return Launches()
+
+
+@pytest.fixture
+def gate(here, tmp_path, launches):
+    """Measure with these launches; what the request says by keywords."""
+
+    def measured(progress=None, *, where=here, **changes):
+        request = Request(**{"base_dir": str(tmp_path / "base"), "storage": tmp_path / "storage", "launches": 9, **changes})
+        return measure(request, progress or Heard(), here=where, start=launches.start, now=launches.now, seed=100)
+
+    return measured
+
+
+def raising(error):
+    def raises():
+        raise error
+
+    return raises
+
+
+def stages(measured):
+    return [launch.stage for launch in measured.launches]
+
+
+# ---- All of it ---------------------------------------------------------------------------------------------------------
+
+
+def test_there_are_as_many_launches_as_asked_for_and_one_that_lists(gate, launches):
+    measured = gate(launches=9)
+    assert stages(measured) == [1] * 9
+    assert [only for _, _, only in launches.started] == [None, *[[QUICK, SLOW]] * 9]
+    assert len({seed for _, seed, _ in launches.started[1:]}) == 9  # each has a coin of its own
+    assert (measured.cut_short, launches.running) == ("", 0)
+
+
+def test_the_file_holds_what_was_measured(gate, tmp_path):
+    measured = gate(launches=8)
+    assert measured.path.parent == tmp_path / "storage/gate"
+    assert list(measured.path.parent.iterdir()) == [measured.path]
+    assert samples.load(measured.path) == (measured.header, measured.launches)
+
+
+def test_the_copies_are_gone_when_all_is_measured(gate, launches, tmp_path):
+    gate(launches=8)
+    [plan] = {id(plan): plan for plan, _, _ in launches.started}.values()
+    assert not plan.home.exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_progress_is_told_before_each_launch_and_at_the_end(gate):
+    heard = Heard()
+    gate(heard, launches=8)
+    assert heard.said == ["loading both sides"]
+    assert heard.launches == [(0, 8, 0.0), *((done, 8, 25.0 * (8 - done)) for done in range(1, 8)), (8, 8, 0.0)]
+
+
+def test_the_header_says_what_is_compared(gate, here):
+    header = gate(launches=8, arguments=("bench", "-k", "step")).header
+    assert header["base"].endswith("/base")
+    assert header["head"] == str(here)
+    assert header["arguments"] == ["bench", "-k", "step"]
+    assert (header["seed"], header["split"], header["torch"]) == (100, False, "2.15.0")
+    assert header["labels"] == {QUICK: "test_step[lenet5-b16-cpu]", SLOW: "test_step[convnet-b16-cpu]"}
+    assert header["files"] == {BASE: {"model": "base/model.py"}, NEW: {"model": "head/model.py"}}
+
+
+def test_of_a_repository_the_header_has_commits(gate, launches, here):
+    somebody = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
+    for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
+        subprocess.run(["git", *somebody, *arguments], cwd=here, check=True)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True).stdout[:7]
+    header = gate(launches=8, base_dir="", base="HEAD").header
+    assert (header["base"], header["head"]) == (commit, commit)
+    (here / "new.py").touch()
+    assert gate(launches=8, base_dir="", base="HEAD", where=here / "bench").header["head"] == f"{commit} with changes"
+    assert launches.started[-1][0].repository == here
+    assert launches.started[-1][0].trees[NEW].directory.name == "bench"
+
+
+def test_another_torch_on_one_side_is_said(gate, launches):
+    def listing(side):
+        return Listing(Launches.listing(launches, side).cases, {}, {BASE: "2.14.0", NEW: "2.15.0"}[side])
+
+    launches.listing = listing
+    assert gate(launches=8).header["torch"] == "2.14.0 -> 2.15.0"
+
+
+@pytest.mark.parametrize(
+    ("params", "exact"),
+    [({}, True), ({"device": "cuda"}, False), ({"threads": 2}, False)],
+    ids=["one thread", "an accelerator", "two threads"],
+)
+def test_a_case_computes_the_same_to_the_bit_on_one_thread_of_a_cpu(gate, launches, params, exact):
+    launches.cases = {side: {QUICK: {**PARAMS, **params}} for side in (BASE, NEW)}
+    assert gate(launches=8).header["exact"] == {QUICK: exact}
+
+
+# ---- What is measured --------------------------------------------------------------------------------------------------
+
+
+def test_a_case_that_one_side_has_alone_is_said_and_not_measured(gate, launches):
+    launches.cases = {BASE: {QUICK: PARAMS, "t.py::gone": PARAMS}, NEW: {"t.py::new": PARAMS, QUICK: PARAMS}}
+    measured = gate(launches=8)
+    assert (measured.header["only_base"], measured.header["only_head"]) == (["t.py::gone"], ["t.py::new"])
+    assert list(measured.header["labels"]) == [QUICK]
+    assert [only for _, _, only in launches.started[1:]] == [[QUICK]] * 8
+
+
+def test_a_case_that_means_something_else_now_is_said_and_not_measured(gate, launches):
+    launches.cases[NEW] = {QUICK: PARAMS, SLOW: {**PARAMS, "batch_size": 32}}
+    measured = gate(launches=8)
+    assert measured.header["changed"] == [SLOW]
+    assert list(measured.header["labels"]) == list(measured.launches[0].cases) == [QUICK]
+
+
+NO_CASE = (
+    "has no case in bench: no test there uses op_benchmark, or its mnistbench is too old to be asked; "
+    "choose another base, or other tests after --"
+)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "said"),
+    [
+        ([], [QUICK], f"base ({{base}}) {NO_CASE}"),
+        ([QUICK], [], f"head (working tree) {NO_CASE}"),
+        ([], [], "no case in bench: select tests that use the fixture op_benchmark after --"),
+        (
+            ["t.py::a", "t.py::b", "t.py::c", "t.py::d"],
+            [QUICK],
+            f"no case in common: the base has t.py::a, t.py::b, t.py::c, the head {QUICK}",
+        ),
+    ],
+    ids=["base", "head", "both", "in common"],
+)
+def test_nothing_to_measure_is_one_line_and_leaves_no_file(gate, launches, tmp_path, base, head, said):
+    launches.cases = {BASE: dict.fromkeys(base, PARAMS), NEW: dict.fromkeys(head, PARAMS)}
+    with pytest.raises(LaunchError) as raised:
+        gate()
+    assert str(raised.value) == said.format(base=tmp_path / "base")
+    assert list(tmp_path.glob("storage/gate/*")) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments", "phases"),
+    [
+        ((), ("bench",), ("step",)),
+        (("-k", "step"), ("bench", "-k", "step"), ("step",)),
+        (("-k", "bench"), ("bench", "-k", "bench"), ("step",)),
+        (("-k", "step or " * 100 + "step"), ("bench", "-k", "step or " * 100 + "step"), ("step",)),
+        (("--bench-model=convnet",), ("bench", "--bench-model=convnet"), ("step",)),
+        (("nowhere",), ("bench", "nowhere"), ("step",)),
+        (("bench",), ("bench",), ()),
+        (("bench/test_step.py",), ("bench/test_step.py",), ()),
+        (("bench/test_step.py::test_step[a/b]", "-x"), ("bench/test_step.py::test_step[a/b]", "-x"), ()),
+        (("-x", "bench/test_step.py"), ("-x", "bench/test_step.py"), ()),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else None,
+)
+def test_where_nobody_names_a_test_the_steps_of_the_folder_bench_are_measured(gate, launches, given, arguments, phases):
+    gate(launches=8, arguments=given)
+    plan, _, _ = launches.started[0]
+    assert (plan.arguments, plan.phases) == (arguments, phases)
+
+
+def test_a_project_without_that_folder_is_searched_whole(gate, launches, here):
+    (here / "bench/test_step.py").rename(here / "test_step.py")
+    (here / "bench").rmdir()
+    gate(launches=8)
+    plan, _, _ = launches.started[0]
+    assert (plan.arguments, plan.phases) == ((), ("step",))
+
+
+@pytest.mark.parametrize("changes", [{"split": True}, {"base_python": "/opt/python"}, {"new_python": "/opt/python"}])
+def test_another_interpreter_is_another_process(gate, launches, changes):
+    assert gate(launches=8, **changes).header["split"]
+    plan, _, _ = launches.started[0]
+    assert plan.split
+    assert ("/opt/python" in plan.pythons.values()) == ("split" not in changes)
+
+
+# ---- Fresh launches ----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_flagged_is_measured_again_alone(gate, launches):
+    heard = Heard()
+    launches.factors[SLOW] = 1.1
+    measured = gate(heard, launches=8)
+    assert stages(measured) == [1] * 8 + [2] * FRESH
+    assert [only for _, _, only in launches.started[1:]] == [[QUICK, SLOW]] * 8 + [[SLOW]] * FRESH
+    assert all(list(launch.cases) == [SLOW] for launch in measured.launches[8:])
+    assert len({seed for _, seed, _ in launches.started[1:]}) == 8 + FRESH
+    assert heard.said == ["loading both sides", "measuring 1 case again, in fresh launches"]
+    assert samples.load(measured.path)[1] == measured.launches
+
+
+def test_what_got_faster_is_measured_again_too(gate, launches):
+    heard = Heard()
+    launches.factors = {QUICK: 0.9, SLOW: 1.1}
+    measured = gate(heard, launches=8)
+    assert [list(launch.cases) for launch in measured.launches[8:]] == [[QUICK, SLOW]] * FRESH
+    assert heard.said[-1] == "measuring 2 cases again, in fresh launches"
+
+
+def test_what_changed_by_less_than_matters_is_not_measured_again(gate, launches):
+    launches.factors[SLOW] = 1.1
+    thresholds = run.Thresholds(call=0.5, operation=0.5)
+    assert stages(gate(launches=8, thresholds=thresholds)) == [1] * 8
+
+
+# ---- A budget ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_that_is_large_enough_changes_nothing(gate):
+    measured = gate(launches=8, budget_s=1_000.0)
+    assert (stages(measured), measured.cut_short) == ([1] * 8, "")
+
+
+@pytest.mark.parametrize("budget", [60.0, 200.0, 300.0, 400.0])
+def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launches(gate, launches, budget):
+    heard = Heard()
+    launches.factors[SLOW] = 1.1
+    measured = gate(heard, launches=20, budget_s=budget)
+    first = stages(measured).count(1)
+    ends = [launches.loading + 25.0 * (number + 1) for number in range(len(measured.launches))]
+    share = launches.loading + FIRST_SHARE * (budget - launches.loading)
+    assert ends[first - 1] <= share < ends[first - 1] + 25.0  # no launch more would have fitted
+    assert launches.clock <= budget
+    used_up = f"the budget was used up after {first} of 20 launches"
+    assert used_up in heard.said
+    if first < run.LEAST:
+        assert (stages(measured).count(2), measured.cut_short) == (0, used_up)
+    else:  # they are enough to judge
+        assert stages(measured).count(2) == min(FRESH, (budget - ends[first - 1]) // 25.0)
+        assert measured.cut_short == ""
+
+
+def test_a_budget_that_loading_uses_up_measures_nothing(gate, launches):
+    measured = gate(launches=8, budget_s=4.0)
+    assert (measured.launches, measured.cut_short) == ([], "the budget was used up after 0 of 8 launches")
+
+
+def test_a_budget_that_cuts_fresh_launches_alone_is_not_said_of_the_first(gate, launches):
+    launches.factors[SLOW] = 1.1
+    measured = gate(launches=8, budget_s=5.0 + 8 * 25.0 / FIRST_SHARE)
+    assert stages(measured).count(1) == 8
+    assert 0 < stages(measured).count(2) < FRESH
+    assert measured.cut_short == ""  # the verdict says that there are too few of them, if so
+
+
+# ---- Early ends --------------------------------------------------------------------------------------------------------
+
+
+def test_each_launch_is_in_the_file_as_soon_as_it_has_ended(gate, launches, tmp_path):
+    launches.before[3] = raising(ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        gate()
+    [path] = (tmp_path / "storage/gate").iterdir()
+    header, found = samples.load(path)
+    assert list(header["labels"]) == [QUICK, SLOW]
+    assert len(found) == 2
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_launch_that_makes_no_sense_spoils_no_file(gate, launches, tmp_path):
+    launches.changes[3] = {"seconds": "long"}
+    measured = gate()
+    assert measured.cut_short == "a launch's answer cannot be used: seconds: needs a finite number, found 'long'"
+    [path] = (tmp_path / "storage/gate").iterdir()
+    assert len(samples.load(path)[1]) == 2
+
+
+@pytest.mark.parametrize("number", [1, 3, 10])
+def test_an_interrupt_keeps_what_was_measured(gate, launches, number):
+    launches.factors[SLOW] = 1.1
+    launches.before[number] = raising(KeyboardInterrupt)
+    measured = gate(launches=8)
+    assert len(measured.launches) == number - 1
+    assert measured.cut_short == "interrupted"
+    assert samples.load(measured.path) == (measured.header, measured.launches)
+    assert launches.running == 0
+
+
+def test_a_polite_kill_is_an_interrupt(gate, launches):
+    before = signal.getsignal(signal.SIGTERM)
+    launches.before[3] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    measured = gate()
+    assert (len(measured.launches), measured.cut_short) == (2, "interrupted")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_interrupt_while_loading_measures_nothing_and_leaves_nothing(gate, launches, tmp_path):
+    launches.before[0] = raising(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        gate()
+    assert [*tmp_path.glob("storage/gate/*"), *tmp_path.glob("tmp/*")] == []
+    assert launches.running == 0
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_side_that_cannot_be_measured_at_all_is_an_error(gate, launches, number):
+    launches.before[number] = raising(LaunchError("base: no good"))
+    with pytest.raises(LaunchError, match=r"^base: no good$"):
+        gate()
+
+
+@pytest.mark.parametrize("number", [2, 10])
+def test_a_launch_that_fails_later_keeps_what_was_measured(gate, launches, number):
+    launches.factors[SLOW] = 1.1
+    launches.before[number] = raising(LaunchError("a launch was killed by SIGKILL"))
+    measured = gate(launches=8)
+    assert len(measured.launches) == number - 1
+    assert measured.cut_short == "a launch was killed by SIGKILL"
+
+
+# ---- Sides that cannot share a process ---------------------------------------------------------------------------------
+
+
+def test_sides_that_cannot_share_a_process_get_one_each(gate, launches):
+    heard = Heard()
+    launches.before[0] = raising(Clash("one set of operators"))
+    measured = gate(heard, launches=8)
+    assert heard.said == [
+        "loading both sides",
+        "the two sides cannot share a process: one set of operators; measuring them one after the other",
+        "loading both sides",
+    ]
+    assert [plan.split for plan, _, _ in launches.started] == [False] + [True] * 9
+    assert measured.header["split"]
+    assert stages(measured) == [1] * 8
+
+
+def test_a_clash_that_shows_later_is_no_traceback(gate, launches):
+    launches.before[4] = raising(Clash("one set of operators"))
+    measured = gate(launches=8)
+    assert measured.header["split"]  # what was measured before may be one side's operators twice
+    assert stages(measured) == [1] * 8
+
+
+# ---- The file's name ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """A calendar that stands still."""
+
+    class Calendar(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 11, 20, 10, 31, 5, tzinfo=tz)
+
+    monkeypatch.setattr(run, "datetime", Calendar)
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_second_file_of_a_second_gets_another_name(gate):
+    measured = [gate(launches=8) for _ in range(3)]
+    assert [one.path.name for one in measured] == [
+        "20261120_103105.jsonl.gz", "20261120_103105_1.jsonl.gz", "20261120_103105_2.jsonl.gz",
+    ]  # fmt: skip
+    assert all(len(samples.load(one.path)[1]) == 8 for one in measured)
+    assert measured[0].header["started"] == datetime(2026, 11, 20, 10, 31, 5, tzinfo=UTC).isoformat()
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_hundred_files_of_a_second_are_enough(gate, launches, tmp_path):
+    folder = tmp_path / "storage/gate"
+    folder.mkdir(parents=True)
+    for number in range(100):
+        (folder / f"20261120_103105{f'_{number}' if number else ''}.jsonl.gz").touch()
+    with pytest.raises(UsageError) as raised:
+        gate()
+    assert str(raised.value) == f"{folder}: has a hundred files of this second; wait a moment"
+    assert launches.started == []
+
+
+# ---- What cannot be used -----------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_before_anything_is_started(gate, launches, tmp_path):
+    (tmp_path / "storage").write_text("a file")
+    with pytest.raises(UsageError) as raised:
+        gate()
+    assert (
+        str(raised.value) == f"--storage: {tmp_path / 'storage/gate'} cannot be written (Not a directory); name another folder"
+    )
+    assert launches.started == []
+
+
+@pytest.mark.parametrize("name", ["nowhere", "base/bench/test_step.py"])
+def test_a_base_that_is_no_folder_is_one_line(gate, tmp_path, name):
+    path = str(tmp_path / name)
+    with pytest.raises(UsageError) as raised:
+        gate(base_dir=path)
+    assert str(raised.value) == f"--base-dir: {path!r} is not a folder; name a checkout of the base"

@@ -1,0 +1,571 @@
+"""Raw samples of a gate: what they say of the sides, and the file that they are kept in."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import gzip
+import itertools
+import json
+import math
+import os
+import random
+from pathlib import Path
+
+import gate_builders
+import pytest
+import strategies
+from gate_builders import (
+    ADD,
+    BETWEEN,
+    CASE,
+    CLONE,
+    CONV,
+    ENGINE,
+    FORWARD,
+    GEMM,
+    MM,
+    TINY,
+    build,
+    header,
+    launch,
+    line,
+    operation,
+    side,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnistbench.errors import RecordError, UsageError
+from mnistbench.gate.samples import MIN_SHARE, append, difference, effects, groups, load, operation_text
+
+OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
+
+
+# ---- the difference between two sides -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "ratio"),
+    [
+        ([100], [110], 1.1),
+        ([100, 100, 100], [110, 130, 90], 1.1),
+        ([100, 100], [110, 121], math.sqrt(1.1 * 1.21)),
+        ([100, 1_000, 10], [110, 1_100, 11], 1.1),  # pair by pair, whatever each pair's speed
+        ([100, 100, 100], [110], 1.1),  # what has no partner is no pair
+    ],
+)
+def test_a_difference_is_the_median_over_pairs(base, new, ratio):
+    assert difference(base, new) == pytest.approx(math.log(ratio))
+
+
+@pytest.mark.parametrize(("base", "new"), [([], []), ([1], []), ([], [1]), ([0, 5, 5], [5, 5, 5]), ([5], [0])])
+def test_without_a_pair_or_with_a_time_of_nothing_there_is_no_difference(base, new):
+    assert math.isnan(difference(base, new))
+
+
+@pytest.mark.parametrize("slow", [range(3), range(4, 10), range(6, 9)], ids=str)
+@pytest.mark.parametrize("both", [True, False])
+def test_a_machine_that_is_slow_for_a_stretch_of_pairs_does_not_move_it(slow, both):
+    base, new = [1_000] * 20, [1_050] * 20
+    for pair in slow:
+        new[pair] *= 2
+        base[pair] *= 2 if both else 1  # it may begin or end within a pair
+    assert difference(base, new) == pytest.approx(math.log(1.05))
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**50), st.integers(1, 2**50)), min_size=1, max_size=9))
+def test_the_other_way_round_a_difference_has_the_other_sign(pairs):
+    base, new = zip(*pairs, strict=True)
+    assert difference(new, base) == pytest.approx(-difference(base, new), abs=1e-12)
+
+
+# ---- effects of calls ---------------------------------------------------------------------------------------------------
+
+
+def calls_of(launches):
+    return {effect.clock: effect for effect in effects(launches) if effect.kind == "call"}
+
+
+def test_a_call_has_a_difference_per_launch_and_typical_times():
+    slower = [build(side(4_000_000), side(4_000_000 + step)) for step in (0, 40_000, 80_000)]
+    call = calls_of([launch(one) for one in slower])["wall"]
+    assert call.logs == pytest.approx([0, math.log(1.01), math.log(1.02)])
+    assert (call.base_ns, call.new_ns, call.share) == (4_000_000, 4_040_000, 1.0)
+    assert call.key == (CASE, "call", "wall")
+
+
+def test_several_builds_of_a_launch_are_averaged():
+    builds = [build(side(1_000), side(new)) for new in (1_000, 1_210)]
+    call = calls_of([launch(*builds), launch(*builds)])["wall"]
+    assert call.logs == pytest.approx([math.log(1.1)] * 2)
+    assert call.new_ns == 1_105
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_which_build_is_the_slow_one_does_not_matter(order):
+    builds = [build(side(1_000), side(new)) for new in (1_000, 1_100, 2_000)]
+    [expected, found] = [calls_of([launch(*some)])["wall"] for some in (builds, [builds[number] for number in order])]
+    assert found.logs == pytest.approx(expected.logs)
+
+
+def test_a_build_that_gave_no_difference_leaves_its_launch_without_one():
+    good, bad = build(side(1_000)), build(side((0, 1_000, 1_000)))
+    assert [math.isnan(log) for log in calls_of([launch(good, good), launch(good, bad)])["wall"].logs] == [False, True]
+
+
+def test_clocks_are_those_that_every_build_has():
+    host, device = side(1_000), side(1_000, times={"wall": (9,), "cpu": (8,), "device": (7, 7)})
+    assert list(calls_of([launch(build(host))])) == ["wall", "cpu"]
+    assert list(calls_of([launch(build(device))])) == ["wall", "cpu", "device"]
+    assert list(calls_of([launch(build(device)), launch(build(device, host))])) == ["wall", "cpu"]
+    assert calls_of([launch(build(device))])["device"].base_ns == 7
+
+
+def test_a_case_that_one_launch_lacks_is_left_out():
+    both = launch(cases={CASE: [build()], OTHER_CASE: [build()]})
+    assert {effect.case for effect in effects([both, both])} == {CASE, OTHER_CASE}
+    assert {effect.case for effect in effects([both, launch()])} == {CASE}
+    assert {effect.case for effect in effects([launch(), both])} == {CASE}
+    assert effects([]) == []
+
+
+# ---- effects of operations ----------------------------------------------------------------------------------------------
+
+
+def grouped(*builds):
+    """Groups of launches of one build each: (kind, name) -> operations."""
+    return {(kind, name): tuple(keys) for kind, name, keys in groups([[one] for one in builds])}
+
+
+def test_operations_that_matter_stand_alone_and_the_rest_together():
+    rows = {CONV: 600_000, MM: 380_000, TINY: 10_000, ADD: 10_000}
+    assert grouped(build(side(operations=rows))) == {
+        ("operation", "aten::mkldnn_convolution, forward conv2"): (CONV,),
+        ("operation", "aten::mm, forward fc1"): (MM,),
+        ("other", "other"): (ADD, TINY),
+    }
+
+
+@pytest.mark.parametrize(("small", "kind"), [(19_999, "other"), (20_000, "operation")])
+@pytest.mark.parametrize("large_side", [0, 1])
+def test_an_operation_matters_from_its_share_of_either_side_on(small, kind, large_side):
+    assert MIN_SHARE == 0.02
+    sides = [side(operations={MM: 1_000_000 - ns, TINY: ns}) for ns in (small, 5_000)]
+    found = grouped(build(sides[large_side], sides[1 - large_side]))
+    assert {keys: key[0] for key, keys in found.items()} == {(MM,): "operation", (TINY,): kind}
+
+
+def test_a_share_is_that_of_all_launches_together():
+    small, large = (build(side(operations={MM: 1_000_000 - ns, TINY: ns})) for ns in (1_000, 200_000))
+    assert ("other", "other") in grouped(small, small, small)
+    assert ("other", "other") not in grouped(small, small, large)
+
+
+def test_time_outside_operations_is_one_quantity():
+    found = grouped(build(side(operations={MM: 1_000, FORWARD: 10, BETWEEN: 20})))
+    assert found["outside", "outside operations"] == (BETWEEN, FORWARD)
+
+
+def test_time_outside_operations_that_one_side_lacks_replaces_nothing():
+    found = grouped(build(side(operations={MM: 1_000, FORWARD: 10}), side(operations={MM: 1_000, FORWARD: 10, BETWEEN: 9})))
+    assert {kind for kind, _ in found} == {"operation", "outside"}
+
+
+def test_where_operations_came_or_went_the_place_is_held():
+    base = side(operations={MM: 500_000, ADD: 10_000, CONV: 500_000})
+    new = side(operations={GEMM: 300_000, CLONE: 5_000, ADD: 10_000, CONV: 500_000})
+    found = grouped(build(base, new))
+    assert found["replaced", "all operations, forward fc1"] == (GEMM, CLONE, MM)
+    assert found == grouped(build(new, base))
+
+
+def test_a_place_counts_the_operations_that_stayed():
+    # Else work that moved from one operation of a place to another would look like a change.
+    base, new = side(operations={MM: 500_000, TINY: 2_000}), side(operations={MM: 400_000, TINY: 2_000, CLONE: 100_000})
+    [place] = [effect for effect in effects([launch(build(base, new))]) if effect.kind == "replaced"]
+    assert place.members == (CLONE, MM, TINY)
+    assert (place.base_ns, place.new_ns, place.logs) == (502_000, 502_000, (0.0,))
+
+
+def test_an_operation_that_one_launch_lacks_is_held_by_its_place():
+    with_clone, without = build(side(operations={MM: 9_000, CLONE: 1_000})), build(side(operations={MM: 9_000}))
+    found = grouped(with_clone, without)
+    assert found == grouped(without, with_clone)
+    assert found == {("operation", "aten::mm, forward fc1"): (MM,), ("replaced", "all operations, forward fc1"): (CLONE, MM)}
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [(("x", "forward", ""), "all operations, forward"), (("x", "", ""), "all operations, no module")],
+)
+def test_a_place_has_a_name_also_without_a_module(key, name):
+    assert ("replaced", name) in grouped(build(side(operations={MM: 9}), side(operations={MM: 9, key: 9})))
+
+
+def test_a_case_without_operations_on_either_side_has_none_that_are_held():
+    assert grouped(build(side(operations={}))) == {}
+    assert grouped(build(side(), side(operations={}))) == {}
+    assert {effect.kind for effect in effects([launch(build(side(operations={})))])} == {"call"}
+
+
+def test_operations_that_took_no_time_are_grouped_too():
+    assert grouped(build(side(operations={MM: 0}))) == {("other", "other"): (MM,)}
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (MM, "aten::mm, forward fc1"),
+        (ADD, "aten::add_, optimizer"),
+        (("aten::mm", "", ""), "aten::mm"),
+        (ENGINE, "evaluate_function: AddmmBackward0, backward fc1"),
+    ],
+)
+def test_an_operation_is_called_as_tables_call_it(key, text):
+    assert operation_text(*key) == text
+
+
+def test_operations_are_summed_iteration_by_iteration():
+    base = side(operations={CONV: 9_000_000, TINY: operation((1, 2, 3)), ADD: operation((30, 20, 10))})
+    new = side(operations={CONV: 9_000_000, TINY: operation((2, 4, 6)), ADD: operation((60, 40, 20))})
+    [other] = [effect for effect in effects([launch(build(base, new))]) if effect.kind == "other"]
+    assert other.logs == pytest.approx([math.log(2)])
+    assert (other.base_ns, other.new_ns) == (22, 44)
+    assert other.share == pytest.approx(22 / 9_000_022)
+
+
+def test_an_operations_share_is_that_of_its_case_in_the_base():
+    [one] = [
+        effect
+        for effect in effects([launch(build(side(operations={MM: 300, CONV: 700}), side(operations={MM: 900, CONV: 700})))])
+        if effect.members == (MM,)
+    ]
+    assert one.share == pytest.approx(0.3)
+
+
+def test_fresh_launches_hold_what_the_first_ones_held():
+    first = [launch(build(side(operations={CONV: 9_000, TINY: 100})))] * 2
+    fresh = [launch(build(side(operations={CONV: 9_000, TINY: 5_000, CLONE: 10})), stage=2)] * 2
+    held = {CASE: groups([one.cases[CASE] for one in first])}
+    assert [effect.key for effect in effects(fresh, held)] == [effect.key for effect in effects(first)]
+    assert [effect.key for effect in effects(fresh, {})] == [effect.key for effect in effects(fresh)]
+
+
+def test_what_fresh_launches_lack_has_no_difference_there():
+    held = {CASE: [("operation", "aten::clone, forward fc1", (CLONE,))]}
+    [one] = [effect for effect in effects([launch()], held) if effect.kind == "operation"]
+    assert math.isnan(one.logs[0])
+
+
+KEYS = st.sampled_from([MM, CONV, ADD, CLONE, GEMM, TINY, FORWARD, BETWEEN])
+TIMES = st.integers(0, 10_000) | st.integers(1, 2**40)
+
+
+@st.composite
+def any_launches(draw):
+    """Some launches of one case, every build with operations of its own and as many pairs as it likes."""
+    builds = draw(st.integers(1, 2))
+
+    def drawn():
+        times = {
+            clock: tuple(draw(st.lists(TIMES, max_size=3))) for clock in draw(st.sets(st.sampled_from(["wall", "device"])))
+        }
+        iterations = draw(st.integers(1, 2))
+        rows = {key: operation(draw(st.tuples(*[TIMES] * iterations))) for key in draw(st.lists(KEYS, max_size=4, unique=True))}
+        return side(times=times, operations=rows)
+
+    return [launch(*(build(drawn(), drawn()) for _ in range(builds))) for _ in range(draw(st.integers(1, 3)))]
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=60)
+@given(any_launches())
+def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
+    swapped = [gate_builders.swapped(one) for one in launches]
+    assert groups([one.cases[CASE] for one in swapped]) == groups([one.cases[CASE] for one in launches])
+    found, mirrored = effects(launches), effects(swapped)
+    assert [one.members for one in mirrored] == [one.members for one in found]
+    assert [(one.key, one.base_ns, one.new_ns) for one in mirrored] == [(one.key, one.new_ns, one.base_ns) for one in found]
+    for one, other in zip(found, mirrored, strict=True):
+        assert other.logs == pytest.approx([-log for log in one.logs], abs=1e-12, nan_ok=True)
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=60)
+@given(any_launches())
+def test_every_operation_is_held_once_or_with_its_place(launches):
+    builds = [one.cases[CASE] for one in launches]
+    sides = [each for some in builds for one in some for each in one.values()]
+    held = [key for kind, _, keys in groups(builds) for key in keys if kind != "replaced"]
+    places = {key for kind, _, keys in groups(builds) for key in keys if kind == "replaced"}
+    assert len(held) == len(set(held))
+    if all(each.operations for each in sides):
+        assert set(held) | places == {key for each in sides for key in each.operations}
+
+
+# ---- the file -----------------------------------------------------------------------------------------------------------
+
+
+def written(path, *lines):
+    for each in lines:
+        append(path, each)
+    return path
+
+
+def gzipped(*texts):
+    return b"".join(gzip.compress(text.encode() if isinstance(text, str) else text, mtime=0) for text in texts)
+
+
+def spoiled_file(tmp_path, data):
+    path = tmp_path / "spoiled.jsonl.gz"
+    path.write_bytes(data)
+    return path
+
+
+def refusal(path):
+    """The one line that a file is refused with; it names the file once."""
+    with pytest.raises(RecordError) as error:
+        load(path)
+    text = str(error.value)
+    assert text.startswith(f"{path}: ")
+    assert text.count(str(path)) == 1
+    assert "\n" not in text
+    return text.removeprefix(f"{path}: ")
+
+
+def test_what_was_appended_is_loaded(tmp_path):
+    device = side(times={"wall": (5, 6), "cpu": (3, 4), "device": (1, 2)}, outcome=("ffff", -1.5), parameters=3)
+    rows = side(operations={MM: operation((1, 2), calls=1.5, memory_bytes=-8, kernels=("gemm",)), ADD: operation((0, 7))})
+    launches = [
+        launch(build(device, rows), build(), control=0.0),
+        launch(build(side(operations={}), rows), stage=2, seconds=1.25),
+    ]
+    path = written(tmp_path / "new" / "folder" / "x.jsonl.gz", header(), *map(line, launches))
+    assert load(path) == (header(), launches)
+
+
+def test_a_line_is_readable_as_soon_as_it_is_written(tmp_path):
+    path = tmp_path / "x.jsonl.gz"
+    for count in range(4):
+        append(path, line(launch(stage=1 + count % 2)) if count else header())
+        assert len(load(path)[1]) == count
+    assert [json.loads(text)["seconds"] for text in gzip.decompress(path.read_bytes()).splitlines()[1:]] == [20.0] * 3
+
+
+def test_the_control_is_the_mean_over_its_builds(tmp_path):
+    control = [{"base": [100, 100, 100], "head": [100, 110, 900]}, {"base": [100], "head": [100]}]
+    path = written(tmp_path / "x.jsonl.gz", header(), {**line(launch()), "control": control})
+    assert load(path)[1][0].control == pytest.approx(math.log(1.1) / 2)
+
+
+def test_without_a_control_there_is_none(tmp_path):
+    path = written(tmp_path / "x.jsonl.gz", header(), {**line(launch()), "control": []})
+    assert math.isnan(load(path)[1][0].control)
+
+
+def test_a_launch_may_have_profiled_nothing(tmp_path):
+    document = line(launch())
+    for each in document["cases"][CASE][0]["sides"].values():
+        for name in ("keys", "self_ns", "calls", "memory_bytes", "kernels", "iteration_ns"):
+            del each[name]
+    [one] = load(written(tmp_path / "x.jsonl.gz", header(), document))[1]
+    assert one.cases[CASE][0]["base"].operations == {}
+
+
+def test_a_number_that_was_not_finite_is_kept_as_none(tmp_path):
+    document = line(launch())
+    document["cases"][CASE][0]["sides"]["head"]["outcome"] = ["ffff", None]
+    [one] = load(written(tmp_path / "x.jsonl.gz", header(), document))[1]
+    assert one.cases[CASE][0]["head"].outcome == ("ffff", 0.0)
+
+
+@pytest.mark.parametrize("kept", [1, 5, 12, 100, -9, -1])
+def test_a_torn_last_line_is_left_out(tmp_path, kept):
+    path = written(tmp_path / "x.jsonl.gz", header(), line(launch()))
+    whole = path.read_bytes()
+    path.write_bytes(whole + gzipped(json.dumps(line(launch(stage=2))))[:kept])
+    assert load(path) == (header(), [launch()])
+
+
+@pytest.mark.parametrize("kept", [1, 5, 12, -9, -1])
+def test_a_torn_first_line_is_as_good_as_none(tmp_path, kept):
+    assert "is empty" in refusal(spoiled_file(tmp_path, gzipped(json.dumps(header()))[:kept]))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", "is empty; name a file that mnistbench gate has written"),
+        (gzipped(""), "is empty; name a file that mnistbench gate has written"),
+        (b'{"schema": 1}', "is not gzip; name a file that mnistbench gate has written"),
+        (b"\x1f\x8b\x08\xff" + b"x" * 40, "is not gzip; name a file that mnistbench gate has written"),
+        (gzipped(b"\xff\xfe"), "is not text"),
+        (gzipped("{"), "has a line that is not JSON"),
+        (gzipped(json.dumps(header()) + "\n", "{\n"), "has a line that is not JSON"),
+        (gzipped(json.dumps(header()) + "\n", "\n"), "has a line that is not JSON"),
+        (gzipped("[" * 100_000), "has a line that is not JSON"),
+        (gzipped("1" * 5_000), "has a line that is not JSON"),
+        (gzipped("[]"), "file: needs an object, found []"),
+        (gzipped("{}"), "schema: is missing"),
+        (gzipped('{"schema": "1"}'), "schema: needs a whole number, found '1'"),
+        (gzipped('{"schema": 2}'), "schema: 2 is not known to this version, which reads 1; update mnistbench"),
+        (gzipped(json.dumps(header()) + "\n", "7\n"), "file: needs an object, found 7"),
+    ],
+)
+def test_a_file_that_is_none_of_ours_is_refused_in_one_line(tmp_path, data, expected):
+    assert refusal(spoiled_file(tmp_path, data)) == expected
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    assert refusal(tmp_path / "missing.jsonl.gz") == "cannot be read (No such file or directory)"
+    assert refusal(tmp_path) == "cannot be read (Is a directory)"
+
+
+IN_CASE = f"cases.{CASE}[0].sides.base"
+SIDE_PATH = ("cases", CASE, 0, "sides", "base")
+
+
+def changed(document, path, value):
+    """A copy with one place replaced, or deleted where the value is ``...``."""
+    found = json.loads(json.dumps(document))
+    place = found
+    for step in path[:-1]:
+        place = place[step]
+    if value is ...:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (("stage",), ..., "stage: is missing"),
+        (("stage",), 1.5, "stage: needs a whole number, found 1.5"),
+        (("stage",), 3, "stage: needs "),
+        (("cases",), [], "cases: needs an object, found []"),
+        (("cases", CASE), {}, f"cases.{CASE}: needs a list, found {{}}"),
+        (("cases", CASE), [], f"cases.{CASE}: needs "),
+        (("control",), None, "control: needs a list, found None"),
+        (("control", 0, "head"), ..., "control[0].head: is missing"),
+        (("control", 0, "head", 1), "x", "control[0].head[1]: needs a whole number, found 'x'"),
+        (("seconds",), "20", "seconds: needs a finite number, found '20'"),
+        (("cases", CASE, 0, "sides", "base"), ..., f"{IN_CASE}: is missing"),
+        ((*SIDE_PATH, "wall_ns"), ..., f"{IN_CASE}.wall_ns: is missing"),
+        ((*SIDE_PATH, "wall_ns", 2), -1, f"{IN_CASE}.wall_ns[2]: needs a time of at least 0 ns, found -1"),
+        ((*SIDE_PATH, "cpu_ns"), 5, f"{IN_CASE}.cpu_ns: needs a list, found 5"),
+        ((*SIDE_PATH, "outcome"), [], f"{IN_CASE}.outcome: needs "),
+        ((*SIDE_PATH, "outcome"), ["ffff"], f"{IN_CASE}.outcome: needs "),
+        ((*SIDE_PATH, "outcome", 0), 5, f"{IN_CASE}.outcome[0]: needs text, found 5"),
+        ((*SIDE_PATH, "outcome", 1), "x", f"{IN_CASE}.outcome[1]: needs a finite number, found 'x'"),
+        ((*SIDE_PATH, "parameters"), 1.5, f"{IN_CASE}.parameters: needs a whole number, found 1.5"),
+        ((*SIDE_PATH, "keys"), [], f"{IN_CASE}: has columns of different length"),
+        ((*SIDE_PATH, "keys", 0), ["aten::mm", "forward"], f"{IN_CASE}.keys[0]: needs an operation, its phase and its module"),
+        ((*SIDE_PATH, "keys", 0, 2), None, f"{IN_CASE}.keys[0][2]: needs text, found None"),
+        ((*SIDE_PATH, "self_ns", 0, 0), True, f"{IN_CASE}.self_ns[0][0]: needs a whole number, found True"),
+        ((*SIDE_PATH, "calls", 0), None, f"{IN_CASE}.calls[0]: needs a finite number, found None"),
+        ((*SIDE_PATH, "memory_bytes", 0), "8", f"{IN_CASE}.memory_bytes[0]: needs a whole number, found '8'"),
+        ((*SIDE_PATH, "kernels", 0), "gemm", f"{IN_CASE}.kernels[0]: needs a list, found 'gemm'"),
+    ],
+    ids=lambda value: ".".join(map(str, value[-2:])) if isinstance(value, tuple) else "",
+)
+def test_a_spoiled_field_of_a_launch_is_named(tmp_path, path, value, expected):
+    file = written(tmp_path / "x.jsonl.gz", header(), changed(line(launch()), path, value))
+    assert refusal(file).startswith(expected)
+
+
+def test_operations_of_one_side_have_as_many_iterations_as_each_other(tmp_path):
+    document = line(launch(build(side(operations={MM: 5, TINY: 5}))))
+    document["cases"][CASE][0]["sides"]["base"]["self_ns"][1].pop()
+    assert f"{IN_CASE}.self_ns[1]" in refusal(written(tmp_path / "x.jsonl.gz", header(), document))
+
+
+def loaded(path):
+    """The launches of a file; none where it was refused, in one line that names the file."""
+    try:
+        return load(path)[1]
+    except RecordError as error:
+        refused = str(error)
+    assert refused.startswith(f"{path}: ")
+    assert "\n" not in refused
+    return []
+
+
+LINES = [header(), line(launch(build(side(operations={MM: 5, TINY: 7})), seconds=1.5))]
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=100)
+@given(strategies.spoiled(LINES))
+def test_whatever_stands_in_a_field_a_file_is_loaded_or_refused_in_a_line(tmp_path_factory, drawn):
+    _, lines = drawn
+    path = tmp_path_factory.getbasetemp() / "spoiled.jsonl.gz"
+    path.write_bytes(gzipped(*(json.dumps(each) + "\n" for each in lines)))
+    # What a file may say can be made effects of.
+    launches = loaded(path)
+    for effect in effects(launches):
+        assert len(effect.logs) == len(launches)
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=50)
+@given(st.data())
+def test_a_file_whose_bytes_were_spoiled_is_loaded_or_refused_in_a_line(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "bytes.jsonl.gz"
+    whole = bytearray(gzipped(*(json.dumps(each) + "\n" for each in LINES)))
+    position = data.draw(st.integers(0, len(whole) - 1))
+    whole[position] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(bytes(whole))
+    loaded(path)
+
+
+class Full:
+    """A file on a disk that takes some bytes and no more."""
+
+    def __init__(self, stream, room):
+        self._stream, self._room = stream, room
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._stream.close()
+
+    def write(self, data):
+        self._stream.write(data[: self._room])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("room", [0, 1, 40])
+def test_a_full_disk_costs_only_the_line_that_it_had_no_room_for(tmp_path, monkeypatch, room):
+    path = written(tmp_path / "x.jsonl.gz", header(), line(launch()))
+    with monkeypatch.context() as patch:
+        real = Path.open
+        patch.setattr(Path, "open", lambda self, *mode: Full(real(self, *mode), room))
+        with pytest.raises(UsageError) as error:
+            append(path, line(launch(stage=2)))
+    assert str(error.value) == (f"{path}: cannot be written (No space left on device); make room, or start where it can be")
+    assert load(path) == (header(), [launch()])
+
+
+def test_a_folder_that_cannot_be_made_is_a_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be written"):
+        append(tmp_path / "file" / "x.jsonl.gz", header())
+
+
+def test_the_order_in_which_sides_are_written_does_not_matter(tmp_path):
+    # The side that was built first comes first in a line.
+    document = line(launch(build(side(1_000), side(2_000))))
+    [one] = document["cases"][CASE]
+    one["sides"] = dict(reversed(one["sides"].items()))
+    [read] = load(written(tmp_path / "x.jsonl.gz", header(), document))[1]
+    assert calls_of([read])["wall"].logs == pytest.approx([math.log(2)])
+
+
+def test_the_samples_of_a_series_mean_what_was_put_into_them():
+    # The builder that other tests rest on.
+    cases = gate_builders.Measured(factor=1.1, operations={MM: (1_000_000, 1.3), CONV: (1_500_000, 1.0)})
+    for seed in random.Random(3).sample(range(100), 3):
+        found = {effect.name: effect for effect in effects(gate_builders.series(cases, count=12, seed=seed))}
+        for name, factor in (("wall", 1.1), ("aten::mm, forward fc1", 1.3), ("aten::mkldnn_convolution, forward conv2", 1.0)):
+            assert sum(found[name].logs) / 12 == pytest.approx(math.log(factor), abs=0.02)
+        assert dataclasses.replace(found["wall"], logs=()).base_ns == pytest.approx(4_000_000, rel=0.05)

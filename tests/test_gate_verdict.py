@@ -1,0 +1,461 @@
+"""Header and launches to a verdict: what is accepted, what differs exactly, and what is not passed over."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import gate_builders
+import pytest
+import strategies
+from gate_builders import (
+    ADD,
+    CASE,
+    CLONE,
+    CONV,
+    ENGINE,
+    GEMM,
+    LABEL,
+    MM,
+    TINY,
+    Measured,
+    build,
+    header,
+    launch,
+    line,
+    series,
+    side,
+)
+from hypothesis import given, settings
+
+from mnistbench.errors import RecordError
+from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.samples import read_launch
+from mnistbench.gate.verdict import Header, conclude
+from mnistbench.reader import Reader
+from mnistbench.report.gate import rendered
+
+OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
+OTHER_LABEL = "step lenet5-b1-cpu on digits"
+BOTH = {CASE: LABEL, OTHER_CASE: OTHER_LABEL}
+
+MM_TEXT = "aten::mm, forward fc1"
+
+#: Ordinary operations, with one of them changed by a factor.
+QUIET = Measured().operations
+
+
+def operations(**factors):
+    names = {"conv": CONV, "mm": MM, "add": ADD, "tiny": TINY}
+    return {**QUIET, **{names[name]: (QUIET[names[name]][0], factor) for name, factor in factors.items()}}
+
+
+def both_stages(cases, second=None):
+    """Launches of the first stage, and fresh ones of the same or of other code."""
+    return [*series(cases, seed=3), *series(cases if second is None else second, stage=2, seed=4)]
+
+
+def concluded(launches, *accept, limits=None, cut_short="", **changes):
+    reason = "it is exact now" if accept else ""
+    return conclude(header(**changes), launches, limits or Thresholds(), accept=accept, reason=reason, cut_short=cut_short)
+
+
+#: An operation of a quarter of its case that got 30 % slower, and the case with it.
+SLOWER = Measured(factor=1.075, operations=operations(mm=1.3))
+
+
+@pytest.fixture(scope="module")
+def slower():
+    return both_stages(SLOWER)
+
+
+def verdicts(verdict):
+    return {finding.screened.effect.name: finding.verdict for finding in verdict.decision.findings}
+
+
+# ---- what a verdict says ------------------------------------------------------------------------------------------------
+
+
+def test_the_same_code_passes():
+    verdict = concluded(series())
+    assert (verdict.outcome, verdict.reasons, verdict.decision.findings) == (PASSED, (), ())
+    assert (verdict.facts, verdict.different, verdict.unused, verdict.regressions) == ({}, (), (), ())
+    assert verdict.seconds == 8 * 20
+
+
+def test_slower_code_regresses(slower):
+    verdict = concluded(slower)
+    assert verdict.outcome == REGRESSED
+    assert verdicts(verdict) == {"wall": REGRESSED, "cpu": REGRESSED, MM_TEXT: REGRESSED}
+    assert verdict.regressions == verdict.decision.findings
+    assert verdict.seconds == 16 * 20
+
+
+def test_sides_that_change_names_improve(slower):
+    verdict = concluded([gate_builders.swapped(one) for one in slower])
+    assert verdict.outcome == PASSED
+    assert set(verdicts(verdict).values()) == {IMPROVED}
+
+
+def test_the_same_launches_are_judged_the_same(slower):
+    assert concluded(slower) == concluded(slower)
+
+
+def test_launches_read_from_a_file_are_judged_as_those_just_measured(slower):
+    read = [read_launch(Reader(json.loads(json.dumps(line(one))))) for one in slower]
+    assert concluded(read).decision.findings == concluded(slower).decision.findings
+
+
+def test_thresholds_are_those_given(slower):
+    assert concluded(slower, limits=Thresholds(0.5, 0.5)).outcome == PASSED
+
+
+def test_without_a_launch_nothing_was_judged():
+    verdict = concluded([])
+    assert verdict.outcome == INCONCLUSIVE
+    assert verdict.reasons == ("0 launches are too few: the test needs at least 8",)
+
+
+def test_a_control_that_moved_is_told_from_both_stages():
+    for stages in ((0.03, 0.0), (0.0, 0.03)):
+        launches = [
+            *series(SLOWER, seed=3, control=stages[0]),
+            *series(SLOWER, stage=2, seed=4, control=stages[1]),
+        ]
+        verdict = concluded(launches)
+        assert verdict.outcome == INCONCLUSIVE
+        assert verdict.reasons[0].startswith("the machine moved")
+
+
+def test_cases_are_called_by_their_labels(slower):
+    decision = concluded(slower).decision
+    assert {one.effect.case for one in (*decision.calls, *decision.operations)} == {LABEL}
+
+
+def test_two_cases_of_one_label_are_called_by_their_node_ids():
+    launches = series({CASE: Measured(), OTHER_CASE: SLOWER})
+    verdict = concluded(launches, labels={CASE: LABEL, OTHER_CASE: LABEL})
+    assert {one.effect.case for one in verdict.decision.calls} == {CASE, OTHER_CASE}
+    assert {finding.screened.effect.case for finding in verdict.decision.findings} == {OTHER_CASE}
+
+
+def test_a_case_that_was_not_measured_in_every_launch_is_not_passed_over():
+    first = series({CASE: Measured(), OTHER_CASE: Measured()})
+    lacking = [*first[:-1], *series({CASE: Measured()}, count=1)]
+    for launches in (lacking, series()):
+        verdict = concluded(launches, labels=BOTH)
+        assert verdict.outcome == INCONCLUSIVE
+        assert any(OTHER_LABEL in reason for reason in verdict.reasons)
+
+
+def test_a_case_whose_calls_were_not_timed_is_not_passed_over():
+    verdict = concluded([launch(build(side(times={})))] * 8)
+    assert verdict.outcome == INCONCLUSIVE
+    assert any(LABEL in reason for reason in verdict.reasons)
+
+
+def test_operations_that_fresh_launches_group_otherwise_are_held_as_at_first():
+    # In the fresh launches what was flagged is a small part of the case, and would be pooled with others.
+    second = Measured(factor=1.075, operations={**SLOWER.operations, TINY: (80_000_000, 1.0)})
+    assert verdicts(concluded(both_stages(SLOWER, second)))[MM_TEXT] == REGRESSED
+
+
+# ---- accepted -----------------------------------------------------------------------------------------------------------
+
+ALL_CALLS = f"{LABEL}:call"
+
+
+@pytest.mark.parametrize("case", [LABEL, "step convnet-b16-cpu", CASE, "test_step[convnet-b16-cpu]", "*", "step*", "*b16*"])
+@pytest.mark.parametrize("name", [MM_TEXT, "aten::mm", "fc1", "*mm*"])
+def test_a_case_and_an_operation_are_accepted_by_any_of_their_names(slower, case, name):
+    verdict = concluded(slower, f"{case}:{name}")
+    assert [finding.screened.effect.name for finding in verdict.accepted] == [MM_TEXT]
+    assert (verdict.unused, verdict.reason) == ((), "it is exact now")
+    # The calls that got slower with it are accepted apart.
+    assert verdict.outcome == REGRESSED
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "step lenet5-b1-cpu:*",
+        f"{LABEL}:aten::m",
+        f"{LABEL}:aten::addmm",
+        f"{LABEL}:conv2",
+        "step:aten::mm",
+        f"{LABEL}:aten::?m",
+    ],
+)
+def test_what_is_called_otherwise_is_not_accepted(slower, pattern):
+    verdict = concluded(slower, pattern)
+    assert (verdict.accepted, verdict.unused, verdict.outcome) == ((), (pattern,), REGRESSED)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        (ALL_CALLS, {"wall", "cpu"}),
+        (f"{LABEL}:wall", {"wall"}),
+        ("*:*", {"wall", "cpu", MM_TEXT}),
+        (f"{LABEL}:*", {"wall", "cpu", MM_TEXT}),
+    ],
+)
+def test_calls_are_accepted_by_their_clock_or_together(slower, pattern, names):
+    assert {finding.screened.effect.name for finding in concluded(slower, pattern).accepted} == names
+
+
+def test_what_is_accepted_passes_and_what_accepted_nothing_is_listed(slower):
+    verdict = concluded(slower, f"{LABEL}:aten::mm", "*:aten::gone", ALL_CALLS)
+    assert (verdict.outcome, verdict.regressions, verdict.unused) == (PASSED, (), ("*:aten::gone",))
+    assert len(verdict.accepted) == 3
+
+
+def test_an_improvement_uses_no_acceptance(slower):
+    verdict = concluded([gate_builders.swapped(one) for one in slower], "*:aten::mm")
+    assert (verdict.accepted, verdict.unused) == ((), ("*:aten::mm",))
+
+
+def test_accepting_one_case_leaves_the_other():
+    cases = {CASE: SLOWER, OTHER_CASE: SLOWER}
+    verdict = concluded(both_stages(cases), "step lenet5-b1-cpu:*", labels=BOTH)
+    assert verdict.outcome == REGRESSED
+    assert {finding.screened.effect.case for finding in verdict.regressions} == {LABEL}
+
+
+def test_cases_of_one_label_are_accepted_together_by_it_and_apart_by_their_ids():
+    cases = {CASE: SLOWER, OTHER_CASE: SLOWER}
+    launches = both_stages(cases)
+    labels = {CASE: LABEL, OTHER_CASE: LABEL}
+    assert concluded(launches, f"{LABEL}:*", labels=labels).outcome == PASSED
+    left = concluded(launches, f"{CASE}:*", labels=labels).regressions
+    assert {finding.screened.effect.case for finding in left} == {OTHER_CASE}
+
+
+@pytest.mark.parametrize(
+    "name", ["evaluate_function: AddmmBackward0", ENGINE[0], "evaluate_function: AddmmBackward0, backward fc1"]
+)
+def test_an_operation_is_accepted_as_tables_show_it_or_as_torch_calls_it(name):
+    case = Measured(6_000_000, 1.1, operations={**QUIET, ENGINE: (2_000_000, 1.3)})
+    verdict = concluded(both_stages(case), f"{LABEL}:{name}")
+    assert [finding.screened.effect.members for finding in verdict.accepted] == [(ENGINE,)]
+
+
+SMALL_ONES = {CONV: (3_000_000, 1.0), TINY: (20_000, 1.0), ADD: (20_000, 2.0)}
+
+
+def test_what_is_held_together_is_accepted_together():
+    launches = both_stages(Measured(factor=1.01, operations=SMALL_ONES))
+    assert verdicts(concluded(launches)) == {"other": REGRESSED}
+    assert concluded(launches, "*:other").outcome == PASSED
+    # One operation's name does not excuse those pooled with it.
+    assert concluded(launches, "*:aten::t", "*:fc1").outcome == REGRESSED
+
+
+def test_a_place_is_accepted_by_what_came_what_went_and_its_module():
+    case = Measured(factor=1.25, operations={**QUIET, GEMM: (2_000_000, 1.0)}, only_base=[MM], only_new=[GEMM])
+    launches = both_stages(case)
+    assert verdicts(concluded(launches))["all operations, forward fc1"] == REGRESSED
+    for name in ("aten::mm", "aten::_scaled_mm", "fc1", "all operations, forward fc1"):
+        assert concluded(launches, f"*:{name}", ALL_CALLS).outcome == PASSED, name
+
+
+# ---- what differs exactly -----------------------------------------------------------------------------------------------
+
+
+def facts(case):
+    return concluded(series(case, count=2)).facts
+
+
+def test_a_new_operation_and_one_that_vanished_are_told():
+    assert facts(Measured(operations={**QUIET, CLONE: (90_000, 1.0)}, only_new=[CLONE])) == {
+        LABEL: ("aten::clone, forward fc1: new, 1 call",)
+    }
+    assert facts(Measured(only_base=[ADD])) == {LABEL: ("aten::add_, optimizer: vanished",)}
+
+
+def test_an_operation_that_took_the_place_of_another_is_told():
+    case = Measured(operations={**QUIET, GEMM: (900_000, 1.0)}, only_base=[MM], only_new=[GEMM])
+    assert facts(case) == {LABEL: (f"{MM_TEXT}: is now aten::_scaled_mm, with the same calls and bytes",)}
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "fact"),
+    [
+        ({}, {"calls": 2.0}, "1 -> 2 calls"),
+        ({"calls": 2.0}, {"calls": 1.5}, "2 -> 1.5 calls"),
+        ({"memory_bytes": 1_000}, {"memory_bytes": 4_096}, "1,000 -> 4,096 bytes"),
+        ({"kernels": ("sm80_gemm",)}, {"kernels": ("sm90_gemm",)}, "kernels sm80_gemm -> sm90_gemm"),
+        ({}, {"calls": 3.0, "memory_bytes": -8}, "1 -> 3 calls, 0 -> -8 bytes"),
+    ],
+)
+def test_calls_bytes_and_kernels_are_told(base, new, fact):
+    [found] = facts(Measured(base={MM: base}, new={MM: new})).values()
+    assert f"{MM_TEXT}: {fact}" in found
+
+
+def test_bytes_of_the_whole_case_are_told():
+    [found] = facts(Measured(base={MM: {"memory_bytes": 8}}, new={ADD: {"memory_bytes": 16}})).values()
+    assert found[0] == "bytes allocated less freed per iteration: 8 -> 16"
+
+
+def test_another_number_of_parameters_is_told():
+    assert facts(Measured(parameters=(1_199_882, 1_200_394))) == {LABEL: ("parameters: 1,199,882 -> 1,200,394",)}
+
+
+def test_the_operation_that_added_most_is_told_of_first():
+    more = {"calls": 2.0}
+    case = Measured(operations=operations(conv=1.1, mm=1.5), new={ADD: more, CONV: more, MM: more})
+    [found] = facts(case).values()
+    assert [fact.partition(",")[0] for fact in found] == ["aten::mm", "aten::mkldnn_convolution", "aten::add_"]
+
+
+def test_cases_that_do_not_differ_have_no_facts():
+    cases = {CASE: Measured(), OTHER_CASE: Measured(new={MM: {"calls": 2.0}})}
+    assert list(concluded(series(cases, count=2), labels=BOTH).facts) == [OTHER_LABEL]
+
+
+def test_facts_are_of_the_first_stage_alone():
+    more = Measured(new={MM: {"calls": 2.0}})
+    assert concluded([*series(count=2), *series(more, stage=2, count=2)]).facts == {}
+    assert concluded(series(more, stage=2, count=2)).facts == {}
+
+
+# ---- what the sides compute ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "exact", "different"),
+    [
+        (("aa", 1.0), ("aa", 1.0), True, False),
+        (("aa", 1.0), ("bb", 1.0), True, True),
+        (("aa", 1.0), ("bb", 1.009), True, True),
+        (("aa", 1.0), ("bb", 1.009), False, False),
+        (("aa", 1.0), ("bb", 1.02), False, True),
+        (("aa", 1.0), ("bb", -1.0), False, True),
+        (("aa", -1.0), ("bb", -1.009), False, False),
+        (("aa", 0.0), ("bb", 0.0), False, False),
+        (("aa", 0.0), ("bb", 1e-9), False, True),
+        (("aa", 1.0), ("aa", 2.0), False, False),  # the bits decide
+    ],
+)
+@pytest.mark.parametrize("stage", [1, 2])
+def test_sides_that_do_not_compute_the_same_are_told(base, new, exact, different, stage):
+    one = build(side(outcome=base), side(outcome=new))
+    launches = [launch(), launch(build(), one, stage=stage)]
+    assert concluded(launches, exact={CASE: exact}).different == (LABEL,) * different
+
+
+def test_a_case_in_which_the_sides_differ_is_named_alone():
+    cases = {CASE: Measured(), OTHER_CASE: Measured(outcomes=(("aa", 1.0), ("bb", 1.0)))}
+    assert concluded(series(cases, count=2), labels=BOTH).different == (OTHER_LABEL,)
+
+
+# ---- cut short ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_cut_short_is_inconclusive():
+    verdict = concluded(series(), cut_short="interrupted")
+    assert (verdict.outcome, verdict.reasons) == (INCONCLUSIVE, ("interrupted",))
+
+
+def test_why_it_was_cut_short_comes_before_what_follows_from_it():
+    verdict = concluded(series(count=3), cut_short="the budget was used up after 3 of 12 launches")
+    assert verdict.outcome == INCONCLUSIVE
+    assert verdict.reasons == (
+        "the budget was used up after 3 of 12 launches",
+        "3 launches are too few: the test needs at least 8",
+    )
+
+
+def test_a_confirmed_regression_is_told_however_it_ended(slower):
+    verdict = concluded(slower, cut_short="interrupted")
+    assert (verdict.outcome, verdict.reasons) == (REGRESSED, ("interrupted",))
+
+
+def test_with_all_regressions_accepted_what_was_cut_short_is_inconclusive(slower):
+    assert concluded(slower, "*:*", cut_short="interrupted").outcome == INCONCLUSIVE
+
+
+# ---- spoiled files ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"base": None}, "base: needs text, found None"),
+        ({"head": 5}, "head: needs text, found 5"),
+        ({"arguments": "bench"}, "arguments: needs a list, found 'bench'"),
+        ({"seed": "7"}, "seed: needs a whole number, found '7'"),
+        ({"seed": -1}, "seed: needs "),
+        ({"split": 0}, "split: needs true or false, found 0"),
+        ({"labels": []}, "labels: needs an object, found []"),
+        ({"labels": {CASE: None}}, f"labels.{CASE}: needs text, found None"),
+        ({"exact": {CASE: 1}}, f"exact.{CASE}: needs true or false, found 1"),
+        ({"exact": {}}, f"exact.{CASE}: is missing"),
+        ({"only_base": [1]}, "only_base[0]: needs text, found 1"),
+        ({"only_head": None}, "only_head: needs a list, found None"),
+        ({"changed": {}}, "changed: needs a list, found {}"),
+        ({"torch": 2.15}, "torch: needs text, found 2.15"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_spoiled_header_is_named_by_its_field(changes, expected):
+    with pytest.raises(RecordError) as error:
+        concluded(series(), **changes)
+    assert str(error.value).startswith(expected)
+
+
+@pytest.mark.parametrize("name", ["base", "head", "arguments", "seed", "split", "labels", "exact", "only_base", "torch"])
+def test_what_a_header_lacks_is_named(name):
+    spoiled = header()
+    del spoiled[name]
+    with pytest.raises(RecordError, match=f"^{name}: is missing$"):
+        Header.read(spoiled)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_a_launch_of_a_case_that_the_header_does_not_name_is_refused(stage):
+    stray = series({CASE: Measured(), OTHER_CASE: Measured()}, count=8, stage=stage)
+    with pytest.raises(RecordError, match="lenet5"):
+        concluded([*series(count=8), *stray] if stage == 2 else stray)
+
+
+def test_a_header_of_a_later_version_may_say_more():
+    assert Header.read(header(weather="fine")) == Header.read(header())
+
+
+LAUNCHES = [line(launch(build(side(operations={MM: 5_000, TINY: 70})), stage=stage)) for stage in (1, 1, 2)]
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=100)
+@given(strategies.spoiled([header(), *LAUNCHES]))
+def test_whatever_a_file_says_there_is_a_verdict_and_a_report_or_one_refusal(drawn):
+    _, (head, *launches) = drawn if len(drawn[1]) > 1 else (None, (header(), *LAUNCHES))
+    try:
+        verdict = conclude(head, [read_launch(Reader(one)) for one in launches], Thresholds())
+    except RecordError as error:
+        refused = str(error)
+        verdict = None
+    if verdict is None:
+        assert ": " in refused
+        return
+    assert verdict.outcome == INCONCLUSIVE  # so few launches
+    for form in ("terminal", "markdown", "json"):
+        rendered(verdict, form, 3)
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=40)
+@given(strategies.spoiled(line(series(count=1)[0])["cases"]))
+def test_whatever_one_of_many_launches_measured_there_is_a_verdict_or_one_refusal(drawn):
+    one = {**line(launch()), "cases": drawn[1]}
+    try:
+        launches = [*series(), read_launch(Reader(one))]
+    except RecordError:
+        return
+    try:
+        verdict = concluded(launches)
+    except RecordError:
+        return
+    assert verdict.outcome in {PASSED, INCONCLUSIVE}
+    assert math.isfinite(verdict.decision.bound) or verdict.outcome == INCONCLUSIVE
+    rendered(verdict, "json", 3)
