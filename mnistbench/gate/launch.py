@@ -27,6 +27,9 @@ from mnistbench.gate.sides import ClashError, Side, SideError, TakenCase, stray_
 #: Builds of each case in a launch. The second reverses the order of the first, so that what the order does cancels.
 REBUILDS = 2
 
+#: Of heap that is touched before anything is measured: several times what ConvNet's step allocates at batch 64.
+TOUCHED_BYTES = 512 * 2**20
+
 
 def main() -> None:
     """Do one job; what goes wrong is a message, too."""
@@ -137,9 +140,15 @@ def _wanted(job: dict[str, Any], case: TakenCase) -> bool:
 
 
 def _tidy_memory() -> None:
-    """Let later collections look at what the cases make, not at all that was imported."""
+    """Let later collections look at what the cases make, not at all that was imported; touch memory before it is needed.
+
+    With the allocator's thresholds raised the heap keeps its pages, but a freed block that small allocations have split is too
+    small for the next tensor, which then gets pages that nobody has touched. Their faults tripled the time of single
+    operations, in some launches and not in others (docs/studies/page_faults.py).
+    """
     gc.collect()
     gc.freeze()
+    torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)
 
 
 def _use_cores(coin: random.Random, params: Sequence[Any]) -> None:
