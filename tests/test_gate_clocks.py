@@ -1,0 +1,120 @@
+"""What measures both sides: turns, random numbers of one's own, one profile for all."""
+
+import random
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch_builders import LossSpy, tiny_model, tiny_params, tiny_workload
+
+from mnistbench.case import build
+from mnistbench.gate import clocks
+from mnistbench.gate.clocks import Player, RandomState, measure, measure_control
+from mnistbench.profiling import profile
+from mnistbench.record import OUTSIDE
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_trace():
+    """Seeds, threads and generators of this process are as they were."""
+    threads, states = torch.get_num_threads(), RandomState(torch.device("cpu"))
+    yield
+    torch.set_num_threads(threads)
+    states.restore()
+
+
+def player(name, loss=None, **changes):
+    workload = tiny_workload(loss=loss) if loss else tiny_workload()
+    return Player(name, lambda: build(tiny_params(**changes), workload), nullcontext)
+
+
+def coin(seed=1):
+    return random.Random(seed)
+
+
+class TestTurns:
+    @pytest.mark.parametrize("seed", range(5))
+    def test_every_pair_has_both_sides_and_every_second_is_the_first_turned_round(self, seed):
+        order = list(clocks._turns(["base", "head"], coin(seed), 6))
+        pairs = list(zip(order[::2], order[1::2], strict=True))
+        assert all(set(pair) == {"base", "head"} for pair in pairs)
+        assert all(second == first[::-1] for first, second in zip(pairs[::2], pairs[1::2], strict=True))
+
+    def test_the_coin_decides_who_begins(self):
+        first = {next(clocks._turns(["base", "head"], coin(seed), 1)) for seed in range(20)}
+        assert first == {"base", "head"}
+
+    @pytest.mark.parametrize(("call_ns", "pairs"), [(1, 24), (50_000_000, 20), (10_000_000_000, 6)])
+    def test_the_number_of_pairs_fills_the_time_within_limits(self, call_ns, pairs):
+        assert clocks._pairs(call_ns, 1.0, (6, 24)) == pairs
+
+
+class TestSides:
+    def test_the_same_code_computes_the_same_numbers(self):
+        base, head = LossSpy(), LossSpy()
+        found = measure([player("base", base), player("head", head)], coin())["sides"]
+        assert base.values == head.values
+        assert len(set(base.values)) > 10  # dropout draws anew in every step
+        assert found["base"]["outcome"] == found["head"]["outcome"]
+
+    def test_another_seed_computes_other_numbers(self):
+        found = measure([player("base"), player("head", seed=2)], coin())["sides"]
+        assert found["base"]["outcome"] != found["head"]["outcome"]
+
+    def test_a_side_that_draws_more_does_not_disturb_the_other(self):
+        quiet, loud = LossSpy(), LossSpy()
+
+        def drawing(output, targets):
+            torch.rand(7)
+            random.random()
+            return loud(output, targets)
+
+        measure([player("base", quiet), player("head", drawing)], coin())
+        alone = LossSpy()
+        measure([player("base", alone)], coin())
+        assert quiet.values[: len(alone.values)] == alone.values
+
+    def test_what_is_measured_of_a_side_has_a_time_for_each_call(self):
+        found = measure([player("base"), player("head")], coin())
+        assert found["first"] == "base"
+        for side in found["sides"].values():
+            assert len(side["wall_ns"]) == len(side["cpu_ns"]) == 24
+            assert min(side["wall_ns"]) > 0
+            assert side["device_ns"] == []
+            assert side["parameters"] == sum(parameter.numel() for parameter in tiny_model().parameters())
+
+    def test_cpu_time_of_several_threads_is_no_clock(self):
+        found = measure([player("base", threads=2)], coin())
+        assert found["sides"]["base"]["cpu_ns"] == []
+
+    def test_a_number_that_is_not_finite_is_none(self):
+        def diverging(output, targets):
+            return torch.nn.functional.nll_loss(output, targets) * float("inf")
+
+        found = measure([player("base", diverging)], coin())
+        assert found["sides"]["base"]["outcome"][1] is None
+
+
+class TestOperations:
+    def test_each_side_has_the_calls_that_it_has_alone(self):
+        found = measure([player("base"), player("head")], coin())["sides"]
+        alone = profile(build(tiny_params(), tiny_workload()), iterations=3)
+        expected = {row.key: row.calls for row in alone.rows if row.name != OUTSIDE}
+        for side in found.values():
+            calls = {tuple(key): calls for key, calls in zip(side["keys"], side["calls"], strict=True) if key[0] != OUTSIDE}
+            assert calls == expected
+            assert {len(times) for times in side["self_ns"]} == {8}
+            assert len(side["iteration_ns"]) == 8
+
+    def test_an_epoch_has_no_operations(self):
+        from torch_builders import whole_tiny_set
+
+        workload = tiny_workload(load=whole_tiny_set)
+        sides = [Player(name, lambda: build(tiny_params(phase="train"), workload), nullcontext) for name in ("base", "head")]
+        found = measure(sides, coin())["sides"]
+        assert "keys" not in found["base"]
+
+
+def test_the_control_is_timed_as_often_for_both():
+    found = measure_control(["base", "head"], coin())
+    assert {name: len(times) for name, times in found.items()} == dict.fromkeys(("base", "head"), clocks.CONTROL_PAIRS)
