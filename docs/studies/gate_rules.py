@@ -1,37 +1,27 @@
 """The rules that people use today, on runs one after the other of the same code, as long as a gate's verdict takes.
 
-    python docs/studies/gate_rules.py measure 16 FOLDER 35   # sessions, folder, seconds per case: two sessions are a verdict
-    pip install asv pyperf && python docs/studies/gate_rules.py judge FOLDER
+    pip install asv pyperf && python docs/studies/gate_rules.py RAW.jsonl.gz...   # of gates over the same code
 
-Each rule is the library's own code: pytest-benchmark's check for ``mean:5%`` and ``min:5%``, asv's Mann-Whitney test with
-factor 1.1, pyperf's t-test. TorchBench's is a formula: more than 7 % between two medians. A session is pytest-benchmark's of
-ConvNet's training step at batch 1, 16 and 64, with the allocator pinned. Power: the later session's samples are scaled.
+The base's run is its calls in five consecutive launches, the new run those of the other side in the next five: one after the
+other, and as many calls as the gate judges by. Each rule is the library's own code: pytest-benchmark's check for ``mean:5%``
+and ``min:5%``, asv's Mann-Whitney test with factor 1.1, pyperf's t-test. TorchBench's is a formula: more than 7 % between two
+medians. Power: the new run's samples are scaled.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
-import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mnistbench.allocator import PINNED
+from mnistbench.gate import samples
+from mnistbench.gate.samples import BASE, NEW, WALL, Launch
 
 Samples = Sequence[float]
 
-
-def measure(sessions: int, folder: Path, seconds: float) -> None:
-    for _ in range(sessions):
-        command = [
-            sys.executable, "-m", "pytest", "bench/test_step.py", "-k", "convnet", "-q", "--bench-tensorboard=off",
-            "--no-op-profile", f"--benchmark-max-time={seconds}", "--benchmark-save-data",
-            f"--benchmark-storage={folder.absolute()}", "--benchmark-save=session",
-        ]  # fmt: skip
-        subprocess.run(command, env={**os.environ, **PINNED}, check=True, stdout=subprocess.DEVNULL)
+#: Launches of a run: two runs are a gate's first stage.
+LAUNCHES = 5
 
 
 def rules() -> Mapping[str, Callable[[Samples, Samples], bool]]:
@@ -46,9 +36,9 @@ def rules() -> Mapping[str, Callable[[Samples, Samples], bool]]:
 
         def fails(base: Samples, new: Samples) -> bool:
             both = []
-            for samples in (new, base):
+            for run in (new, base):
                 stats = Stats()
-                for sample in samples:
+                for sample in run:
                     stats.update(sample)
                 both.append(stats.as_dict())
             return bool(check.fails(*both))
@@ -56,29 +46,38 @@ def rules() -> Mapping[str, Callable[[Samples, Samples], bool]]:
         return fails
 
     def of_asv(base: Samples, new: Samples) -> bool:
-        (old_time, old), (new_time, newer) = (compute_stats(list(samples), 1) for samples in (base, new))
-        return bool(_is_result_better(old_time, new_time, (old, list(base)), (newer, list(new)), 1.1))
+        (base_time, base_stats), (new_time, new_stats) = (compute_stats(list(run), 1) for run in (base, new))
+        return bool(_is_result_better(base_time, new_time, (base_stats, list(base)), (new_stats, list(new)), 1.1))
+
+    def of_pyperf(base: Samples, new: Samples) -> bool:
+        size = min(len(base), len(new))  # it wants as many of both
+        return is_significant(list(base[:size]), list(new[:size]))[0] and statistics.fmean(new) > statistics.fmean(base)
 
     return {
         "pytest-benchmark mean:5%": of_pytest_benchmark("mean:5%"),
         "pytest-benchmark min:5%": of_pytest_benchmark("min:5%"),
         "asv, Mann-Whitney and 1.1": of_asv,
-        "pyperf, t-test": lambda base, new: (
-            is_significant(list(base), list(new))[0] and statistics.fmean(new) > statistics.fmean(base)
-        ),
+        "pyperf, t-test": of_pyperf,
         "TorchBench, 7 %": lambda base, new: statistics.median(new) > 1.07 * statistics.median(base),
     }
 
 
-def sessions_of(folder: Path) -> list[dict[str, list[float]]]:
-    files = sorted(folder.rglob("*_session.json"))
-    return [{bench["name"]: bench["stats"]["data"] for bench in json.loads(file.read_text())["benchmarks"]} for file in files]
+def run_of(launches: Sequence[Launch], side: str) -> dict[str, list[float]]:
+    """Return the seconds of every call of a side, case by case."""
+    return {
+        case: [ns / 1e9 for launch in launches for build in launch.cases[case] for ns in build[side].times[WALL]]
+        for case in launches[0].cases
+    }
 
 
-def judge(folder: Path) -> None:
-    sessions = sessions_of(folder)
-    pairs = list(itertools.pairwise(sessions))
-    print(f"{len(sessions)} sessions, {len(pairs)} neighbouring pairs, {len(sessions[0])} cases")
+def main() -> None:
+    launches = [launch for file in sys.argv[1:] for launch in samples.load(Path(file))[1] if launch.stage == 1]
+    starts = range(0, len(launches) - 2 * LAUNCHES + 1, LAUNCHES)
+    pairs = [
+        (run_of(launches[start : start + LAUNCHES], BASE), run_of(launches[start + LAUNCHES : start + 2 * LAUNCHES], NEW))
+        for start in starts
+    ]
+    print(f"{len(launches)} launches, {len(pairs)} pairs of runs, {len(pairs[0][0])} cases")
     heads = ("any case alarmed", "cases alarmed", "+2 % caught", "+5 % caught", "+10 % caught")
     print(f"{'rule':28} " + " ".join(f"{head:>16}" for head in heads))
     for name, fails in rules().items():
@@ -91,13 +90,6 @@ def judge(folder: Path) -> None:
         cases = f"{sum(map(sum, alarms))} of {sum(map(len, alarms))}"
         shares = (f"{sum(hits) / len(hits):.0%}" for hits in caught)
         print(f"{name:28} " + " ".join(f"{cell:>16}" for cell in (any_case, cases, *shares)))
-
-
-def main() -> None:
-    if sys.argv[1] == "measure":
-        measure(int(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))
-    else:
-        judge(Path(sys.argv[2]))
 
 
 if __name__ == "__main__":
