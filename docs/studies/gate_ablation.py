@@ -26,6 +26,7 @@ ARMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "default allocator": (),
     "huge pages": (),
     "shared generator": (("clocks.py", "            self.random.restore()\n", ""),),
+    "untouched memory": (("launch.py", "    torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)\n", ""),),
     "no coin": (
         ("launch.py", "order = self._coin.sample(self.sides, len(self.sides))", "order = list(self.sides)"),
         ("launch.py", "step = -1 if rebuild % 2 else 1", "step = 1"),
