@@ -214,7 +214,10 @@ def candidates(first: Sequence[Effect], thresholds: Thresholds, seed: int) -> li
     """Return what is surely and relevantly changed after the first stage: what fresh launches must confirm."""
     if not first or len(first[0].logs) < LEAST_LAUNCHES:
         return []
-    estimates = _estimates([effect for effect in first if _usable(effect)], seed)
+    return _flagged(_estimates([effect for effect in first if _usable(effect)], seed), thresholds)
+
+
+def _flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estimate]:
     return [estimate for estimate in estimates if estimate.p <= LEVEL and _may_matter(estimate, thresholds)]
 
 
@@ -253,7 +256,7 @@ def decide(
     pooled = _with_fresh(estimates, by_key, seed)
     calls = tuple(estimate for estimate in pooled if estimate.effect.kind == "call")
     operations = tuple(estimate for estimate in pooled if estimate.effect.kind != "call")
-    findings = _findings(candidates(first, thresholds, seed), by_key, calls, operations, thresholds, seed)
+    findings = _findings(_flagged(estimates, thresholds), by_key, calls, operations, thresholds, seed)
     reasons = [
         *_of_controls(controls, seed),
         *_of_unusable(first),
