@@ -44,8 +44,8 @@ MIXED = ["call", "operation", "call", "operation", "operation"]
 
 def floors(logs, kinds):
     """s0 of each quantity, written down once more."""
-    rms = [math.sqrt(sum(d * d for d in row) / len(row) / len(row)) for row in logs.tolist()]
-    return [float(np.median([value for value, other in zip(rms, kinds, strict=True) if other == kind])) for kind in kinds]
+    spreads = [float(np.std(np.abs(row), ddof=1)) / math.sqrt(len(row)) for row in logs]
+    return [float(np.median([value for value, other in zip(spreads, kinds, strict=True) if other == kind])) for kind in kinds]
 
 
 def statistic(row, floor):

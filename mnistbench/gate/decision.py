@@ -38,6 +38,9 @@ EXCHANGES = 10_000
 #: A control that moved by more than this, and surely, makes the verdict inconclusive.
 CONTROL_BOUND = 0.01
 
+#: No clock tells smaller differences apart; without a spread at all there would be nothing to divide by.
+_LEAST_SPREAD = 1e-9
+
 _Array = NDArray[np.float64]
 
 
@@ -116,12 +119,16 @@ def simultaneous_bounds(logs: _Array, seed: int, confidence: float = CONFIDENCE)
 
 
 def _floor(logs: _Array, kinds: Sequence[str]) -> _Array:
-    """Return s0 of each quantity: the median over those of its kind of sqrt(mean(d^2) / launches)."""
-    rms = np.sqrt(np.mean(logs**2, axis=1) / logs.shape[1])
+    """Return s0 of each quantity: the median over those of its kind of SD(abs(d)) / sqrt(launches).
+
+    abs(d) has no sign, so every exchange has the same s0, as the test needs; and a change of the quantity itself hardly moves
+    its spread, so that a change of most quantities does not hide itself behind a large s0.
+    """
+    spreads = np.abs(logs).std(axis=1, ddof=1) / math.sqrt(logs.shape[1])
     medians = {
-        kind: float(np.median([value for value, of in zip(rms, kinds, strict=True) if of == kind])) for kind in set(kinds)
+        kind: float(np.median([spread for spread, of in zip(spreads, kinds, strict=True) if of == kind])) for kind in set(kinds)
     }
-    return np.array([medians[kind] for kind in kinds])
+    return np.array([max(medians[kind], _LEAST_SPREAD) for kind in kinds])
 
 
 def _statistic(signs: _Array, logs: _Array, floor: _Array) -> _Array:
