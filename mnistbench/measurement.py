@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -52,14 +53,21 @@ def device_times(case: Case) -> tuple[int, ...]:
     device = torch.device(case.params.device)
     if device.type == "cpu":
         return ()
+    with on_device(device):
+        return tuple(event_ns(case, device) for _ in range(EVENT_CALLS if case.runner else EVENT_CALLS_OF_AN_EPOCH))
+
+
+def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Make an accelerator the current one while the body runs: events are recorded there."""
+    return torch.accelerator.device_index(device.index or 0) if device.type != "mps" else contextlib.nullcontext()
+
+
+def event_ns(call: Callable[[], None], device: torch.device) -> int:
+    """Return the time of one call on the clock of the current accelerator, in nanoseconds."""
     make_event = torch.get_device_module(device).Event
-    elapsed = []
-    with torch.accelerator.device_index(device.index or 0) if device.type != "mps" else contextlib.nullcontext():
-        for _ in range(EVENT_CALLS if case.runner else EVENT_CALLS_OF_AN_EPOCH):
-            start, end = make_event(enable_timing=True), make_event(enable_timing=True)
-            start.record()
-            case()
-            end.record()
-            end.synchronize()
-            elapsed.append(round(start.elapsed_time(end) * 1e6))  # milliseconds
-    return tuple(elapsed)
+    start, end = make_event(enable_timing=True), make_event(enable_timing=True)
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return round(float(start.elapsed_time(end)) * 1e6)  # milliseconds

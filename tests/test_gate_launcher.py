@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import sys
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from mnistbench.allocator import PINNED
 from mnistbench.errors import UsageError
 from mnistbench.gate import launcher
-from mnistbench.gate.launcher import Clash, LaunchError, Plan, environment, launching, own_python, stage_home
+from mnistbench.gate.launcher import Clash, LaunchError, Plan, environment, launching, stage_home
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.snapshot import Tree
 
@@ -437,8 +436,3 @@ def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):
         path.relative_to(package.parent) for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     }
     assert {path.relative_to(home) for path in home.rglob("*") if path.is_file()} == expected
-
-
-def test_launches_run_by_the_interpreter_that_runs_the_gate():
-    assert own_python() == sys.executable
-    assert os.access(own_python(), os.X_OK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ import pytest
 
 from mnistbench.errors import UsageError
 from mnistbench.gate import run, samples
+from mnistbench.gate.decision import LEAST_LAUNCHES
 from mnistbench.gate.launcher import Clash, LaunchError, Listing
 from mnistbench.gate.run import FIRST_SHARE, FRESH, Progress, Request, measure
 from mnistbench.gate.samples import BASE, NEW
@@ -343,7 +345,7 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launc
     assert launches.clock <= budget
     used_up = f"the budget was used up after {first} of 20 launches"
     assert used_up in heard.said
-    if first < run.LEAST:
+    if first < LEAST_LAUNCHES:
         assert (stages(measured).count(2), measured.cut_short) == (0, used_up)
     else:  # they are enough to judge
         assert stages(measured).count(2) == min(FRESH, (budget - ends[first - 1]) // 25.0)
@@ -429,6 +431,13 @@ def test_a_launch_that_fails_later_keeps_what_was_measured(gate, launches, numbe
 
 
 # ---- Sides that cannot share a process ---------------------------------------------------------------------------------
+
+
+def test_both_sides_run_by_the_interpreter_that_runs_the_gate(gate, launches):
+    gate(launches=8)
+    plan, _, _ = launches.started[0]
+    assert set(plan.pythons.values()) == {sys.executable}
+    assert os.access(sys.executable, os.X_OK)
 
 
 def test_sides_that_cannot_share_a_process_get_one_each(gate, launches):

@@ -92,9 +92,10 @@ def test_that_is_not_ours():
 
 OPERATOR = """
 import torch
+from torch import library
 
 
-@torch.library.custom_op("gate_test::double", mutates_args=())
+@library.custom_op("gate_test::double", mutates_args=())
 def double(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
@@ -103,9 +104,9 @@ VERSION = ""
 """
 
 LIBRARY = """
-import torch
+from torch import library
 
-LIBRARY = torch.library.Library("gate_test_library", "DEF")
+LIBRARY = library.Library("gate_test_library", "DEF")
 VERSION = ""
 """
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mnistbench.gate import launcher, samples, snapshot
-from mnistbench.gate.launcher import Plan, launching, own_python, stage_home
+from mnistbench.gate.launcher import Plan, launching, stage_home
 from mnistbench.gate.samples import BASE, NEW
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def measure(launches: int, folder: Path, arms: list[str]) -> None:
     with snapshot.scratch() as scratch:
         trees = {name: snapshot.of_revision(ROOT, "HEAD", scratch / name) for name in (BASE, NEW)}
         plan = Plan(
-            trees=trees, pythons=dict.fromkeys(trees, own_python()), home=stage_home(scratch), repository=ROOT,
+            trees=trees, pythons=dict.fromkeys(trees, sys.executable), home=stage_home(scratch), repository=ROOT,
             arguments=("bench/test_step.py", "--bench-model=convnet"), phases=(), split=False,
         )  # fmt: skip
         for number in range(launches):

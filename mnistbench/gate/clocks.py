@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, record_function
 
+from mnistbench.measurement import event_ns, on_device
 from mnistbench.profiling import ITERATION, marked, table
 from mnistbench.record import OpTable, finite
 
@@ -43,6 +44,10 @@ class Case(Protocol):
     model: nn.Module
     inputs: torch.Tensor | None
     runner: Any
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of trainable parameters of the model."""
 
     def __call__(self) -> None:
         """Run the measured work once and wait for the device."""
@@ -122,7 +127,7 @@ def measure(players: Sequence[Player], coin: random.Random) -> dict[str, Any]:
                 "cpu_ns": player.cpu_ns,
                 "device_ns": player.device_ns,
                 "outcome": outcome(player),
-                "parameters": sum(p.numel() for p in player.case.model.parameters() if p.requires_grad),
+                "parameters": player.case.parameter_count,
             }
             for player in players
         },
@@ -177,21 +182,21 @@ def _turns(players: Sequence[_Player], coin: random.Random, pairs: int) -> Itera
 
 
 def _timed_call(case: Case, player: Player) -> None:
-    events, device = None, player.random.device
-    if device.type in ("cuda", "xpu"):
-        module = torch.get_device_module(device)
-        events = module.Event(enable_timing=True), module.Event(enable_timing=True)
-        events[0].record()
-    cpu, start = time.process_time_ns(), time.perf_counter_ns()
-    case()
-    end, cpu_end = time.perf_counter_ns(), time.process_time_ns()
-    player.wall_ns.append(end - start)
-    if device.type == "cpu" and case.params.threads == 1:  # other threads' time would be added up
-        player.cpu_ns.append(cpu_end - cpu)
-    if events:
-        events[1].record()
-        events[1].synchronize()
-        player.device_ns.append(round(events[0].elapsed_time(events[1]) * 1e6))  # milliseconds
+    device = player.random.device
+
+    def timed() -> None:
+        cpu, start = time.process_time_ns(), time.perf_counter_ns()
+        case()
+        end, cpu_end = time.perf_counter_ns(), time.process_time_ns()
+        player.wall_ns.append(end - start)
+        if device.type == "cpu" and case.params.threads == 1:  # other threads' time would be added up
+            player.cpu_ns.append(cpu_end - cpu)
+
+    if device.type == "cpu":
+        timed()
+    else:
+        with on_device(device):
+            player.device_ns.append(event_ns(timed, device))
 
 
 def outcome(player: Player) -> tuple[str, float | None]:

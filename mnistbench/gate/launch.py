@@ -60,13 +60,9 @@ def main() -> None:
 
 def _listed(side: Side) -> dict[str, Any]:
     return {
-        "cases": {node_id: {"label": case.label, "params": _fields(case.params)} for node_id, case in side.cases.items()},
+        "cases": {node_id: {"label": case.label, "params": dict(vars(case.params))} for node_id, case in side.cases.items()},
         "files": side.files,
     }
-
-
-def _fields(params: Any) -> dict[str, Any]:
-    return dict(vars(params))
 
 
 class Launch:

@@ -10,7 +10,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -261,8 +260,3 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # of a hook that starts the gate
         found.pop(name, None)
     return found
-
-
-def own_python() -> str:
-    """Return the interpreter that runs this."""
-    return sys.executable

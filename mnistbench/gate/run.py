@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,7 +21,7 @@ from mnistbench import __version__
 from mnistbench.errors import RecordError, UsageError
 from mnistbench.gate import samples, snapshot
 from mnistbench.gate.decision import LEAST_LAUNCHES, Thresholds, candidates
-from mnistbench.gate.launcher import Clash, LaunchError, Launching, Listing, Plan, launching, own_python, stage_home
+from mnistbench.gate.launcher import Clash, LaunchError, Launching, Listing, Plan, launching, stage_home
 from mnistbench.gate.samples import BASE, NEW, Launch
 from mnistbench.reader import Reader
 
@@ -117,7 +118,7 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
     default = [DEFAULT_FOLDER] if (new.directory / DEFAULT_FOLDER).is_dir() else []
     return Plan(
         trees={BASE: base, NEW: new},
-        pythons={BASE: request.base_python or own_python(), NEW: request.new_python or own_python()},
+        pythons={BASE: request.base_python or sys.executable, NEW: request.new_python or sys.executable},
         home=stage_home(folder),
         repository=(snapshot.repository_of(here) if shutil.which("git") else None) or here,
         arguments=request.arguments if named else (*default, *request.arguments),
@@ -162,7 +163,6 @@ class _Gate:
     ) -> None:  # fmt: skip
         self._request, self._plan, self._log, self._progress = request, plan, log, progress
         self._start, self._now, self._seed, self._deadline = start, now, seed, deadline
-        self._began = now()
         self._launched = 0
 
     def run(self, here: Path) -> Measured:
@@ -297,7 +297,3 @@ def _new_file(storage: Path) -> Path:
         if not path.exists():
             return path
     raise UsageError(f"{folder}: has a hundred files of this second; wait a moment")
-
-
-#: Fewest launches that ``--launches`` may ask for.
-LEAST = LEAST_LAUNCHES

@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import library
 
 from mnistbench.errors import MnistbenchError
 
@@ -221,15 +222,15 @@ def watch_registrations(trees: Sequence[Path]) -> list[str]:
     is built.
     """
     found: list[str] = []
-    library: Any = torch.library.Library
-    original = library.__init__
+    registry: Any = library.Library
+    original = registry.__init__
 
     def watching(self: Any, ns: str, *arguments: Any, **keywords: Any) -> None:
         if _caller_outside_torch().startswith(tuple(f"{tree}{os.sep}" for tree in trees)):
             found.append(ns)
         original(self, ns, *arguments, **keywords)
 
-    library.__init__ = watching
+    registry.__init__ = watching
     return found
 
 

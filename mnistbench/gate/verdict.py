@@ -12,7 +12,7 @@ from mnistbench.compare import CaseComparison, OpChange, Side
 from mnistbench.digest import CaseDigest
 from mnistbench.errors import RecordError
 from mnistbench.gate import samples
-from mnistbench.gate.decision import PASSED, REGRESSED, Decision, Finding, Thresholds, decide
+from mnistbench.gate.decision import INCONCLUSIVE, PASSED, REGRESSED, Decision, Finding, Thresholds, decide
 from mnistbench.gate.samples import BASE, NEW, Effect, Launch, SideSample
 from mnistbench.reader import Reader
 from mnistbench.record import median_ns
@@ -96,7 +96,7 @@ class Verdict:
         """PASSED, REGRESSED or INCONCLUSIVE."""
         if self.decision.outcome == REGRESSED and self.regressions:
             return REGRESSED
-        return "inconclusive" if self.reasons else PASSED
+        return INCONCLUSIVE if self.reasons else PASSED
 
 
 def conclude(
@@ -134,7 +134,6 @@ def conclude(
     accepted = {id(finding): [p for p in accept if _means(p, finding, read)] for finding in decision.findings}
     used = {p for finding in decision.findings if finding.verdict == REGRESSED for p in accepted[id(finding)]}
     measured = {effect.case for effect in first if effect.kind == "call"}
-    last = launches[-1:] and stages[0][-1:]
     return Verdict(
         header=read,
         decision=decision,
@@ -144,7 +143,7 @@ def conclude(
         reason=reason,
         facts={
             read.name(case): found
-            for launch in last
+            for launch in stages[0][-1:]
             for case, builds in launch.cases.items()
             if (found := facts(_compared(case, builds[0])))
         },

@@ -127,10 +127,7 @@ def _case_table(verdict: Verdict) -> Iterable[Table]:
                     call.effect.clock,
                     units.microseconds(call.effect.base_ns),
                     units.microseconds(call.effect.new_ns),
-                    units.percent(call.change, signed=True),
-                    units.percent(call.low, signed=True),
-                    units.percent(call.high, signed=True),
-                    forest(call, scale),
+                    *_change_cells(call, scale),
                     _excluded(call),
                 )
                 for call in calls
@@ -156,10 +153,7 @@ def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
                     operation.effect.name,
                     units.microseconds(operation.effect.base_ns),
                     units.percent(operation.effect.share),
-                    units.percent(operation.change, signed=True),
-                    units.percent(operation.low, signed=True),
-                    units.percent(operation.high, signed=True),
-                    forest(operation, scale),
+                    *_change_cells(operation, scale),
                     _verdict(operation, found.get(operation.effect.key), verdict),
                 )
                 for operation in shown
@@ -168,6 +162,12 @@ def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
             numbers_from=1,
             words_after=2,
         )
+
+
+def _change_cells(estimate: Estimate, scale: float) -> tuple[str, ...]:
+    """Return what both kinds of tables show of a change: estimate, bounds, plot."""
+    numbers = (estimate.change, estimate.low, estimate.high)
+    return (*(units.percent(number, signed=True) for number in numbers), forest(estimate, scale))
 
 
 def _verdict(operation: Estimate, finding: Finding | None, verdict: Verdict) -> str:
