@@ -257,14 +257,18 @@ def table(
     iterations = sorted((event for event in host if event.name == iteration), key=lambda event: event.time_range.start)
     starts = [event.time_range.start for event in iterations]
     main_thread = iterations[0].thread if iterations else 0
+
+    def slot_of(event: Event) -> int:
+        slot = bisect_right(starts, event.time_range.start) - 1
+        return slot if slot >= 0 and event.time_range.start <= iterations[slot].time_range.end else -1
+
+    host = [event for event in host if slot_of(event) >= 0]  # in a profile of two sides, half of them
     forward_modules = _forward_modules(host)
     samples: dict[tuple[str, str, str], _Samples] = defaultdict(lambda: _Samples(len(iterations)))
     elsewhere: dict[tuple[str, int], float] = defaultdict(float)  # (phase, iteration) -> self time on other threads
 
     for event, place in _placed(host, forward_modules):
-        slot = bisect_right(starts, event.time_range.start) - 1
-        if slot < 0 or event.time_range.start > iterations[slot].time_range.end:
-            continue
+        slot = slot_of(event)
         is_range = event.scope == _USER_SCOPE
         row = samples[(OUTSIDE, place.phase, UNTIED) if is_range else (event.name, place.phase, place.module)]
         row.self_cpu[slot] += event.self_cpu_time_total

@@ -44,9 +44,9 @@ class TestTurns:
         first = {next(clocks._turns(["base", "head"], coin(seed), 1)) for seed in range(20)}
         assert first == {"base", "head"}
 
-    @pytest.mark.parametrize(("call_ns", "pairs"), [(1, 24), (50_000_000, 20), (10_000_000_000, 6)])
-    def test_the_number_of_pairs_fills_the_time_within_limits(self, call_ns, pairs):
-        assert clocks._pairs(call_ns, 1.0, (6, 24)) == pairs
+    @pytest.mark.parametrize(("call_ns", "pairs"), [(1, 64), (10_000_000, 50), (40_000_000, 25), (1_000_000_000, 6)])
+    def test_a_call_of_four_times_the_length_has_half_the_pairs_within_limits(self, call_ns, pairs):
+        assert clocks._pairs(call_ns, 5.0, 6, 64) == pairs
 
 
 class TestSides:

@@ -7,6 +7,7 @@ within seconds. A coin decides who goes first in every other pair, and the pair 
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,10 +27,10 @@ from mnistbench.record import OpTable, finite
 #: Calls of a side before anything counts: memory is allocated, algorithms are chosen, the optimizer has its state.
 WARMUP_CALLS = 2
 
-#: What a case is measured for per side and build, in seconds, and the fewest and most pairs of calls that this may mean.
-TIMED_S, TIMED_PAIRS = 1.0, (6, 24)
-PROFILED_S, PROFILED_PAIRS = 0.4, (5, 8)
-
+#: Pairs of calls of a build: this number divided by the root of a call's seconds, between the fewest and the most. For
+#: cases whose pairs spread alike, no other division of the same time has a smaller sum of variances (Neyman's allocation).
+TIMED_PAIRS = (5.0, 6, 64)
+PROFILED_PAIRS = (1.3, 5, 8)
 
 #: Pairs of the control, each time it is measured.
 CONTROL_PAIRS = 40
@@ -116,7 +117,7 @@ def measure(players: Sequence[Player], coin: random.Random) -> dict[str, Any]:
     for player in players:
         _build(player)
     longest = max(_warm_up(player) for player in players)
-    for player in _turns(players, coin, _pairs(longest, TIMED_S, TIMED_PAIRS)):
+    for player in _turns(players, coin, _pairs(longest, *TIMED_PAIRS)):
         with player.playing() as case:
             _timed_call(case, player)
     found: dict[str, Any] = {
@@ -133,7 +134,7 @@ def measure(players: Sequence[Player], coin: random.Random) -> dict[str, Any]:
         },
     }
     if all(player.case.runner is not None for player in players):
-        tables = _profiled(players, coin, _pairs(longest, PROFILED_S, PROFILED_PAIRS))
+        tables = _profiled(players, coin, _pairs(longest, *PROFILED_PAIRS))
         for name, profile in tables.items():
             found["sides"][name] |= operations(profile)
     return found
@@ -167,10 +168,9 @@ def _warm_up(player: Player) -> int:
         return elapsed
 
 
-def _pairs(call_ns: int, seconds: float, limits: tuple[int, int]) -> int:
-    """Return the number of pairs that fill the time; it is one number for all sides, so that it favours none."""
-    least, most = limits
-    return max(least, min(most, round(seconds * 1e9 / call_ns)))
+def _pairs(call_ns: int, pairs_of_a_second: float, fewest: int, most: int) -> int:
+    """Return the number of pairs of calls that take this long; it is one number for all sides, so that it favours none."""
+    return max(fewest, min(most, round(pairs_of_a_second / math.sqrt(call_ns / 1e9))))
 
 
 def _turns(players: Sequence[_Player], coin: random.Random, pairs: int) -> Iterator[_Player]:
