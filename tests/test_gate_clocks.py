@@ -78,7 +78,7 @@ class TestSides:
         found = measure([player("base"), player("head")], coin())
         assert found["first"] == "base"
         for side in found["sides"].values():
-            assert len(side["wall_ns"]) == len(side["cpu_ns"]) == 24
+            assert len(side["wall_ns"]) == len(side["cpu_ns"]) == len(found["sides"]["base"]["wall_ns"]) >= 6
             assert min(side["wall_ns"]) > 0
             assert side["device_ns"] == []
             assert side["parameters"] == sum(parameter.numel() for parameter in tiny_model().parameters())
