@@ -229,7 +229,7 @@ class CaseRecord:
             "device_ns": _compact(self.device_ns),
             "tables": [_table_to_json(table) for table in self.tables],
             "tables_in": self.tables_in,
-            **_scalars_to_json(self.scalars),
+            **scalars_to_json(self.scalars),
             "notes": list(self.notes),
             "attached": _compact(self.attached),
             "op_fail": list(self.op_fail),
@@ -341,7 +341,7 @@ def _table_to_json(table: OpTable) -> dict[str, str]:
     }
 
 
-def _scalars_to_json(scalars: Scalars | None) -> dict[str, str | None]:
+def scalars_to_json(scalars: Scalars | None) -> dict[str, str | None]:
     """Write final values apart from the curves that led to them: comparing needs the former alone."""
     if scalars is None:
         return {"scalars": None, "curves": None}
@@ -349,13 +349,13 @@ def _scalars_to_json(scalars: Scalars | None) -> dict[str, str | None]:
     return {"curves": _compact(final.pop("curves")), "scalars": _compact(final)}
 
 
-def check_schema(data: object) -> None:
+def check_schema(data: object, newest: int = SCHEMA) -> None:
     """Refuse a record of a schema that this version does not know."""
     schema = data.get("schema") if isinstance(data, Mapping) else None
     if type(schema) is not int or schema < 1:
         raise RecordError(f"schema: {schema!r} is not a version of a mnistbench record")
-    if schema > SCHEMA:
-        raise RecordError(f"schema: {schema} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench")
+    if schema > newest:
+        raise RecordError(f"schema: {schema} is newer than the {newest} that this mnistbench reads: upgrade mnistbench")
 
 
 class RecordReader(Reader):

@@ -1,0 +1,1 @@
+"""The course lab: train, profile, and both in one report."""
