@@ -103,6 +103,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_gate(gate)
     for subparser in (compare, listing, history, export, prune, gate):
         subparser.add_argument("--storage", default=".benchmarks", metavar="DIR", help="saved runs (default: .benchmarks)")
+    _add_train(
+        command(
+            "train",
+            _train,
+            "train on MNIST with the options of pytorch/examples mnist/main.py; exit 0 done, 2 cannot, 130 stopped",
+        )
+    )
     command("env", _env, "print machine and software, for a bug report")
     return parser
 
@@ -130,6 +137,39 @@ def _add_gate(gate: argparse.ArgumentParser) -> None:
     gate.add_argument("--format", choices=("terminal", "markdown", "json"), default="terminal")
     _add_settings(gate, [setting for setting in SETTINGS if setting.name in ("accept", "reason")])
     _add_output(gate)
+
+
+def _add_train(train: argparse.ArgumentParser) -> None:
+    """Texts all: what cannot be used is one line, where argparse would print the usage too."""
+    train.add_argument("--batch-size", default="64", metavar="N", help="samples per training step (default: 64)")
+    train.add_argument("--test-batch-size", default="1000", metavar="N", help="samples per batch in tests (default: 1000)")
+    train.add_argument("--epochs", default="14", metavar="N", help="passes over the training set (default: 14)")
+    train.add_argument("--lr", default="1.0", metavar="LR", help="learning rate of Adadelta (default: 1.0)")
+    train.add_argument(
+        "--gamma", default="0.7", metavar="M", help="what the rate is multiplied by after each epoch (default: 0.7)"
+    )
+    train.add_argument("--no-accel", "--no-cuda", action="store_true", help="train on the CPU though there is an accelerator")
+    train.add_argument("--dry-run", action="store_true", help="train on one batch, test on one batch")
+    train.add_argument("--seed", default="1", metavar="N", help="seed of weights, order and dropout (default: 1)")
+    train.add_argument("--log-interval", default="10", metavar="N", help="batches per point of the curves (default: 10)")
+    train.add_argument("--save-model", action="store_true", help="write the weights, mnist_cnn.pt")
+    train.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, mps (default: the accelerator if there is one)")
+    train.add_argument("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
+    train.add_argument(
+        "--dataset", default="mnist", metavar="NAME", help="mnist; digits, which needs no files (default: mnist)"
+    )
+    train.add_argument(
+        "--data-dir", metavar="DIR", help="torchvision root with MNIST; else MNISTBENCH_DATA, else the user's cache"
+    )
+    train.add_argument("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
+    train.add_argument("--threads", metavar="N", help="intra-op threads of torch on the CPU (default: torch's own, all cores)")
+    train.add_argument("--output", metavar="DIR", help="a new directory for everything (default: runs/TIME-MODEL-BATCH-DEVICE)")
+    train.add_argument(
+        "--tensorboard", action=argparse.BooleanOptionalAction, default=True, help="curves, images and graph (default: on)"
+    )
+    train.add_argument("--save-scalar", action="store_true", help="with --no-tensorboard: the curves all the same")
+    train.add_argument("--save-graph", action="store_true", help="with --no-tensorboard: the model graph all the same")
+    train.add_argument("--profile", action="store_true", help="profile a few steps after training: table and trace.json.gz")
 
 
 def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:
@@ -286,6 +326,16 @@ def _gate(parsed: argparse.Namespace) -> int:
         return BISECT_STOPS if isinstance(error, UsageError) else BISECT_SKIPS
     not_judged = BISECT_SKIPS if parsed.bisect else HELD if parsed.inconclusive == "ok" else UNJUDGED
     return not_judged if code == UNJUDGED else code
+
+
+def _train(parsed: argparse.Namespace) -> int:
+    from mnistbench.lab.train_command import STOPPED, run
+
+    try:
+        return run(parsed)
+    except KeyboardInterrupt:  # before training began, or for the second time
+        print("mnistbench: interrupted", file=sys.stderr)
+        return STOPPED
 
 
 def _env(_: argparse.Namespace) -> int:

@@ -158,6 +158,11 @@ def data_root(option: str | Path | None) -> Path:
     return platformdirs.user_cache_path("mnistbench")
 
 
+def mnist_is_to_be_downloaded(data_dir: str | Path | None = None) -> bool:
+    """Return whether ``load`` would try to download MNIST. Reads and downloads nothing."""
+    return _is_empty(_raw_dir(data_dir))
+
+
 def mnist_unpacked(data_dir: str | Path | None = None) -> bool:
     """Return whether the four unpacked files lie there, which torchvision reads. Reads and downloads nothing."""
     return all((_raw_dir(data_dir) / file.name).is_file() for file in _MNIST_FILES)
@@ -319,8 +324,8 @@ def _ways_out(raw: Path) -> Iterator[None]:
         raise DataError(
             f"{problem}. Three ways out: "
             f"(1) start from an empty {raw}: run once with a network, or download the four .gz files of {_MNIST_URL} there; "
-            f"(2) let --bench-data-dir or MNISTBENCH_DATA name a folder that has them in MNIST/raw; "
-            f"(3) --bench-dataset digits, which needs no files."
+            f"(2) let MNISTBENCH_DATA or --data-dir (pytest: --bench-data-dir) name a folder that has them in MNIST/raw; "
+            f"(3) --dataset digits (pytest: --bench-dataset digits), which needs no files."
         ) from None
 
 

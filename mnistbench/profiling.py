@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import nn
@@ -59,8 +59,8 @@ _PHASE_OF_PART = {
 
 def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     """Run the case for the first time and return what that cost: one iteration, host activities only."""
-    events = _profile(case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False)
-    return table(events, temperature="cold", view="host", first_of_process=first_of_process)
+    recorded = record(case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False)
+    return table(_events(recorded), temperature="cold", view="host", first_of_process=first_of_process)
 
 
 def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
@@ -72,14 +72,26 @@ def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = F
         view: ``host`` for host activities alone, ``device`` for host and device.
         shapes: record the distinct input shapes of each operation.
     """
+    return warm_table(record_warm(case, iterations=iterations, view=view, shapes=shapes), case.params.device, view)
+
+
+def record_warm(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> torch.profiler.profile:
+    """Return the profiler that saw iterations of a warm case: what :func:`warm_table` and a trace are made of."""
     case.reset()
     for _ in range(WARMUP_ITERATIONS):
         case()
-    activities = [ProfilerActivity.CPU]
-    if view == "device":
-        activities.append(_device_activity(case.params.device))
-    events = _profile(case, iterations=iterations, activities=activities, shapes=shapes, dropped=1)
-    return replace(table(events, temperature="warm", view=view), profiler_ns=cost_per_call(tuple(activities)))
+    return record(case, iterations=iterations, activities=activities_of(case.params.device, view), shapes=shapes, dropped=1)
+
+
+def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTable:
+    """Return the operations that :func:`record_warm` saw."""
+    cost = cost_per_call(tuple(activities_of(device, view)))
+    return replace(table(_events(recorded), temperature="warm", view=view), profiler_ns=cost)
+
+
+def activities_of(device: str, view: str) -> list[ProfilerActivity]:
+    """Return what the profiler watches in the view ``host`` or ``device``."""
+    return [ProfilerActivity.CPU, *([_device_activity(device)] if view == "device" else [])]
 
 
 @functools.cache  # a property of the machine and the process, and 0.1 s to measure
@@ -116,10 +128,13 @@ def has_device_view(device: str) -> bool:
     return torch.device(device).type in ("cuda", "xpu")
 
 
-def _profile(
+def record(
     case: Case, *, iterations: int, activities: Sequence[ProfilerActivity], shapes: bool, dropped: int = 0
-) -> Iterable[Event]:
-    """``acc_events`` silences a warning about schedules, of which there is none here."""
+) -> torch.profiler.profile:
+    """Run the case, marked, under the profiler; the first ``dropped`` calls are not marked as iterations.
+
+    ``acc_events`` silences a warning about schedules, of which there is none here.
+    """
     with (
         torch.profiler.profile(activities=activities, record_shapes=shapes, profile_memory=True, acc_events=True) as profiler,
         marked(case),
@@ -129,7 +144,11 @@ def _profile(
         for _ in range(iterations):
             with record_function(ITERATION):
                 case()
-    return profiler.events() or ()
+    return cast("torch.profiler.profile", profiler)
+
+
+def _events(recorded: torch.profiler.profile) -> Iterable[Event]:
+    return recorded.events() or ()  # type: ignore[no-untyped-call]
 
 
 # ---- Marks -----------------------------------------------------------------------------------------------------------

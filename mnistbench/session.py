@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pytest
 
 from mnistbench.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.files import hindrance
 from mnistbench.options import Options, criteria_from_config
 
 if TYPE_CHECKING:
@@ -161,10 +162,8 @@ class Session:
         root = self.options.tensorboard
         if root is None:
             return
-        existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
-        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-            problem = "is not writable" if existing.is_dir() else "is not a directory"
-            raise UsageError(f"--bench-tensorboard: {existing} {problem}; name another directory, or off")
+        if problem := hindrance(root):
+            raise UsageError(f"--bench-tensorboard: {problem}; name another directory, or off")
 
     def _check_dataset(self) -> None:
         """Find out whether MNIST is there and whole, where a built-in workload is to run on it."""

@@ -12,12 +12,13 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,9 +43,9 @@ GRID_IMAGES = 64
 Progress = Callable[[Iterable[Batch], int, str], AbstractContextManager[Iterable[Batch]]]
 
 
-def new_directory(root: Path) -> Path:
-    """Make and return a directory of this session below ``root``, named by time; never one that exists."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
+def new_directory(root: Path, label: str = "") -> Path:
+    """Make and return a directory below ``root``, named by time and the label; never one that exists."""
+    stamp = time.strftime("%Y%m%d-%H%M%S") + (f"-{label}" if label else "")
     for attempt in range(1_000):
         directory = root / (stamp if attempt == 0 else f"{stamp}-{attempt}")
         with contextlib.suppress(FileExistsError):
@@ -82,10 +83,10 @@ class Tracker:
             ],
         }
         directory = self._run_directory(params, params.phase)
-        with _writer(directory) as writer:
+        with open_writer(directory) as writer:
             if writer:
-                _write(writer, curves)
-        return _scalars(params.dataset, curves, directory)
+                write_scalars(writer, curves)
+        return scalars_of(params.dataset, curves, directory)
 
     def _train(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
         device = torch.device(params.device)
@@ -93,7 +94,7 @@ class Tracker:
         curves: dict[str, list[tuple[int, float | None]]] = {}
         notes: list[str] = []
         directory = self._run_directory(params, "training")
-        with fork_random(device), _writer(directory) as writer:
+        with fork_random(device), open_writer(directory) as writer:
             model = seeded_model(params, workload)
             autocast = autocaster(device, params.dtype)
             generator = torch.Generator().manual_seed(params.seed)
@@ -108,13 +109,13 @@ class Tracker:
                 inference = Inference(model, autocast)
                 _add(curves, "test", evaluate(inference, test_batches, loss=workload.loss, metric=workload.metric, step=steps))
             if writer:
-                _write(writer, curves)
+                write_scalars(writer, curves)
                 images, _ = workload.make_batch(GRID_IMAGES, device, generator)
-                _write_images(writer, params.dataset, images)
+                write_images(writer, params.dataset, images)
                 inputs, _ = workload.make_batch(params.batch_size, device, generator)
-                note = _write_graph(writer, model, inputs)
+                note = write_graph(writer, model, inputs)
                 notes.extend([note] if note else [])
-        return _scalars(params.dataset, curves, directory), tuple(notes)
+        return scalars_of(params.dataset, curves, directory), tuple(notes)
 
     def _run_directory(self, params: Params, what: str) -> Path | None:
         if self.directory is None:
@@ -130,7 +131,8 @@ def _add(curves: dict[str, list[tuple[int, float | None]]], part: str, window: W
         curves.setdefault(f"{part}/accuracy", []).append((window.step, finite(window.accuracy)))
 
 
-def _scalars(dataset: str, curves: Mapping[str, list[tuple[int, Any]]], directory: Path | None) -> Scalars:
+def scalars_of(dataset: str, curves: Mapping[str, list[tuple[int, Any]]], directory: Path | None) -> Scalars:
+    """Return what a record keeps of curves: thinned, and the final values."""
     return Scalars(
         dataset=dataset,
         curves={tag: thin(points) for tag, points in curves.items()},
@@ -140,7 +142,7 @@ def _scalars(dataset: str, curves: Mapping[str, list[tuple[int, Any]]], director
 
 
 @contextlib.contextmanager
-def _writer(directory: Path | None) -> Iterator[Any]:
+def open_writer(directory: Path | None) -> Iterator[Any]:
     """Open a SummaryWriter, or nothing where TensorBoard is off."""
     if directory is None:
         yield None
@@ -151,14 +153,15 @@ def _writer(directory: Path | None) -> Iterator[Any]:
         yield writer
 
 
-def _write(writer: Any, curves: Mapping[str, list[tuple[int, Any]]]) -> None:
+def write_scalars(writer: Any, curves: Mapping[str, list[tuple[int, Any]]]) -> None:
+    """Write points of curves; a value that is None is left out."""
     for tag, points in curves.items():
         for step, value in points:
             if value is not None:
                 writer.add_scalar(tag, value, step)
 
 
-def _write_images(writer: Any, dataset: str, inputs: Tensor) -> None:
+def write_images(writer: Any, dataset: str, inputs: Tensor) -> None:
     """Show a batch as a grid, if images they are: [B, 1 or 3, H, W]."""
     if inputs.dim() != 4 or inputs.shape[1] not in (1, 3):
         return
@@ -167,7 +170,46 @@ def _write_images(writer: Any, dataset: str, inputs: Tensor) -> None:
     writer.add_images(f"inputs/{dataset}", (images - low) / (high - low).clamp(min=1e-12))
 
 
-def _write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> str:
+def write_misclassified(
+    writer: Any, dataset: str, images: Tensor, targets: Sequence[int], read_as: Sequence[int], *, of: str, step: int
+) -> None:
+    """Show misclassified images as a grid, each with its label and what it was taken for, and a text that counts them.
+
+    Args:
+        writer: of TensorBoard.
+        dataset: for the tag.
+        images: uint8 [N, 1, H, W] on the CPU.
+        targets: what each shows.
+        read_as: what each was taken for.
+        of: how many there are of how many.
+        step: where the tag's slider stands: the epoch.
+    """
+    shown = f"; the grid of the same name shows the first {len(images)}" if len(images) else ""
+    writer.add_text(f"misclassified/{dataset}", f"{of}{shown}.", step)
+    if len(images):
+        captions = [f"{target} read as {taken}" for target, taken in zip(targets, read_as, strict=True)]
+        writer.add_image(f"misclassified/{dataset}", _captioned(images, captions), step, dataformats="HWC")
+
+
+def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
+    """Return a grid of 8 columns, RGB uint8 [height, width, 3]: images enlarged, each above its caption."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    side, line, gap = 84, 16, 6  # pixels: a caption fits below its image
+    font = ImageFont.load_default(size=12)  # Pillow's own, which needs no file
+    columns, rows = min(8, len(images)), -(-len(images) // 8)
+    grid = Image.new("RGB", (gap + columns * (side + gap), gap + rows * (side + line + gap)), "white")
+    draw = ImageDraw.Draw(grid)
+    for position, (image, caption) in enumerate(zip(images, captions, strict=True)):
+        left = gap + position % 8 * (side + gap)
+        top = gap + position // 8 * (side + line + gap)
+        tile = Image.fromarray(image[0].numpy()).resize((side, side), Image.Resampling.NEAREST)
+        grid.paste(tile, (left, top))
+        draw.text((left + side // 2, top + side + 1), caption, fill="black", font=font, anchor="ma")
+    return np.asarray(grid)
+
+
+def write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> str:
     """Write the model graph; return why it could not be, or nothing.
 
     ``add_graph`` traces with torch.jit, which is deprecated and warns, fails on control flow and prints when it does:

@@ -39,9 +39,14 @@ class Workload:
             raise UsageError(f"workload name {self.name!r}: use letters, digits and underscores, so that -k can select it")
 
 
+def predicted(output: Tensor) -> Tensor:
+    """Return the class with the largest output. Shapes: [B, classes] -> int64 [B]."""
+    return output.argmax(dim=1)
+
+
 def number_correct(output: Tensor, targets: Tensor) -> Tensor:
     """Count the samples whose largest output is the target's. Shapes: [B, classes], [B] -> []."""
-    return (output.argmax(dim=1) == targets).sum()
+    return (predicted(output) == targets).sum()
 
 
 def builtin_workloads(dataset: str, data_dir: str | None) -> list[Workload]:

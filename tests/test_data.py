@@ -509,8 +509,8 @@ def check_failure(error: DataError, raw: Path, path: Path, problem: str) -> None
     first, second, third = (ways.index(f"({number}) ") for number in (1, 2, 3))
     assert str(raw) in ways[first:second]
     assert "the four .gz files of https://" in ways[first:second]
-    assert "--bench-data-dir or MNISTBENCH_DATA" in ways[second:third]
-    assert "--bench-dataset digits" in ways[third:]
+    assert "MNISTBENCH_DATA or --data-dir (pytest: --bench-data-dir)" in ways[second:third]
+    assert "--dataset digits (pytest: --bench-dataset digits)" in ways[third:]
     assert error.__cause__ is None
     assert error.__suppress_context__
 

@@ -13,7 +13,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-BASE = {"errors", "units", "params", "reader", "record", "allocator", "settings", "criteria"}
+BASE = {"errors", "units", "params", "reader", "record", "allocator", "settings", "criteria", "files"}
 TORCH_SIDE = {
     "environment", "data", "models", "workload", "training", "case", "profiling", "tracking", "measurement",
 }  # fmt: skip
@@ -27,7 +27,10 @@ COMPARING = {
 JUDGING = {"gate", "gate.samples", "gate.decision", "gate.verdict", "gate.snapshot", "gate.launcher", "gate.run", "report.gate"}
 #: What runs inside a launch.
 MEASURING = {"gate.sides", "gate.clocks", "gate.launch"}
-PRINTING = {"report.summary", "gate.command", "cli", "__main__"}
+#: The lab: what a run was asked for and reached; what trains; the command, which imports torch when it is called.
+LAB = {"lab", "lab.trained"}
+LAB_TORCH_SIDE = {"lab.train"}
+PRINTING = {"lab.train_command", "report.summary", "gate.command", "cli", "__main__"}
 
 #: Module group -> the groups that it may import when it is imported.
 MAY_IMPORT = [
@@ -38,7 +41,9 @@ MAY_IMPORT = [
     ({"fixture", "attachments"}, BASE | TORCH_SIDE | PLUGIN_SIDE),
     (JUDGING, BASE | COMPARING | JUDGING),
     (MEASURING, BASE | TORCH_SIDE | MEASURING | {"gate"}),
-    (PRINTING, BASE | COMPARING | JUDGING | PRINTING | {"session"}),
+    (LAB, BASE | LAB),
+    (LAB_TORCH_SIDE, BASE | TORCH_SIDE | LAB | LAB_TORCH_SIDE),
+    (PRINTING, BASE | COMPARING | JUDGING | LAB | PRINTING | {"session"}),
 ]
 
 
@@ -61,7 +66,7 @@ def ours(names):
 
 
 def test_every_module_has_a_place():
-    placed = BASE | TORCH_SIDE | PLUGIN_SIDE | COMPARING | JUDGING | MEASURING | PRINTING | {"__init__"}
+    placed = BASE | TORCH_SIDE | PLUGIN_SIDE | COMPARING | JUDGING | MEASURING | LAB | LAB_TORCH_SIDE | PRINTING | {"__init__"}
     assert set(MODULES) == placed
 
 
@@ -71,7 +76,7 @@ def test_modules_import_only_what_lies_below_them(group, allowed):
         assert ours(imported_at_import(MODULES[name])) <= allowed, name
 
 
-@pytest.mark.parametrize("name", sorted(BASE | COMPARING))
+@pytest.mark.parametrize("name", sorted(BASE | COMPARING | LAB))
 def test_torch_free_modules_never_import_torch_not_even_inside_a_function(name):
     roots = {imported.split(".")[0] for imported in imported_at_import(MODULES[name], everywhere=True)}
     assert not roots & {"torch", "torchvision", "tensorboard", "sklearn", "numpy"}
@@ -85,7 +90,7 @@ def test_what_judges_launches_never_imports_torch(name):
     assert not ours(imported_at_import(MODULES[name], everywhere=True)) & (TORCH_SIDE | MEASURING)
 
 
-@pytest.mark.parametrize("name", ["plugin", "session", "options", "hookspec", "cli", "report.summary"])
+@pytest.mark.parametrize("name", ["plugin", "session", "options", "hookspec", "cli", "report.summary", "lab.train_command"])
 def test_what_every_pytest_run_loads_imports_torch_only_inside_functions(name):
     roots = {imported.split(".")[0] for imported in imported_at_import(MODULES[name])}
     assert not roots & {"torch", "torchvision", "tensorboard", "sklearn", "numpy"}

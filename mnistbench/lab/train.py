@@ -1,45 +1,316 @@
-"""One training run: a model, a dataset, a device, a batch size. Says what happens to a listener; prints nothing."""
+"""One training run: a model, a dataset, a device, a batch size. Tells a listener how it goes; prints nothing."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from mnistbench.lab.trained import EpochResult, Point, Result, Settings
+import torch
+from torch import Tensor, nn
 
-__all__ = ["EpochResult", "Listener", "Point", "Result", "Settings", "run"]
+from mnistbench.case import autocaster, build, fork_random, seeded_model, thread_count
+from mnistbench.environment import read
+from mnistbench.errors import UsageError
+from mnistbench.files import replace_file
+from mnistbench.lab import trained
+from mnistbench.lab.trained import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
+from mnistbench.params import Params
+from mnistbench.profiling import has_device_view, record_warm, warm_table
+from mnistbench.record import CaseRecord, finite
+from mnistbench.tracking import (
+    GRID_IMAGES,
+    open_writer,
+    scalars_of,
+    write_graph,
+    write_images,
+    write_misclassified,
+    write_scalars,
+)
+from mnistbench.training import Epoch, Inference, Watch, Window, train
+from mnistbench.workload import Workload, builtin_workloads, predicted
+
+__all__ = ["EpochResult", "Listener", "Point", "Result", "Settings", "run", "workload_of"]
+
+#: Training steps in the trace, after warm-up: enough for a median, few enough for a viewer.
+PROFILED_STEPS = 5
+
+#: Columns of ``metrics.csv``: a row per log interval (part ``train``) and per test (part ``test``). Accuracy in percent.
+COLUMNS = ("part", "epoch", "step", "samples", "loss", "accuracy", "learning_rate", "ns", "samples_per_second")
 
 
-class Listener:
-    """Is told how a run goes, and may stop it. This one does neither."""
-
-    def begin(self, settings: Settings, train_samples: int, test_samples: int) -> None:
-        """A run begins: the number of samples of an epoch and of a test."""
-
-    def batch(self, samples: int) -> None:
-        """A batch was given to the device to train on; it may not have finished."""
-
-    def point(self, point: Point) -> None:
-        """A log interval is over."""
-
-    def epoch(self, epoch: EpochResult) -> None:
-        """An epoch is over, and tested unless the run was stopped."""
-
-    def stop(self) -> bool:
-        """Whether to stop, asked after each batch."""
-        return False
-
-
-def run(settings: Settings, output: Path | None = None, listener: Listener | None = None) -> Result:
-    """Train as settings say and return what was reached.
-
-    Args:
-        settings: what to do; the device is one that is here.
-        output: an existing directory that gets TensorBoard's file, ``result.json``, ``metrics.csv`` and, where asked
-            for, weights and trace; None writes nothing.
-        listener: is told how it goes.
+def workload_of(settings: Settings) -> Workload:
+    """Return the model, optimizer and dataset that the settings name. Loads nothing.
 
     Raises:
-        MnistbenchError: a dataset is missing or damaged, memory does not suffice.
+        UsageError: there is no such model.
+    """
+    workloads = {workload.name: workload for workload in builtin_workloads(settings.dataset, settings.data_dir)}
+    if settings.model not in workloads:
+        raise UsageError(f"model {settings.model!r} is not known: one of {', '.join(workloads)}")
+    return workloads[settings.model]
+
+
+def run(
+    settings: Settings, output: Path | None = None, listener: Listener | None = None, workload: Workload | None = None
+) -> Result:
+    """Train as settings say; return what was reached.
+
+    The same settings give the same losses on a CPU with one thread, with and without a directory. Random generators and
+    the number of threads are put back.
+
+    Args:
+        settings: what to do; the device is one that is here, as ``resolve_devices`` returns it.
+        output: an existing directory that gets TensorBoard's file, ``result.json``, ``metrics.csv`` and, where asked
+            for, weights and trace; None: nothing is written.
+        listener: is told how it goes.
+        workload: what ``workload_of`` returns, should its dataset be loaded already.
+
+    Raises:
+        MnistbenchError: the dataset is missing or damaged, or memory does not suffice.
         OSError: a file cannot be written.
     """
-    raise NotImplementedError
+    listener, workload, device = listener or Listener(), workload or workload_of(settings), torch.device(settings.device)
+    with _memory_suffices(settings), thread_count(settings.threads or torch.get_num_threads()), fork_random(device):
+        return _Run(settings, output, listener, workload, device).result()
+
+
+class _Run(Watch):
+    """What a run knows of itself while it goes on."""
+
+    def __init__(
+        self, settings: Settings, output: Path | None, listener: Listener, workload: Workload, device: torch.device
+    ) -> None:
+        assert workload.load is not None, "a workload without a whole set has no epochs"
+        self._settings, self._output, self._listener, self._workload = settings, output, listener, workload
+        self._whole = workload.load(device)
+        self._params = Params(
+            workload=workload.name, phase="step", batch_size=settings.batch_size, device=settings.device,
+            dtype=settings.dtype, threads=torch.get_num_threads(), compile=False, seed=settings.seed, dataset=workload.dataset,
+        )  # fmt: skip
+        self._model = seeded_model(self._params, workload)
+        self._autocast = autocaster(device, settings.dtype)
+        self._batches = 1 if settings.dry_run else None
+        self._curves: dict[str, list[tuple[int, float | None]]] = {}
+        self._points: list[Point] = []
+        self._epochs: list[EpochResult] = []
+        self._notes: list[str] = []
+        self._writer: Any = None
+        self._epoch, self._learning_rate, self._since = 0, 0.0, 0
+
+    # ---- The run ----
+
+    def result(self) -> Result:
+        settings, output = self._settings, self._output
+        shown = output if settings.save_scalars or settings.save_images or settings.save_graph else None
+        with open_writer(shown) as self._writer:
+            # What is drawn for the eye must not move the random numbers of training.
+            with fork_random(torch.device(settings.device)):
+                self._write_inputs_and_graph()
+            began = time.perf_counter_ns()
+            self._train()
+            wall_ns = time.perf_counter_ns() - began
+            if output and settings.save_model:
+                save_weights(self._model, output / trained.WEIGHTS)
+            finished = bool(self._epochs[-1].test_samples)
+            if finished and self._writer and settings.save_images:
+                self._write_misclassified()
+        profiled = self._profile() if settings.profile and finished else None
+        result = Result(
+            settings=settings,
+            environment=read(torch.get_num_threads()),
+            outcome=DONE if finished and len(self._epochs) == self._n_epochs else INTERRUPTED,
+            parameter_count=sum(each.numel() for each in self._model.parameters() if each.requires_grad),
+            epochs=tuple(self._epochs),
+            scalars=scalars_of(self._workload.dataset, self._curves, shown),
+            wall_ns=wall_ns,
+            profiled=profiled,
+            notes=tuple(self._notes),
+        )
+        if output:
+            replace_file(output / trained.METRICS, _metrics_csv(self._points, self._epochs).encode())
+            replace_file(output / trained.RESULT, (json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n").encode())
+        return result
+
+    @property
+    def _n_epochs(self) -> int:
+        return 1 if self._settings.dry_run else self._settings.epochs
+
+    def _train(self) -> None:
+        settings = self._settings
+        sizes = (len(self._whole.train), settings.batch_size), (len(self._whole.test), settings.test_batch_size)
+        self._listener.begin(*(min(samples, batch) if settings.dry_run else samples for samples, batch in sizes))
+        for epoch in train(
+            self._workload,
+            self._model,
+            device=torch.device(settings.device),
+            batch_size=settings.batch_size,
+            epochs=self._n_epochs,
+            seed=settings.seed,
+            test_batch_size=settings.test_batch_size,
+            window=settings.log_interval,
+            lr=settings.lr,
+            gamma=settings.gamma,
+            autocast=self._autocast,
+            batches=self._batches,
+            watch=self,
+        ):
+            self._end_epoch(epoch)
+
+    def _end_epoch(self, epoch: Epoch) -> None:
+        test_ns = time.perf_counter_ns() - self._since  # a test ends by reading its sums: the device has finished
+        samples = sum(window.samples for window in epoch.train)
+        accuracies = [window.accuracy for window in epoch.train]
+        reached = EpochResult(
+            number=epoch.number,
+            step=epoch.train[-1].step,
+            learning_rate=self._learning_rate,
+            train_samples=samples,
+            train_loss=finite(sum(window.loss * window.samples for window in epoch.train) / samples),
+            train_accuracy=None
+            if None in accuracies
+            else sum((window.accuracy or 0.0) * window.samples for window in epoch.train) / samples,
+            train_ns=sum(point.train_ns for point in self._points if point.epoch == epoch.number),
+        )
+        if epoch.test:
+            reached = reached.tested(epoch.test.samples, finite(epoch.test.loss), epoch.test.accuracy, test_ns)
+            self._add({"test/loss": reached.test_loss, "test/accuracy": reached.test_accuracy}, epoch.number)
+        if self._writer:
+            self._writer.flush()
+        self._epochs.append(reached)
+        self._listener.epoch(reached)
+
+    # ---- What training tells ----
+
+    def begin(self, epoch: int, learning_rate: float) -> None:
+        self._epoch, self._learning_rate = epoch, learning_rate
+        self._since = time.perf_counter_ns()
+
+    def batch(self, samples: int) -> None:
+        self._listener.batch(samples)
+
+    def window(self, window: Window) -> None:
+        train_ns = time.perf_counter_ns() - self._since
+        point = Point(
+            self._epoch, window.step, window.samples, finite(window.loss), window.accuracy, self._learning_rate, train_ns
+        )
+        self._points.append(point)
+        values = {
+            "train/loss": point.loss,
+            "train/accuracy": point.accuracy,
+            "train/learning_rate": point.learning_rate,
+            "train/samples_per_second": point.samples_per_second,
+        }
+        self._add(values, point.step)
+        self._listener.point(point)
+        self._since = time.perf_counter_ns()  # drawing is no training
+
+    def stop(self) -> bool:
+        return self._listener.stop()
+
+    # ---- What is written ----
+
+    def _add(self, values: Mapping[str, float | None], step: int) -> None:
+        curves = {tag: [(step, value)] for tag, value in values.items()}
+        for tag, points in curves.items():
+            self._curves.setdefault(tag, []).extend(points)
+        if self._writer and self._settings.save_scalars:
+            write_scalars(self._writer, curves)
+
+    def _write_inputs_and_graph(self) -> None:
+        generator = torch.Generator().manual_seed(self._settings.seed)
+        images, _ = self._workload.make_batch(GRID_IMAGES, torch.device(self._settings.device), generator)
+        if self._writer and self._settings.save_images:
+            write_images(self._writer, self._workload.dataset, images)
+        if self._writer and self._settings.save_graph:
+            note = write_graph(self._writer, self._model, images[: self._settings.batch_size])
+            self._notes.extend([note] if note else [])
+
+    def _write_misclassified(self) -> None:
+        """Show what the model of the last epoch gets wrong of the test set."""
+        wrong, read_as = self._misclassified()
+        split, first = self._whole.test, wrong[:GRID_IMAGES].to(self._whole.test.images.device)
+        write_misclassified(
+            self._writer,
+            self._workload.dataset,
+            split.images[first].cpu(),
+            split.labels[first].tolist(),
+            read_as[:GRID_IMAGES].tolist(),
+            of=f"{len(wrong):,} of {self._epochs[-1].test_samples:,} test images were misclassified",
+            step=self._epochs[-1].number,
+        )
+
+    def _misclassified(self) -> tuple[Tensor, Tensor]:
+        """Return the positions in the test set of what is misclassified, and what it is taken for: int64 [N] each."""
+        inference = Inference(self._model, self._autocast)
+        batches = islice(self._whole.epoch(self._whole.test, self._settings.test_batch_size), self._batches)
+        parts = [(predicted(inference(inputs)), targets) for inputs, targets in batches]
+        outputs, targets = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
+        wrong = (outputs != targets).nonzero().flatten()
+        return wrong, outputs[wrong]
+
+    def _profile(self) -> CaseRecord:
+        """Profile training steps from the initial weights, on a case of their own: training is over, and was not disturbed."""
+        case = build(self._params, self._workload, self._settings.data_dir)
+        view = "device" if has_device_view(self._settings.device) else "host"
+        recorded = record_warm(case, iterations=PROFILED_STEPS, view=view)
+        if self._output:
+            recorded.export_chrome_trace(os.fspath(self._output / trained.TRACE))
+        return CaseRecord(
+            test="mnistbench train",
+            node_id=self._params.label,
+            params=self._params,
+            parameter_count=case.parameter_count,
+            samples=case.samples,
+            tables=(warm_table(recorded, self._settings.device, view),),
+        )
+
+
+@contextmanager
+def _memory_suffices(settings: Settings) -> Iterator[None]:
+    """Make running out of memory one line."""
+    try:
+        yield
+    except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU's allocator has none of its own
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise UsageError(
+            f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, or of {settings.test_batch_size} "
+            "in tests: give a smaller --batch-size or --test-batch-size"
+        ) from None
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write the model's ``state_dict``, on the CPU, whole or not at all; ``torch.load(weights_only=True)`` reads it.
+
+    Raises:
+        OSError: it cannot be written; what was there is still there.
+    """
+    stream = io.BytesIO()
+    torch.save({name: weights.cpu() for name, weights in model.state_dict().items()}, stream)
+    replace_file(path, stream.getvalue())
+
+
+def _metrics_csv(points: list[Point], epochs: list[EpochResult]) -> str:
+    """Return a row per log interval and per test, in the order in which they were made."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for epoch in epochs:
+        for point in points:
+            if point.epoch == epoch.number:
+                rate = round(point.samples_per_second, 1)
+                row = (point.loss, point.accuracy, point.learning_rate, point.train_ns, rate)
+                writer.writerow(("train", point.epoch, point.step, point.samples, *row))
+        if epoch.test_samples:
+            rate = round(epoch.test_samples * 1e9 / epoch.test_ns, 1)
+            tested = (epoch.test_loss, epoch.test_accuracy, epoch.learning_rate, epoch.test_ns, rate)
+            writer.writerow(("test", epoch.number, epoch.step, epoch.test_samples, *tested))
+    return stream.getvalue()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+import json
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from mnistbench.errors import RecordError
@@ -85,10 +86,34 @@ class EpochResult:
     test_accuracy: float | None = None
     test_ns: int = 0
 
+    def tested(self, samples: int, loss: float | None, accuracy: float | None, ns: int) -> EpochResult:
+        """Return the same epoch with its test."""
+        return replace(self, test_samples=samples, test_loss=loss, test_accuracy=accuracy, test_ns=ns)
+
     @property
     def samples_per_second(self) -> float:
         """How fast it trained."""
         return self.train_samples * 1e9 / self.train_ns
+
+
+class Listener:
+    """Is told how a run goes, and may stop it. This one does neither."""
+
+    def begin(self, train_samples: int, test_samples: int) -> None:
+        """Hear that training begins: samples of an epoch and of a test."""
+
+    def batch(self, samples: int) -> None:
+        """Hear of a batch that was trained on, as far as the host knows: an accelerator may still be at it."""
+
+    def point(self, point: Point) -> None:
+        """Hear that a log interval is over."""
+
+    def epoch(self, epoch: EpochResult) -> None:
+        """Hear that an epoch is over, and tested unless the run was stopped."""
+
+    def stop(self) -> bool:
+        """Say whether to stop; asked after every batch, in training and in testing."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -189,8 +214,6 @@ def read_result(text: str, source: str) -> Result:
     Raises:
         RecordError: names ``source`` and what is wrong with it.
     """
-    import json
-
     try:
         return Result.from_json(json.loads(text))
     except (ValueError, RecursionError) as error:

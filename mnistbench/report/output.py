@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from mnistbench.errors import UsageError
+from mnistbench.files import replace_file
 from mnistbench.report.comparison import blocks, verdict_lines
 from mnistbench.report.data import csv_report, json_report
 from mnistbench.report.markdown import markdown_report
@@ -41,12 +42,7 @@ def write(path: Path, text: str) -> None:
         if target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8")
             return
-        scratch = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            scratch.write_text(text, encoding="utf-8")
-            scratch.replace(target)
-        finally:
-            scratch.unlink(missing_ok=True)
+        replace_file(target, text.encode())
     except OSError as error:
         raise UsageError(f"--output: {path} cannot be written ({error.strerror}); name another file") from None
 

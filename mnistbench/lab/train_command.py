@@ -1,0 +1,302 @@
+"""The command ``mnistbench train``: options to settings, a bar or lines while it trains, where everything lies."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from mnistbench import units
+from mnistbench.errors import UsageError
+from mnistbench.files import hindrance
+from mnistbench.lab.trained import INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Listener, Point, Result, Settings
+from mnistbench.params import DATASETS, DTYPES
+from mnistbench.report.rows import operation_tables
+from mnistbench.report.terminal import draw
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+#: Where runs go that are not told where, a directory each: TensorBoard lays them over each other.
+RUNS = Path("runs")
+
+#: Exit code of a run that Ctrl-C stopped: 128 and the signal's number, as shells have it.
+STOPPED = 130
+
+_MODELS = ("convnet", "lenet5")
+_MOST_THREADS = 1024  # more than any machine has cores for; OpenMP dies of numbers that the system has no room for
+_LARGEST = 2**63 - 1
+_TOP = 10
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Train, report, and return 0, or 130 where Ctrl-C stopped it.
+
+    Raises:
+        MnistbenchError: an option cannot be used, the dataset is missing or damaged, memory does not suffice.
+        OSError: a file cannot be written.
+    """
+    settings, given = _settings(parsed), _given("--output", parsed.output)
+    _check_output(given)
+    from mnistbench.session import import_torch
+
+    import_torch()
+    from mnistbench.data import data_root, mnist_is_to_be_downloaded
+    from mnistbench.lab import train
+
+    settings = replace(settings, device=_device(settings.device, no_accelerator=parsed.no_accel))
+    if settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
+        print(f"MNIST is not in {data_root(settings.data_dir)} yet: downloading 11 MiB", flush=True)
+    workload = train.workload_of(settings)
+    assert workload.load is not None, "models of ours have a whole set"
+    import torch
+
+    workload.load(torch.device(settings.device))  # what is wrong with it shows before there is a directory
+    output = _make_output(given, settings)
+    print(f"{_title(settings, torch.get_num_threads())}, into {units.printable(os.fspath(output))}", flush=True)
+    with _interruptible() as interrupted, _Shown(settings, sys.stdout, sys.stderr, interrupted) as shown:
+        result = train.run(settings, output, shown, workload)
+    _report(result, output, logdir=output if given else RUNS)
+    return STOPPED if interrupted else 0
+
+
+def _title(settings: Settings, threads: int) -> str:
+    threads = settings.threads or threads
+    device = f"{settings.device}, {threads} thread{'s' if threads > 1 else ''}"
+    epochs = "dry run: one batch" if settings.dry_run else f"{settings.epochs} epoch{'s' if settings.epochs > 1 else ''}"
+    return f"{settings.model} on {settings.dataset}, {device}, {settings.dtype}, batch {settings.batch_size}, {epochs}"
+
+
+# ---- While it trains -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Let the first Ctrl-C fill the list, which ends training after its step; the second one ends everything at once."""
+    received: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        received.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Shown(Listener):
+    """Shows how training goes: a bar on a terminal and a line per epoch above it; elsewhere a line per log interval too."""
+
+    def __init__(self, settings: Settings, out: Any, terminal: Any, interrupted: list[int]) -> None:
+        self._settings, self._out, self._terminal, self._interrupted = settings, out, terminal, interrupted
+        self._epochs = 1 if settings.dry_run else settings.epochs
+        self._bar: tqdm[Any] | None = None
+        self._epoch, self._seen, self._train_samples = 1, 0, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def begin(self, train_samples: int, test_samples: int) -> None:  # noqa: ARG002  # Listener's
+        self._train_samples = train_samples
+        if not self._terminal.isatty():
+            return
+        from tqdm import tqdm
+
+        self._bar = tqdm(
+            total=train_samples * self._epochs,
+            desc=f"epoch 1/{self._epochs}",
+            unit=" samples",
+            unit_scale=True,
+            bar_format="{desc} {percentage:3.0f} %|{bar}| {rate_noinv_fmt}{postfix}, {remaining} left",
+            file=self._terminal,
+            dynamic_ncols=True,
+            leave=False,
+        )
+
+    def batch(self, samples: int) -> None:
+        if self._bar is not None:
+            self._bar.update(samples)
+
+    def point(self, point: Point) -> None:
+        self._seen = self._seen + point.samples if point.epoch == self._epoch else point.samples
+        self._epoch = point.epoch
+        if self._bar is not None:
+            self._bar.set_description_str(f"epoch {point.epoch}/{self._epochs}", refresh=False)
+            self._bar.set_postfix_str(f"loss {_loss(point.loss)}, {_percent(point.accuracy)}", refresh=False)
+            return
+        share = f"{100 * self._seen / self._train_samples:.0f} %"
+        self._say(
+            f"train epoch {point.epoch} [{self._seen}/{self._train_samples} ({share})] loss {_loss(point.loss)}, "
+            f"accuracy {_percent(point.accuracy)}, {_rate(point.samples_per_second)}"
+        )
+
+    def epoch(self, epoch: EpochResult) -> None:
+        trained = f"train loss {_loss(epoch.train_loss)}, accuracy {_percent(epoch.train_accuracy)}"
+        tested = f"test loss {_loss(epoch.test_loss)}, accuracy {_percent(epoch.test_accuracy)}"
+        times = f"{units.duration(epoch.train_ns + epoch.test_ns)}, {_rate(epoch.samples_per_second)} in training"
+        if epoch.test_samples:
+            self._say(f"epoch {epoch.number}/{self._epochs}: {trained}; {tested}; {times}")
+        else:
+            self._say(f"epoch {epoch.number}/{self._epochs}, stopped after {epoch.train_samples:,} samples: {trained}; {times}")
+
+    def stop(self) -> bool:
+        return bool(self._interrupted)
+
+    def _say(self, text: str) -> None:
+        if self._bar is None:
+            print(text, file=self._out, flush=True)
+        else:
+            self._bar.write(text, file=self._out)
+
+
+def _loss(loss: float | None) -> str:
+    return "not a number" if loss is None else f"{loss:.4f}"
+
+
+def _percent(accuracy: float | None) -> str:
+    """Two decimals: one image of MNIST's test set is 0.01 %."""
+    return units.MISSING if accuracy is None else f"{accuracy:.2f} %"
+
+
+def _rate(samples_per_second: float) -> str:
+    return f"{units.count(round(samples_per_second))} samples/s"
+
+
+# ---- When it is over -------------------------------------------------------------------------------------------------
+
+
+def _report(result: Result, output: Path, *, logdir: Path) -> None:
+    settings = result.settings
+    if result.profiled:
+        for table in operation_tables([result.profiled], _TOP):
+            print(f"\n{draw(table)}\n")
+    if result.outcome == INTERRUPTED:
+        print("interrupted; what is written is of the steps before")
+    for note in result.notes:
+        print(units.printable(note))
+    if any(epoch.train_loss is None for epoch in result.epochs):
+        print(f"the loss is not a number: training diverged; a smaller --lr than {settings.lr:g} may not")
+    files = [RESULT, METRICS, *([WEIGHTS] if settings.save_model else []), *([TRACE] if result.profiled else [])]
+    print(f"written to {_path(output)}: {', '.join(files)}")
+    if result.profiled:
+        print(f"{TRACE} opens in https://ui.perfetto.dev or chrome://tracing")
+    if result.scalars.directory:
+        print(f"TensorBoard: tensorboard --logdir {_path(logdir)}")
+        print(
+            "  on a remote server: forward its port (ssh -L 6006:localhost:6006 SERVER); or add --host 0.0.0.0 (the same as "
+            "--bind_all), which shows the pages to everybody who reaches that machine"
+        )
+
+
+def _path(path: Path) -> str:
+    return units.printable(shlex.quote(os.fspath(path)))
+
+
+# ---- Options ---------------------------------------------------------------------------------------------------------
+
+
+def _settings(parsed: argparse.Namespace) -> Settings:
+    """Read the options; the device is not looked for yet, and is ``auto`` where none was named."""
+    return Settings(
+        model=_one_of("--model", parsed.model, _MODELS),
+        dataset=_one_of("--dataset", parsed.dataset, DATASETS),
+        data_dir=_given("--data-dir", parsed.data_dir) or None,
+        device=_given("--device", parsed.device) or "auto",
+        dtype=_one_of("--dtype", parsed.dtype, DTYPES),
+        threads=None if parsed.threads is None else _whole("--threads", parsed.threads, 1, _MOST_THREADS),
+        batch_size=_whole("--batch-size", parsed.batch_size, 1),
+        test_batch_size=_whole("--test-batch-size", parsed.test_batch_size, 1),
+        epochs=_whole("--epochs", parsed.epochs, 1),
+        lr=_number("--lr", parsed.lr),
+        gamma=_number("--gamma", parsed.gamma),
+        seed=_whole("--seed", parsed.seed, 0),
+        log_interval=_whole("--log-interval", parsed.log_interval, 1),
+        dry_run=parsed.dry_run,
+        save_model=parsed.save_model,
+        save_scalars=parsed.tensorboard or parsed.save_scalar,
+        save_images=parsed.tensorboard,
+        save_graph=parsed.tensorboard or parsed.save_graph,
+        profile=parsed.profile,
+    )
+
+
+def _given(flag: str, text: str | None) -> str:
+    if text is not None and not text.strip():
+        raise UsageError(f"{flag}: {text!r} is no value; give one, or leave the option out")
+    return text or ""
+
+
+def _one_of(flag: str, text: str, choices: tuple[str, ...]) -> str:
+    if text not in choices:
+        raise UsageError(f"{flag}: {text!r} is not known; choose {' or '.join(choices)}")
+    return text
+
+
+def _whole(flag: str, text: str, least: int, most: int = _LARGEST) -> int:
+    number = int(text) if re.fullmatch(r"[0-9]{1,19}", text) else least - 1
+    if not least <= number <= most:
+        bounds = f"at least {least}" if most == _LARGEST else f"{least} to {most}"
+        raise UsageError(f"{flag}: {text!r} cannot be used; give a whole number, {bounds}")
+    return number
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise UsageError(f"{flag}: {text!r} cannot be used; give a number above 0")
+    return number
+
+
+def _device(name: str, *, no_accelerator: bool) -> str:
+    """Return the device to train on: as upstream, the accelerator where there is one, unless told otherwise."""
+    from mnistbench.environment import resolve_devices
+
+    if no_accelerator and name not in ("auto", "cpu"):
+        raise UsageError(f"--device: {name!r} and --no-accel (or --no-cuda) contradict each other; give one of them")
+    try:
+        return resolve_devices(["cpu" if no_accelerator else name])[-1]
+    except UsageError as error:
+        raise UsageError(f"--device: {error}") from None
+
+
+def _check_output(given: str) -> None:
+    """Refuse a directory that cannot be written, or that has something in it: runs never overwrite each other."""
+    output = Path(given) if given else RUNS
+    try:
+        if problem := hindrance(output):
+            raise UsageError(f"--output: {problem}; name another directory")
+        if given and output.exists() and any(output.iterdir()):
+            raise UsageError(f"--output: {output} is not empty; name a new one, or leave --output out")
+    except OSError as error:
+        raise UsageError(f"--output: {output} cannot be used ({error.strerror}); name another directory") from None
+
+
+def _make_output(given: str, settings: Settings) -> Path:
+    from mnistbench.tracking import new_directory
+
+    output = Path(given) if given else RUNS
+    try:
+        if not given:
+            return new_directory(RUNS, settings.label)
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output: {output} cannot be made ({error.strerror}); name another directory") from None
+    return output
