@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch_builders import CPU, TEST_SAMPLES, TRAIN_SAMPLES, sgd, tiny_batch, tiny_model, tiny_workload, whole_tiny_set
 
 from mnistbench.case import autocaster, fork_random, thread_count
-from mnistbench.training import Epoch, Inference, Step, Window, evaluate, fit, train
+from mnistbench.training import Epoch, Inference, Step, Watch, Window, evaluate, fit, train
 from mnistbench.workload import Batch, Workload, builtin_workloads, number_correct
 
 REAL_MNIST = os.environ.get("MNISTBENCH_DATA")
@@ -320,9 +320,10 @@ def test_epochs_count_from_one_and_steps_go_on() -> None:
     epochs = trained(tiny_workload(load=whole_tiny_set), epochs=3)
     assert [epoch.number for epoch in epochs] == [1, 2, 3]
     assert [[window.step for window in epoch.train] for epoch in epochs] == [[2, 3], [5, 6], [8, 9]]
-    assert [epoch.test.step for epoch in epochs] == [3, 6, 9]
+    tests = [epoch.test for epoch in epochs if epoch.test]
+    assert [test.step for test in tests] == [3, 6, 9]
     assert [sum(window.samples for window in epoch.train) for epoch in epochs] == [TRAIN_SAMPLES] * 3
-    assert [epoch.test.samples for epoch in epochs] == [TEST_SAMPLES] * 3
+    assert [test.samples for test in tests] == [TEST_SAMPLES] * 3
 
 
 def test_each_epoch_trains_in_train_mode_and_is_tested_in_eval_mode() -> None:
@@ -352,6 +353,65 @@ def test_a_caller_can_stop_after_an_epoch() -> None:
     model.register_forward_hook(lambda *_: calls.append(1))
     next(train(workload, model, device=CPU, batch_size=BATCH, epochs=5, seed=1))
     assert len(calls) == BATCHES + 1
+
+
+class Told(Watch):
+    """Keeps what it is told; stops at a question of its choice."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.told: list[Any] = []
+        self.questions, self._stop_at = 0, stop_at
+
+    def begin(self, epoch: int, learning_rate: float) -> None:
+        self.told.append((epoch, learning_rate))
+
+    def batch(self, samples: int) -> None:
+        self.told.append(samples)
+
+    def window(self, window: Window) -> None:
+        self.told.append(window)
+
+    def stop(self) -> bool:
+        self.questions += 1
+        return self._stop_at is not None and self.questions >= self._stop_at
+
+
+def test_who_watches_is_told_of_epochs_batches_and_windows() -> None:
+    told = Told()
+    epochs = trained(tiny_workload(load=whole_tiny_set), epochs=2, watch=told)
+    (one, two), (three, four) = (epoch.train for epoch in epochs)
+    assert told.told == [(1, 0.5), 8, one, 8, 4, two, (2, pytest.approx(0.35)), 8, three, 8, 4, four]
+
+
+@pytest.mark.parametrize(
+    ("stop_at", "steps", "tested"),
+    [
+        (1, 1, [False]),
+        (BATCHES, BATCHES, [False]),
+        (BATCHES + 1, BATCHES, [False]),  # after training, before the test
+        (BATCHES + 2, BATCHES, [False]),  # in the test
+        (BATCHES + 4, BATCHES + 1, [True, False]),  # two questions more: in the test, after it
+    ],
+)
+def test_who_watches_may_stop_after_any_batch(stop_at: int, steps: int, tested: list[bool]) -> None:
+    workload, told = tiny_workload(load=whole_tiny_set), Told(stop_at)
+    epochs = trained(workload, epochs=5, watch=told, test_batch_size=TEST_SAMPLES)
+    assert len([call for call in told.told if isinstance(call, int)]) == steps
+    assert epochs[-1].train[-1].step == steps
+    assert [epoch.test is not None for epoch in epochs] == tested
+
+
+def test_rate_and_its_fall_can_be_chosen() -> None:
+    told = Told()
+    trained(tiny_workload(load=whole_tiny_set), epochs=3, watch=told, lr=2.0, gamma=0.5)
+    assert [call for call in told.told if isinstance(call, tuple)] == [(1, 2.0), (2, 1.0), (3, 0.5)]
+
+
+def test_no_more_batches_than_asked_for_in_training_and_in_testing() -> None:
+    (epoch,) = trained(tiny_workload(load=whole_tiny_set), epochs=1, batches=2, test_batch_size=5)
+    assert sum(window.samples for window in epoch.train) == 2 * BATCH
+    assert epoch.test is not None
+    assert epoch.test.samples == 10
 
 
 def test_tested_with_the_weights_of_the_epochs_end() -> None:

@@ -111,9 +111,9 @@ class _Run(Watch):
         settings, output = self._settings, self._output
         shown = output if settings.save_scalars or settings.save_images or settings.save_graph else None
         with open_writer(shown) as self._writer:
-            # What is drawn for the eye must not move the random numbers of training.
-            with fork_random(torch.device(settings.device)):
-                self._write_inputs_and_graph()
+            if self._writer:
+                with fork_random(torch.device(settings.device)):  # what is shown must not move training's random numbers
+                    self._write_inputs_and_graph()
             began = time.perf_counter_ns()
             self._train()
             wall_ns = time.perf_counter_ns() - began
@@ -227,9 +227,9 @@ class _Run(Watch):
     def _write_inputs_and_graph(self) -> None:
         generator = torch.Generator().manual_seed(self._settings.seed)
         images, _ = self._workload.make_batch(GRID_IMAGES, torch.device(self._settings.device), generator)
-        if self._writer and self._settings.save_images:
+        if self._settings.save_images:
             write_images(self._writer, self._workload.dataset, images)
-        if self._writer and self._settings.save_graph:
+        if self._settings.save_graph:
             note = write_graph(self._writer, self._model, images[: self._settings.batch_size])
             self._notes.extend([note] if note else [])
 
@@ -282,8 +282,8 @@ def _memory_suffices(settings: Settings) -> Iterator[None]:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         raise UsageError(
-            f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, or of {settings.test_batch_size} "
-            "in tests: give a smaller --batch-size or --test-batch-size"
+            f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, in tests of "
+            f"{settings.test_batch_size}: give a smaller --batch-size or --test-batch-size"
         ) from None
 
 

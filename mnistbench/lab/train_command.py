@@ -49,6 +49,8 @@ def run(parsed: argparse.Namespace) -> int:
     _check_output(given)
     from mnistbench.session import import_torch
 
+    if settings.profile:  # torch's allocator warns of blocks that are older than the profile
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import_torch()
     from mnistbench.data import data_root, mnist_is_to_be_downloaded
     from mnistbench.lab import train

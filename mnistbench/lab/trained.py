@@ -126,7 +126,7 @@ class Result:
     parameter_count: int  # trainable
     epochs: tuple[EpochResult, ...]  # the last one may be cut short
     scalars: Scalars  # curves as TensorBoard has them: train/... over steps, test/... over epochs
-    wall_ns: int  # from making the model to the last test; what was written meanwhile included
+    wall_ns: int  # from making the optimizer to the last test; what was written meanwhile included
     profiled: CaseRecord | None = None  # one training step: its operations
     notes: tuple[str, ...] = ()  # what could not be done, and why
 

@@ -1,0 +1,43 @@
+"""A file is whole or as it was; a directory that cannot be written is known before anything is made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mnistbench.files import hindrance, replace_file
+
+
+def test_a_file_is_written_and_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    for content in (b"one", b"another"):
+        replace_file(path, content)
+        assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "weights.pt"
+    path.write_bytes(b"old")
+
+    def full(self: Path, content: bytes) -> int:
+        with self.open("wb") as stream:
+            stream.write(content[:1])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_hinders_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hindrance(tmp_path / "not" / "there") == ""
+    (tmp_path / "file").write_text("in the way")
+    assert hindrance(tmp_path / "file" / "below") == f"{tmp_path / 'file'} is not a directory"
+    assert not (tmp_path / "not").exists()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    assert hindrance(tmp_path / "not") == f"{tmp_path} is not writable"

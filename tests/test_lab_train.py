@@ -1,0 +1,459 @@
+"""A training run: what it reaches, tells, writes and leaves behind when it is stopped."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders import environment
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import Tensor, nn
+from torch_builders import CPU, TEST_SAMPLES, TRAIN_SAMPLES, sgd, tiny_model, tiny_set, tiny_workload, whole_tiny_set
+
+from mnistbench import files
+from mnistbench.case import fork_random, thread_count
+from mnistbench.errors import UsageError
+from mnistbench.lab import train as lab
+from mnistbench.lab.train import EpochResult, Listener, Point, Result, Settings, run, workload_of
+from mnistbench.lab.trained import DONE, INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS, read_result
+
+#: 20 training samples at batch 6: batches of 6, 6, 6 and 2; 12 test samples at batch 5: 5, 5 and 2.
+SETTINGS = Settings(
+    model="tiny", dataset="tiny", batch_size=6, test_batch_size=5, epochs=2, lr=0.5, gamma=0.5, log_interval=3, threads=1
+)  # fmt: skip
+BATCHES, TEST_BATCHES = 4, 3
+WORKLOAD = tiny_workload(load=whole_tiny_set, dataset="tiny")
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    with thread_count(1), fork_random(CPU):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask what the processor is called takes a second."""
+    monkeypatch.setattr(lab, "read", lambda threads: environment(threads=threads))
+
+
+class Heard(Listener):
+    """Keeps what it is told; stops after that many questions."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.calls: list[Any] = []
+        self._asked, self._stop_after = 0, stop_after
+
+    def begin(self, train_samples: int, test_samples: int) -> None:
+        self.calls.append((train_samples, test_samples))
+
+    def batch(self, samples: int) -> None:
+        self.calls.append(samples)
+
+    def point(self, point: Point) -> None:
+        self.calls.append(point)
+
+    def epoch(self, epoch: EpochResult) -> None:
+        self.calls.append(epoch)
+
+    def stop(self) -> bool:
+        self._asked += 1
+        return self._stop_after is not None and self._asked >= self._stop_after
+
+    def of(self, kind: type) -> list[Any]:
+        return [call for call in self.calls if isinstance(call, kind)]
+
+
+def trained(output: Path | None = None, listener: Listener | None = None, **changes: Any) -> Result:
+    return run(dataclasses.replace(SETTINGS, **changes), output, listener, WORKLOAD)
+
+
+def read_back(directory: Path) -> EventAccumulator:
+    reader = EventAccumulator(str(directory), size_guidance={"scalars": 0, "images": 0, "tensors": 0})
+    reader.Reload()
+    return reader
+
+
+def curves_in(directory: Path) -> dict[str, list[tuple[int, float]]]:
+    reader = read_back(directory)
+    return {tag: [(point.step, point.value) for point in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
+
+
+def losses(result: Result) -> list[tuple[float | None, float | None]]:
+    return [(epoch.train_loss, epoch.test_loss) for epoch in result.epochs]
+
+
+# ---- What it reaches -------------------------------------------------------------------------------------------------
+
+
+def test_epochs_points_and_what_they_add_up_to() -> None:
+    heard = Heard()
+    result = trained(listener=heard)
+    points, epochs = heard.of(Point), heard.of(EpochResult)
+    assert result.outcome == DONE
+    assert list(result.epochs) == epochs
+    assert [(point.epoch, point.step, point.samples) for point in points] == [(1, 3, 18), (1, 4, 2), (2, 7, 18), (2, 8, 2)]
+    assert [(epoch.number, epoch.step, epoch.train_samples, epoch.test_samples) for epoch in epochs] == [
+        (1, 4, TRAIN_SAMPLES, TEST_SAMPLES),
+        (2, 8, TRAIN_SAMPLES, TEST_SAMPLES),
+    ]
+    for epoch, (long, short) in zip(epochs, (points[:2], points[2:]), strict=True):
+        assert epoch.train_loss == pytest.approx((18 * long.loss + 2 * short.loss) / 20)
+        assert epoch.train_accuracy == pytest.approx((18 * long.accuracy + 2 * short.accuracy) / 20)
+        assert epoch.train_ns == long.train_ns + short.train_ns
+        assert 0 < epoch.train_ns < result.wall_ns
+        assert 0 < epoch.test_ns < result.wall_ns
+
+
+def test_the_listener_hears_everything_in_order() -> None:
+    heard = Heard()
+    trained(listener=heard, epochs=1)
+    kinds = [type(call).__name__ for call in heard.calls]
+    assert heard.calls[0] == (TRAIN_SAMPLES, TEST_SAMPLES)
+    assert kinds == ["tuple", "int", "int", "Point", "int", "int", "Point", "EpochResult"]
+    assert heard.of(int) == [6, 6, 6, 2]
+
+
+def test_the_learning_rate_begins_where_it_was_told_and_falls_by_gamma() -> None:
+    heard = Heard()
+    trained(listener=heard, epochs=3, lr=0.25, gamma=0.1)
+    assert [epoch.learning_rate for epoch in heard.of(EpochResult)] == pytest.approx([0.25, 0.025, 0.0025])
+    assert [point.learning_rate for point in heard.of(Point) if point.epoch == 2] == pytest.approx([0.025] * 2)
+
+
+def test_same_settings_same_losses_with_and_without_a_directory(tmp_path: Path) -> None:
+    assert losses(trained()) == losses(trained(tmp_path, profile=True, save_model=True))
+    assert losses(trained()) != losses(trained(seed=2))
+
+
+def test_random_generators_and_threads_are_put_back() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    trained(threads=2)
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.get_num_threads() == 1
+
+
+def test_it_trains_as_pytorch_examples_does() -> None:
+    """Adadelta, StepLR after each epoch, the mean loss of a batch: the same weights as plain torch code leaves."""
+    settings = Settings(model="lenet5", dataset="digits", epochs=2, batch_size=512, threads=1)
+    result = run(settings)
+    workload = workload_of(settings)
+    assert workload.load is not None
+    whole, order = workload.load(CPU), torch.Generator().manual_seed(1)
+    torch.manual_seed(1)
+    model = workload.make_model()
+    torch.manual_seed(1)
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7)
+    tests = []
+    for _ in range(2):
+        model.train()
+        for inputs, targets in whole.epoch(whole.train, 512, order):
+            optimizer.zero_grad()
+            nn.functional.nll_loss(model(inputs), targets).backward()
+            optimizer.step()
+        schedule.step()
+        inputs, targets = next(iter(whole.epoch(whole.test, 1000)))
+        with torch.no_grad():
+            tests.append(nn.functional.nll_loss(model.eval()(inputs), targets).item())
+    assert [epoch.test_loss for epoch in result.epochs] == pytest.approx(tests, rel=1e-5)
+
+
+def test_a_dry_run_is_one_batch_of_each() -> None:
+    heard = Heard()
+    result = trained(listener=heard, dry_run=True)
+    assert heard.calls[0] == (6, 5)
+    assert heard.of(int) == [6]
+    assert [(epoch.train_samples, epoch.test_samples) for epoch in result.epochs] == [(6, 5)]
+    assert result.outcome == DONE
+
+
+def test_bfloat16_is_another_computation() -> None:
+    assert losses(trained(dtype="bfloat16")) != losses(trained())
+
+
+def test_a_model_that_is_not_known() -> None:
+    with pytest.raises(UsageError, match=r"^model 'resnet' is not known: one of convnet, lenet5$"):
+        run(Settings(model="resnet", dataset="digits"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")],
+)
+def test_memory_that_does_not_suffice_is_one_line(error: RuntimeError) -> None:
+    def loss(output: Tensor, targets: Tensor) -> Tensor:
+        raise error
+
+    with pytest.raises(UsageError, match=r"^memory of cpu does not suffice for batches of 6, in tests of 5: give a smaller"):
+        run(SETTINGS, workload=dataclasses.replace(WORKLOAD, loss=loss))
+
+
+def test_another_error_is_left_as_it_is() -> None:
+    def loss(output: Tensor, targets: Tensor) -> Tensor:
+        raise RuntimeError("a shape does not fit")
+
+    with pytest.raises(RuntimeError, match="a shape does not fit"):
+        run(SETTINGS, workload=dataclasses.replace(WORKLOAD, loss=loss))
+
+
+def test_a_loss_that_blew_up_is_none_and_the_run_goes_on(tmp_path: Path) -> None:
+    def loss(output: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.nll_loss(output, targets) * float("nan")
+
+    result = run(SETTINGS, tmp_path, workload=dataclasses.replace(WORKLOAD, loss=loss))
+    assert losses(result) == [(None, None)] * 2
+    assert read_result((tmp_path / RESULT).read_text(), RESULT) == result
+    assert "train/loss" not in curves_in(tmp_path)
+
+
+# ---- What it writes --------------------------------------------------------------------------------------------------
+
+
+def test_without_a_directory_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert trained(save_model=True, profile=True).scalars.directory == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorboard_has_what_the_result_has(tmp_path: Path) -> None:
+    heard = Heard()
+    result = trained(tmp_path, heard)
+    curves = curves_in(tmp_path)
+    points, epochs = heard.of(Point), heard.of(EpochResult)
+    assert {tag: [step for step, _ in curve] for tag, curve in curves.items()} == {
+        "train/loss": [3, 4, 7, 8],
+        "train/accuracy": [3, 4, 7, 8],
+        "train/learning_rate": [3, 4, 7, 8],
+        "train/samples_per_second": [3, 4, 7, 8],
+        "test/loss": [1, 2],
+        "test/accuracy": [1, 2],
+    }
+    values = {tag: [value for _, value in curve] for tag, curve in curves.items()}
+    assert values["train/loss"] == pytest.approx([point.loss for point in points])
+    assert values["train/accuracy"] == pytest.approx([point.accuracy for point in points])
+    assert values["train/learning_rate"] == pytest.approx([0.5, 0.5, 0.25, 0.25])
+    assert values["train/samples_per_second"] == pytest.approx([point.samples * 1e9 / point.train_ns for point in points])
+    assert values["test/loss"] == pytest.approx([epoch.test_loss for epoch in epochs])
+    assert values["test/accuracy"] == pytest.approx([epoch.test_accuracy for epoch in epochs])
+    assert {tag: [step for step, _ in curve] for tag, curve in result.scalars.curves.items()} == {
+        tag: [step for step, _ in curve] for tag, curve in curves.items()
+    }
+    assert result.scalars.directory == str(tmp_path)
+
+
+def test_images_graph_and_what_was_misclassified(tmp_path: Path) -> None:
+    result = trained(tmp_path, save_model=True)
+    reader = read_back(tmp_path)
+    assert reader.Tags()["graph"]
+    assert any("[hidden]" in node.name for node in reader.Graph().node)
+    assert set(reader.Tags()["images"]) == {"inputs/tiny", "misclassified/tiny"}
+    wrong = wrong_of(tmp_path)
+    [image] = reader.Images("misclassified/tiny")
+    assert image.step == 2
+    assert (image.width, image.height) == (6 + min(8, wrong) * 90, 6 + -(-wrong // 8) * 106)
+    [text] = reader.Tensors("misclassified/tiny/text_summary")
+    said = text.tensor_proto.string_val[0].decode()
+    assert said == f"{wrong} of 12 test images were misclassified; the grid of the same name shows the first {wrong}."
+    assert result.epochs[-1].test_accuracy == pytest.approx(100 * (12 - wrong) / 12)
+
+
+def wrong_of(directory: Path) -> int:
+    """How many test images the saved weights get wrong, by plain torch code."""
+    model = tiny_model()
+    model.load_state_dict(torch.load(directory / WEIGHTS, weights_only=True))
+    whole = tiny_set()
+    inputs, targets = whole.batch(whole.test, torch.arange(TEST_SAMPLES))
+    with torch.no_grad():
+        return int((model.eval()(inputs).argmax(dim=1) != targets).sum())
+
+
+def test_nothing_misclassified_is_said_too(tmp_path: Path) -> None:
+    class Right(nn.Module):
+        """Knows the labels: each image is filled with its number, which begins at 100 in the test set."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, images: Tensor) -> Tensor:
+            numbers = (images[:, 0, 0, 0] * 0.5 + 0.25).mul(255).round().long()
+            labels = torch.where(numbers >= 100, numbers - 100, numbers) % 3
+            return nn.functional.one_hot(labels, 3) * self.scale
+
+    run(SETTINGS, tmp_path, workload=dataclasses.replace(WORKLOAD, make_model=Right))
+    reader = read_back(tmp_path)
+    assert reader.Tags()["images"] == ["inputs/tiny"]
+    [text] = reader.Tensors("misclassified/tiny/text_summary")
+    assert text.tensor_proto.string_val == [b"0 of 12 test images were misclassified."]
+
+
+@pytest.mark.parametrize("part", ["scalars", "images", "graph"])
+def test_parts_of_tensorboard_alone(tmp_path: Path, part: str) -> None:
+    off = {f"save_{name}": name == part for name in ("scalars", "images", "graph")}
+    trained(tmp_path, **off)
+    tags = read_back(tmp_path).Tags()
+    found = {"scalars": bool(tags["scalars"]), "images": bool(tags["images"]), "graph": bool(tags["graph"])}
+    assert found == {name: name == part for name in found}
+
+
+def test_without_tensorboard_there_is_no_file_of_it(tmp_path: Path) -> None:
+    result = trained(tmp_path, save_scalars=False, save_images=False, save_graph=False)
+    assert {path.name for path in tmp_path.iterdir()} == {RESULT, METRICS}
+    assert result.scalars.directory == ""
+    assert result.scalars.curves["train/loss"]
+
+
+def test_the_result_lies_in_the_directory(tmp_path: Path) -> None:
+    result = trained(tmp_path, profile=True)
+    assert read_result((tmp_path / RESULT).read_text(encoding="utf-8"), RESULT) == result
+
+
+def test_metrics_have_every_point_and_test(tmp_path: Path) -> None:
+    heard = Heard()
+    trained(tmp_path, heard)
+    with (tmp_path / METRICS).open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["part"], row["epoch"], row["step"]) for row in rows] == [
+        ("train", "1", "3"),
+        ("train", "1", "4"),
+        ("test", "1", "4"),
+        ("train", "2", "7"),
+        ("train", "2", "8"),
+        ("test", "2", "8"),
+    ]
+    for row, point in zip([row for row in rows if row["part"] == "train"], heard.of(Point), strict=True):
+        assert (float(row["loss"]), float(row["accuracy"]), int(row["ns"])) == (point.loss, point.accuracy, point.train_ns)
+    for row, epoch in zip([row for row in rows if row["part"] == "test"], heard.of(EpochResult), strict=True):
+        assert (float(row["loss"]), float(row["accuracy"]), int(row["ns"])) == (
+            epoch.test_loss, epoch.test_accuracy, epoch.test_ns,
+        )  # fmt: skip
+
+
+def test_weights_are_those_that_were_tested(tmp_path: Path) -> None:
+    result = trained(tmp_path, save_model=True)
+    model = tiny_model()
+    model.load_state_dict(torch.load(tmp_path / WEIGHTS, weights_only=True))
+    whole = tiny_set()
+    inputs, targets = whole.batch(whole.test, torch.arange(TEST_SAMPLES))
+    with torch.no_grad():
+        assert nn.functional.nll_loss(model.eval()(inputs), targets).item() == pytest.approx(result.epochs[-1].test_loss)
+
+
+def test_weights_that_cannot_be_written_leave_the_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / WEIGHTS).write_bytes(b"of before")
+
+    def full(self: Path, content: bytes) -> int:
+        with self.open("wb") as stream:
+            stream.write(content[: len(content) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        lab.save_weights(tiny_model(), tmp_path / WEIGHTS)
+    assert (tmp_path / WEIGHTS).read_bytes() == b"of before"
+    assert [path.name for path in tmp_path.iterdir()] == [WEIGHTS]
+
+
+def test_the_trace_and_the_operations_are_of_training_steps(tmp_path: Path) -> None:
+    result = trained(tmp_path, profile=True)
+    events = json.loads(gzip.decompress((tmp_path / TRACE).read_bytes()))["traceEvents"]
+    assert {"aten::addmm", "mnistbench.phase:backward"} <= {event.get("name") for event in events}
+    assert result.profiled is not None
+    [table] = result.profiled.tables
+    assert len(table.iteration_ns) == lab.PROFILED_STEPS
+    assert ("aten::addmm", "forward", "hidden") in {row.key for row in table.rows}
+    assert {row.phase for row in table.rows} >= {"forward", "backward", "optimizer"}
+
+
+# ---- Stopped ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_stopped_saves_what_it_has(tmp_path: Path) -> None:
+    heard = Heard(stop_after=2)
+    result = trained(tmp_path, heard, save_model=True, profile=True)
+    assert heard.of(int) == [6, 6]  # the batch in which it was stopped is the last
+    assert result.outcome == INTERRUPTED
+    [epoch] = result.epochs
+    assert (epoch.number, epoch.step, epoch.train_samples) == (1, 2, 12)
+    assert (epoch.test_samples, epoch.test_loss, epoch.test_accuracy) == (0, None, None)
+    assert read_result((tmp_path / RESULT).read_text(), RESULT) == result
+    assert result.profiled is None
+    assert not (tmp_path / TRACE).exists()
+    assert set(torch.load(tmp_path / WEIGHTS, weights_only=True)) == set(tiny_model().state_dict())
+    assert [step for step, _ in curves_in(tmp_path)["train/loss"]] == [2]
+    assert read_back(tmp_path).Tags()["images"] == ["inputs/tiny"]
+
+
+def test_its_weights_are_those_after_its_last_step(tmp_path: Path) -> None:
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    for directory in (stopped, whole):
+        directory.mkdir()
+    trained(stopped, Heard(stop_after=1), save_model=True)
+    trained(whole, save_model=True, dry_run=True)  # one step too
+    one, other = (torch.load(directory / WEIGHTS, weights_only=True) for directory in (stopped, whole))
+    assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+def test_a_test_that_is_stopped_is_no_test(tmp_path: Path) -> None:
+    result = trained(tmp_path, Heard(stop_after=BATCHES + 2))  # asked after each batch, before the test, in the test
+    [epoch] = result.epochs
+    assert (epoch.train_samples, epoch.test_samples, epoch.test_loss) == (TRAIN_SAMPLES, 0, None)
+    assert result.outcome == INTERRUPTED
+    assert "test/loss" not in curves_in(tmp_path)
+
+
+def test_a_run_stopped_in_a_later_epoch_keeps_the_tests_before(tmp_path: Path) -> None:
+    asked_per_epoch = BATCHES + 1 + TEST_BATCHES + 1
+    result = trained(tmp_path, Heard(stop_after=asked_per_epoch + 1))
+    assert [(epoch.number, epoch.train_samples, epoch.test_samples) for epoch in result.epochs] == [
+        (1, TRAIN_SAMPLES, TEST_SAMPLES),
+        (2, 6, 0),
+    ]
+    assert result.outcome == INTERRUPTED
+
+
+def test_the_device_is_waited_for_once_a_log_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a number of a tensor is what waits; two are read per interval and per test: loss and accuracy."""
+    reads: list[int] = []
+    for name in ("item", "__float__", "__int__", "__bool__", "tolist"):
+        plain = getattr(Tensor, name)
+        monkeypatch.setattr(Tensor, name, lambda self, *, plain=plain: reads.append(1) or plain(self))
+
+    class Quiet(torch.optim.SGD):
+        """Without torch's own bookkeeping, which reads numbers too."""
+
+        def step(self, closure: Any = None) -> None:
+            with torch.no_grad():
+                for group in self.param_groups:
+                    for parameter in group["params"]:
+                        parameter.sub_(parameter.grad)
+
+    workload = dataclasses.replace(WORKLOAD, make_optimizer=lambda parameters: Quiet(parameters, lr=0.5))
+    for interval, windows in ((1, BATCHES), (BATCHES, 1)):
+        reads.clear()
+        run(dataclasses.replace(SETTINGS, epochs=1, log_interval=interval), workload=workload)
+        assert len(reads) == 2 * windows + 2
+
+
+def test_sgd_of_the_tiny_workload_takes_the_rate_it_is_given() -> None:
+    made: list[torch.optim.Optimizer] = []
+
+    def make_optimizer(parameters: Any) -> torch.optim.Optimizer:
+        made.append(sgd(parameters))
+        return made[-1]
+
+    run(
+        dataclasses.replace(SETTINGS, lr=0.125, gamma=1.0),
+        workload=dataclasses.replace(WORKLOAD, make_optimizer=make_optimizer),
+    )
+    assert made[0].param_groups[0]["lr"] == 0.125

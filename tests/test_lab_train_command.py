@@ -1,0 +1,280 @@
+"""The command's options and what it prints; the runs themselves are test_lab_train's and integration/test_train's."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import environment
+
+from mnistbench import cli, tracking
+from mnistbench.environment import accelerators
+from mnistbench.lab import train as lab
+from mnistbench.lab import train_command
+from mnistbench.lab.trained import WEIGHTS, EpochResult, Point, Settings
+
+SMALL = ("--dataset", "digits", "--model", "lenet5", "--batch-size", "512", "--epochs", "1", "--threads", "1", "--no-accel")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lab, "read", lambda threads: environment(threads=threads))
+    return tmp_path
+
+
+def settings_of(*arguments: str) -> Settings:
+    return train_command._settings(cli._parser().parse_args(["train", *arguments]))
+
+
+# ---- Options ---------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_those_of_pytorch_examples() -> None:
+    parsed = settings_of()
+    assert parsed == Settings(device="auto")
+    assert (parsed.batch_size, parsed.test_batch_size, parsed.epochs, parsed.lr, parsed.gamma, parsed.seed) == (
+        64, 1000, 14, 1.0, 0.7, 1,
+    )  # fmt: skip
+    assert (parsed.log_interval, parsed.dry_run, parsed.save_model, parsed.dataset) == (10, False, False, "mnist")
+
+
+def test_every_option_arrives() -> None:
+    line = (
+        "--batch-size 16 --test-batch-size 500 --epochs 3 --lr 0.5 --gamma 1 --dry-run --seed 0 --log-interval 2 --threads 2 "
+        "--save-model --device cuda:1 --model lenet5 --dataset digits --data-dir d --profile --dtype bfloat16"
+    )
+    given = settings_of(*line.split())
+    assert given == Settings(
+        model="lenet5", dataset="digits", data_dir="d", device="cuda:1", dtype="bfloat16", threads=2, batch_size=16,
+        test_batch_size=500, epochs=3, lr=0.5, gamma=1.0, seed=0, log_interval=2, dry_run=True, save_model=True, profile=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "scalars", "images", "graph"),
+    [
+        ((), True, True, True),
+        (("--tensorboard", "--save-graph"), True, True, True),
+        (("--no-tensorboard",), False, False, False),
+        (("--no-tensorboard", "--save-scalar"), True, False, False),
+        (("--no-tensorboard", "--save-graph"), False, False, True),
+        (("--no-tensorboard", "--save-graph", "--save-scalar"), True, False, True),
+    ],
+)
+def test_what_tensorboard_gets(arguments: tuple[str, ...], scalars: bool, images: bool, graph: bool) -> None:
+    given = settings_of(*arguments)
+    assert (given.save_scalars, given.save_images, given.save_graph) == (scalars, images, graph)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--batch-size", "0"], "--batch-size: '0' cannot be used; give a whole number, at least 1"),
+        (["--batch-size", "many"], "--batch-size: 'many' cannot be used; give a whole number, at least 1"),
+        (["--batch-size", "6.5"], "--batch-size: '6.5' cannot be used; give a whole number, at least 1"),
+        (["--batch-size", "9" * 19], f"--batch-size: '{'9' * 19}' cannot be used; give a whole number, at least 1"),
+        (["--test-batch-size", "-1"], "--test-batch-size: '-1' cannot be used; give a whole number, at least 1"),
+        (["--epochs", "0"], "--epochs: '0' cannot be used; give a whole number, at least 1"),
+        (["--log-interval", "0"], "--log-interval: '0' cannot be used; give a whole number, at least 1"),
+        (["--seed", "-1"], "--seed: '-1' cannot be used; give a whole number, at least 0"),
+        (["--seed", ""], "--seed: '' cannot be used; give a whole number, at least 0"),
+        (["--threads", "0"], "--threads: '0' cannot be used; give a whole number, 1 to 1024"),
+        (["--threads", "100000"], "--threads: '100000' cannot be used; give a whole number, 1 to 1024"),
+        (["--lr", "nan"], "--lr: 'nan' cannot be used; give a number above 0"),
+        (["--lr", "inf"], "--lr: 'inf' cannot be used; give a number above 0"),
+        (["--lr", "0"], "--lr: '0' cannot be used; give a number above 0"),
+        (["--lr", "fast"], "--lr: 'fast' cannot be used; give a number above 0"),
+        (["--gamma", "-0.7"], "--gamma: '-0.7' cannot be used; give a number above 0"),
+        (["--model", "resnet"], "--model: 'resnet' is not known; choose convnet or lenet5"),
+        (["--dataset", "cifar"], "--dataset: 'cifar' is not known; choose digits or mnist"),
+        (["--dtype", "float16"], "--dtype: 'float16' is not known; choose float32 or bfloat16"),
+        (["--data-dir", ""], "--data-dir: '' is no value; give one, or leave the option out"),
+        (["--output", " "], "--output: ' ' is no value; give one, or leave the option out"),
+        (["--output", "file/run"], "--output: {here}/file is not a directory; name another directory"),
+        (["--output", "full"], "--output: full is not empty; name a new one, or leave --output out"),
+        (["--output", "x" * 300], "--output: " + "x" * 300 + " cannot be used (File name too long); name another directory"),
+        (["--device", "abacus"], "--device: device 'abacus' is not known: use auto, cpu, cuda, cuda:1 or mps"),
+        (
+            ["--device", "cuda", "--no-accel"],
+            "--device: 'cuda' and --no-accel (or --no-cuda) contradict each other; give one of them",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    (here / "file").touch()
+    (here / "full").mkdir()
+    (here / "full" / "result.json").touch()
+    before = sorted(here.rglob("*"))
+    assert cli.main(["train", "--dataset", "digits", *arguments]) == 2
+    assert capsys.readouterr() == ("", f"mnistbench: {line.format(here=here)}\n")
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.skipif(bool(accelerators()), reason="there is an accelerator here")
+def test_a_device_that_is_not_here_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--dataset", "digits", "--device", "cuda"]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("mnistbench: --device: device 'cuda' is not available: torch ")
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("present", "arguments", "device"),
+    [
+        (["cuda", "cuda:1"], [], "cuda"),
+        (["cuda", "cuda:1"], ["--device", "cuda:1"], "cuda:1"),
+        (["cuda", "cuda:1"], ["--device", "cpu"], "cpu"),
+        (["cuda"], ["--no-cuda"], "cpu"),
+        (["mps"], ["--no-accel", "--device", "cpu"], "cpu"),
+        ([], [], "cpu"),
+    ],
+)
+def test_the_accelerator_is_taken_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, present: list[str], arguments: list[str], device: str
+) -> None:
+    monkeypatch.setattr("mnistbench.environment.accelerators", lambda: present)
+    parsed = cli._parser().parse_args(["train", *arguments])
+    assert train_command._device(train_command._settings(parsed).device, no_accelerator=parsed.no_accel) == device
+
+
+# ---- While it trains -------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+POINT = Point(epoch=1, step=10, samples=640, loss=0.25, accuracy=87.5, learning_rate=1.0, train_ns=500_000_000)
+EPOCH = EpochResult(1, 10, 1.0, 640, 0.25, 87.5, 500_000_000)
+
+
+def shown(terminal: io.StringIO, script: Callable[[Any], None]) -> tuple[str, str]:
+    """What is printed to the output and to the terminal."""
+    out = io.StringIO()
+    with train_command._Shown(Settings(epochs=2), out, terminal, []) as view:
+        script(view)
+    return out.getvalue(), terminal.getvalue()
+
+
+def an_epoch(view: Any) -> None:
+    view.begin(1280, 100)
+    view.batch(640)
+    view.point(POINT)
+    view.epoch(EPOCH.tested(100, 0.0275, 99.14, 1_500_000_000))
+
+
+EPOCH_LINE = (
+    "epoch 1/2: train loss 0.2500, accuracy 87.50 %; test loss 0.0275, accuracy 99.14 %; 2.00 s, 1,280 samples/s in training\n"
+)
+
+
+def test_lines_in_a_log() -> None:
+    def script(view: Any) -> None:
+        an_epoch(view)
+        view.point(Point(2, 20, 640, None, None, 0.7, 1_000_000_000))
+        view.point(Point(2, 30, 640, 0.5, 90.0, 0.7, 1_000_000_000))
+        view.epoch(EPOCH)
+
+    assert shown(io.StringIO(), script) == (
+        "train epoch 1 [640/1280 (50 %)] loss 0.2500, accuracy 87.50 %, 1,280 samples/s\n"
+        + EPOCH_LINE
+        + "train epoch 2 [640/1280 (50 %)] loss not a number, accuracy -, 640 samples/s\n"
+        "train epoch 2 [1280/1280 (100 %)] loss 0.5000, accuracy 90.00 %, 640 samples/s\n"
+        "epoch 1/2, stopped after 640 samples: train loss 0.2500, accuracy 87.50 %; 500 ms, 1,280 samples/s in training\n",
+        "",
+    )
+
+
+def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
+    def script(view: Any) -> None:
+        an_epoch(view)
+        view._bar.refresh()  # which it does by itself every tenth of a second
+
+    out, terminal = shown(Terminal(), script)
+    assert out == EPOCH_LINE
+    assert "epoch 1/2   0 %|" in terminal
+    assert "epoch 1/2  25 %|" in terminal
+    assert " samples/s, loss 0.2500, 87.50 %" in terminal
+    assert " left" in terminal
+
+
+def test_the_first_interrupt_is_noted_and_the_second_one_ends_everything() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with train_command._interruptible() as received:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert received == [signal.SIGINT]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# ---- When it is over -------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_its_own_directory_and_where_to_look(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert cli.main(["train", *SMALL, "--dry-run", "--save-model", "--profile"]) == 0
+    out, _ = capsys.readouterr()
+    first, second = sorted((here / "runs").iterdir())
+    assert {first.name[15:37], second.name[15:37]} == {"-lenet5-b512-cpu-digit"}
+    lines = out.splitlines()
+    title = "lenet5 on digits, cpu, 1 thread, float32, batch 512, dry run: one batch, into runs/"
+    assert lines[0].startswith(title)
+    assert any(line.startswith("train epoch 1 [512/512 (100 %)] loss ") for line in lines)
+    assert "step lenet5 on digits, cpu, float32: self CPU time per iteration" in lines
+    assert any(line.endswith(": result.json, metrics.csv, mnist_cnn.pt, trace.json.gz") for line in lines)
+    assert "TensorBoard: tensorboard --logdir runs" in lines
+    assert any("--host 0.0.0.0" in line and "--bind_all" in line and "everybody" in line for line in lines)
+
+
+def test_a_directory_that_was_named_is_made_and_looked_into(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", *SMALL, "--dry-run", "--output", "my runs/first"]) == 0
+    assert "TensorBoard: tensorboard --logdir 'my runs/first'\n" in capsys.readouterr().out
+    assert not (here / "my runs" / "first" / WEIGHTS).exists()  # nobody asked
+    assert not (here / "runs").exists()
+
+
+def test_without_tensorboard_nothing_points_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", *SMALL, "--dry-run", "--no-tensorboard", "--output", "run"]) == 0
+    assert "ensor" not in capsys.readouterr().out
+    assert sorted(path.name for path in (here / "run").iterdir()) == ["metrics.csv", "result.json"]
+
+
+def test_training_that_diverged_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", *SMALL, "--lr", "1e30", "--no-tensorboard"]) == 0
+    assert "the loss is not a number: training diverged; a smaller --lr than 1e+30 may not" in capsys.readouterr().out
+
+
+def test_an_interrupt_ends_with_130_and_says_so(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = train_command._Shown.begin
+
+    def interrupted(self: Any, *samples: int) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        begin(self, *samples)
+
+    monkeypatch.setattr(train_command._Shown, "begin", interrupted)
+    assert cli.main(["train", *SMALL, "--save-model", "--output", "run"]) == 130
+    assert "interrupted; what is written is of the steps before" in capsys.readouterr().out
+    assert (here / "run" / WEIGHTS).exists()
+
+
+def test_an_interrupt_before_training_ends_with_130(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tracking, "new_directory", interrupted)
+    assert cli.main(["train", *SMALL]) == 130
+    assert capsys.readouterr().err == "mnistbench: interrupted\n"
