@@ -184,19 +184,20 @@ def write_misclassified(
         of: how many there are of how many.
         step: where the tag's slider stands: the epoch.
     """
-    shown = f"; the grid of the same name shows the first {len(images)}" if len(images) else ""
-    writer.add_text(f"misclassified/{dataset}", f"{of}{shown}.", step)
-    if len(images):
-        captions = [f"{target} read as {taken}" for target, taken in zip(targets, read_as, strict=True)]
+    captions = [f"{target} as {taken}" for target, taken in zip(targets, read_as, strict=True)]
+    if captions:
         writer.add_image(f"misclassified/{dataset}", _captioned(images, captions), step, dataformats="HWC")
+        first = f"“{captions[0]}” is a {targets[0]} that was taken for a {read_as[0]}"
+        of = f"{of}. The grid of the same name shows the first {len(captions)}: {first}"
+    writer.add_text(f"misclassified/{dataset}", f"{of}.", step)
 
 
 def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
     """Return a grid of 8 columns, RGB uint8 [height, width, 3]: images enlarged, each above its caption."""
     from PIL import Image, ImageDraw, ImageFont
 
-    side, line, gap = 84, 16, 6  # pixels: a caption fits below its image
-    font = ImageFont.load_default(size=12)  # Pillow's own, which needs no file
+    side, line, gap = 84, 28, 6  # pixels: TensorBoard shows the grid at 40 %, where a caption must still be read
+    font = ImageFont.load_default(size=24)  # Pillow's own, which needs no file
     columns, rows = min(8, len(images)), -(-len(images) // 8)
     grid = Image.new("RGB", (gap + columns * (side + gap), gap + rows * (side + line + gap)), "white")
     draw = ImageDraw.Draw(grid)
@@ -205,7 +206,7 @@ def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
         top = gap + position // 8 * (side + line + gap)
         tile = Image.fromarray(image[0].numpy()).resize((side, side), Image.Resampling.NEAREST)
         grid.paste(tile, (left, top))
-        draw.text((left + side // 2, top + side + 1), caption, fill="black", font=font, anchor="ma")
+        draw.text((left + side // 2, top + side), caption, fill="black", font=font, anchor="ma")
     return np.asarray(grid)
 
 

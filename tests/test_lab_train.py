@@ -260,10 +260,13 @@ def test_images_graph_and_what_was_misclassified(tmp_path: Path) -> None:
     wrong = wrong_of(tmp_path)
     [image] = reader.Images("misclassified/tiny")
     assert image.step == 2
-    assert (image.width, image.height) == (6 + min(8, wrong) * 90, 6 + -(-wrong // 8) * 106)
+    assert (image.width, image.height) == (6 + min(8, wrong) * 90, 6 + -(-wrong // 8) * 118)
     [text] = reader.Tensors("misclassified/tiny/text_summary")
     said = text.tensor_proto.string_val[0].decode()
-    assert said == f"{wrong} of 12 test images were misclassified; the grid of the same name shows the first {wrong}."
+    assert (
+        said
+        == f"{wrong} of 12 test images were misclassified; the grid of the same name shows the first {wrong}: label, as what it was taken for."
+    )
     assert result.epochs[-1].test_accuracy == pytest.approx(100 * (12 - wrong) / 12)
 
 

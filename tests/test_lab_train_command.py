@@ -172,9 +172,7 @@ def an_epoch(view: Any) -> None:
     view.epoch(EPOCH.tested(100, 0.0275, 99.14, 1_500_000_000))
 
 
-EPOCH_LINE = (
-    "epoch 1/2: train loss 0.2500, accuracy 87.50 %; test loss 0.0275, accuracy 99.14 %; 2.00 s, 1,280 samples/s in training\n"
-)
+EPOCH_LINE = "epoch 1/2: train loss 0.2500, accuracy 87.50 %; test loss 0.0275, accuracy 99.14 %; 2.00 s, 1,280 samples/s\n"
 
 
 def test_lines_in_a_log() -> None:
@@ -189,7 +187,7 @@ def test_lines_in_a_log() -> None:
         + EPOCH_LINE
         + "train epoch 2 [640/1280 (50 %)] loss not a number, accuracy -, 640 samples/s\n"
         "train epoch 2 [1280/1280 (100 %)] loss 0.5000, accuracy 90.00 %, 640 samples/s\n"
-        "epoch 1/2, stopped after 640 samples: train loss 0.2500, accuracy 87.50 %; 500 ms, 1,280 samples/s in training\n",
+        "epoch 1/2, stopped after 640 samples: train loss 0.2500, accuracy 87.50 %; 500 ms, 1,280 samples/s\n",
         "",
     )
 
@@ -203,7 +201,7 @@ def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
     assert out == EPOCH_LINE
     assert "epoch 1/2   0 %|" in terminal
     assert "epoch 1/2  25 %|" in terminal
-    assert " samples/s, loss 0.2500, 87.50 %" in terminal
+    assert " samples/s, loss 0.2500, accuracy 87.50 %" in terminal
     assert " left" in terminal
 
 

@@ -139,7 +139,7 @@ class _Shown(Listener):
         self._epoch = point.epoch
         if self._bar is not None:
             self._bar.set_description_str(f"epoch {point.epoch}/{self._epochs}", refresh=False)
-            self._bar.set_postfix_str(f"loss {_loss(point.loss)}, {_percent(point.accuracy)}", refresh=False)
+            self._bar.set_postfix_str(f"loss {_loss(point.loss)}, accuracy {_percent(point.accuracy)}", refresh=False)
             return
         share = f"{100 * self._seen / self._train_samples:.0f} %"
         self._say(
@@ -150,7 +150,7 @@ class _Shown(Listener):
     def epoch(self, epoch: EpochResult) -> None:
         trained = f"train loss {_loss(epoch.train_loss)}, accuracy {_percent(epoch.train_accuracy)}"
         tested = f"test loss {_loss(epoch.test_loss)}, accuracy {_percent(epoch.test_accuracy)}"
-        times = f"{units.duration(epoch.train_ns + epoch.test_ns)}, {_rate(epoch.samples_per_second)} in training"
+        times = f"{units.duration(epoch.train_ns + epoch.test_ns)}, {_rate(epoch.samples_per_second)}"
         if epoch.test_samples:
             self._say(f"epoch {epoch.number}/{self._epochs}: {trained}; {tested}; {times}")
         else:
@@ -199,10 +199,8 @@ def _report(result: Result, output: Path, *, logdir: Path) -> None:
         print(f"{TRACE} opens in https://ui.perfetto.dev or chrome://tracing")
     if result.scalars.directory:
         print(f"TensorBoard: tensorboard --logdir {_path(logdir)}")
-        print(
-            "  on a remote server: forward its port (ssh -L 6006:localhost:6006 SERVER); or add --host 0.0.0.0 (the same as "
-            "--bind_all), which shows the pages to everybody who reaches that machine"
-        )
+        print("  on a remote server: ssh -L 6006:localhost:6006 SERVER brings its page here, to you alone;")
+        print("  --host 0.0.0.0 (or --bind_all) shows it to everybody who can reach that server")
 
 
 def _path(path: Path) -> str:
