@@ -187,7 +187,7 @@ def write_misclassified(
     captions = [f"{target} as {taken}" for target, taken in zip(targets, read_as, strict=True)]
     if captions:
         writer.add_image(f"misclassified/{dataset}", _captioned(images, captions), step, dataformats="HWC")
-        first = f"“{captions[0]}” is a {targets[0]} that was taken for a {read_as[0]}"
+        first = f"'{captions[0]}' is a {targets[0]} that was taken for a {read_as[0]}"
         of = f"{of}. The grid of the same name shows the first {len(captions)}: {first}"
     writer.add_text(f"misclassified/{dataset}", f"{of}.", step)
 
