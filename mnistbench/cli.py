@@ -163,7 +163,9 @@ def _add_train(train: argparse.ArgumentParser) -> None:
     )
     train.add_argument("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
     train.add_argument("--threads", metavar="N", help="intra-op threads of torch on the CPU (default: torch's own, all cores)")
-    train.add_argument("--output", metavar="DIR", help="a new directory for everything (default: runs/TIME-MODEL-BATCH-DEVICE)")
+    train.add_argument(
+        "--output", metavar="DIR", help="a new directory for everything (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)"
+    )
     train.add_argument(
         "--tensorboard", action=argparse.BooleanOptionalAction, default=True, help="curves, images and graph (default: on)"
     )

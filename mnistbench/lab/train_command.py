@@ -57,7 +57,7 @@ def run(parsed: argparse.Namespace) -> int:
 
     settings = replace(settings, device=_device(settings.device, no_accelerator=parsed.no_accel))
     if settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
-        print(f"MNIST is not in {data_root(settings.data_dir)} yet: downloading 11 MiB", flush=True)
+        print(f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB", flush=True)
     workload = train.workload_of(settings)
     assert workload.load is not None, "models of ours have a whole set"
     import torch
