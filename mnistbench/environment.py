@@ -28,7 +28,7 @@ def read(threads: int) -> Environment:
         torch=torch.__version__,
         torchvision=version("torchvision"),  # its import takes seconds
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cpu_model=_cpu_model(),
+        cpu_model=cpu_model(),
         cpu_count=_usable_cpus(),
         threads=threads,
         blas=_blas(),
@@ -75,7 +75,8 @@ def _canonical(name: str) -> str:
     return device.type if device.type == "cpu" or not device.index else f"{device.type}:{device.index}"
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """Return the name of the processor."""
     import cpuinfo  # type: ignore[import-untyped]  # pytest-benchmark brings it; half a second, so only when asked
 
     return str(cpuinfo.get_cpu_info().get("brand_raw") or platform.processor() or "unknown")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,10 @@ WARMUP_CALLS = 2
 #: Calls timed by events on an accelerator, after the rounds; fewer of a whole epoch.
 EVENT_CALLS = 20
 EVENT_CALLS_OF_AN_EPOCH = 3
+
+#: Outside pytest: seconds that calls are timed for, the fewest calls and the most.
+CALLS_S = 1.0
+CALLS = (10, 1_000)
 
 
 def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> tuple[int, ...]:
@@ -46,6 +51,23 @@ def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -
         raise
     case.rounds_ns = tuple(round(seconds * 1e9) for seconds in benchmark.stats.stats.data)
     return device_times(case)
+
+
+def time_calls(case: Case) -> tuple[int, ...]:
+    """Return the wall time of single warm calls from the case's initial state, in nanoseconds.
+
+    As many calls as fill CALLS_S seconds, between the fewest and the most of CALLS.
+    """
+    for _ in range(WARMUP_CALLS):
+        case()
+    case.reset()
+    times: list[int] = []
+    least, most = CALLS
+    while len(times) < least or (sum(times) < CALLS_S * 1e9 and len(times) < most):
+        start = time.perf_counter_ns()
+        case()
+        times.append(time.perf_counter_ns() - start)
+    return tuple(times)
 
 
 def device_times(case: Case) -> tuple[int, ...]:

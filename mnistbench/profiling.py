@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -60,7 +60,7 @@ _PHASE_OF_PART = {
 def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     """Run the case for the first time and return what that cost: one iteration, host activities only."""
     recorded = record(case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False)
-    return table(_events(recorded), temperature="cold", view="host", first_of_process=first_of_process)
+    return table(recorded.events() or (), temperature="cold", view="host", first_of_process=first_of_process)
 
 
 def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
@@ -86,7 +86,7 @@ def record_warm(case: Case, *, iterations: int, view: str = "host", shapes: bool
 def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTable:
     """Return the operations that :func:`record_warm` saw."""
     cost = cost_per_call(tuple(activities_of(device, view)))
-    return replace(table(_events(recorded), temperature="warm", view=view), profiler_ns=cost)
+    return replace(table(recorded.events() or (), temperature="warm", view=view), profiler_ns=cost)
 
 
 def activities_of(device: str, view: str) -> list[ProfilerActivity]:
@@ -144,11 +144,33 @@ def record(
         for _ in range(iterations):
             with record_function(ITERATION):
                 case()
-    return cast("torch.profiler.profile", profiler)
+    return profiler
 
 
-def _events(recorded: torch.profiler.profile) -> Iterable[Event]:
-    return recorded.events() or ()  # type: ignore[no-untyped-call]
+def busy_ns(recorded: torch.profiler.profile) -> tuple[int, ...]:
+    """Return for each iteration how long the accelerator ran at least one kernel or copy, in nanoseconds."""
+    events: list[Any] = list(recorded.events() or ())
+    iterations = [event.time_range for event in events if event.device_type == DeviceType.CPU and event.name == ITERATION]
+    ran = sorted(
+        (event.time_range.start, event.time_range.end)
+        for event in events
+        if event.device_type != DeviceType.CPU and not _is_annotation(event)
+    )
+    return _nanoseconds(_covered(ran, iteration.start, iteration.end) for iteration in iterations)
+
+
+def _is_annotation(event: Any) -> bool:
+    """Whether a device's event is the shadow of a range, not work."""
+    return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith("mnistbench.")
+
+
+def _covered(spans: Iterable[tuple[float, float]], start: float, end: float) -> float:
+    """Return how much of an interval the spans, sorted by their start, cover together."""
+    covered, until = 0.0, start
+    for begin, finish in spans:
+        covered += max(0.0, min(finish, end) - max(begin, until))
+        until = max(until, finish)
+    return covered
 
 
 # ---- Marks -----------------------------------------------------------------------------------------------------------
@@ -249,7 +271,7 @@ class _Samples:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Where an event stands: the phase and module of the ranges around it."""
 
     phase: str
@@ -286,7 +308,7 @@ def table(
     samples: dict[tuple[str, str, str], _Samples] = defaultdict(lambda: _Samples(len(iterations)))
     elsewhere: dict[tuple[str, int], float] = defaultdict(float)  # (phase, iteration) -> self time on other threads
 
-    for event, place in _placed(host, forward_modules):
+    for event, place in _walked(host, forward_modules):
         slot = slot_of(event)
         is_range = event.scope == _USER_SCOPE
         row = samples[(OUTSIDE, place.phase, UNTIED) if is_range else (event.name, place.phase, place.module)]
@@ -344,24 +366,30 @@ def _forward_modules(events: Iterable[Event]) -> dict[tuple[int, int], str]:
     Several operations carry one number: it is the counter's value when each began. The last to begin made the node.
     """
     found: dict[tuple[int, int], str] = {}
-    in_order = sorted(_placed(events, {}), key=lambda placed: placed[0].time_range.start)
+    in_order = sorted(_walked(events, {}), key=lambda placed: placed[0].time_range.start)
     for event, place in in_order:
         if place.phase == "forward" and event.sequence_nr >= 0 and event.scope != _USER_SCOPE:
             found[event.thread, event.sequence_nr] = place.module
     return found
 
 
-def _placed(events: Iterable[Event], forward_modules: dict[tuple[int, int], str]) -> Iterator[tuple[Event, _Place]]:
+def placed(events: Iterable[Event]) -> Iterator[tuple[Event, Place]]:
+    """Yield every event of the host with the phase and the module that it belongs to."""
+    host = [event for event in events if event.device_type == DeviceType.CPU]
+    return _walked(host, _forward_modules(host))
+
+
+def _walked(events: Iterable[Event], forward_modules: dict[tuple[int, int], str]) -> Iterator[tuple[Event, Place]]:
     """Walk the call trees and yield every event with the place that its ancestors give it."""
-    pending = [(event, _Place("", UNTIED)) for event in events if event.cpu_parent is None]
+    pending = [(event, Place("", UNTIED)) for event in events if event.cpu_parent is None]
     while pending:
         event, place = pending.pop()
         if event.name.startswith(_PHASE):
-            place = _Place(event.name.removeprefix(_PHASE), UNTIED)
+            place = Place(event.name.removeprefix(_PHASE), UNTIED)
         elif event.name.startswith(_MODULE):
-            place = _Place(place.phase, event.name.removeprefix(_MODULE))
+            place = Place(place.phase, event.name.removeprefix(_MODULE))
         elif event.name.startswith(_ENGINE_NODE):
             tie = (event.fwd_thread or 0, event.sequence_nr)
-            place = _Place("backward", forward_modules.get(tie, UNTIED))
+            place = Place("backward", forward_modules.get(tie, UNTIED))
         yield event, place
         pending.extend((child, place) for child in event.cpu_children)

@@ -227,7 +227,7 @@ class CaseRecord:
             "samples": self.samples,
             "first_call_ns": self.first_call_ns,
             "device_ns": _compact(self.device_ns),
-            "tables": [_table_to_json(table) for table in self.tables],
+            "tables": [table_to_json(table) for table in self.tables],
             "tables_in": self.tables_in,
             **scalars_to_json(self.scalars),
             "notes": list(self.notes),
@@ -318,7 +318,7 @@ def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def _table_to_json(table: OpTable) -> dict[str, str]:
+def table_to_json(table: OpTable) -> dict[str, str]:
     """Write columns: a third of the bytes of objects, and a column is checked in one go when it is read.
 
     Comparing 1,000 saved runs needs only the medians, so they are written although they follow from the samples, which

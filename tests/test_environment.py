@@ -150,7 +150,7 @@ def test_cpu_model_is_the_best_name_there_is(
 ) -> None:
     monkeypatch.setattr("cpuinfo.get_cpu_info", lambda: info)
     monkeypatch.setattr(platform, "processor", lambda: processor)
-    assert environment._cpu_model() == model
+    assert environment.cpu_model() == model
 
 
 PARALLEL_INFO = """ATen/Parallel:

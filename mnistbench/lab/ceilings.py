@@ -1,0 +1,123 @@
+"""The most that this machine computes and moves per second, measured once and kept in the user's cache.
+
+Data sheets count what no program reaches; the roof of a roofline is what a large matrix product and a large copy reached.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mnistbench.case import synchronizer, thread_count
+from mnistbench.environment import cpu_model
+from mnistbench.errors import RecordError
+from mnistbench.lab.profiled import Ceilings, read_ceilings
+from mnistbench.params import Params
+from mnistbench.reader import Reader
+
+#: Of each kernel: the fewest calls, and for how long it is called again, in seconds. The best call counts: what else
+#: a machine does only takes away.
+LEAST_CALLS, MEASURED_S = 5, 0.5
+
+#: Side of the square matrices, and bytes that are copied: several times a cache, and fractions of a second a call.
+_SIZES = {"cpu": (1024, 128 * 2**20), "accelerator": (8192, 2**30)}
+
+
+def ceilings(params: Params, cache: Path) -> Ceilings:
+    """Return the ceilings for a case's device, type of numbers and threads; measure them if the cache has none.
+
+    Args:
+        params: of the case.
+        cache: a file; one that cannot be read is measured again, one that cannot be written is left.
+    """
+    device = torch.device(params.device)
+    name = cpu_model() if device.type == "cpu" else _accelerator_name(device)
+    precision = _precision(device, params.dtype)
+    threads = params.threads if device.type == "cpu" else 1
+    key = f"{name}, {threads} threads, {precision}, torch {torch.__version__}"
+    known = _stored(cache)
+    if key in known:
+        return known[key]
+    with thread_count(params.threads):
+        found = Ceilings(_matmul_flops_per_s(device, precision), _copy_bytes_per_s(device), precision)
+    _store(cache, {**known, key: found})
+    return found
+
+
+def _accelerator_name(device: torch.device) -> str:
+    return str(torch.get_device_module(device).get_device_name(device)) if device.type != "mps" else "mps"
+
+
+def _precision(device: torch.device, dtype: str) -> str:
+    """Return what convolutions compute in: cuDNN's do so in TF32 unless told not to, and the matrix product must, too."""
+    if dtype == "float32" and device.type == "cuda" and torch.backends.cudnn.conv.fp32_precision == "tf32":  # type: ignore[attr-defined]
+        return "tf32"
+    return dtype
+
+
+def _matmul_flops_per_s(device: torch.device, precision: str) -> float:
+    side, _ = _SIZES["cpu" if device.type == "cpu" else "accelerator"]
+    dtype = torch.float32 if precision == "tf32" else getattr(torch, precision)
+    left, right = (torch.rand(side, side, device=device).to(dtype) for _ in range(2))
+    out = torch.empty_like(left)
+    before = torch.backends.cuda.matmul.fp32_precision
+    if precision == "tf32":
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        return 2 * side**3 / _best_s(lambda: torch.mm(left, right, out=out), device)
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+def _copy_bytes_per_s(device: torch.device) -> float:
+    _, n_bytes = _SIZES["cpu" if device.type == "cpu" else "accelerator"]
+    source = torch.ones(n_bytes, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * n_bytes / _best_s(lambda: target.copy_(source), device)
+
+
+def _best_s(call: Callable[[], Any], device: torch.device) -> float:
+    """Return the time of the quickest call, in seconds."""
+    wait = synchronizer(device)
+    times = []
+    begin = time.perf_counter()
+    while len(times) <= LEAST_CALLS or time.perf_counter() - begin < MEASURED_S:
+        start = time.perf_counter()
+        call()
+        wait()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+# ---- The cache -------------------------------------------------------------------------------------------------------
+
+
+def default_cache() -> Path:
+    """Return where this user's ceilings are kept."""
+    import platformdirs
+
+    return platformdirs.user_cache_path("mnistbench") / "ceilings.json"
+
+
+def _stored(cache: Path) -> dict[str, Ceilings]:
+    try:
+        return {key: read_ceilings(item) for key, item in Reader(json.loads(cache.read_text("utf-8"))).mapping().items()}
+    except (OSError, ValueError, RecursionError, RecordError):
+        return {}
+
+
+def _store(cache: Path, known: dict[str, Ceilings]) -> None:
+    scratch = cache.with_name(f".{cache.name}.{os.getpid()}")
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_text(json.dumps({key: asdict(found) for key, found in known.items()}, indent=1), encoding="utf-8")
+        scratch.replace(cache)
+    except OSError:  # it is measured again next time
+        scratch.unlink(missing_ok=True)

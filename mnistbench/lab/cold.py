@@ -1,0 +1,122 @@
+"""The first call of a case, in processes of their own: what it costs, and that training has nothing to do with it.
+
+A profile of the lab's model before training showed a huge convolution, one after training did not, and the report put it
+down to its cluster. Training is not what differs: being the first call of a process is. So one process makes a first call,
+trains, and calls again; another loads the trained weights and makes a first call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mnistbench.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.lab.profiled import ColdCall
+from mnistbench.params import Params
+from mnistbench.reader import Reader
+from mnistbench.record import RecordReader, table_to_json
+
+#: Steps between the first call and the one after training.
+TRAINING_STEPS = 20
+
+#: Seconds after which a process is given up.
+_TIMEOUT_S = 600
+
+
+def cold_calls(params: Params, data_dir: str | None = None) -> tuple[tuple[ColdCall, ...], int]:
+    """Return calls of a case of a workload that mnistbench brings, and the number of training steps between them.
+
+    In order: first call of a process, a call of that process after training, first call of a process with the trained weights.
+
+    Raises:
+        UsageError: a process failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="mnistbench-cold-") as folder:
+        weights = str(Path(folder) / "weights.pt")
+        calls = [
+            call
+            for trained in (False, True)
+            for call in _process({"params": asdict(params), "data_dir": data_dir, "weights": weights, "trained": trained})
+        ]
+    return tuple(calls), TRAINING_STEPS
+
+
+def _process(job: dict[str, Any]) -> list[ColdCall]:
+    package = str(Path(__file__).parents[2])  # a checkout need not be installed
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-P", "-m", "mnistbench.lab.cold"]
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(job), env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
+            timeout=_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        lines = done.stdout.splitlines()
+        read = Reader(json.loads(lines[-1]) if lines else None)
+        if read.mapping().get("error"):
+            raise UsageError(read["error"].text())
+        return [_call(RecordReader(item.value)) for item in read["calls"].items()]
+    except (OSError, subprocess.SubprocessError, ValueError, RecordError) as error:
+        said = done.stderr.strip().splitlines()[-1:] if not isinstance(error, OSError | subprocess.SubprocessError) else []
+        raise UsageError(f"--cold: a process of its own failed: {said[0] if said else error}") from None
+
+
+def _call(read: RecordReader) -> ColdCall:
+    return ColdCall(read["trained"].flag(), read["first"].flag(), read["table"].table())
+
+
+# ---- The process -----------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Read a job from standard input; write calls, or an error, to standard output as one line."""
+    from mnistbench.session import import_torch
+
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    import_torch()
+    job = json.loads(sys.stdin.read())
+    try:
+        answer: dict[str, Any] = {"calls": _measure(job)}
+    except MnistbenchError as error:
+        answer = {"error": str(error)}
+    out.write(json.dumps(answer) + "\n")
+    out.close()
+
+
+def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
+    import torch
+
+    from mnistbench.case import build
+    from mnistbench.profiling import profile_first_call
+    from mnistbench.training import Step
+    from mnistbench.workload import builtin_workloads
+
+    params, trained = Params(**job["params"]), bool(job["trained"])
+    torch.set_num_threads(params.threads)
+    workloads = {workload.name: workload for workload in builtin_workloads(params.dataset, job["data_dir"])}
+    workload = workloads[params.workload]
+    case = build(params, workload, job["data_dir"])
+    if trained:
+        case.model.load_state_dict(torch.load(job["weights"], map_location=params.device, weights_only=True))
+    calls = [{"trained": trained, "first": True, "table": table_to_json(profile_first_call(case, first_of_process=True))}]
+    if not trained:
+        mode = case.model.training
+        device, generator = torch.device(params.device), torch.Generator().manual_seed(params.seed)
+        step = Step(case.model, workload.loss, workload.make_optimizer(case.model.parameters()))
+        for _ in range(TRAINING_STEPS):
+            step(*workload.make_batch(params.batch_size, device, generator))
+        torch.save(case.model.state_dict(), job["weights"])
+        case.model.train(mode)
+        after = profile_first_call(case, first_of_process=False)
+        calls.append({"trained": True, "first": False, "table": table_to_json(after)})
+    return calls
+
+
+if __name__ == "__main__":
+    main()

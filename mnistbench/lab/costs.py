@@ -1,0 +1,176 @@
+"""FLOPs and bytes of every operation and layer, counted from the shapes of the tensors that the dispatcher sees."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import record_function
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from mnistbench.case import Case
+from mnistbench.lab.profiled import Cost, Layer, OpKey
+from mnistbench.profiling import Event, activities_of, placed, record
+
+#: Iterations that say which operation does the work of another: a few, because the shortest ones vary.
+ITERATIONS = 3
+
+#: An operation with at least this share of its own time works itself: max-pooling's backward also fills with zeros.
+OWN_SHARE = 0.25
+
+_COST = "mnistbench.cost:"
+
+
+def operation_costs(case: Case) -> dict[OpKey, Cost]:
+    """Return what each operation of a case has to do in one iteration, under the names that its tables have.
+
+    The dispatcher sees ``aten::convolution``, the profiler's self time lies in the ``aten::mkldnn_convolution`` that
+    it calls. So one pass counts at the dispatcher and marks each operation with a range; within it the operation itself
+    gets the cost, or, where nearly all its time lies in what it calls, the call with the most. That pass's times are of
+    no other use.
+    """
+    case.reset()
+    case()  # the optimizer makes its state
+    counted = _Counting()
+    with counted:
+        recorded = record(case, iterations=ITERATIONS, activities=activities_of(case.params.device, "host"), shapes=False)
+    events: list[Event] = list(recorded.events() or ())
+    case.reset()
+    return _by_doer(events, counted.costs)
+
+
+def _by_doer(events: Sequence[Event], counted: Sequence[tuple[str, Cost]]) -> dict[OpKey, Cost]:
+    """Give the costs, which are of ITERATIONS alike iterations, to the operations that do the work."""
+    per_iteration, rest = divmod(len(counted), ITERATIONS)
+    assert not rest, "iterations of a case run the same operations"
+    self_us: list[dict[OpKey, float]] = [defaultdict(float) for _ in range(per_iteration)]
+    for event, place in placed(events):
+        if event.name.startswith(_COST):
+            number = int(event.name.removeprefix(_COST)) % per_iteration
+            for inner in _below(event):
+                self_us[number][inner.name, place.phase, place.module] += inner.self_cpu_time_total
+    found: dict[OpKey, list[Cost]] = defaultdict(list)
+    for (name, cost), by_key in zip(counted[:per_iteration], self_us, strict=True):
+        if by_key and (cost.flops or cost.n_bytes):  # a view has nothing to do
+            found[_doer(name, by_key)].append(cost)
+    return {key: _sum(costs) for key, costs in found.items()}
+
+
+def _doer(name: str, self_us: Mapping[OpKey, float]) -> OpKey:
+    own = next((key for key in self_us if key[0] == name), None)
+    if own and self_us[own] >= OWN_SHARE * sum(self_us.values()):
+        return own
+    return max(self_us, key=lambda key: self_us[key])
+
+
+def _below(event: Event) -> Iterator[Event]:
+    for child in event.cpu_children:
+        yield child
+        yield from _below(child)
+
+
+def _sum(costs: Iterable[Cost]) -> Cost:
+    listed = list(costs)
+    flops = [cost.flops for cost in listed if cost.flops is not None]
+    return Cost(sum(flops) if flops else None, sum(cost.n_bytes for cost in listed))
+
+
+class _Counting(TorchDispatchMode):
+    """Counts what every operation has to do, and marks it with a range that the profiler sees."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.costs: list[tuple[str, Cost]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.overloadpacket not in flop_registry:
+            with self:  # without autograd aten::conv2d arrives whole; what it consists of can be counted
+                decomposed = func.decompose(*args, **kwargs)
+            if decomposed is not NotImplemented:
+                return decomposed
+        with record_function(f"{_COST}{len(self.costs)}"):
+            out = func(*args, **kwargs)
+        cost = Cost(_flops(func, args, kwargs, out), _bytes(func, (args, kwargs), out))
+        self.costs.append((func._schema.name, cost))  # noqa: SLF001  # the only way to the schema
+        return out
+
+
+def _flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int | None:
+    """Count by the formulas of ``torch.utils.flop_counter``; a batch norm or a ReLU has none."""
+    formula = flop_registry.get(func.overloadpacket)
+    return int(formula(*args, **kwargs, out_val=out)) if formula else None
+
+
+def _bytes(func: Any, inputs: Any, out: Any) -> int:
+    """Add up the tensors that are read, each once, and those that are written.
+
+    Nothing for a view, which moves no data, nor for memory that is only allocated.
+    """
+    schema = func._schema  # noqa: SLF001
+    returned = [returned.alias_info for returned in schema.returns]
+    if (returned and all(alias is not None and not alias.is_write for alias in returned)) or "empty" in schema.name:
+        return 0
+    read = {id(tensor): tensor for tensor in tree_leaves(inputs) if isinstance(tensor, Tensor)}
+    written = [tensor for tensor in tree_leaves(out) if isinstance(tensor, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*read.values(), *written))
+
+
+def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
+    """Return every module without modules inside, in the order of the forward pass, for one sample of the batch.
+
+    Args:
+        model: left as it was, in the mode that it was in.
+        inputs: a batch, [B, ...].
+    """
+    found: list[Layer] = []
+    before: list[int] = []
+    counter = FlopCounterMode(display=False)
+
+    def enter(*_: object) -> None:
+        before.append(counter.get_total_flops())
+
+    def leave(name: str) -> Any:
+        def hook(module: nn.Module, _: object, output: object) -> None:
+            flops = counter.get_total_flops() - before.pop()
+            first = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None)
+            if first is not None:
+                found.append(_layer(name, module, first, flops))
+
+        return hook
+
+    training = model.training
+    with torch.no_grad(), counter:
+        hooks = [
+            hook
+            for name, module in model.named_modules()
+            if not any(True for _ in module.children())
+            for hook in (module.register_forward_pre_hook(enter), module.register_forward_hook(leave(name)))
+        ]
+        try:
+            model.eval()(inputs[:1])
+        finally:
+            model.train(training)
+            for hook in hooks:
+                hook.remove()
+    return tuple(found)
+
+
+def _layer(name: str, module: nn.Module, output: Tensor, flops: int) -> Layer:
+    parameters = list(module.parameters(recurse=False))
+    return Layer(
+        name=name,
+        kind=type(module).__name__,
+        output_shape=tuple(output.shape[1:]),
+        parameters=sum(parameter.numel() for parameter in parameters),
+        parameter_bytes=sum(parameter.numel() * parameter.element_size() for parameter in parameters),
+        flops=flops or None,
+        output_bytes=output.numel() * output.element_size(),
+    )

@@ -1,0 +1,115 @@
+"""A workload at a batch size on a device -> what its operations take, have to do, and could do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from mnistbench.case import build, fork_random, thread_count
+from mnistbench.errors import UsageError
+from mnistbench.lab.ceilings import ceilings, default_cache
+from mnistbench.lab.cold import cold_calls
+from mnistbench.lab.costs import layers, operation_costs
+from mnistbench.lab.profiled import Profiled
+from mnistbench.measurement import time_calls
+from mnistbench.params import Params
+from mnistbench.profiling import busy_ns, has_device_view, record_warm, warm_table
+from mnistbench.workload import Workload
+
+#: Profiled iterations: the median of 10 is known well enough for a table of shares.
+ITERATIONS = 10
+
+#: Phases that have operations to show.
+PHASES = ("forward", "step")
+
+
+def profile_case(
+    params: Params,
+    workload: Workload,
+    *,
+    data_dir: str | None = None,
+    iterations: int = ITERATIONS,
+    shapes: bool = False,
+    trace: Path | None = None,
+    cache: Path | None = None,
+) -> Profiled:
+    """Time the calls of a case, profile it, and count what its operations have to do.
+
+    Args:
+        params: its phase is one of PHASES.
+        workload: what is measured.
+        data_dir: where MNIST lies.
+        iterations: profiled, at least 1.
+        shapes: note the input shapes of each operation.
+        trace: a Chrome trace of the profiled iterations is written there, compressed if it ends in ``.gz``.
+        cache: of the machine's ceilings; the user's if not given.
+
+    Raises:
+        UsageError: the batch does not fit into memory, or the trace cannot be written.
+        DataError: a dataset is missing or damaged.
+    """
+    device = torch.device(params.device)
+    with thread_count(params.threads), fork_random(device), _fitting(params):
+        case = build(params, workload, data_dir)
+        assert case.runner is not None and case.inputs is not None, f"one of {PHASES}"  # noqa: PT018
+        found = Profiled(
+            params=params,
+            parameter_count=case.parameter_count,
+            samples=case.samples,
+            calls_ns=time_calls(case),
+            tables=(),
+            costs=operation_costs(case),
+            ceilings=ceilings(params, cache or default_cache()),
+            layers=layers(case.model, case.inputs),
+        )
+        for view in ("host", "device") if has_device_view(params.device) else ("host",):
+            recorded = record_warm(case, iterations=iterations, view=view, shapes=shapes)
+            found = replace(found, tables=(*found.tables, warm_table(recorded, params.device, view)))
+            if view == "device":
+                found = replace(found, busy_ns=busy_ns(recorded))
+        if trace:
+            _export(recorded, trace)
+    return found
+
+
+def with_cold_calls(found: Profiled, data_dir: str | None = None) -> Profiled:
+    """Return the same with first calls, measured in fresh processes.
+
+    Raises:
+        UsageError: a process failed.
+    """
+    calls, steps = cold_calls(found.params, data_dir)
+    return replace(found, cold=calls, trained_steps=steps)
+
+
+class _fitting:  # noqa: N801  # reads as a function
+    """Turn running out of memory into one line."""
+
+    def __init__(self, params: Params) -> None:
+        self._params = params
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        out_of_memory = isinstance(error, torch.OutOfMemoryError) or (
+            isinstance(error, RuntimeError) and "allocate memory" in str(error)  # of the CPU's allocator
+        )
+        if out_of_memory:
+            raise UsageError(
+                f"batch size {self._params.batch_size} does not fit into the memory of {self._params.device}; give a smaller one"
+            ) from None
+
+
+def _export(recorded: torch.profiler.profile, path: Path) -> None:
+    export: Callable[[str], None] = recorded.export_chrome_trace
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab"):  # torch says nothing of why it could not write
+            pass
+        export(str(path))
+    except OSError as error:
+        raise UsageError(f"--trace: {path} cannot be written ({error.strerror}); name another file") from None
