@@ -101,6 +101,10 @@ def _parser() -> argparse.ArgumentParser:
         "gate", _gate, "measure a base and the working tree together and judge; exit 0 passed, 1 regressed, 2 not judged"
     )
     _add_gate(gate)
+    profile = command(
+        "profile", _profile, "show what the operations of a workload take, have to do and could do on this machine"
+    )
+    _add_profile(profile)
     for subparser in (compare, listing, history, export, prune, gate):
         subparser.add_argument("--storage", default=".benchmarks", metavar="DIR", help="saved runs (default: .benchmarks)")
     _add_train(
@@ -172,6 +176,31 @@ def _add_train(train: argparse.ArgumentParser) -> None:
     train.add_argument("--save-scalar", action="store_true", help="with --no-tensorboard: the curves all the same")
     train.add_argument("--save-graph", action="store_true", help="with --no-tensorboard: the model graph all the same")
     train.add_argument("--profile", action="store_true", help="profile a few steps after training: table and trace.json.gz")
+
+
+def _add_profile(profile: argparse.ArgumentParser) -> None:
+    profile.add_argument("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
+    profile.add_argument("--batch-size", default="1,16,64", metavar="SIZES", help="comma list (default: 1,16,64)")
+    profile.add_argument("--device", default="auto", metavar="NAMES", help="comma list of auto, cpu, cuda, mps (default: auto)")
+    profile.add_argument("--phase", default="step", metavar="NAMES", help="comma list of forward and step (default: step)")
+    profile.add_argument("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast")
+    profile.add_argument("--threads", default="1", metavar="N", help="intra-op threads (default: 1)")
+    profile.add_argument("--dataset", default="digits", metavar="NAME", help="digits or mnist (default: digits)")
+    profile.add_argument("--data-dir", default=None, metavar="DIR", help="where MNIST lies (default: MNISTBENCH_DATA)")
+    profile.add_argument("--seed", default="1", metavar="N", help="of weights, batch and dropout (default: 1)")
+    profile.add_argument("--iterations", default="10", metavar="N", help="profiled calls of each case (default: 10)")
+    profile.add_argument("--top", default="10", metavar="N", help="operations shown (default: 10)")
+    profile.add_argument("--min-share", default="1%", metavar="SHARE", help="smaller operations are not shown (default: 1%%)")
+    profile.add_argument(
+        "--sort", default="", metavar="WHAT", help="self-cpu, self-device, total, memory or calls (default: self time)"
+    )
+    profile.add_argument("--by", default="op,module", metavar="WHAT", help="op, module, or op,module (default)")
+    profile.add_argument("--shapes", action="store_true", help="show input shapes")
+    profile.add_argument("--memory", action="store_true", help="show memory that operations allocated less freed")
+    profile.add_argument("--cold", action="store_true", help="measure first calls too, in processes of their own")
+    profile.add_argument("--trace", default=None, metavar="FILE", help="write a trace for https://ui.perfetto.dev: t.json.gz")
+    profile.add_argument("--format", choices=("terminal", "markdown", "json", "csv"), default="terminal")
+    _add_output(profile)
 
 
 def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:
@@ -338,6 +367,12 @@ def _train(parsed: argparse.Namespace) -> int:
     except KeyboardInterrupt:  # before training began, or for the second time
         print("mnistbench: interrupted", file=sys.stderr)
         return STOPPED
+
+
+def _profile(parsed: argparse.Namespace) -> int:
+    from mnistbench.lab.profile_command import run
+
+    return run(parsed)
 
 
 def _env(_: argparse.Namespace) -> int:

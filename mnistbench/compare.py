@@ -271,14 +271,14 @@ def grouped_times(table: TableDigest, by: str, clock: str) -> dict[OpKey, int]:
         return dict(zip(table.counted.keys, times, strict=True))
     found: dict[OpKey, int] = defaultdict(int)
     for key, ns in zip(table.counted.keys, times, strict=True):
-        found[_grouped(key, by)] += ns
+        found[grouped(key, by)] += ns
     return found
 
 
 def _sides(table: TableDigest, by: str, clock: str) -> dict[OpKey, Side]:
-    grouped: dict[OpKey, list[OpDigest]] = defaultdict(list)
+    of_key: dict[OpKey, list[OpDigest]] = defaultdict(list)
     for key, row in table.operations.items():
-        grouped[_grouped(key, by)].append(row)
+        of_key[grouped(key, by)].append(row)
     times = grouped_times(table, by, clock)
     return {
         key: Side(
@@ -289,11 +289,12 @@ def _sides(table: TableDigest, by: str, clock: str) -> dict[OpKey, Side]:
             shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
             kernels=tuple(sorted({kernel for row in rows for kernel in row.kernels})),
         )
-        for key, rows in grouped.items()
+        for key, rows in of_key.items()
     }
 
 
-def _grouped(key: OpKey, by: str) -> OpKey:
+def grouped(key: OpKey, by: str) -> OpKey:
+    """Return what stands for an operation's key where operations are taken together ``op``, ``module`` or ``op,module``."""
     name, phase, module = key
     if by == "op":
         return (name, "", "")

@@ -60,7 +60,7 @@ _PHASE_OF_PART = {
 def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     """Run the case for the first time and return what that cost: one iteration, host activities only."""
     recorded = record(case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False)
-    return table(recorded.events() or (), temperature="cold", view="host", first_of_process=first_of_process)
+    return table(events_of(recorded), temperature="cold", view="host", first_of_process=first_of_process)
 
 
 def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
@@ -86,7 +86,12 @@ def record_warm(case: Case, *, iterations: int, view: str = "host", shapes: bool
 def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTable:
     """Return the operations that :func:`record_warm` saw."""
     cost = cost_per_call(tuple(activities_of(device, view)))
-    return replace(table(recorded.events() or (), temperature="warm", view=view), profiler_ns=cost)
+    return replace(table(events_of(recorded), temperature="warm", view=view), profiler_ns=cost)
+
+
+def events_of(recorded: torch.profiler.profile) -> list[Any]:
+    """Return all that a profiler saw, as ``Event`` has it."""
+    return list(recorded.events() or ())  # type: ignore[no-untyped-call]
 
 
 def activities_of(device: str, view: str) -> list[ProfilerActivity]:
@@ -135,10 +140,8 @@ def record(
 
     ``acc_events`` silences a warning about schedules, of which there is none here.
     """
-    with (
-        torch.profiler.profile(activities=activities, record_shapes=shapes, profile_memory=True, acc_events=True) as profiler,
-        marked(case),
-    ):
+    profiler = torch.profiler.profile(activities=activities, record_shapes=shapes, profile_memory=True, acc_events=True)
+    with profiler, marked(case):
         for _ in range(dropped):
             case()
         for _ in range(iterations):
@@ -149,7 +152,7 @@ def record(
 
 def busy_ns(recorded: torch.profiler.profile) -> tuple[int, ...]:
     """Return for each iteration how long the accelerator ran at least one kernel or copy, in nanoseconds."""
-    events: list[Any] = list(recorded.events() or ())
+    events = events_of(recorded)
     iterations = [event.time_range for event in events if event.device_type == DeviceType.CPU and event.name == ITERATION]
     ran = sorted(
         (event.time_range.start, event.time_range.end)

@@ -10,6 +10,7 @@ import math
 
 _TIME_UNITS = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _BYTE_UNITS = (("B", 1), ("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
+_DECIMAL_PREFIXES = (("", 1), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("P", 1e15))
 _SIGNIFICANT_DIGITS = 3
 
 #: What stands where a number does not exist. Never 0: zero is a measurement.
@@ -24,6 +25,21 @@ def duration(nanoseconds: float) -> str:
 def size(n_bytes: float) -> str:
     """Return a size in binary units: ``1.50 MiB``."""
     return _scaled(n_bytes, _BYTE_UNITS)
+
+
+def flops(number: float) -> str:
+    """Return a number of floating-point operations in decimal units: ``1.15 GFLOP``."""
+    return f"{_scaled(number, _DECIMAL_PREFIXES)}FLOP"
+
+
+def flops_per_s(rate: float) -> str:
+    """Return a rate of floating-point operations: ``112 GFLOP/s``."""
+    return f"{flops(rate)}/s"
+
+
+def bytes_per_s(rate: float) -> str:
+    """Return a rate of bytes in decimal units, as memories are sold: ``20.1 GB/s``."""
+    return f"{_scaled(rate, _DECIMAL_PREFIXES)}B/s"
 
 
 def microseconds(nanoseconds: float, *, signed: bool = False) -> str:
@@ -60,7 +76,7 @@ def listed(value: object) -> str:
     return str(value)
 
 
-def _scaled(value: float, units: tuple[tuple[str, int], ...]) -> str:
+def _scaled(value: float, units: tuple[tuple[str, float], ...]) -> str:
     sign, magnitude = ("-" if value < 0 else ""), abs(value)
     for position, (name, factor) in enumerate(units):
         text = _significant(magnitude / factor)

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from mnistbench.case import Case
 from mnistbench.lab.profiled import Cost, Layer, OpKey
-from mnistbench.profiling import Event, activities_of, placed, record
+from mnistbench.profiling import Event, activities_of, events_of, placed, record
 
 #: Iterations that say which operation does the work of another: a few, because the shortest ones vary.
 ITERATIONS = 3
@@ -39,7 +39,7 @@ def operation_costs(case: Case) -> dict[OpKey, Cost]:
     counted = _Counting()
     with counted:
         recorded = record(case, iterations=ITERATIONS, activities=activities_of(case.params.device, "host"), shapes=False)
-    events: list[Event] = list(recorded.events() or ())
+    events: list[Event] = events_of(recorded)
     case.reset()
     return _by_doer(events, counted.costs)
 

@@ -100,7 +100,8 @@ class _fitting:  # noqa: N801  # reads as a function
         )
         if out_of_memory:
             raise UsageError(
-                f"batch size {self._params.batch_size} does not fit into the memory of {self._params.device}; give a smaller one"
+                f"batch size {self._params.batch_size} does not fit into the memory of {self._params.device}; "
+                "give a smaller one"
             ) from None
 
 

@@ -135,9 +135,7 @@ class Profiled:
             "ceilings": asdict(self.ceilings) if self.ceilings else None,
             "layers": [asdict(layer) for layer in self.layers],
             "busy_ns": list(self.busy_ns),
-            "cold": [
-                {"trained": call.trained, "first": call.first, "table": table_to_json(call.table)} for call in self.cold
-            ],
+            "cold": [{"trained": call.trained, "first": call.first, "table": table_to_json(call.table)} for call in self.cold],
             "trained_steps": self.trained_steps,
         }
 

@@ -39,11 +39,12 @@ _GRAVITY = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED, WITHIN, INCOMPARABLE)
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a report: a heading, sentences, tables."""
+    """A part of a report: a heading, sentences, a drawing made of characters, tables."""
 
     title: str
     lines: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
+    drawing: str = ""
 
 
 def blocks(judgement: Judgement, top: int) -> list[Block]:

@@ -41,11 +41,20 @@ def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = Fals
     parts = [f"### mnistbench: {escaped(outcome)}"]
     for block in blocks:
         lines = [f"{'' if line[:1].isdigit() else '- '}{escaped(line)}" for line in block.lines]  # ranks number themselves
-        parts.append("\n".join([*([f"**{escaped(block.title)}**", ""] if block.title and lines else []), *lines]))
+        parts.append(
+            "\n".join([*([f"**{escaped(block.title)}**", ""] if block.title and (lines or block.drawing) else []), *lines])
+        )
+        if block.drawing:
+            parts.append(f"<pre>\n{in_html_lines(block.drawing)}\n</pre>")
         for table in block.tables:
             first = not any(part.startswith("<details") for part in parts)
             parts.append(_drawn(table, opened=first) if drawn else _folded(table))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def in_html_lines(text: str) -> str:
+    """Return lines that show as they are inside a preformatted element."""
+    return "\n".join(map(in_html, text.split("\n")))
 
 
 def _folded(table: Table) -> str:
@@ -53,7 +62,7 @@ def _folded(table: Table) -> str:
 
 
 def _drawn(table: Table, *, opened: bool) -> str:
-    lines = "\n".join(in_html(line) for line in draw(replace(table, title="")).split("\n") if line.strip())
+    lines = in_html_lines("\n".join(line for line in draw(replace(table, title="")).split("\n") if line.strip()))
     return f"<details{' open' if opened else ''}><summary>{in_html(table.title)}</summary>\n<pre>\n{lines}\n</pre>\n</details>"
 
 

@@ -36,9 +36,9 @@ def draw_report(blocks: Iterable[Block], *, colour: bool = False) -> str:
     """Return a whole report."""
     parts = []
     for block in blocks:
-        if block.lines:
+        if block.lines or block.drawing:
             heading = [f"{block.title}:"] if block.title else []
-            parts.append("\n".join([*heading, *map(printable, block.lines)]))
+            parts.append("\n".join([*heading, *map(printable, block.lines), *([block.drawing] if block.drawing else [])]))
         parts.extend(draw(table, colour=colour) for table in block.tables)
     return "\n\n".join(parts)
 
