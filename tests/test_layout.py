@@ -31,6 +31,13 @@ MEASURING = {"gate.sides", "gate.clocks", "gate.launch"}
 LAB = {"lab", "lab.trained"}
 LAB_TORCH_SIDE = {"lab.train"}
 PRINTING = {"lab.train_command", "report.summary", "gate.command", "cli", "__main__"}
+#: What the lab knows, and how it is drawn: no torch.
+LAB_READING = {"lab", "lab.profiled", "report.profile"}
+#: What the lab measures.
+LAB_MEASURING = {"lab.costs", "lab.ceilings", "lab.profile"}
+#: Processes and commands: torch inside functions alone.
+LAB_STARTING = {"lab.cold", "lab.profile_command"}
+PRINTING = {"report.summary", "gate.command", "cli", "__main__"}
 
 #: Module group -> the groups that it may import when it is imported.
 MAY_IMPORT = [
@@ -44,6 +51,10 @@ MAY_IMPORT = [
     (LAB, BASE | LAB),
     (LAB_TORCH_SIDE, BASE | TORCH_SIDE | LAB | LAB_TORCH_SIDE),
     (PRINTING, BASE | COMPARING | JUDGING | LAB | PRINTING | {"session"}),
+    (LAB_READING, BASE | COMPARING | LAB_READING),
+    (LAB_MEASURING, BASE | TORCH_SIDE | LAB_READING | LAB_MEASURING | {"lab.cold"}),
+    (LAB_STARTING, BASE | COMPARING | LAB_READING | {"session"}),
+    (PRINTING, BASE | COMPARING | JUDGING | PRINTING | {"session"}),
 ]
 
 
@@ -67,6 +78,8 @@ def ours(names):
 
 def test_every_module_has_a_place():
     placed = BASE | TORCH_SIDE | PLUGIN_SIDE | COMPARING | JUDGING | MEASURING | LAB | LAB_TORCH_SIDE | PRINTING | {"__init__"}
+    placed = BASE | TORCH_SIDE | PLUGIN_SIDE | COMPARING | JUDGING | MEASURING | PRINTING | {"__init__"}
+    placed |= LAB_READING | LAB_MEASURING | LAB_STARTING
     assert set(MODULES) == placed
 
 
@@ -77,6 +90,7 @@ def test_modules_import_only_what_lies_below_them(group, allowed):
 
 
 @pytest.mark.parametrize("name", sorted(BASE | COMPARING | LAB))
+@pytest.mark.parametrize("name", sorted(BASE | COMPARING | LAB_READING))
 def test_torch_free_modules_never_import_torch_not_even_inside_a_function(name):
     roots = {imported.split(".")[0] for imported in imported_at_import(MODULES[name], everywhere=True)}
     assert not roots & {"torch", "torchvision", "tensorboard", "sklearn", "numpy"}
@@ -91,6 +105,7 @@ def test_what_judges_launches_never_imports_torch(name):
 
 
 @pytest.mark.parametrize("name", ["plugin", "session", "options", "hookspec", "cli", "report.summary", "lab.train_command"])
+@pytest.mark.parametrize("name", ["plugin", "session", "options", "hookspec", "cli", "report.summary", *LAB_STARTING])
 def test_what_every_pytest_run_loads_imports_torch_only_inside_functions(name):
     roots = {imported.split(".")[0] for imported in imported_at_import(MODULES[name])}
     assert not roots & {"torch", "torchvision", "tensorboard", "sklearn", "numpy"}

@@ -228,3 +228,13 @@ def test_an_interrupted_case_is_not_timed_on_the_device(accelerator: list[str]) 
     with pytest.raises(KeyboardInterrupt):
         measure(FakeCase(accelerator, device="cuda"), Interrupted([]), cold=False, first_of_process=False)
     assert "record" not in accelerator
+
+
+@pytest.mark.parametrize(("call_ns", "calls"), [(1_000_000, 1_000), (10_000_000, 100), (400_000_000, 10)])
+def test_calls_are_timed_for_a_second_within_limits(monkeypatch: pytest.MonkeyPatch, call_ns: int, calls: int) -> None:
+    log: list[str] = []
+    case = FakeCase(log)
+    now = iter(range(0, 10_000 * call_ns, call_ns))
+    monkeypatch.setattr(measurement.time, "perf_counter_ns", lambda: next(now))
+    assert measurement.time_calls(case) == (call_ns,) * calls  # type: ignore[arg-type]
+    assert log == [*["call"] * WARMUP_CALLS, "reset", *["call"] * calls]

@@ -830,3 +830,37 @@ def test_the_kernels_of_an_operation_are_kept_once_each_in_the_view_of_the_devic
     found = {row.name: row.kernels for row in table(everything(*run), temperature="warm", view="device").rows}
     assert (found["aten::mm"], found["aten::view"]) == (("add", "sm90_gemm"), ())
     assert all(row.kernels == () for row in table(everything(*run), temperature="warm", view="host").rows)
+
+
+# ---- How long an accelerator works -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spans", "covered"),
+    [
+        ([], 0),
+        ([(2, 4), (5, 6)], 3),
+        ([(2, 6), (3, 4), (5, 8)], 6),  # two streams at once
+        ([(-5, 2), (9, 50)], 3),  # of other iterations, too
+        ([(20, 30)], 0),
+    ],
+)
+def test_time_that_spans_cover_together(spans, covered):
+    assert profiling._covered(sorted(spans), 0, 10) == covered
+
+
+def test_an_accelerator_is_busy_while_a_kernel_runs_and_ranges_are_no_kernels():
+    def on_device(name: str, start: float, end: float, **fields: Any) -> Any:
+        return event(name, start, end, device_type=DeviceType.CUDA, **fields)
+
+    events = [
+        iteration(0, 10),
+        iteration(20, 30),
+        on_device("sm90_gemm", 2, 5),
+        on_device("Memcpy HtoD", 4, 6),
+        on_device("mnistbench.iteration", 0, 10),
+        on_device("Optimizer.step", 20, 30, is_user_annotation=True),
+        on_device("add", 25, 26),
+    ]
+    recorded = SimpleNamespace(events=lambda: events)
+    assert profiling.busy_ns(recorded) == (4_000, 1_000)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ Data sheets count what no program reaches; the roof of a roofline is what a larg
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -131,4 +132,5 @@ def _store(cache: Path, known: dict[str, Ceilings]) -> None:
         scratch.write_text(json.dumps({key: asdict(found) for key, found in known.items()}, indent=1), encoding="utf-8")
         scratch.replace(cache)
     except OSError:  # it is measured again next time
-        scratch.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            scratch.unlink()

@@ -86,7 +86,7 @@ def run(parsed: argparse.Namespace) -> int:
     elif parsed.format == "csv":
         text = csv_text(CSV_COLUMNS, csv_rows(cases, request.shown.by))
     elif parsed.format == "markdown":
-        text = markdown_report(blocks(cases, request.shown), "profile")
+        text = markdown_report(blocks(cases, request.shown), "what operations take, have to do and could do")
     else:
         text = draw_report(blocks(cases, request.shown)) + "\n"
     if parsed.output:

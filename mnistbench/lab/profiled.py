@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mnistbench.errors import RecordError
 from mnistbench.params import Params
 from mnistbench.reader import Reader
-from mnistbench.record import OpTable, RecordReader, median_ns, table_to_json
-
-#: Version of the file. 1 (0.1.0): the first.
-SCHEMA = 1
+from mnistbench.record import SCHEMA, OpTable, RecordReader, check_schema, median_ns, table_to_json
 
 #: (operation, phase, module), as in ``record.OpRow.key``.
 OpKey = tuple[str, str, str]
@@ -139,34 +137,45 @@ class Profiled:
             "trained_steps": self.trained_steps,
         }
 
-    @classmethod
-    def from_json(cls, data: object) -> Profiled:
-        """Read what :meth:`to_json` returned.
-
-        Raises:
-            RecordError: names the field that is missing or wrong.
-        """
-        read = RecordReader(data)
-        return cls(
-            params=read["params"].params(),
-            parameter_count=read["parameter_count"].whole(),
-            samples=read["samples"].whole(),
-            calls_ns=read["calls_ns"].all_nanoseconds(),
-            tables=tuple(item.table() for item in read["tables"].items()),
-            costs=dict(map(_cost, read["costs"].items())),
-            ceilings=None if read["ceilings"].value is None else read_ceilings(read["ceilings"]),
-            layers=tuple(map(_layer, read["layers"].items())),
-            busy_ns=read["busy_ns"].all_nanoseconds(),
-            cold=tuple(
-                ColdCall(item["trained"].flag(), item["first"].flag(), item["table"].table()) for item in read["cold"].items()
-            ),
-            trained_steps=read["trained_steps"].whole(),
-        )
-
 
 def dumps(cases: Sequence[Profiled]) -> str:
     """Return cases as the text of a JSON file."""
     return json.dumps({"schema": SCHEMA, "cases": [case.to_json() for case in cases]}, indent=1, allow_nan=False) + "\n"
+
+
+def loads(text: str, source: str) -> list[Profiled]:
+    """Read what :func:`dumps` returned.
+
+    Raises:
+        RecordError: names ``source`` and the field that is missing or wrong.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{source}: is not JSON ({error})") from None
+    try:
+        check_schema(data)
+        return [_profiled(item) for item in RecordReader(data)["cases"].items()]
+    except RecordError as error:
+        raise RecordError(f"{source}: {error}") from None
+
+
+def _profiled(read: RecordReader) -> Profiled:
+    return Profiled(
+        params=read["params"].params(),
+        parameter_count=read["parameter_count"].whole(),
+        samples=read["samples"].whole(),
+        calls_ns=read["calls_ns"].all_nanoseconds(),
+        tables=tuple(item.table() for item in read["tables"].items()),
+        costs=dict(map(_cost, read["costs"].items())),
+        ceilings=None if read["ceilings"].value is None else read_ceilings(read["ceilings"]),
+        layers=tuple(map(_layer, read["layers"].items())),
+        busy_ns=read["busy_ns"].all_nanoseconds(),
+        cold=tuple(
+            ColdCall(item["trained"].flag(), item["first"].flag(), item["table"].table()) for item in read["cold"].items()
+        ),
+        trained_steps=read["trained_steps"].whole(),
+    )
 
 
 def _cost(item: Reader) -> tuple[OpKey, Cost]:

@@ -83,7 +83,8 @@ def rows_of(case: Profiled, table: OpTable, by: str) -> dict[OpKey, Row]:
             calls=sum(row.calls for row in rows),
             self_cpu_ns=sum(median_ns(row.self_cpu_ns) for row in rows),
             self_device_ns=sum(median_ns(row.self_device_ns) for row in rows),
-            total_ns=sum(median_ns(row.total_cpu_ns) for row in rows),
+            # operations of a module call each other: their totals would count time twice
+            total_ns=sum(median_ns(row.self_cpu_ns if by == "module" else row.total_cpu_ns) for row in rows),
             memory_bytes=sum(row.memory_bytes for row in rows),
             cost=_sum(case.costs[row.key] for row in rows if row.key in case.costs),
             shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
@@ -169,7 +170,7 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Shown) -> Table:
     others = (_value_cells([rows[k] for k in rest if k in rows], whole, sort) for rows, whole in _zip(columns, wholes))
     outside = (_outside_cells(table, whole, sort) for table, whole in zip(tables, wholes, strict=True))
     calls = ((units.microseconds(case.call_ns), "") for case in group)
-    labelled = [(f"other ({len(rest)} operations)", others)] if rest else []
+    labelled = [(f"other ({len(rest)} operation{'s' if len(rest) > 1 else ''})", others)] if rest else []
     labelled += [("outside operations", outside), ("one call without the profiler", calls)] if sort.startswith("self") else []
     return Table(
         title=f"{_title(group[0], batch=False)}, {_view(tables[0])}: {SORTS[sort]} per iteration",
@@ -243,11 +244,12 @@ def work_table(case: Profiled, table: OpTable, shown: Shown) -> Table:
     column("total us", lambda row: units.microseconds(row.total_ns))
     if shown.memory:
         column("kept KiB", lambda row: _kib(row.memory_bytes))
-    column("MFLOP", lambda row: _millions(row.cost.flops if row.cost else None))
-    column("GFLOP/s", lambda row: _giga_per_s(row.cost.flops if row.cost else None, row.self_ns(clock)))
-    column("moves MB", lambda row: _millions(row.cost.n_bytes if row.cost else None))
-    column("GB/s", lambda row: _giga_per_s(row.cost.n_bytes if row.cost else None, row.self_ns(clock)))
-    column("of roof", lambda row: _of_roof(case, row, clock))
+    if worked_in(case, table):
+        column("MFLOP", lambda row: _millions(row.cost.flops if row.cost else None))
+        column("GFLOP/s", lambda row: _giga_per_s(row.cost.flops if row.cost else None, row.self_ns(clock)))
+        column("moves MB", lambda row: _millions(row.cost.n_bytes if row.cost else None))
+        column("GB/s", lambda row: _giga_per_s(row.cost.n_bytes if row.cost else None, row.self_ns(clock)))
+        column("of roof", lambda row: _of_roof(case, row, clock))
     if shown.shapes:
         column("shapes", lambda row: "; ".join(row.shapes) or units.MISSING)
     return Table(
@@ -256,9 +258,14 @@ def work_table(case: Profiled, table: OpTable, shown: Shown) -> Table:
         rows=tuple(map(tuple, cells)),
         sums=(),
         numbers_from=3,
-        lines=tuple(sentences(case, table, rest)),
+        lines=(*_left_out(rest), *(sentences(case, table) if worked_in(case, table) else ())),
         words_after=int(shown.shapes),
     )
+
+
+def worked_in(case: Profiled, table: OpTable) -> bool:
+    """Whether a table's times are those of the work: an accelerator's host only launches it."""
+    return table.view == "device" or case.params.device == "cpu"
 
 
 def _picked(rows: dict[OpKey, Row], table: OpTable, sort: str, shown: Shown) -> tuple[list[Row], int]:
@@ -293,24 +300,28 @@ def of_roof(case: Profiled, cost: Cost | None, ns: int) -> float | None:
     return cost.n_bytes / (ns / 1e9) / case.ceilings.bytes_per_s
 
 
-def sentences(case: Profiled, table: OpTable, rest: int) -> Iterator[str]:
+def _left_out(rest: int) -> list[str]:
+    return [f"{rest} smaller operation{'s are' if rest > 1 else ' is'} not shown."] if rest else []
+
+
+def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
     """Yield what holds for the whole call."""
-    if rest:
-        yield f"{rest} smaller operations are not shown."
     low, high = quartiles_ns(case.calls_ns)
     yield (
         f"One call takes {units.duration(case.call_ns)} without the profiler (median of {len(case.calls_ns)}, interquartile "
         f"range {units.duration(high - low)}), {units.duration(case.call_ns / case.samples)} a sample; profiled, "
-        f"{units.duration(median_ns(table.iteration_ns))}: the profiler adds {units.duration(table.profiler_ns)} a call of an "
-        "operation, and what the marks cost."
+        f"{units.duration(median_ns(table.iteration_ns))}"
+        + (f": the profiler adds {units.duration(table.profiler_ns)} to each call of an operation" if table.profiler_ns else "")
+        + "."
     )
     if case.flops is None:
         yield "FLOPs: none of its operations has a formula to count them by."
     elif case.utilisation is not None and case.ceilings:
+        peak, bandwidth = units.flops_per_s(case.ceilings.flops_per_s), units.bytes_per_s(case.ceilings.bytes_per_s)
         yield (
             f"{units.flops(case.flops)} a call, {units.flops_per_s(case.flops / (case.call_ns / 1e9))}: model FLOP utilisation "
-            f"{units.percent(case.utilisation)} of the {units.flops_per_s(case.ceilings.flops_per_s)} "
-            f"({case.ceilings.precision}) that a large matrix product reached here; a large copy reached {units.bytes_per_s(case.ceilings.bytes_per_s)}."
+            f"{units.percent(case.utilisation)} of the {peak} ({case.ceilings.precision}) that a large matrix product reached "
+            f"here; a large copy reached {bandwidth}."
         )
     if case.idle is not None:
         bound = "it waits for its host: bound by launches" if case.idle > LAUNCH_BOUND else "not bound by launches"
@@ -363,12 +374,10 @@ def roofline(case: Profiled, shown: Shown) -> Iterator[str]:
     for mark, (row, x, y) in zip(_MARKS, points, strict=False):
         share = of_roof(case, row.cost, row.self_ns(table.clock)) or 0.0
         limit = "computing" if x >= ridge else "memory"
-        name = " ".join(cell for cell in operation_cells(*row.key) if cell != units.MISSING)
-        lines.append(
-            units.printable(
-                f"{mark}  {name}: {x:.1f} FLOP/byte, {units.flops_per_s(y)}, {units.percent(share)} of what {limit} allows"
-            )
-        )
+        cached = ": its data came from a cache" if share > 1 and x < ridge else ""
+        name = " ".join(part for part in row.key if part)
+        rates = f"{x:.1f} FLOP/byte, {units.flops_per_s(y)}, {units.percent(share)} of what {limit} allows{cached}"
+        lines.append(units.printable(f"{mark}  {name}: {rates}"))
     yield "\n".join(lines)
 
 
@@ -418,11 +427,7 @@ def cold_tables(case: Profiled) -> Iterator[Table]:
         ),
         sums=(("whole call, profiled", *(units.microseconds(median_ns(table.iteration_ns)) for table in tables)),),
         numbers_from=1,
-        lines=(
-            "Each column but the second and the last is a process of its own; training in the same process is not what helps.",
-        )
-        if any(call.trained and call.first for call in case.cold)
-        else (),
+        lines=("Each column that begins with first is a process of its own.",),
     )
 
 

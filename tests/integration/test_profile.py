@@ -1,0 +1,106 @@
+"""``mnistbench profile`` as a user runs it."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mnistbench.lab.profiled import loads
+
+#: Forward passes of a small network; without an optimizer a process does not import torch._dynamo.
+QUICK = ("--model", "lenet5", "--phase", "forward", "--device", "cpu", "--iterations", "2")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Where the ceilings of this machine are kept: not with the user's own."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def run(cache, tmp_path):
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-W", "error", "-m", "mnistbench", "profile", *arguments],
+            capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        )  # fmt: skip
+
+    return call
+
+
+def test_batch_sizes_side_by_side_each_by_itself_and_traces(run, tmp_path):
+    done = run(*QUICK, "--batch-size", "1,4", "--trace", "traces/t.json.gz", "--shapes", "--memory")
+    assert (done.returncode, done.stderr) == (0, "")
+    titles = [line for line in done.stdout.splitlines() if line.startswith(("forward lenet5", "Roofline", "lenet5"))]
+    assert [title.partition(" on digits")[0] for title in titles] == [
+        "forward lenet5", "forward lenet5 at batch 1", "forward lenet5 at batch 4", "Roofline, forward lenet5 at batch 4",
+        "lenet5: layers, forward, one sample",
+    ]  # fmt: skip
+    assert "model FLOP utilisation" in done.stdout
+    assert "[[4, 1, 28, 28]" in done.stdout
+    for size in (1, 4):
+        with gzip.open(tmp_path / "traces" / f"t-forward-lenet5-b{size}-cpu.json.gz") as file:
+            events = json.load(file)["traceEvents"]
+        assert sum(event["name"] == "mnistbench.iteration" and event["ph"] == "X" for event in events) == 2
+
+
+def test_first_calls_in_processes_of_their_own_and_json(run, tmp_path):
+    done = run(*QUICK, "--batch-size", "2", "--cold", "--format", "json", "--output", "profile.json")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (case,) = loads((tmp_path / "profile.json").read_text(), "profile.json")
+    assert [(call.trained, call.first) for call in case.cold] == [(False, True), (True, False), (True, True)]
+    assert [call.table.first_of_process for call in case.cold] == [True, False, True]
+    assert all(call.ns > 0 for call in case.cold)
+    assert (case.trained_steps, case.params.batch_size, case.params.phase) == (20, 2, "forward")
+
+
+def test_csv_of_a_step_by_module(run):
+    done = run(
+        "--model", "lenet5", "--device", "cpu", "--batch-size", "2", "--iterations", "1", "--format", "csv", "--by", "module"
+    )
+    assert done.returncode == 0
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert {row["phase"] for row in rows} >= {"forward", "backward", "optimizer"}
+    conv = next(row for row in rows if (row["module"], row["phase"]) == ("conv1", "forward"))
+    assert int(conv["flops"]) == 2 * 2 * 6 * 28 * 28 * 25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--batch-size", "1,,2"), "--batch-size: '1,,2' has an empty entry"),
+        (("--batch-size", "0"), "--batch-size: '0' is not a whole number of at least 1"),
+        (("--phase", "train"), "--phase: 'train' is not known; choose of forward step"),
+        (("--sort", "cpu"), "--sort: 'cpu' is not known; choose of self-cpu self-device total memory calls"),
+        (("--by", "name"), "--by: 'name' is not known"),
+        (("--min-share", "much"), "--min-share: 'much' is not a share"),
+        (("--trace", "t.txt"), "--trace: 't.txt' does not end in .json or .json.gz"),
+        (("--dtype", "float16"), "--dtype: 'float16' is not known"),
+    ],
+)
+def test_a_wrong_option_is_one_line_before_torch_is_loaded(run, arguments, complaint):
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"mnistbench: {complaint}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--model", "resnet"), "--model: 'resnet' is not a workload; choose of convnet, lenet5"),
+        (("--device", "tpu"), "device 'tpu' is not known"),
+        (("--device", "cpu", "--sort", "self-device"), "--sort: 'self-device' needs an accelerator"),
+        ((*QUICK, "--batch-size", "1", "--trace", "/proc/no/t.json"), "--trace: /proc/no/t.json cannot be written"),
+    ],
+)
+def test_what_only_torch_knows_is_one_line_too(run, arguments, complaint):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"mnistbench: {complaint}")
+    assert "Traceback" not in done.stderr

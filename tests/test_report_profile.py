@@ -1,0 +1,121 @@
+"""What ``mnistbench profile`` prints, against files in golden/, and the arithmetic of its columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from profiled_builders import CEILINGS, CONV, FC, RELU, cold_calls, on_accelerator, profiled, table
+
+from mnistbench.lab.profiled import Cost
+from mnistbench.report.data import csv_text
+from mnistbench.report.markdown import markdown_report
+from mnistbench.report.profile import CSV_COLUMNS, Shown, blocks, csv_rows, of_roof, roofline, rows_of, side_by_side, work_table
+from mnistbench.report.terminal import draw_report
+
+
+@pytest.mark.parametrize(
+    ("name", "cases", "shown"),
+    [
+        ("cpu", [profiled(16), profiled(1)], Shown()),  # in any order: the smallest batch comes first
+        ("accelerator", [on_accelerator()], Shown()),
+        ("cold", [profiled(cold=cold_calls(), trained_steps=20)], Shown()),
+        ("by_module", [profiled(1), profiled(16)], Shown(by="module", sort="total", memory=True)),
+        ("by_op_top_2", [profiled(1)], Shown(by="op", top=2, shapes=True)),
+        ("unknown", [profiled(ceilings=None, costs={}, layers=())], Shown(sort="calls", min_share=0.0)),
+    ],
+)
+def test_a_report(golden, name, cases, shown):
+    golden(draw_report(blocks(cases, shown)) + "\n", f"profile_{name}.txt")
+
+
+def test_markdown(golden):
+    golden(markdown_report(blocks([profiled(1), profiled(16)], Shown()), "profile"), "profile.markdown")
+
+
+def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
+    text = csv_text(CSV_COLUMNS, csv_rows([profiled(16), on_accelerator()], "op,module"))
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["device"], row["view"]) for row in rows] == [("cpu", "host")] * 4 + [("cuda", "host")] * 2 + [
+        ("cuda", "device")
+    ] * 2
+    conv = rows[0]
+    assert (conv["operation"], conv["self_cpu_ns"], conv["flops"]) == (CONV[0], "12800000", str(21_233_664 * 16))
+    assert (conv["self_device_ns"], rows[-1]["self_device_ns"]) == ("", "20000")
+    assert rows[3]["operation"] == "aten::view"
+    assert (rows[3]["flops"], rows[3]["bytes"], rows[3]["of_roof"]) == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    ("cost", "ns", "share"),
+    [
+        (Cost(50_000_000, 1_000_000), 1_000_000, 0.5),  # 50 FLOP/byte, 50 of 100 GFLOP/s
+        (Cost(1_000_000, 1_000_000), 100_000, 0.5),  # 1 FLOP/byte: 10 of the 20 GFLOP/s that memory allows
+        (Cost(None, 20_000_000), 2_000_000, 0.5),  # 10 of 20 GB/s
+        (Cost(None, 20_000_000), 500_000, 2.0),  # from a cache
+        (Cost(1, 1), 0, None),
+        (None, 1_000, None),
+    ],
+)
+def test_of_roof(cost, ns, share):
+    found = of_roof(profiled(ceilings=CEILINGS), cost, ns)
+    assert found == (None if share is None else pytest.approx(share))
+
+
+def test_without_ceilings_nothing_is_said_of_a_roof():
+    assert of_roof(profiled(ceilings=None), Cost(1, 1), 1) is None
+    assert list(roofline(profiled(ceilings=None), Shown())) == []
+    assert list(roofline(profiled(costs={RELU: Cost(None, 5)}), Shown())) == []
+
+
+def test_a_roofline_puts_a_point_below_the_roof_where_it_belongs():
+    lines = next(roofline(profiled(), Shown())).split("\n")
+    drawn = [line.partition("|")[2] for line in lines if "|" in line]
+    column = {mark: next(line.index(mark) for line in drawn if mark in line) for mark in "ab"}
+    height = {mark: next(row for row, line in enumerate(drawn) if mark in line) for mark in "ab"}
+    assert column["a"] > column["b"]  # the convolution has more FLOPs per byte
+    roof = next(row for row, line in enumerate(drawn) if "-" in line)
+    assert roof < height["a"] < height["b"]  # 26.5 and 18.9 GFLOP/s, below 100
+    assert "computing" in next(line for line in lines if line.startswith("a "))
+    assert "memory" in next(line for line in lines if line.startswith("b "))
+
+
+def test_modules_sum_their_operations_and_their_costs():
+    case = profiled()
+    rows = rows_of(case, case.tables[0], "module")
+    assert rows["", "forward", "fc1"].cost == case.costs[FC]
+    merged = rows_of(case, case.tables[0], "op")
+    assert merged[CONV[0], "", ""].self_cpu_ns == 800_000
+
+
+def test_an_operation_that_a_batch_size_lacks_is_missing_not_zero():
+    lacking = profiled(16, tables=(table(16).__class__(**{**vars(table(16)), "rows": table(16).rows[1:]}),))
+    drawn = side_by_side([profiled(1), lacking], "host", Shown())
+    conv = next(row for row in drawn.rows if row[0] == CONV[0])
+    assert conv[-2:] == ("-", "-")
+
+
+def test_smaller_operations_are_counted_not_dropped_in_silence():
+    drawn = work_table(profiled(), table(), Shown(top=1))
+    assert drawn.lines[0] == "3 smaller operations are not shown."
+
+
+def test_a_host_s_times_are_no_work_of_an_accelerator():
+    case = on_accelerator()
+    host, device = (work_table(case, case.table(view), Shown()) for view in ("host", "device"))
+    assert "GFLOP/s" not in host.headers
+    assert "GFLOP/s" in device.headers
+    assert (host.lines, len(device.lines)) == ((), 3)
+
+
+def test_operations_of_a_module_call_each_other_so_its_total_is_the_sum_of_self_times():
+    case = profiled()
+    found = rows_of(case, case.tables[0], "module")["", "forward", "conv2"]
+    assert (found.total_ns, found.self_cpu_ns) == (800_000, 800_000)
+    assert rows_of(case, case.tables[0], "op,module")[CONV].total_ns == 820_000
+
+
+def test_names_from_a_model_cannot_spoil_the_terminal():
+    evil = profiled(layers=(profiled().layers[0].__class__("a\x1b[31m\nb", "K", (1,), 0, 0, None, 4),))
+    assert "\x1b" not in draw_report(blocks([evil], Shown()))
