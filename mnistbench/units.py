@@ -42,6 +42,11 @@ def bytes_per_s(rate: float) -> str:
     return f"{_scaled(rate, _DECIMAL_PREFIXES)}B/s"
 
 
+def factor(ratio: float) -> str:
+    """Return how many times one number is another, in three significant digits: ``4.17``."""
+    return _significant(ratio)
+
+
 def microseconds(nanoseconds: float, *, signed: bool = False) -> str:
     """Return a time for a table column headed ``us``: ``1,234.5``, with a sign where it is a difference."""
     return _without_negative_zero(f"{nanoseconds / 1_000:{'+' if signed else ''},.1f}")

@@ -1,0 +1,325 @@
+"""Findings -> the CSV tables beside a report, and the numbers that are cited from them.
+
+A number in a sentence is a :class:`Quantity`: the sum of some cells, or such a sum divided by another. It knows its cells,
+so that every number of a report can be found, or computed again, in the files beside it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mnistbench.lab.findings import Findings, Operations
+from mnistbench.units import listed
+
+Cell = str | int | float | None
+
+#: How a quantity is written: a time in nanoseconds, bytes, FLOPs, their rates per second, a plain count, a ratio ("4.2
+#: times"), a share of 1, or a percentage.
+KINDS = ("time", "bytes", "flops", "bytes_per_s", "flops_per_s", "count", "ratio", "share", "percentage", "loss")
+
+#: Ending of a column -> the kind of its numbers. The first that fits counts.
+_KIND_OF_COLUMN = (
+    ("flops_per_s", "flops_per_s"),
+    ("bytes_per_s", "bytes_per_s"),
+    ("_ns", "time"),
+    ("bytes", "bytes"),
+    ("flops", "flops"),
+    ("accuracy", "percentage"),
+    ("loss", "loss"),
+)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells of one column of one file, in the rows where other columns hold one of some values."""
+
+    file: str  # below the report's directory
+    column: str
+    where: tuple[tuple[str, tuple[Cell, ...]], ...]
+
+    def __str__(self) -> str:
+        """Say it as a person would look it up: ``self_ns where operation = aten::addmm``."""
+        conditions = " and ".join(f"{column} = {' or '.join(map(str, values))}" for column, values in self.where)
+        return f"{self.column} where {conditions}" if conditions else self.column
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that is cited: the sum of the cells ``over``, divided by the sum of the cells ``under`` where there are any.
+
+    Divided by a time, it is per second.
+    """
+
+    value: float
+    kind: str  # one of KINDS
+    over: Cells
+    under: Cells | None = None
+
+    def __truediv__(self, other: Quantity) -> Quantity | None:
+        """Return the ratio of two sums; None by zero."""
+        assert self.under is None
+        assert other.under is None
+        return Quantity(self.value / other.value, "ratio", self.over, other.over) if other.value else None
+
+    def share_of(self, whole: Quantity) -> Quantity | None:
+        """Return which part of the whole this is; None of nothing."""
+        ratio = self / whole
+        return replace(ratio, kind="share") if ratio else None
+
+
+def ratio(over: Quantity | None, under: Quantity | None) -> Quantity | None:
+    """Return the ratio; None where one of both is missing or the second is 0."""
+    return over / under if over and under else None
+
+
+def rate(amount: Quantity | None, time: Quantity | None) -> Quantity | None:
+    """Return FLOPs or bytes per second; None where one of both is missing."""
+    per_ns = ratio(amount, time)
+    return replace(per_ns, value=per_ns.value * 1e9, kind=f"{amount.kind}_per_s") if amount and per_ns else None
+
+
+def share(part: Quantity | None, whole: Quantity | None) -> Quantity | None:
+    """Return the share; None where one of both is missing or the whole is 0."""
+    return part.share_of(whole) if part and whole else None
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of raw numbers. A cell that could not be had is None, and empty in the file."""
+
+    file: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def csv(self) -> str:
+        """Return the file's text."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return stream.getvalue()
+
+    def total(self, column: str, **where: Cell | Collection[Cell]) -> Quantity | None:
+        """Return the sum of a column over the rows where the others hold one of the values; None where there is no number."""
+        conditions = tuple(
+            (name, tuple(value) if isinstance(value, Collection) and not isinstance(value, str) else (value,))
+            for name, value in where.items()
+        )
+        numbers = [row[self.columns.index(column)] for row in self._matching(conditions)]
+        present = [number for number in numbers if isinstance(number, int | float)]
+        if not present:
+            return None
+        kind = next((kind for ending, kind in _KIND_OF_COLUMN if column.endswith(ending)), "count")
+        return Quantity(sum(present), kind, Cells(self.file, column, conditions))
+
+    def values(self, column: str, **where: Cell) -> list[Cell]:
+        """Return the cells of a column, in the order of the rows, where the others hold the values."""
+        conditions = tuple((name, (value,)) for name, value in where.items())
+        return [row[self.columns.index(column)] for row in self._matching(conditions)]
+
+    def _matching(self, conditions: Iterable[tuple[str, tuple[Cell, ...]]]) -> list[tuple[Cell, ...]]:
+        tests = [(self.columns.index(name), values) for name, values in conditions]
+        return [row for row in self.rows if all(row[position] in values for position, values in tests)]
+
+
+@dataclass(frozen=True)
+class Sheets:
+    """All tables of one machine."""
+
+    environment: Sheet
+    layers: Sheet
+    ceilings: Sheet
+    calls: Sheet
+    epochs: Sheet
+    profiler: Sheet
+    first_calls: Sheet
+    training: Sheet
+    curves: Sheet
+    operations: dict[tuple[str, str, str, int], Sheet]  # (phase, device, view, batch size)
+    first_operations: dict[tuple[str, str, int, str], Sheet]  # (phase, device, batch size, weights)
+
+    def all(self) -> list[Sheet]:
+        """Return every table, in the order of the report."""
+        return [
+            self.environment, self.layers, self.ceilings, self.training, self.curves, *self.operations.values(),
+            self.calls, self.epochs, self.first_calls, *self.first_operations.values(), self.profiler,
+        ]  # fmt: skip
+
+
+def sheets_of(findings: Findings) -> Sheets:
+    """Return the tables of one machine's findings."""
+    return Sheets(
+        environment=Sheet("tables/environment.csv", ("field", "value"), tuple(environment_fields(findings).items())),
+        layers=Sheet(
+            "tables/layers.csv",
+            ("module", "kind", "output_shape", "parameters", "flops", "output_bytes"),
+            tuple(
+                (layer.module, layer.kind, shape(layer.output_shape), layer.parameters, layer.flops, layer.output_bytes)
+                for layer in findings.model.layers
+            ),
+        ),
+        ceilings=Sheet(
+            "tables/ceilings.csv",
+            ("device", "flops_per_s", "bytes_per_s"),
+            tuple((ceiling.device, ceiling.flops_per_s, ceiling.bytes_per_s) for ceiling in findings.ceilings),
+        ),
+        calls=_calls(findings),
+        epochs=_epochs(findings),
+        profiler=_profiler(findings),
+        first_calls=_first_calls(findings),
+        training=Sheet(
+            "tables/training.csv",
+            ("device", "batch_size", "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy"),
+            tuple(
+                (run.device, run.batch_size, epoch.epoch, epoch.train_loss, epoch.train_accuracy, epoch.test_loss,
+                 epoch.test_accuracy)
+                for run in findings.trainings
+                for epoch in run.epochs
+            ),
+        ),
+        curves=Sheet(
+            "tables/training-curves.csv",
+            ("device", "batch_size", "samples", "loss", "accuracy"),
+            tuple(
+                (run.device, run.batch_size, point.samples, point.loss, point.accuracy)
+                for run in findings.trainings
+                for point in run.curve
+            ),
+        ),
+        operations={
+            (table.phase, table.device, table.view, table.batch_size): _operations(table) for table in findings.operations
+        },
+        first_operations={
+            (call.phase, call.device, call.batch_size, call.weights): Sheet(
+                f"tables/first-call-{call.phase}-{in_a_name(call.device)}-b{call.batch_size}-{call.weights}.csv",
+                ("operation", "phase", "module", "first_self_ns", "warm_self_ns", "extra_ns"),
+                tuple(
+                    (row.name, row.phase, row.module, row.first_ns, row.warm_ns, _less(row.first_ns, row.warm_ns))
+                    for row in sorted(call.rows, key=lambda row: (-row.first_ns, row.name))
+                ),
+            )
+            for call in findings.first_calls
+        },
+    )  # fmt: skip
+
+
+def environment_fields(findings: Findings) -> dict[str, str]:
+    """Return what the machine and the software are, field -> text, accelerators one by one."""
+    environment = findings.environment
+    fields = {
+        "cpu_model": environment.cpu_model,
+        "cpu_count": str(environment.cpu_count),
+        "threads": str(environment.threads),
+        "accelerator_count": str(len(environment.devices)),
+    }
+    for number, device in enumerate(environment.devices):
+        for name, value in device.items():
+            fields[f"accelerator{number if number else ''}_{name}"] = value
+    return fields | {
+        "platform": environment.platform,
+        "python": environment.python,
+        "torch": environment.torch,
+        "torchvision": environment.torchvision,
+        "blas": environment.blas,
+        "allocator": listed(dict(environment.allocator)),
+        "mnistbench": environment.mnistbench,
+        "dataset": findings.settings.dataset,
+        "train_samples": str(findings.train_samples),
+        "test_samples": str(findings.test_samples),
+        "model": findings.model.name,
+        "parameters": str(findings.model.parameters),
+        "batch_sizes": ", ".join(map(str, findings.settings.batch_sizes)),
+        "devices": ", ".join(findings.settings.devices),
+        "epochs": str(findings.settings.epochs),
+        "seed": str(findings.settings.seed),
+    }
+
+
+def shape(sizes: Sequence[int]) -> str:
+    """Return a shape as text: ``64 x 12 x 12``."""
+    return " x ".join(map(str, sizes))
+
+
+def in_a_name(device: str) -> str:
+    """Return a device as it stands in a file's name."""
+    return device.replace(":", "")
+
+
+def _calls(findings: Findings) -> Sheet:
+    return Sheet(
+        "tables/calls.csv",
+        ("device", "threads", "phase", "batch_size", "median_ns", "iqr_ns", "calls", "sample_ns"),
+        tuple(
+            (time.device, time.threads, time.phase, time.batch_size, time.median_ns, time.iqr_ns, time.calls,
+             round(time.median_ns / time.batch_size))
+            for time in findings.call_times
+        ),
+    )  # fmt: skip
+
+
+def _epochs(findings: Findings) -> Sheet:
+    return Sheet(
+        "tables/epochs.csv",
+        ("device", "threads", "phase", "batch_size", "epoch_ns", "timed_median_ns", "timed_iqr_ns", "timed_calls",
+         "timed_samples", "whole_set"),
+        tuple(
+            (time.device, time.threads, time.phase, time.batch_size, time.epoch_ns, time.median_ns, time.iqr_ns, time.calls,
+             time.samples, time.whole_set)
+            for time in findings.epoch_times
+        ),
+    )  # fmt: skip
+
+
+def _operations(table: Operations) -> Sheet:
+    """Shares are of the sum of all self times; rates are of what was counted from shapes by the self time."""
+    whole = sum(row.self_ns for row in table.rows)
+    return Sheet(
+        f"tables/operations-{table.phase}-{in_a_name(table.device)}-{table.view}-b{table.batch_size}.csv",
+        ("operation", "phase", "module", "calls", "self_ns", "iqr_ns", "total_ns", "share", "memory_bytes", "flops",
+         "moved_bytes", "flops_per_s", "bytes_per_s"),
+        tuple(
+            (row.name, row.phase, row.module, row.calls, row.self_ns, row.spread_ns, row.total_ns,
+             round(row.self_ns / whole, 6) if whole else None, row.memory_bytes, row.flops, row.moved_bytes,
+             _rate(row.flops, row.self_ns), _rate(row.moved_bytes, row.self_ns))
+            for row in sorted(table.rows, key=lambda row: (-row.self_ns, row.name, row.phase, row.module))
+        ),
+    )  # fmt: skip
+
+
+def _profiler(findings: Findings) -> Sheet:
+    """What a profiled iteration took beside an untraced one; calls of operations are of the iteration."""
+    untraced = {(time.device, time.threads, time.phase, time.batch_size): time.median_ns for time in findings.call_times}
+    rows = []
+    for table in findings.operations:
+        plain = untraced.get((table.device, table.threads, table.phase, table.batch_size))
+        calls = sum(row.calls for row in table.rows)
+        rows.append(
+            (table.phase, table.device, table.view, table.batch_size, table.iterations, table.iteration_ns, plain, calls,
+             table.profiler_ns, table.busy_ns)
+        )  # fmt: skip
+    columns = ("phase", "device", "view", "batch_size", "iterations", "profiled_ns", "untraced_ns", "operation_calls",
+               "added_per_call_ns", "busy_ns")  # fmt: skip
+    return Sheet("tables/profiler.csv", columns, tuple(rows))
+
+
+def _first_calls(findings: Findings) -> Sheet:
+    return Sheet(
+        "tables/first-calls.csv",
+        ("device", "phase", "batch_size", "weights", "first_ns", "warm_ns", "extra_ns", "first_sample_ns"),
+        tuple(
+            (call.device, call.phase, call.batch_size, call.weights, call.first_ns, call.warm_ns,
+             _less(call.first_ns, call.warm_ns), round(call.first_ns / call.batch_size))
+            for call in findings.first_calls
+        ),
+    )  # fmt: skip
+
+
+def _less(first: int, warm: int | None) -> int | None:
+    return None if warm is None else first - warm
+
+
+def _rate(amount: int | None, nanoseconds: int) -> int | None:
+    return None if amount is None or not nanoseconds else round(amount * 1e9 / nanoseconds)

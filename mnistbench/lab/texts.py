@@ -1,0 +1,160 @@
+"""The wording of a report in one language, and sentences filled in with it. Wordings lie in texts/*.toml."""
+
+from __future__ import annotations
+
+import functools
+import string
+import tomllib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+
+from mnistbench import units
+from mnistbench.lab.explain import Name, Noun, Place, Word
+from mnistbench.lab.sheets import Quantity
+
+LANGUAGES = ("en", "zh")
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a machine calls something, or what a person types."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Cited:
+    """A number that leads to the entry of the sources that says where it comes from."""
+
+    text: str
+    entry: int
+
+
+#: Gives a number its entry in the sources.
+Cite = Callable[[Quantity], int]
+
+#: A piece of running text.
+Inline = str | Code | Cited
+Text = tuple[Inline, ...]
+
+
+class Texts:
+    """The wording in one language."""
+
+    def __init__(self, language: str) -> None:
+        """Load it.
+
+        Args:
+            language: one of LANGUAGES.
+        """
+        self.language = language
+        self._texts = _load(language)
+
+    def plain(self, section: str, key: str, **values: object) -> str:
+        """Return a wording as plain text, without marks for code."""
+        return _plain(self.text(section, key, **values))
+
+    def text(self, section: str, key: str, cite: Cite | None = None, **values: object) -> Text:
+        """Return a wording with its places filled in: by text as it is, or by what has a wording of its own.
+
+        Args:
+            section: of the file of texts.
+            key: in that section.
+            cite: gives the numbers among the values their entries; without it they are plain text.
+            values: by the names of the places.
+        """
+        pieces: list[Inline] = []
+        in_code = False
+        for literal, name, _, _ in string.Formatter().parse(self._texts[section][key]):
+            for position, part in enumerate(literal.split("`")):
+                in_code ^= position > 0
+                pieces += [Code(part) if in_code else part] if part else []
+            if name is not None:
+                filled = self._filled(values[name], cite)
+                pieces += [Code(_plain(filled))] if in_code else filled
+        return _joined(pieces)
+
+    def signs(self, section: str) -> set[str]:
+        """Return the characters that a section is written with."""
+        return set("".join(self._texts[section].values()))
+
+    def has(self, section: str, key: str) -> bool:
+        """Whether there is such a wording."""
+        return key in self._texts[section]
+
+    def place(self, place: Place, *, short: bool = False) -> str:
+        """Return where something ran, as text."""
+        if place.device != "cpu":
+            return place.device
+        key = ("short_" if short else "") + ("one" if place.threads == 1 else "many")
+        return self.plain("place", key, threads=place.threads)
+
+    def word(self, word: Word) -> Text:
+        """Return a word of a sentence."""
+        match word:
+            case Name():
+                return (Code(word.text),)
+            case Noun():
+                return self.text("noun", word.key)
+            case Place():
+                return (self.place(word),) if word.device == "cpu" else (Code(word.device),)
+            case _:
+                return (units.count(word),)
+
+    def _filled(self, value: object, cite: Cite | None) -> list[Inline]:
+        if isinstance(value, Quantity):
+            return [Cited(number(value), cite(value)) if cite else number(value)]
+        if isinstance(value, Name | Noun | Place | int):
+            return list(self.word(value))
+        return [str(value)]
+
+
+@functools.cache
+def _load(language: str) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = tomllib.loads(
+        files("mnistbench.lab").joinpath("texts", f"{language}.toml").read_text(encoding="utf-8")
+    )
+    return found
+
+
+def _plain(pieces: Iterable[Inline]) -> str:
+    return "".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
+
+
+def _joined(pieces: Iterable[Inline]) -> Text:
+    """Join neighbours of one kind."""
+    joined: list[Inline] = []
+    for piece in pieces:
+        before = joined[-1] if joined else None
+        if isinstance(piece, str) and isinstance(before, str):
+            joined[-1] = before + piece
+        elif isinstance(piece, Code) and isinstance(before, Code):
+            joined[-1] = Code(before.text + piece.text)
+        else:
+            joined.append(piece)
+    return tuple(joined)
+
+
+def number(quantity: Quantity) -> str:
+    """Return a number as text."""
+    value = quantity.value
+    match quantity.kind:
+        case "time":
+            return units.duration(value)
+        case "bytes":
+            return units.size(value)
+        case "flops":
+            return units.flops(value)
+        case "flops_per_s":
+            return units.flops_per_s(value)
+        case "bytes_per_s":
+            return units.bytes_per_s(value)
+        case "share":
+            return units.percent(value)
+        case "percentage":
+            return units.percent(value / 100)
+        case "count":
+            return units.count(value)
+        case _:
+            return units.factor(value)
