@@ -105,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         "profile", _profile, "show what the operations of a workload take, have to do and could do on this machine"
     )
     _add_profile(profile)
+    _add_lab(command("lab", _lab, "run the whole lab on this machine and write its report; exit 0 done, 2 cannot, 130 stopped"))
     for subparser in (compare, listing, history, export, prune, gate):
         subparser.add_argument("--storage", default=".benchmarks", metavar="DIR", help="saved runs (default: .benchmarks)")
     _add_train(
@@ -201,6 +202,22 @@ def _add_profile(profile: argparse.ArgumentParser) -> None:
     profile.add_argument("--trace", default=None, metavar="FILE", help="write a trace for https://ui.perfetto.dev: t.json.gz")
     profile.add_argument("--format", choices=("terminal", "markdown", "json", "csv"), default="terminal")
     _add_output(profile)
+
+
+def _add_lab(lab: argparse.ArgumentParser) -> None:
+    lab.add_argument(
+        "--dataset", default="digits", metavar="NAME", help="digits, which needs no network, or mnist (default: digits)"
+    )
+    lab.add_argument("--batch-sizes", default="1,16,64", metavar="SIZES", help="comma list (default: 1,16,64)")
+    lab.add_argument(
+        "--devices", default="auto", metavar="NAMES", help="comma list of auto, cpu, cuda, cuda:1, mps (default: auto)"
+    )
+    lab.add_argument("--epochs", metavar="N", help="epochs of training (default: 3 of digits, 1 of mnist)")
+    lab.add_argument("--lang", default="en", metavar="LANG", help="language of the report: en or zh (default: en)")
+    lab.add_argument(
+        "-o", "--output", metavar="DIR", help="where it goes; a lab that is there goes on (default: mnistbench-lab)"
+    )
+    lab.add_argument("--merge", nargs="*", metavar="DIR", help="measure nothing: put these labs side by side")
 
 
 def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:
@@ -371,6 +388,12 @@ def _train(parsed: argparse.Namespace) -> int:
 
 def _profile(parsed: argparse.Namespace) -> int:
     from mnistbench.lab.profile_command import run
+
+    return run(parsed)
+
+
+def _lab(parsed: argparse.Namespace) -> int:
+    from mnistbench.lab.lab_command import run
 
     return run(parsed)
 

@@ -364,7 +364,7 @@ class Chapters:
 
     def _claim(self, claim: Claim) -> tuple[Text, ...]:
         return (
-            self._texts.text("claim", claim.key, **claim.words),
+            self._texts.cited("claim", claim.key, claim.words, None),
             self._figures(claim.reports),
             self._figures(claim.right),
             self._texts.text("verdict", claim.verdict),
@@ -375,9 +375,7 @@ class Chapters:
         pieces: list[Inline] = []
         for position, figure in enumerate(figures):
             pieces += [self._texts.plain("report", "comma")] if position else []
-            pieces += self._texts.text(
-                "figures_of_claims", figure.key, cite=self._cite, number=figure.number, **figure.words
-            )
+            pieces += self._texts.cited("figures_of_claims", figure.key, {"number": figure.number, **figure.words}, self._cite)
         return tuple(pieces) or (units.MISSING,)
 
     def _files(self) -> list[Block]:
@@ -405,12 +403,12 @@ class Chapters:
         return Bullets(tuple(self._said(sentence) for sentence in self._sentences[section]))
 
     def _said(self, sentence: Sentence) -> Text:
-        return self._texts.text("explain", sentence.key, cite=self._cite, **sentence.words, **sentence.numbers)
+        return self._texts.cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, self._cite)
 
     def _picture(self, name: str, sheets: Iterable[Sheet]) -> list[Block]:
         if name not in self._pictures:
             return []
-        key = name.split("-")[0] if name != "first-calls" else "first_calls"
+        key = name.partition("-")[0] if name != "first-calls" else "first_calls"
         return [Picture(name, self._texts.plain("figure", key), tuple(sheet.file for sheet in sheets))]
 
     def _table(
@@ -488,4 +486,3 @@ def _loss(value: float | None) -> str:
 
 def _accuracy(value: float | None) -> str:
     return units.MISSING if value is None else units.percent(value / 100)
-

@@ -11,10 +11,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mnistbench.lab.explain import (
-    COSTLY, MOST, SAME, TOGETHER, Name, Noun, Place, Word, best_view, convolutions, main_place, self_times,
+    COSTLY,
+    MOST,
+    SAME,
+    TOGETHER,
+    Name,
+    Noun,
+    Place,
+    Word,
+    best_view,
+    convolutions,
+    main_place,
+    self_times,
 )  # fmt: skip
 from mnistbench.lab.findings import TRAINED, UNTRAINED, Findings
-from mnistbench.lab.sheets import Quantity, Sheet, Sheets, ratio, share
+from mnistbench.lab.sheets import Cell, Quantity, Sheet, Sheets, ratio, share
 
 #: Verdicts.
 HOLDS, PARTLY, FAILS, UNKNOWN = "holds", "partly", "fails", "unknown"
@@ -110,9 +121,7 @@ def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Cla
     return _decided("convolution_most", reports, right, lambda value: value >= MOST, words)
 
 
-def _convolution_over_addmm(
-    findings: Findings, sheets: Sheets, key: str, device: str, expected: tuple[int, int]
-) -> Claim:
+def _convolution_over_addmm(findings: Findings, sheets: Sheets, key: str, device: str, expected: tuple[int, int]) -> Claim:
     words: dict[str, Word] = {"low": expected[0], "high": expected[1]}
     if not device:
         return Claim(key, UNKNOWN, "no_accelerator" if key == "ratio_gpu" else "no_cpu", (), (), words)
@@ -126,8 +135,7 @@ def _convolution_over_addmm(
         if sheet := best_view(sheets, "forward", device, size):
             times = ratio(*self_times(sheet))
             right += [Figure("times_batch", times, {"size": size})] if times else []
-    claim = _decided(key, reports, right, lambda value: _within(value, expected), words)
-    return claim
+    return _decided(key, reports, right, lambda value: _within(value, expected), words)
 
 
 def _within(value: float, expected: tuple[int, int]) -> bool:
@@ -144,9 +152,7 @@ def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
         reports += [Figure("share_first", part)] if part else []
     for size in findings.settings.batch_sizes:
         if sheet := best_view(sheets, "step", device, size):
-            part = share(
-                sheet.total("self_ns", phase="forward", module=modules), sheet.total("self_ns", phase="forward")
-            )
+            part = share(sheet.total("self_ns", phase="forward", module=modules), sheet.total("self_ns", phase="forward"))
             right += [Figure("share_training", part, {"size": size})] if part else []
     words: dict[str, Word] = {"place": main_place(findings, device)}
     return _decided("negligible", reports, right, lambda value: value < NEGLIGIBLE, words)
@@ -166,9 +172,7 @@ def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterat
             if naive := _first_call_ratio(sheets, device, small, large, per_sample=key == "sample_falls"):
                 reports.append(Figure("change_first", naive, words))
             warm = [
-                sheets.calls.total(
-                    column, device=place.device, threads=place.threads, phase="step", batch_size=size
-                )
+                sheets.calls.total(column, device=place.device, threads=place.threads, phase="step", batch_size=size)
                 for size in (large, small)
             ]
             if change := ratio(*warm):
@@ -224,14 +228,14 @@ def _speedup(findings: Findings, sheets: Sheets, key: str, phase: str, one_call:
 
 
 def _before_training(findings: Findings, sheets: Sheets) -> Iterator[Claim]:
-    """A first call is slow in any fresh process, trained or not, on any machine: then no cluster is to blame."""
+    """Ask whether a first call is slow in any fresh process, trained or not: then no cluster is to blame."""
     for device in findings.settings.devices:
         yield _bug_of_the_cluster(sheets, main_place(findings, device))
 
 
 def _bug_of_the_cluster(sheets: Sheets, place: Place) -> Claim:
     key, words = "bug_of_the_cluster", {"place": place}
-    where = {"device": place.device, "phase": "forward", "batch_size": ONE}
+    where: dict[str, Cell] = {"device": place.device, "phase": "forward", "batch_size": ONE}
     first, warm = (sheets.first_calls.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))
     after = sheets.first_calls.total("first_ns", **where, weights=TRAINED)
     before = ratio(first, warm)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mnistbench.lab.findings import TRAINED, UNTRAINED, Findings
-from mnistbench.lab.sheets import Quantity, Sheet, Sheets, rate, ratio, share
+from mnistbench.lab.sheets import Cell, Quantity, Sheet, Sheets, rate, ratio, share
 from mnistbench.record import OUTSIDE
 
 #: Times that differ by less than this factor are called the same.
@@ -89,7 +89,7 @@ def best_view(sheets: Sheets, phase: str, device: str, batch_size: int) -> Sheet
 
 
 def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Which operation dominates, and why."""
+    """Say which operation dominates, and why."""
     for device in findings.settings.devices:
         place = main_place(findings, device)
         tables = {
@@ -102,7 +102,7 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         for phase in ("forward", "step"):
             if sheet := best_view(sheets, phase, device, largest):
                 yield _dominating(sheet, place, phase, largest)
-        yield from _convolution_and_addmm(findings, sheets, tables[largest], place, largest)
+        yield from _convolution_and_addmm(sheets, tables[largest], place, largest)
         if len(tables) > 1:
             yield from _ratio_over_batches(tables, place)
 
@@ -124,9 +124,7 @@ def _dominating(sheet: Sheet, place: Place, phase: str, size: int) -> Sentence:
     return Sentence(key, words | {"operation": Name(top)}, {"share": part, "whole": whole})
 
 
-def _convolution_and_addmm(
-    findings: Findings, sheets: Sheets, sheet: Sheet, place: Place, size: int
-) -> Iterator[Sentence]:
+def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, place: Place, size: int) -> Iterator[Sentence]:
     names: dict[str, list[str]] = {"convolution": convolutions(sheet), "addmm": ["aten::addmm"]}
     times = {noun: sheet.total("self_ns", operation=found) for noun, found in names.items()}
     for noun, time in times.items():
@@ -163,9 +161,7 @@ def _follows(time: float, flops: float, moved: float) -> str:
     return "below_both" if time < min(flops, moved) else "between"
 
 
-def _against_ceiling(
-    sheets: Sheets, sheet: Sheet, place: Place, size: int, noun: str, names: list[str]
-) -> Sentence:
+def _against_ceiling(sheets: Sheets, sheet: Sheet, place: Place, size: int, noun: str, names: list[str]) -> Sentence:
     time = sheet.total("self_ns", operation=names)
     flops = rate(sheet.total("flops", operation=names), time)
     moved = rate(sheet.total("moved_bytes", operation=names), time)
@@ -200,7 +196,7 @@ def _direction(now: float, before: float, factor: float) -> str:
 
 
 def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """How time per batch and per sample move with the batch size, and where they stop improving."""
+    """Say how time per batch and per sample move with the batch size, and where they stop improving."""
     if len(findings.settings.batch_sizes) < 2:
         yield Sentence("one_batch_size", {"size": findings.settings.batch_sizes[0]})
         return
@@ -214,7 +210,7 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 
 def _over_batches(sheet: Sheet, place: Place, phase: str) -> Iterator[Sentence]:
-    where = {"device": place.device, "threads": place.threads, "phase": phase}
+    where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase}
     words: dict[str, Word] = {"place": place, "phase": Noun(phase)}
     sizes = sorted(int(str(size)) for size in sheet.values("batch_size", **where))
     if len(sizes) < 2:
@@ -250,7 +246,7 @@ def _where_it_stops(sizes: list[int], sample: Mapping[int, Quantity | None], wor
 
 
 def _calls_over_batches(findings: Findings, sheets: Sheets, place: Place) -> Iterator[Sentence]:
-    """The reason: what a call of an operation costs by itself is shared by more samples."""
+    """Give the reason: what a call of an operation costs by itself is shared by more samples."""
     sizes = findings.settings.batch_sizes
     small, large = (
         sheets.profiler.total("operation_calls", phase="step", device=place.device, view="host", batch_size=size)
@@ -263,7 +259,7 @@ def _calls_over_batches(findings: Findings, sheets: Sheets, place: Place) -> Ite
 
 
 def _epoch_over_batches(sheet: Sheet, place: Place, phase: str) -> Iterator[Sentence]:
-    where = {"device": place.device, "threads": place.threads, "phase": phase}
+    where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase}
     sizes = sorted(int(str(size)) for size in sheet.values("batch_size", **where))
     words: dict[str, Word] = {"place": place, "phase": Noun(phase)}
     if len(sizes) < 2:
@@ -282,7 +278,7 @@ def _epoch_over_batches(sheet: Sheet, place: Place, phase: str) -> Iterator[Sent
 
 
 def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """CPU against accelerator; without one, one thread against all."""
+    """Hold CPU against accelerator; without one, one thread against all."""
     accelerator = findings.settings.accelerator
     if not accelerator:
         yield Sentence("no_accelerator")
@@ -316,13 +312,13 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 
 def _epoch(sheets: Sheets, place: Place, phase: str, size: int) -> Quantity | None:
-    where = {"device": place.device, "threads": place.threads, "phase": phase, "batch_size": size}
+    where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase, "batch_size": size}
     return sheets.epochs.total("epoch_ns", **where)
 
 
 def _idle(sheets: Sheets, place: Place, size: int) -> Sentence:
     """Say whether the accelerator waits for its host: a step is bound by launches where it is idle for most of it."""
-    where = {"phase": "step", "device": place.device, "view": "device", "batch_size": size}
+    where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "device", "batch_size": size}
     busy, step = (sheets.profiler.total(column, **where) for column in ("busy_ns", "untraced_ns"))
     words: dict[str, Word] = {"place": place, "size": size}
     if not (busy and step):
@@ -368,7 +364,7 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 
 def first_calls(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """What the first call costs, what it is spent on, and whether training changes it."""
+    """Say what the first call costs, what it is spent on, and whether training changes it."""
     found = [(call.device, call.phase, call.batch_size) for call in findings.first_calls if call.weights == UNTRAINED]
     if not found:
         yield Sentence("first_missing")
@@ -378,7 +374,7 @@ def first_calls(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 
 def _first_call(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator[Sentence]:
-    where = {"device": place.device, "phase": phase, "batch_size": size}
+    where: dict[str, Cell] = {"device": place.device, "phase": phase, "batch_size": size}
     words: dict[str, Word] = {"place": place, "phase": Noun(phase), "size": size}
     first, warm, extra = (sheets.first_calls.total(c, **where, weights=UNTRAINED) for c in ("first_ns", "warm_ns", "extra_ns"))
     times = ratio(first, warm)
@@ -415,7 +411,7 @@ def _spent_on(sheet: Sheet, extra: Quantity, words: Mapping[str, Word]) -> Sente
 
 
 def profiler(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """What the profiler itself added."""
+    """Say what the profiler itself added."""
     sizes = dict.fromkeys((findings.settings.batch_sizes[0], findings.settings.batch_sizes[-1]))
     for device, size in itertools.product(findings.settings.devices, sizes):
         where = {"phase": "step", "device": device, "view": "host", "batch_size": size}
@@ -441,7 +437,7 @@ def profiler(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 
 def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """What accuracy the batch sizes reached in the same number of epochs."""
+    """Say what accuracy the batch sizes reached in the same number of epochs."""
     for device in findings.settings.devices:
         runs = [run for run in findings.trainings if run.device == device and run.epochs]
         reached = {

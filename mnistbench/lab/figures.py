@@ -126,7 +126,7 @@ class Figures:
     # ---- Figures -----------------------------------------------------------------------------------------------------
 
     def _graph(self, figure: Figure, findings: Findings) -> None:
-        """A box per layer, top to bottom; on the arrows the shapes that flow."""
+        """Draw a box per layer, top to bottom; on the arrows the shapes that flow."""
         layers = findings.model.layers
         axes = figure.add_subplot()
         axes.set_axis_off()
@@ -189,7 +189,9 @@ class Figures:
                 shares = [100 * column.share(key) for column in found.values()]
                 axes.barh(names, shares, left=left, color=colour, edgecolor="white", label=_operation_label(key))
                 left = [before + part for before, part in zip(left, shares, strict=True)]
-            axes.barh(names, [100 - part for part in left], left=left, color=_GREY, edgecolor="white", label=self._label("rest"))
+            axes.barh(
+                names, [100 - part for part in left], left=left, color=_GREY, edgecolor="white", label=self._label("rest")
+            )
             axes.invert_yaxis()
             axes.set_xlim(0, 100)
             axes.set_xlabel(self._label("share"))
@@ -253,9 +255,7 @@ class Figures:
                 for device in findings.settings.devices:
                     place = main_place(findings, device)
                     rows = [
-                        row
-                        for row in findings.call_times
-                        if row.phase == "step" and Place(row.device, row.threads) == place
+                        row for row in findings.call_times if row.phase == "step" and Place(row.device, row.threads) == place
                     ]
                     times = [row.median_ns / row.batch_size / 1e6 for row in rows]
                     label = f"{units.printable(name)}: {self._place(place)}"
@@ -275,7 +275,9 @@ class Figures:
         """Draw one of several bars beside each other, its value above it; none where there is no value."""
         width = 0.8 / of
         places = [position + (number - (of - 1) / 2) * width for position in range(len(heights))]
-        drawn = axes.bar(places, [height or 0 for height in heights], width * 0.92, color=COLOURS[number % len(COLOURS)], label=label)
+        drawn = axes.bar(
+            places, [height or 0 for height in heights], width * 0.92, color=COLOURS[number % len(COLOURS)], label=label
+        )
         texts = [units.MISSING if height is None else f"{height:.3g}" for height in heights]
         axes.bar_label(drawn, texts, fontsize=8, padding=2)
         axes.margins(y=0.12)

@@ -149,6 +149,16 @@ class Operations:
 
 
 @dataclass(frozen=True)
+class ProfiledCase:
+    """What profiling one case gave."""
+
+    operations: tuple[Operations, ...]  # a table per view
+    parameters: int  # of the model, trainable
+    layers: tuple[Layer, ...]
+    ceiling: Ceiling | None
+
+
+@dataclass(frozen=True)
 class FirstOperation:
     """What one operation took in a first call, and in a warm one of the same process."""
 
@@ -239,9 +249,7 @@ class Findings:
         except (ValueError, RecursionError) as error:
             raise RecordError(f"{path}: is not JSON ({error}); run mnistbench lab -o {path.parent} again") from None
         try:
-            schema = Reader(data)["schema"].whole()
-            if schema != SCHEMA:
-                raise RecordError(f"schema: {schema} is not the {SCHEMA} that this mnistbench reads")
+            _check_schema(Reader(data)["schema"])
             return read(cls, Reader(data))
         except RecordError as error:
             raise RecordError(f"{path}: {error}; run mnistbench lab -o {path.parent} again") from None
@@ -267,6 +275,11 @@ def read(cls: type[_T], reader: Reader) -> _T:
         for field in dataclasses.fields(typing.cast("Any", cls))
     }
     return cls(**values)
+
+
+def _check_schema(schema: Reader) -> None:
+    if schema.whole() != SCHEMA:
+        raise schema.wrong(f"{SCHEMA}, which this mnistbench reads")
 
 
 def _value(hint: Any, reader: Reader, name: str) -> Any:

@@ -217,7 +217,7 @@ def environment_fields(findings: Findings) -> dict[str, str]:
     }
     for number, device in enumerate(environment.devices):
         for name, value in device.items():
-            fields[f"accelerator{number if number else ''}_{name}"] = value
+            fields[f"accelerator{number or ''}_{name}"] = value
     return fields | {
         "platform": environment.platform,
         "python": environment.python,
@@ -290,7 +290,7 @@ def _operations(table: Operations) -> Sheet:
 
 
 def _profiler(findings: Findings) -> Sheet:
-    """What a profiled iteration took beside an untraced one; calls of operations are of the iteration."""
+    """Put what a profiled iteration took beside an untraced one; calls of operations are of the iteration."""
     untraced = {(time.device, time.threads, time.phase, time.batch_size): time.median_ns for time in findings.call_times}
     rows = []
     for table in findings.operations:

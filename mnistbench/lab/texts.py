@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import string
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -55,14 +55,18 @@ class Texts:
         """Return a wording as plain text, without marks for code."""
         return _plain(self.text(section, key, **values))
 
-    def text(self, section: str, key: str, cite: Cite | None = None, **values: object) -> Text:
-        """Return a wording with its places filled in: by text as it is, or by what has a wording of its own.
+    def text(self, section: str, key: str, **values: object) -> Text:
+        """Return a wording with its places filled in: by text as it is, or by what has a wording of its own."""
+        return self.cited(section, key, values, None)
+
+    def cited(self, section: str, key: str, values: Mapping[str, object], cite: Cite | None) -> Text:
+        """Return the same, each number among the values led to its entry.
 
         Args:
             section: of the file of texts.
             key: in that section.
-            cite: gives the numbers among the values their entries; without it they are plain text.
             values: by the names of the places.
+            cite: gives a number its entry; without it numbers are plain text.
         """
         pieces: list[Inline] = []
         in_code = False

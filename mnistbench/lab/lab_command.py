@@ -1,0 +1,169 @@
+"""The command ``mnistbench lab``: options to a lab, or several labs side by side."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from mnistbench.errors import UsageError
+from mnistbench.files import hindrance, replace_file
+from mnistbench.lab.document import html, markdown, picture_in
+from mnistbench.lab.findings import FILE, Findings, Settings
+from mnistbench.lab.merged import Machine, Merged
+from mnistbench.lab.run import REPORTS, STEPS, Lab, write_report, write_sheet
+from mnistbench.lab.texts import LANGUAGES, Texts
+from mnistbench.params import DATASETS
+from mnistbench.units import printable
+
+#: Where a lab goes that is not told where.
+DIRECTORY, MERGED = "mnistbench-lab", "mnistbench-labs"
+
+#: Exit code of a lab that Ctrl-C stopped, as shells have it.
+STOPPED = 130
+
+#: Epochs of training unless told otherwise. One of MNIST takes minutes on two cores at batch size 1.
+_EPOCHS = {"digits": 3, "mnist": 1}
+_LARGEST = 2**31
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Run the lab, or merge labs; return 0, or 130 where Ctrl-C stopped it.
+
+    Raises:
+        MnistbenchError: an option cannot be used, a directory holds something else, a dataset is missing or damaged.
+        OSError: a file cannot be written.
+    """
+    language = _one_of("--lang", parsed.lang, LANGUAGES)
+    if parsed.merge is not None:
+        _merge([Path(directory) for directory in parsed.merge], Path(_given(parsed.output, MERGED)), language)
+        return 0
+    directory = Path(_given(parsed.output, DIRECTORY))
+    dataset = _one_of("--dataset", parsed.dataset, DATASETS)
+    sizes = tuple(sorted(_whole("--batch-sizes", text) for text in _parts("--batch-sizes", parsed.batch_sizes)))
+    epochs = _EPOCHS[dataset] if parsed.epochs is None else _whole("--epochs", parsed.epochs)
+    asked = _parts("--devices", parsed.devices)
+    if problem := hindrance(directory):
+        raise UsageError(f"-o: {problem}; name another directory")
+    try:
+        _measure(directory, asked, language, dataset=dataset, sizes=sizes, epochs=epochs)
+    except KeyboardInterrupt:
+        print(
+            f"mnistbench: interrupted; what is done is kept in {_path(directory)}: "
+            f"the same command goes on from there, and asks for nothing twice",
+            file=sys.stderr,
+        )
+        return STOPPED
+    return 0
+
+
+def _measure(
+    directory: Path, asked: Sequence[str], language: str, *, dataset: str, sizes: tuple[int, ...], epochs: int
+) -> None:
+    from mnistbench.session import import_torch
+
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch's allocator warns of blocks that are older than a profile
+    import_torch()
+    import torch
+
+    from mnistbench.environment import read, resolve_devices
+    from mnistbench.lab.measures import Measures
+    from mnistbench.lab.progress import Bar, Lines
+
+    try:
+        devices = resolve_devices(asked)
+    except UsageError as error:
+        raise UsageError(f"--devices: {error}") from None
+    settings = Settings(dataset, sizes, tuple(sorted(devices, key=lambda name: (name != "cpu", name))), epochs, "convnet", 1)
+    lab = Lab(directory, settings, read(torch.get_num_threads()), Measures(settings))
+    progress = Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
+    try:
+        findings = lab.run(progress)
+    finally:
+        progress.close()
+    notes = write_report(directory, findings, language)
+    for note in (*findings.notes, *notes):
+        print(f"mnistbench: {printable(note)}", file=sys.stderr)
+    for name in REPORTS:
+        print(_path(directory / name))
+    print(f"TensorBoard: tensorboard --logdir {_path(directory / 'tensorboard')}")
+
+
+def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
+    """Write the report of several labs.
+
+    Raises:
+        UsageError: there are fewer than two, one is named twice, or the output holds something else.
+        RecordError: a lab cannot be read.
+    """
+    from mnistbench.lab.figures import Figures, texts_that_show
+
+    if len(directories) < 2:
+        raise UsageError("--merge: needs at least two directories of labs")
+    if len({directory.resolve() for directory in directories}) < len(directories):
+        raise UsageError("--merge: a directory is named twice; name each lab once")
+    if problem := hindrance(output):
+        raise UsageError(f"-o: {problem}; name another directory")
+    if (output / FILE).exists() or (output / STEPS).exists():
+        raise UsageError(f"-o: {output} holds a lab of its own; name another directory")
+    if output.exists() and any(output.iterdir()) and not (output / REPORTS[0]).exists():
+        raise UsageError(f"-o: {output} holds something else than a report; name a new or an empty directory")
+    machines = [
+        Machine(name, Findings.from_file(directory / FILE))
+        for name, directory in zip(_names(directories), directories, strict=True)
+    ]
+    output.mkdir(parents=True, exist_ok=True)
+    texts = Texts(language)
+    shown, family = texts_that_show(texts, lambda: Texts("en"))
+    figures = Figures(output, shown, family)
+    figures.machines([machine.name for machine in machines], [machine.findings for machine in machines])
+    document, sheets = Merged(machines, texts, figures.drawn).document()
+    for sheet in sheets:
+        write_sheet(output, sheet)
+    replace_file(output / REPORTS[0], markdown(document).encode())
+    replace_file(output / REPORTS[1], html(document, picture_in(output)).encode())
+    for name in REPORTS:
+        print(_path(output / name))
+
+
+def _names(directories: Iterable[Path]) -> list[str]:
+    """Call each lab by its directory's name, or by its whole path where two have the same."""
+    listed = [directory.resolve() for directory in directories]
+    names = [directory.name for directory in listed]
+    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, listed, strict=True)]
+
+
+def _given(text: str | None, otherwise: str) -> str:
+    if text is None:
+        return otherwise
+    if not text.strip():
+        raise UsageError(f"-o: {text!r} is no directory; name one, or leave the option out")
+    return text
+
+
+def _parts(flag: str, text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise UsageError(f"{flag}: {text!r} has an empty entry; give a comma list such as its default")
+    return list(dict.fromkeys(parts))
+
+
+def _whole(flag: str, text: str) -> int:
+    number = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else 0
+    if not 1 <= number <= _LARGEST:
+        raise UsageError(f"{flag}: {text!r} is not a whole number of at least 1; give one")
+    return number
+
+
+def _one_of(flag: str, text: str, choices: Iterable[str]) -> str:
+    if text not in choices:
+        raise UsageError(f"{flag}: {text!r} is not known; choose {' or '.join(choices)}")
+    return text
+
+
+def _path(path: Path) -> str:
+    return printable(shlex.quote(os.fspath(path)))

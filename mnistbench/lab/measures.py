@@ -1,0 +1,303 @@
+"""What a lab measures, part by part: training, operations, first calls, calls and epochs. The only side with torch."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from mnistbench.case import Case, build, fork_random, thread_count
+from mnistbench.lab.cold import cold_calls
+from mnistbench.lab.findings import (
+    TRAINED,
+    UNTRAINED,
+    CallTime,
+    Ceiling,
+    EpochResult,
+    EpochTime,
+    FirstCall,
+    FirstOperation,
+    Layer,
+    Operation,
+    Operations,
+    Point,
+    ProfiledCase,
+    Settings,
+    Training,
+)  # fmt: skip
+from mnistbench.lab.profile import profile_case
+from mnistbench.lab.profiled import ColdCall, Profiled
+from mnistbench.lab.train import run as train
+from mnistbench.lab.trained import Listener
+from mnistbench.lab.trained import Point as TrainedPoint
+from mnistbench.lab.trained import Settings as TrainSettings
+from mnistbench.measurement import WARMUP_CALLS
+from mnistbench.params import Params
+from mnistbench.record import OpTable, median_ns, quartiles_ns, thin
+from mnistbench.workload import Workload, builtin_workloads
+
+#: Is told which part of a measurement is done, from 0 to 1.
+Advance = Callable[[float], None]
+
+#: Points of a training curve per epoch, at most.
+_POINTS_PER_EPOCH = 20
+
+#: Rounds that calls are taken in turns in: what disturbs the machine for a second meets all cases alike.
+_ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long it may measure."""
+
+    call_s: float = 2.0  # per case: its calls, after warming up
+    calls: tuple[int, int] = (16, 2_000)  # the fewest and the most
+    epoch_s: float = 6.0  # no further epoch is timed after this time
+    epochs: int = 3  # the most that are timed
+    iterations: int = 10  # profiled
+
+
+class Measures:
+    """Measures the parts of a lab. Every method returns findings and keeps nothing."""
+
+    def __init__(self, settings: Settings, data_dir: str | None = None, budget: Budget | None = None) -> None:
+        """Measure as asked for.
+
+        Args:
+            settings: dataset, model and seed; devices that are here.
+            data_dir: where MNIST lies.
+            budget: how long.
+        """
+        self._settings = settings
+        self._data_dir = data_dir
+        self._budget = budget or Budget()
+        found = {workload.name: workload for workload in builtin_workloads(settings.dataset, data_dir)}
+        self._workload: Workload = found[settings.model]
+
+    def samples(self) -> tuple[int, int]:
+        """Return the sizes of the training and the test set.
+
+        Raises:
+            DataError: the dataset is missing or damaged.
+        """
+        assert self._workload.load is not None, "workloads of ours have a whole set"
+        whole = self._workload.load(torch.device("cpu"))
+        return len(whole.train), len(whole.test)
+
+    def training(
+        self, device: str, threads: int, size: int, output: Path, advance: Advance
+    ) -> tuple[Training, tuple[str, ...]]:
+        """Train into a directory that is made for it; return the run and notes of what could not be written.
+
+        Raises:
+            MnistbenchError: memory does not suffice.
+        """
+        settings = self._settings
+        train_samples, _ = self.samples()
+        listener = _Collector(settings.epochs, advance)
+        output.mkdir(parents=True)
+        result = train(
+            TrainSettings(
+                model=settings.model,
+                dataset=settings.dataset,
+                data_dir=self._data_dir,
+                device=device,
+                threads=threads,
+                batch_size=size,
+                epochs=settings.epochs,
+                seed=settings.seed,
+                log_interval=max(1, math.ceil(train_samples / size) // _POINTS_PER_EPOCH),
+            ),
+            output,
+            listener,
+            self._workload,
+        )
+        epochs = tuple(
+            EpochResult(epoch.number, epoch.train_loss, epoch.train_accuracy, epoch.test_loss, epoch.test_accuracy)
+            for epoch in result.epochs
+        )
+        points = listener.points
+        kept = [points[position] for position, _ in thin([(position, None) for position in range(len(points))])]
+        return Training(device, size, epochs, tuple(kept), f"{output.parent.name}/{output.name}"), result.notes
+
+    def profiled(self, phase: str, device: str, threads: int, size: int, trace: Path | None) -> ProfiledCase:
+        """Profile a warm case.
+
+        Raises:
+            MnistbenchError: memory does not suffice, or the trace cannot be written.
+        """
+        found = profile_case(
+            self._params(phase, device, threads, size),
+            self._workload,
+            data_dir=self._data_dir,
+            iterations=self._budget.iterations,
+            trace=trace,
+        )
+        return ProfiledCase(
+            operations=tuple(_operations(found, table) for table in found.tables),
+            parameters=found.parameter_count,
+            layers=tuple(
+                Layer(layer.name, layer.kind, layer.output_shape, layer.parameters, layer.flops, layer.output_bytes)
+                for layer in found.layers
+            ),
+            ceiling=Ceiling(device, found.ceilings.flops_per_s, found.ceilings.bytes_per_s) if found.ceilings else None,
+        )
+
+    def first_calls(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstCall, ...]:
+        """Measure first calls in fresh processes: before training, and with trained weights.
+
+        Raises:
+            UsageError: a process failed.
+        """
+        calls, _ = cold_calls(self._params(phase, device, threads, size), self._data_dir)
+        later = next((call for call in calls if not call.first), None)
+        return tuple(
+            _first_call(call, later if not call.trained else None, phase, device, size) for call in calls if call.first
+        )
+
+    def calls(self, wanted: Sequence[tuple[str, str, int, int]], advance: Advance) -> tuple[CallTime, ...]:
+        """Time warm calls of (phase, device, threads, batch size), in turns and in random order."""
+        order = random.Random(self._settings.seed)  # noqa: S311  # no secret
+        times: dict[int, list[int]] = {number: [] for number in range(len(wanted))}
+        with ExitStack() as stack:
+            for device in {device for _, device, _, _ in wanted}:
+                stack.enter_context(fork_random(torch.device(device)))
+            cases = [self._warm(*what) for what in wanted]
+            share = [self._calls_per_round(case) for case in cases]
+            for number in range(_ROUNDS):
+                for position in order.sample(range(len(cases)), len(cases)):
+                    times[position] += _timed(cases[position], share[position])
+                advance((number + 1) / _ROUNDS)
+        return tuple(
+            CallTime(device, threads, phase, size, *_median_and_iqr(times[number]), len(times[number]))
+            for number, (phase, device, threads, size) in enumerate(wanted)
+        )
+
+    def epoch(self, phase: str, device: str, threads: int, size: int) -> EpochTime:
+        """Time passes over the training set (train) or the test set (eval), after one untimed batch."""
+        budget = self._budget
+        with thread_count(threads), fork_random(torch.device(device)):
+            warm = build(self._params("step" if phase == "train" else "forward", device, threads, size), self._workload)
+            warm()
+            case = build(self._params(phase, device, threads, size), self._workload, self._data_dir)
+            times: list[int] = []
+            while not times or (len(times) < budget.epochs and sum(times) < budget.epoch_s * 1e9):
+                case.reset()
+                times += _timed(case, 1, settle=False)
+        return EpochTime(
+            device, threads, phase, size, *_median_and_iqr(times), len(times), samples=case.samples, whole_set=case.whole_set
+        )
+
+    def _params(self, phase: str, device: str, threads: int, size: int) -> Params:
+        return Params(
+            workload=self._settings.model, phase=phase, batch_size=size, device=device, dtype="float32", threads=threads,
+            compile=False, seed=self._settings.seed, dataset=self._settings.dataset,
+        )  # fmt: skip
+
+    def _warm(self, phase: str, device: str, threads: int, size: int) -> Case:
+        with thread_count(threads):
+            case = build(self._params(phase, device, threads, size), self._workload, self._data_dir)
+            for _ in range(WARMUP_CALLS):
+                case()
+            case.reset()
+        return case
+
+    def _calls_per_round(self, case: Case) -> int:
+        estimate = min(_timed(case, 2))
+        least, most = self._budget.calls
+        calls = min(most, max(least, round(self._budget.call_s * 1e9 / max(1, estimate))))
+        return max(1, round(calls / _ROUNDS))
+
+
+class _Collector(Listener):
+    """Keeps the points of a training run by the samples seen."""
+
+    def __init__(self, epochs: int, advance: Advance) -> None:
+        self.points: list[Point] = []
+        self._epochs, self._advance = epochs, advance
+        self._seen, self._trained, self._all = 0, 0, 1
+
+    def begin(self, train_samples: int, test_samples: int) -> None:  # noqa: ARG002  # Listener's
+        self._all = train_samples * self._epochs
+
+    def batch(self, samples: int) -> None:
+        self._trained += samples
+        self._advance(self._trained / self._all)
+
+    def point(self, point: TrainedPoint) -> None:
+        self._seen += point.samples
+        self.points.append(Point(self._seen, point.loss, point.accuracy))
+
+
+def _timed(case: Case, calls: int, *, settle: bool = True) -> list[int]:
+    """Time calls at the case's own number of threads; one before them is not timed where the number may have changed."""
+    times = []
+    with thread_count(case.params.threads):
+        if settle:
+            case()
+        for _ in range(calls):
+            start = time.perf_counter_ns()
+            case()
+            times.append(time.perf_counter_ns() - start)
+    return times
+
+
+def _median_and_iqr(times: Sequence[int]) -> tuple[int, int]:
+    first, third = quartiles_ns(times)
+    return median_ns(times), third - first
+
+
+def _operations(found: Profiled, table: OpTable) -> Operations:
+    """One table of one view, with what its operations have to do."""
+    params = found.params
+    rows = []
+    for row in table.rows:
+        cost = found.costs.get(row.key)
+        rows.append(
+            Operation(
+                name=row.name,
+                phase=row.phase,
+                module=row.module,
+                calls=row.calls if row.is_operation else 0.0,
+                self_ns=row.self_ns(table.clock),
+                spread_ns=row.spread_ns(table.clock),
+                total_ns=median_ns(row.total_cpu_ns),
+                memory_bytes=row.memory_bytes,
+                flops=cost.flops if cost else None,
+                moved_bytes=cost.n_bytes if cost else None,
+            )
+        )
+    return Operations(
+        device=params.device,
+        view=table.view,
+        phase=params.phase,
+        batch_size=params.batch_size,
+        threads=params.threads,
+        iterations=len(table.iteration_ns),
+        iteration_ns=median_ns(table.iteration_ns),
+        profiler_ns=table.profiler_ns or None,
+        busy_ns=median_ns(found.busy_ns) if found.busy_ns and table.view == "device" else None,
+        rows=tuple(rows),
+    )
+
+
+def _first_call(call: ColdCall, later: ColdCall | None, phase: str, device: str, size: int) -> FirstCall:
+    warm = {row.key: row.self_ns("cpu") for row in later.table.rows} if later else {}
+    return FirstCall(
+        device=device,
+        phase=phase,
+        batch_size=size,
+        weights=TRAINED if call.trained else UNTRAINED,
+        first_ns=call.ns,
+        warm_ns=later.ns if later else None,
+        rows=tuple(
+            FirstOperation(row.name, row.phase, row.module, row.self_ns("cpu"), warm.get(row.key, 0) if later else None)
+            for row in call.table.rows
+        ),
+    )

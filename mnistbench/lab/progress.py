@@ -1,0 +1,147 @@
+"""How a lab shows how far it is: a bar on a terminal, a line per step elsewhere, both with the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+#: Is told which part of a step is done, from 0 to 1.
+Advance = Callable[[float], None]
+
+
+class Progress(Protocol):
+    """Is told how the lab goes."""
+
+    def begin(self, seconds: float, steps: int) -> None:
+        """Hear how long the steps will take by a guess, and how many there are."""
+
+    def step(self, what: str, seconds: float) -> Advance:
+        """Hear that a step begins and what it will take by the same guess; return what hears which part of it is done."""
+        ...
+
+    def done(self, *, kept: bool) -> None:
+        """Hear that the step is done, or was already."""
+
+    def note(self, text: str) -> None:
+        """Hear something that a user should know."""
+
+
+class Bar:
+    """Progress on a terminal: a bar for the whole, what is measured, the time left."""
+
+    def __init__(self, stream: Any) -> None:
+        """Draw on a stream."""
+        self._stream = stream
+        self._left = _TimeLeft()
+        self._bar: Any = None
+
+    def begin(self, seconds: float, steps: int) -> None:  # noqa: ARG002  # Progress's
+        """Draw the bar."""
+        from tqdm import tqdm
+
+        self._left.begin(seconds)
+        self._bar = tqdm(
+            total=100.0,
+            bar_format="{percentage:3.0f} %|{bar:24}| {postfix}",
+            file=self._stream,
+            leave=False,
+            dynamic_ncols=True,
+        )
+
+    def step(self, what: str, seconds: float) -> Advance:
+        """Name the step."""
+        self._left.step(seconds)
+
+        def advance(part: float) -> None:
+            self._left.part(part)
+            self._bar.n = 100 * self._left.share
+            self._bar.set_postfix_str(f"{self._left}: {what}", refresh=False)
+            self._bar.update(0)
+
+        advance(0.0)
+        self._bar.refresh()
+        return advance
+
+    def done(self, *, kept: bool) -> None:
+        """Count the step."""
+        self._left.done(kept=kept)
+
+    def note(self, text: str) -> None:
+        """Print a line above the bar."""
+        print(f"mnistbench: {text}", file=self._stream)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+class Lines:
+    """Progress elsewhere: a line per step."""
+
+    def __init__(self, stream: Any) -> None:
+        """Print to a stream."""
+        self._stream = stream
+        self._left = _TimeLeft()
+        self._steps, self._number, self._what, self._began = 0, 0, "", 0.0
+
+    def begin(self, seconds: float, steps: int) -> None:
+        """Say how many steps there are."""
+        self._steps = steps
+        self._left.begin(seconds)
+
+    def step(self, what: str, seconds: float) -> Advance:
+        """Remember the step."""
+        self._number, self._what, self._began = self._number + 1, what, time.monotonic()
+        self._left.step(seconds)
+        return lambda _: None
+
+    def done(self, *, kept: bool) -> None:
+        """Print the step."""
+        self._left.done(kept=kept)
+        took = "was done before" if kept else f"{time.monotonic() - self._began:.1f} s"
+        print(f"[{self._number:2}/{self._steps}] {self._what}: {took}; {self._left}", file=self._stream, flush=True)
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        print(f"mnistbench: {text}", file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _TimeLeft:
+    """The time that the rest will take, if it goes as the steps before went against their guesses."""
+
+    def __init__(self) -> None:
+        self._all = self._done = self._step = self._part = 0.0
+        self._took, self._began = 0.0, time.monotonic()
+
+    def begin(self, seconds: float) -> None:
+        self._all = seconds
+
+    def step(self, seconds: float) -> None:
+        self._step, self._part, self._began = seconds, 0.0, time.monotonic()
+
+    def part(self, part: float) -> None:
+        self._part = part
+
+    def done(self, *, kept: bool) -> None:
+        if not kept:
+            self._done += self._step
+            self._took += time.monotonic() - self._began
+        self._step = self._part = 0.0
+
+    @property
+    def _reached(self) -> float:
+        return min(self._all, self._done + self._part * self._step)
+
+    @property
+    def share(self) -> float:
+        return self._reached / self._all if self._all else 1.0
+
+    def __str__(self) -> str:
+        slowness = self._took / self._done if self._done else 1.0
+        left = (self._all - self._reached) * slowness
+        return f"about {left / 60:.0f} min left" if left >= 90 else f"about {10 * max(1, round(left / 10))} s left"
