@@ -250,6 +250,8 @@ class Findings:
             raise RecordError(f"{path}: is not JSON ({error}); run mnistbench lab -o {path.parent} again") from None
         try:
             _check_schema(Reader(data)["schema"])
+            for name in ("batch_sizes", "devices"):
+                _check_any(Reader(data)["settings"][name])
             return read(cls, Reader(data))
         except RecordError as error:
             raise RecordError(f"{path}: {error}; run mnistbench lab -o {path.parent} again") from None
@@ -280,6 +282,11 @@ def read(cls: type[_T], reader: Reader) -> _T:
 def _check_schema(schema: Reader) -> None:
     if schema.whole() != SCHEMA:
         raise schema.wrong(f"{SCHEMA}, which this mnistbench reads")
+
+
+def _check_any(listed: Reader) -> None:
+    if not listed.items():
+        raise listed.wrong("at least one")
 
 
 def _value(hint: Any, reader: Reader, name: str) -> Any:

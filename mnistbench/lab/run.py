@@ -173,7 +173,7 @@ class Lab:
             data = Reader(json.loads(path.read_text(encoding="utf-8")))
             if data["schema"].whole() != SCHEMA or data["what"].value != json.loads(json.dumps(step.what)):
                 return None
-            items = tuple(read(step.of, item) for item in data["items"].items())
+            items: tuple[Any, ...] = tuple(read(step.of, item) for item in data["items"].items())
             notes = data["notes"].texts()
         except (OSError, ValueError, RecursionError, RecordError) as error:
             progress.note(f"{path} is damaged ({error}) and is measured again")

@@ -1,0 +1,290 @@
+"""The report: golden pages from fixed findings, every number found again in the files, nothing that breaks out."""
+
+import csv
+import dataclasses
+import io
+import json
+import re
+import string
+from html.parser import HTMLParser
+
+import pytest
+from lab_builders import cluster, laptop, with_operations
+
+from mnistbench.lab.chapters import Chapters
+from mnistbench.lab.claims import check
+from mnistbench.lab.document import Bullets, Document, Paragraph, Picture, Section, Table, html, markdown
+from mnistbench.lab.explain import explain
+from mnistbench.lab.merged import Machine, Merged
+from mnistbench.lab.sheets import sheets_of
+from mnistbench.lab.texts import LANGUAGES, Cited, Code, Texts, _load
+
+PICTURES = ("graph", "curves-cpu", "operations-forward-cpu", "operations-step-cpu", "batches", "epochs", "first-calls")
+PIXEL = b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'
+
+
+def report(findings, language="en", pictures=PICTURES):
+    return Chapters(findings, sheets_of(findings), Texts(language), pictures).document()
+
+
+def merged(language="en", machines=(("laptop", laptop()), ("cluster", cluster()))):
+    return Merged([Machine(*machine) for machine in machines], Texts(language), ("machines",)).document()
+
+
+# ---- Pages -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("machine", [laptop, cluster])
+def test_the_report_of_a_machine(golden, machine, language):
+    document, _ = report(machine(), language)
+    golden(markdown(document), f"lab_{machine.__name__}_{language}.md")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_report_of_several_machines(golden, language):
+    document, _ = merged(language)
+    golden(markdown(document), f"lab_merged_{language}.md")
+
+
+def test_both_forms_say_the_same():
+    document, _ = report(laptop())
+    page = text_of(html(document, lambda _: PIXEL))
+    for section in document.sections:
+        for block in section.blocks:
+            if isinstance(block, Bullets):
+                for item in block.items:
+                    said = "".join(piece if isinstance(piece, str) else piece.text for piece in item)
+                    assert " ".join(said.split()) in page
+
+
+class Reading(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.text, self.ids, self.skip = [], [], [], False
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.skip = tag == "style"
+        self.ids += [value for name, value in attrs if name == "id"]
+
+    def handle_data(self, data):
+        if not self.skip:
+            self.text.append(data)
+
+
+def read_html(page):
+    reading = Reading()
+    reading.feed(page)
+    return reading
+
+
+def text_of(page):
+    return " ".join("".join(read_html(page).text).split())
+
+
+def test_the_page_stands_alone():
+    document, _ = report(laptop())
+    page = html(document, lambda _: PIXEL)
+    reading = read_html(page)
+    assert [attrs["src"][:26] for tag, attrs in reading.tags if tag == "img"] == ["data:image/svg+xml;base64,"] * len(PICTURES)
+    assert not [tag for tag, _ in reading.tags if tag in ("script", "link", "iframe")]
+    assert "http://" not in page
+    assert "https://" not in page
+    links = [attrs["href"] for tag, attrs in reading.tags if tag == "a"]
+    assert all(link.startswith(("#", "tables/", "traces/")) for link in links)
+    assert {link[1:] for link in links if link.startswith("#")} <= set(reading.ids)
+    assert len(reading.ids) == len(set(reading.ids))
+    assert '<html lang="en">' in page
+    assert '<html lang="zh-CN">' in html(report(laptop(), "zh")[0], lambda _: PIXEL)
+
+
+def test_every_link_of_the_markdown_has_its_target():
+    text = markdown(report(cluster())[0])
+    targets = set(re.findall(r'<a id="(n\d+)"></a>', text))
+    assert set(re.findall(r"\]\(#(n\d+)\)", text)) <= targets
+
+
+HOSTILE = "`</code><script>alert(1)</script>|\x1b[31m[x](javascript:1)\n**b**"
+
+
+def hostile():
+    found = with_operations(laptop(), lambda row, _: dataclasses.replace(row, name=HOSTILE) if "conv" in row.name else row)
+    return dataclasses.replace(
+        found,
+        environment=dataclasses.replace(found.environment, cpu_model=HOSTILE),
+        notes=(HOSTILE,),
+        model=dataclasses.replace(found.model, layers=(dataclasses.replace(found.model.layers[0], kind=HOSTILE),)),
+    )
+
+
+def test_what_comes_from_a_file_cannot_become_markup():
+    document, _ = report(hostile())
+    page, text = html(document, lambda _: PIXEL), markdown(document)
+    assert not [tag for tag, _ in read_html(page).tags if tag == "script"]
+    assert "\x1b" not in page
+    assert "\x1b" not in text
+    outside_code = re.sub(r"``.*?``", "", text)
+    assert "<script" not in outside_code
+    assert not re.search(r"(?<!\\)\[x(?<!\\)\]\(javascript", outside_code)
+    several, _ = merged(machines=((HOSTILE, hostile()), ("other", laptop())))
+    assert not [tag for tag, _ in read_html(html(several, lambda _: PIXEL)).tags if tag == "script"]
+
+
+def test_markdown_of_each_block():
+    document = Document(
+        "A *title*",
+        "en",
+        "source",
+        (
+            Section(
+                "one",
+                "First",
+                (
+                    Paragraph(("plain ", Code("a`b|c"), " and ", Cited("4.2", 7))),
+                    Bullets((("one",), (Code("two"),))),
+                    Picture("graph", "what it shows", ("tables/layers.csv",)),
+                    Table("cap", ("word", "n"), ((("x|y",), ("1",)),), 1, ("tables/a_b.csv",)),
+                    Table("entries", ("n",), ((("7",),),), 1, first_entry=7),
+                ),
+            ),
+        ),
+    )
+    assert markdown(document) == (
+        "# A \\*title\\*\n\n## 1. First\n\nplain `` a`b|c `` and [4.2](#n7)\n\n- one\n- `two`\n\n"
+        "![what it shows](figures/graph.svg)\n\n*what it shows* (source: [tables/layers.csv](tables/layers.csv))\n\n"
+        "**cap** (source: [tables/a\\_b.csv](tables/a_b.csv))\n\n| word | n |\n| --- | ---: |\n| x\\|y | 1 |\n\n"
+        '**entries**\n\n| n |\n| --- |\n| <a id="n7"></a>7 |\n'
+    )
+
+
+# ---- Every number can be traced --------------------------------------------------------------------------------------
+
+
+def files_of(findings):
+    """Return what is written beside a report, as a reader of the files sees it: file -> rows of texts."""
+    sheets = sheets_of(findings)
+    _, numbers = report(findings)
+    return {
+        sheet.file: list(csv.DictReader(io.StringIO(sheet.csv()))) for sheet in (*sheets.all(), numbers)
+    }  # fmt: skip
+
+
+def total(rows, column, where):
+    conditions = json.loads(where)
+    chosen = [row for row in rows if all(row[name] in map(str, values) for name, values in conditions.items())]
+    assert chosen, f"no row where {where}"
+    return sum(float(row[column]) for row in chosen if row[column])
+
+
+@pytest.mark.parametrize("machine", [laptop, cluster])
+def test_every_cited_number_can_be_computed_again_from_the_files(machine):
+    files = files_of(machine())
+    assert len(files["tables/numbers.csv"]) > 60
+    for number in files["tables/numbers.csv"]:
+        value = total(files[number["file"]], number["column"], number["where"])
+        if number["divided_by_file"]:
+            value /= total(files[number["divided_by_file"]], number["divided_by_column"], number["divided_by_where"])
+        if number["kind"].endswith("_per_s") and number["divided_by_file"]:
+            value *= 1e9
+        assert value == pytest.approx(float(number["value"]), rel=1e-9), number
+
+
+@pytest.mark.parametrize("machine", [laptop, cluster])
+def test_the_report_cites_entries_that_are_there_and_shows_their_numbers(machine):
+    document, numbers = report(machine())
+    shown = {row[0]: row[3] for row in numbers.rows}
+    cited = [
+        piece
+        for section in document.sections
+        for block in section.blocks
+        for text in (block.items if isinstance(block, Bullets) else [c for r in block.rows for c in r] if isinstance(block, Table) else [])
+        for piece in text
+        if isinstance(piece, Cited)
+    ]  # fmt: skip
+    assert cited
+    assert all(shown[piece.entry] == piece.text for piece in cited)
+    assert {piece.entry for piece in cited} == set(shown)
+
+
+@pytest.mark.parametrize("machine", [laptop, cluster])
+def test_every_sentence_with_a_number_cites_it(machine):
+    """No digits stand in a sentence but batch sizes, threads, epochs, names and cited numbers."""
+    findings = machine()
+    for found in explain(findings, sheets_of(findings)).values():
+        for sentence in found:
+            texts = Texts("en").cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, lambda _: 1)
+            plain = "".join(piece for piece in texts if isinstance(piece, str))
+            allowed = {str(word) for word in sentence.words.values()} | {"8", "2", "1"}
+            assert set(re.findall(r"\d+", plain)) <= allowed, sentence.key
+
+
+@pytest.mark.parametrize("machine", [laptop, cluster])
+def test_every_table_and_picture_names_files_that_are_written(machine):
+    findings = machine()
+    written = {sheet.file for sheet in sheets_of(findings).all() if sheet.rows} | {"tables/numbers.csv"}
+    document, _ = report(findings, pictures=(*PICTURES, "curves-cuda", "operations-step-cuda", "operations-forward-cuda"))
+    for section in document.sections:
+        for block in section.blocks:
+            if isinstance(block, Table) and section.name != "claims":  # whose numbers are cited one by one
+                assert block.files, block.caption
+            if isinstance(block, Table | Picture):
+                assert set(block.files) <= written
+
+
+def test_the_tables_of_several_machines_are_written_too():
+    document, sheets = merged()
+    named = {file for section in document.sections for block in section.blocks for file in getattr(block, "files", ())}
+    assert named == {sheet.file for sheet in sheets}
+
+
+def test_machines_with_other_batch_sizes_and_devices_have_gaps():
+    other = dataclasses.replace(laptop().settings, batch_sizes=(1, 8))
+    document, sheets = merged(machines=(("a", laptop(settings=other)), ("b", cluster())))
+    times = next(sheet for sheet in sheets if sheet.file == "tables/time-per-batch-step.csv")
+    assert times.columns == ("device", "batch_size", "a", "b")
+    assert [row[:2] for row in times.rows] == [
+        ("cpu", "1"), ("cpu", "8"), ("cpu", "16"), ("cpu", "64"), ("cuda", "1"), ("cuda", "16"), ("cuda", "64"),
+    ]  # fmt: skip
+    assert times.rows[4][2] is None
+    assert "| cuda | 1 | - | 6.00 ms |" in markdown(document)
+
+
+def test_without_any_numbers_a_report_still_stands():
+    empty = laptop(operations=(), call_times=(), epoch_times=(), first_calls=(), trainings=(), ceilings=(), traces=())
+    document, _ = report(empty, pictures=())
+    assert "cannot be said" in markdown(document)
+    assert html(document, lambda _: PIXEL)
+    check(empty, sheets_of(empty))
+
+
+# ---- Languages -------------------------------------------------------------------------------------------------------
+
+
+def places(text):
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+def test_both_languages_have_the_same_keys_and_places():
+    english, chinese = _load("en"), _load("zh")
+    assert list(english) == list(chinese)
+    for section, wordings in english.items():
+        assert list(wordings) == list(chinese[section])
+        for key, text in wordings.items():
+            assert places(text) == places(chinese[section][key]), f"{section}.{key}"
+            assert text.count("`") == chinese[section][key].count("`"), f"{section}.{key}"
+
+
+def test_chinese_sentences_are_chinese():
+    for section in ("text", "explain", "claim", "reason", "section", "verdict"):
+        for key, text in _load("zh")[section].items():
+            assert re.search(r"[\u4e00-\u9fff]", text), f"{section}.{key}"
+            assert not re.search(r"[\u4e00-\u9fff][,;:!?]|[,;:!?][\u4e00-\u9fff]", text), f"{section}.{key}: half-width mark"
+
+
+def test_no_sentence_is_twice_the_same():
+    """Whoever copies a wording to another key leaves a sentence that says the wrong thing."""
+    for language in LANGUAGES:
+        sentences = list(_load(language)["explain"].values())
+        doubled = {text for text in sentences if sentences.count(text) > 1}
+        assert len(doubled) <= 1  # one batch size: faster at all of them and at some of them are one

@@ -1,0 +1,383 @@
+"""Other numbers, other sentences: what is said of a machine follows from its findings."""
+
+import dataclasses
+
+import pytest
+from lab_builders import MS, S, SIZES, US, call_time, cluster, epoch_time, first_calls, forward_rows, laptop, table, with_operations
+
+from mnistbench.lab.explain import Name, Noun, Place, explain
+from mnistbench.lab.findings import Ceiling, Settings
+from mnistbench.lab.sheets import sheets_of
+from mnistbench.lab.texts import LANGUAGES, Texts
+from mnistbench.record import OUTSIDE
+
+
+def sentences(findings, section):
+    return explain(findings, sheets_of(findings))[section]
+
+
+def keys(findings, section):
+    return [sentence.key for sentence in sentences(findings, section)]
+
+
+def said(findings, section, key):
+    found = [sentence for sentence in sentences(findings, section) if sentence.key == key]
+    assert found, f"{key} is not among {keys(findings, section)}"
+    return found[0]
+
+
+def one_table(conv_ns, addmm_ns, *, small_ns=20 * US, change=lambda row, _: row):
+    """A machine with a forward table at batch 64 and nothing else to explain there."""
+    base = laptop()
+    found = dataclasses.replace(
+        base,
+        settings=dataclasses.replace(base.settings, batch_sizes=(64,)),
+        operations=(table(forward_rows(conv_ns, addmm_ns, small_ns, 64), batch_size=64),),
+    )
+    return with_operations(found, change)
+
+
+# ---- Operations ------------------------------------------------------------------------------------------------------
+
+
+def test_what_takes_half_dominates_and_what_takes_less_leads():
+    found = said(laptop(), "operations", "dominates")
+    assert found.words["operation"] == Name("aten::mkldnn_convolution")
+    assert found.numbers["share"].value == pytest.approx(9600 / (9600 + 96 + 600 + 3 * 600))
+    level = said(one_table(100 * US, 90 * US, small_ns=80 * US), "operations", "leads")
+    assert level.numbers["share"].value == pytest.approx(100 / (100 + 1 + 90 + 3 * 80))
+
+
+def test_what_lies_outside_operations_never_dominates():
+    found = one_table(100 * US, 90 * US, change=lambda row, _: dataclasses.replace(row, self_ns=row.self_ns * 50) if row.name == OUTSIDE else row)
+    assert said(found, "operations", "leads").words["operation"] == Name("aten::mkldnn_convolution")
+
+
+def test_the_larger_of_both_comes_first():
+    found = one_table(100 * US, 1000 * US)
+    sentence = next(s for s in sentences(found, "operations") if s.key.startswith("ratio_"))
+    assert (sentence.words["larger"], sentence.words["smaller"]) == (Noun("addmm"), Noun("convolution"))
+    assert sentence.numbers["time"].value == pytest.approx(1000 / 101)
+    assert said(found, "operations", "dominates").words["operation"] == Name("aten::addmm")
+
+
+@pytest.mark.parametrize(
+    ("conv_us", "key"),
+    [
+        # At batch 64 the convolution has 9 times the FLOPs of addmm, and 2.68 times its bytes.
+        (900, "ratio_follows_flops"),
+        (270, "ratio_follows_bytes"),
+        (500, "ratio_between"),
+        (1500, "ratio_above_both"),
+        (140, "ratio_below_both"),
+    ],
+)
+def test_why_follows_from_time_flops_and_bytes(conv_us, key):
+    found = said(one_table(conv_us * US, 100 * US), "operations", key)
+    assert found.numbers["time"].value == pytest.approx(conv_us * 1.01 / 100)
+    assert found.numbers["flops"].value == pytest.approx(9)
+    assert found.numbers["bytes"].value == pytest.approx(300_000 * 64 / (4_800_000 + 37_000 * 64))
+
+
+def test_both_may_explain_it():
+    def alike(row, _):
+        return dataclasses.replace(row, moved_bytes={"aten::addmm": 100, "aten::mkldnn_convolution": 900}.get(row.name))
+
+    assert said(one_table(900 * US, 100 * US, change=alike), "operations", "ratio_follows_both")
+
+
+@pytest.mark.parametrize("field", ["flops", "moved_bytes"])
+def test_what_was_not_counted_is_said(field):
+    found = one_table(900 * US, 100 * US, change=lambda row, _: dataclasses.replace(row, **{field: None}))
+    sentence = said(found, "operations", "ratio_uncounted")
+    assert set(sentence.numbers) == {"time"}
+    assert not [key for key in keys(found, "operations") if key.startswith("ceiling")]
+
+
+@pytest.mark.parametrize(("name", "noun"), [("aten::addmm", "addmm"), ("conv", "convolution")])
+def test_an_operation_that_is_not_there_is_said_to_be_missing(name, noun):
+    found = one_table(900 * US, 100 * US, change=lambda row, _: None if name in row.name else row)
+    assert said(found, "operations", "not_in_table").words["what"] == Noun(noun)
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "key"),
+    [
+        # The convolution does 64 x 21.2 MFLOP and moves 64 x 300 kB in 10.1 ms: 134 GFLOP/s and 1.9 GB/s.
+        (Ceiling("cpu", 200e9, 20e9), "ceiling_flops"),
+        (Ceiling("cpu", 2000e9, 3e9), "ceiling_bytes"),
+        (Ceiling("cpu", 2000e9, 20e9), "ceiling_neither"),
+        (Ceiling("cpu", None, 20e9), "ceiling_missing"),
+        (Ceiling("cuda", 1e12, 1e12), "ceiling_missing"),
+    ],
+)
+def test_how_near_it_comes_to_what_the_machine_can_do(ceiling, key):
+    found = dataclasses.replace(one_table(10 * MS, 3 * MS), ceilings=(ceiling,))
+    convolution = [s for s in sentences(found, "operations") if s.words.get("what") == Noun("convolution")]
+    assert [sentence.key for sentence in convolution] == [key]
+    if key != "ceiling_missing":
+        assert convolution[0].numbers["flops"].value == pytest.approx(64 * 21_233_664 / 10.1e-3)
+        assert convolution[0].numbers["flops"].kind == "flops_per_s"
+
+
+def test_the_ratio_over_batch_sizes_rises_falls_or_stays():
+    assert said(laptop(), "operations", "ratio_over_batches_rises").numbers["first"].value == pytest.approx(4.04)
+    flat = with_operations(laptop(), lambda row, _: dataclasses.replace(row, self_ns=100 * US))
+    assert "ratio_over_batches_same" in keys(flat, "operations")
+    falling = with_operations(
+        laptop(), lambda row, size: dataclasses.replace(row, self_ns=row.self_ns * (size**2 if row.name == "aten::addmm" else 1))
+    )
+    assert "ratio_over_batches_falls" in keys(falling, "operations")
+
+
+def test_on_an_accelerator_its_own_clock_counts():
+    found = [s for s in sentences(cluster(), "operations") if s.words.get("place") == Place("cuda", 8)]
+    assert found[0].numbers["share"].over.file == "tables/operations-forward-cuda-device-b64.csv"
+    assert next(s for s in found if s.key.startswith("ratio_")).numbers["time"].value == pytest.approx(151.5 / 20)
+
+
+def test_without_tables_nothing_is_claimed():
+    assert keys(laptop(operations=()), "operations") == ["operations_missing"]
+
+
+# ---- Batch sizes -----------------------------------------------------------------------------------------------------
+
+
+def stepping(*times):
+    """A machine whose training step takes these times at batch sizes 1, 16, 64, ..."""
+    sizes = (1, 16, 64, 256)[: len(times)]
+    return laptop(
+        settings=dataclasses.replace(laptop().settings, batch_sizes=sizes),
+        call_times=tuple(call_time("step", size, ns) for size, ns in zip(sizes, times, strict=True)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "batch", "stops"),
+    [
+        ((5 * MS, 20 * MS, 64 * MS), "batch_rises_sample_falls", "still_improving"),
+        ((5 * MS, 20 * MS, 79 * MS), "batch_rises_sample_falls", "stops_improving"),
+        ((5 * MS, 20 * MS, 160 * MS), "batch_rises_sample_falls", "best_at"),
+        ((1 * MS, 16 * MS, 64 * MS), "batch_rises_sample_same", "stops_improving"),
+        ((1 * MS, 20 * MS, 100 * MS), "batch_rises_sample_rises", "best_at"),
+        ((6 * MS, 6 * MS, 6 * MS), "batch_same_sample_falls", "still_improving"),
+        ((9 * MS, 7 * MS, 6 * MS), "batch_falls_sample_falls", "still_improving"),
+    ],
+)
+def test_time_per_batch_and_per_sample_move_as_the_numbers_do(times, batch, stops):
+    found = [s for s in sentences(stepping(*times), "batches") if s.words.get("phase") == Noun("step")]
+    assert [sentence.key for sentence in found] == [batch, stops]
+    assert found[0].numbers["batch_ratio"].value == pytest.approx(times[2] / times[0])
+    assert found[0].numbers["last"].value == round(times[2] / 64)
+
+
+def test_where_it_stops_improving_is_the_last_size_that_helped():
+    assert said(stepping(5 * MS, 20 * MS, 79 * MS, 310 * MS), "batches", "stops_improving").words["enough"] == 16
+    assert said(stepping(5 * MS, 80 * MS, 320 * MS, 1280 * MS), "batches", "stops_improving").words["enough"] == 1
+    assert said(stepping(1 * MS, 14 * MS, 70 * MS, 250 * MS), "batches", "best_at").words["best"] == 16
+
+
+def test_one_batch_size_says_nothing_of_batch_sizes():
+    one = laptop(settings=dataclasses.replace(laptop().settings, batch_sizes=(16,)))
+    assert keys(one, "batches") == ["one_batch_size"]
+
+
+def test_missing_times_are_said_to_be_missing():
+    assert keys(laptop(call_times=(), epoch_times=(), operations=()), "batches") == [
+        "batches_missing", "batches_missing", "epochs_missing", "epochs_missing",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("at_64", "key"), [(1500 * MS, "epoch_falls"), (8 * S, "epoch_same"), (10 * S, "epoch_rises")])
+def test_epochs_move_with_the_batch_size(at_64, key):
+    found = laptop(epoch_times=(epoch_time("train", 1, 8 * S), epoch_time("train", 64, at_64)))
+    assert key in keys(found, "batches")
+
+
+def test_a_part_of_an_epoch_counts_for_the_whole():
+    eighth = dataclasses.replace(epoch_time("train", 1, 1 * S), samples=180, whole_set=1440)
+    found = laptop(epoch_times=(eighth, epoch_time("train", 64, 1 * S)))
+    assert said(found, "batches", "epoch_falls").numbers["first"].value == 8 * S
+
+
+def test_calls_of_operations_are_compared_over_batch_sizes():
+    assert said(laptop(), "batches", "calls_same").numbers["last"].value == 1 + 1 + 1 + 1 + 1 + 1 + 1 + 2 + 16
+    other = with_operations(laptop(), lambda row, size: dataclasses.replace(row, calls=row.calls * size))
+    assert "calls_differ" in keys(other, "batches")
+
+
+# ---- Devices ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one_thread", "key"), [(8 * MS, "threads_help"), (5 * MS, "threads_same"), (3 * MS, "threads_hurt")]
+)
+def test_without_an_accelerator_threads_are_compared(one_thread, key):
+    times = [call_time("step", size, ns, threads=n) for size in (1, 64) for n, ns in ((2, 5 * MS), (1, one_thread))]
+    found = sentences(laptop(call_times=tuple(times)), "devices")
+    assert [sentence.key for sentence in found] == ["no_accelerator", key, key]
+    if key != "threads_same":
+        assert found[1].numbers["gain"].value == pytest.approx(max(5 * MS, one_thread) / min(5 * MS, one_thread))
+
+
+def test_one_thread_has_nothing_to_be_compared_with():
+    one = laptop(environment=dataclasses.replace(laptop().environment, threads=1))
+    assert keys(one, "devices") == ["no_accelerator", "one_thread"]
+    assert keys(laptop(call_times=()), "devices") == ["no_accelerator", "threads_missing", "threads_missing"]
+
+
+def faster_gpu(*factors):
+    """A cluster whose GPU takes that much less time for an epoch at each batch size."""
+    times = [
+        epoch_time(phase, size, round(ns), threads=8, device=device)
+        for size, factor in zip(SIZES, factors, strict=True)
+        for phase in ("train", "eval")
+        for device, ns in (("cpu", 10 * S), ("cuda", 10 * S / factor))
+    ]
+    return cluster(epoch_times=tuple(times))
+
+
+@pytest.mark.parametrize(
+    ("factors", "key"), [((2, 9, 17), "speedup_all"), ((0.9, 3, 17), "speedup_some"), ((0.5, 0.7, 1.0), "speedup_none")]
+)
+def test_an_accelerator_is_faster_at_all_some_or_no_batch_sizes(factors, key):
+    found = said(faster_gpu(*factors), "devices", key)
+    assert found.numbers["first"].value == pytest.approx(factors[0])
+    assert found.numbers["last"].value == pytest.approx(factors[2])
+    assert keys(faster_gpu(*factors), "devices").count(key) == 2  # training and testing
+
+
+def test_an_accelerator_of_one_batch_size_or_without_times():
+    one = cluster(settings=dataclasses.replace(cluster().settings, batch_sizes=(64,)))
+    assert keys(one, "devices")[:2] == ["speedup_all_one", "speedup_all_one"]
+    assert keys(cluster(epoch_times=()), "devices")[:2] == ["speedup_missing", "speedup_missing"]
+
+
+def test_without_a_cpu_there_is_nothing_to_compare_with():
+    alone = cluster(settings=Settings("digits", SIZES, ("cuda",), 4, "convnet", 1))
+    assert keys(alone, "devices") == ["no_cpu"]
+
+
+@pytest.mark.parametrize(("busy", "key"), [(500 * US, "idle"), (5 * MS, "busy"), (None, "idle_missing")])
+def test_an_accelerator_is_idle_or_busy(busy, key):
+    found = cluster()
+    found = dataclasses.replace(
+        found, operations=tuple(dataclasses.replace(t, busy_ns=busy if t.view == "device" else None) for t in found.operations)
+    )
+    assert keys(found, "devices").count(key) == 2  # smallest and largest batch
+
+
+def test_the_largest_share_may_move_to_another_operation():
+    assert "same_top" in keys(cluster(), "devices")
+    moved = dataclasses.replace(
+        cluster(),
+        operations=tuple(
+            dataclasses.replace(
+                found,
+                rows=tuple(
+                    dataclasses.replace(row, self_ns=9 * S) if row.name == "aten::add" and found.view == "device" else row
+                    for row in found.rows
+                ),
+            )
+            for found in cluster().operations
+        ),
+    )
+    found = said(moved, "devices", "other_top")
+    assert (found.words["first"], found.words["second"]) == (Name("aten::convolution_backward"), Name("aten::add"))
+
+
+# ---- First calls -----------------------------------------------------------------------------------------------------
+
+
+def calling(**times):
+    return laptop(first_calls=tuple(first_calls("cpu", "forward", 1, **times)))
+
+
+def test_a_costly_first_call_says_what_it_was_spent_on():
+    found = calling(first=20 * MS, warm=1 * MS, trained=21 * MS)
+    assert keys(found, "first_calls") == ["first_costs", "spent_on", "trained_same"]
+    assert said(found, "first_calls", "first_costs").numbers["times"].value == 20
+    spent = said(found, "first_calls", "spent_on")
+    assert spent.words["operation"] == Name("aten::mkldnn_convolution")
+    assert spent.numbers["share"].value == pytest.approx((14 - 0.5) / 19)
+
+
+def test_a_first_call_that_costs_nothing_is_not_explained():
+    assert keys(calling(first=1_100 * US, warm=1 * MS, trained=1 * MS), "first_calls") == ["first_free", "trained_same"]
+
+
+@pytest.mark.parametrize(
+    ("first_shares", "key"),
+    [((0.2, 0.1, 0.6), "spent_outside"), ((0.25, 0.1, 0.1), "spent_widely"), ((0.5, 0.1, 0.1), "spent_on")],
+)
+def test_what_a_first_call_is_spent_on_follows_from_its_operations(first_shares, key):
+    call = first_calls("cpu", "forward", 1, first=20 * MS, warm=1 * MS, trained=20 * MS)
+    names = ("aten::mkldnn_convolution", "aten::addmm", OUTSIDE)
+    rows = tuple(
+        dataclasses.replace(row, first_ns=round(first_shares[names.index(row.name)] * 19 * MS), warm_ns=0)
+        for row in call[0].rows
+        if row.name in names
+    )
+    found = laptop(first_calls=(dataclasses.replace(call[0], rows=rows), call[1]))
+    assert key in keys(found, "first_calls")
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ({"first": 20 * MS, "warm": 1 * MS, "trained": None}, ["first_costs", "spent_on", "trained_missing"]),
+        ({"first": 20 * MS, "warm": 1 * MS, "trained": 5 * MS}, ["first_costs", "spent_on", "trained_differs"]),
+        ({"first": 20 * MS, "warm": None, "trained": 21 * MS}, ["first_unknown"]),
+        ({"first": 20 * MS, "warm": 0, "trained": 21 * MS}, ["first_unknown"]),
+    ],
+)
+def test_what_is_missing_or_differs_in_first_calls_is_said(times, expected):
+    assert keys(calling(**times), "first_calls") == expected
+
+
+def test_without_first_calls_nothing_is_claimed():
+    assert keys(laptop(first_calls=()), "first_calls") == ["first_missing"]
+
+
+# ---- Profiler, training ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("iteration", "added", "key"),
+    [
+        (12 * MS, 4 * US, "profiler_adds"),
+        (12 * MS, None, "profiler_adds_uncounted"),
+        (5_100 * US, 4 * US, "profiler_same"),
+        (4 * MS, 4 * US, "profiler_quicker"),
+    ],
+)
+def test_what_the_profiler_added_follows_from_both_times(iteration, added, key):
+    found = laptop()
+    tables = tuple(dataclasses.replace(t, iteration_ns=iteration, profiler_ns=added) for t in found.operations)
+    found = dataclasses.replace(found, operations=tables, call_times=(call_time("step", 1, 5 * MS),))
+    assert keys(found, "profiler") == [key, "profiler_missing"]  # nothing was timed at batch 64
+    assert sentences(found, "profiler")[0].numbers["times"].value == pytest.approx(iteration / (5 * MS))
+
+
+def test_training_says_what_each_batch_size_reached():
+    found = said(laptop(), "training", "trained_to")
+    assert (found.words["best"], found.words["worst"]) == (1, 64)
+    assert (found.numbers["best_accuracy"].value, found.numbers["worst_accuracy"].value) == (98.9, 96.4)
+    assert keys(cluster(), "training") == ["trained_to", "trained_alike"]
+    assert keys(laptop(trainings=laptop().trainings[:1]), "training") == ["trained_one"]
+    assert keys(laptop(trainings=()), "training") == ["training_missing"]
+
+
+# ---- Numbers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", [laptop, cluster])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_sentence_has_a_wording_and_places_for_all_its_numbers(machine, language):
+    texts = Texts(language)
+    cited = []
+    for found in explain(machine(), sheets_of(machine())).values():
+        for sentence in found:
+            before = len(cited)
+            texts.cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, lambda q: cited.append(q) or 1)
+            assert len(cited) - before == len(sentence.numbers), sentence.key
