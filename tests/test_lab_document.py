@@ -14,7 +14,7 @@ from lab_builders import cluster, laptop, with_operations
 from mnistbench.lab.chapters import Chapters
 from mnistbench.lab.claims import check
 from mnistbench.lab.document import Bullets, Document, Paragraph, Picture, Section, Table, html, markdown
-from mnistbench.lab.explain import explain
+from mnistbench.lab.explain import Name, Place, explain
 from mnistbench.lab.merged import Machine, Merged
 from mnistbench.lab.sheets import sheets_of
 from mnistbench.lab.texts import LANGUAGES, Cited, Code, Texts, _load
@@ -135,7 +135,7 @@ def test_markdown_of_each_block():
     document = Document(
         "A *title*",
         "en",
-        "source",
+        " (source: {files})",
         (
             Section(
                 "one",
@@ -288,3 +288,9 @@ def test_no_sentence_is_twice_the_same():
         sentences = list(_load(language)["explain"].values())
         doubled = {text for text in sentences if sentences.count(text) > 1}
         assert len(doubled) <= 1  # one batch size: faster at all of them and at some of them are one
+
+
+def test_chinese_is_set_off_from_latin_by_a_space():
+    said = Texts("zh").plain("explain", "operations_missing", place=Place("cpu", 2))
+    assert said.startswith("未能测得 2 线程 CPU 的算子表")
+    assert Texts("zh").text("explain", "no_cpu", device=Name("cuda"))[1] == Code("cuda")

@@ -19,6 +19,8 @@ TOP = 10
 
 #: Of the accelerator's fields, those in bytes.
 _BYTES = "_memory"
+#: Fields that count something.
+_COUNTS = ("train_samples", "test_samples", "parameters")
 
 
 class Citations:
@@ -113,7 +115,7 @@ class Chapters:
         sections.append(self._section("sources", [self._paragraph("sources"), table]))
         texts = self._texts
         title = texts.plain("report", "title")
-        return Document(title, texts.plain("report", "tag"), texts.plain("report", "source"), tuple(sections)), numbers
+        return Document(title, texts.plain("report", "tag"), texts.plain("report", "source", files="{files}"), tuple(sections)), numbers
 
     # ---- Sections ----------------------------------------------------------------------------------------------------
 
@@ -236,7 +238,7 @@ class Chapters:
         caption = self._texts.plain(
             "caption",
             "operations",
-            phase=Noun(phase),
+            phase=self._texts.plain("label", phase),
             place=self._texts.place(main_place(self._findings, device), short=True),
             view=Noun(view),
         )
@@ -261,7 +263,7 @@ class Chapters:
                 cell(self._texts.plain("label", time.phase)),
                 cell(str(time.batch_size)),
                 cell(units.duration(time.median_ns)),
-                cell(units.duration(time.iqr_ns)),
+                cell(_or_missing(time.iqr_ns, units.duration)),
                 cell(units.duration(time.median_ns / time.batch_size)),
                 cell(units.count(time.calls)),
             )
@@ -277,7 +279,7 @@ class Chapters:
                 cell(self._texts.plain("label", time.phase)),
                 cell(str(time.batch_size)),
                 cell(units.duration(time.epoch_ns)),
-                cell(units.duration(time.iqr_ns * time.whole_set / time.samples)),
+                cell(_or_missing(time.epoch_iqr_ns, units.duration)),
                 cell(units.percent(time.samples / time.whole_set)),
                 cell(units.count(time.calls)),
             )
@@ -472,8 +474,10 @@ def field_name(texts: Texts, field: str) -> str:
 
 
 def field_value(field: str, value: str) -> str:
-    """Return a field's value as text; memory in its unit."""
-    return units.size(int(value)) if field.endswith(_BYTES) and value.isdigit() else value
+    """Return a field's value as text: memory in its unit, numbers as everywhere."""
+    if not value.isdecimal():
+        return value
+    return units.size(int(value)) if field.endswith(_BYTES) else units.count(int(value)) if field in _COUNTS else value
 
 
 def _or_missing(value: Cell, shown: Callable[[float], str]) -> str:

@@ -70,7 +70,7 @@ class Document:
 
     title: str
     language: str  # as HTML names it
-    source: str  # the word before the files of a table
+    source: str  # what stands behind a caption, with the place {files}
     sections: tuple[Section, ...]
 
 
@@ -119,7 +119,8 @@ def _table(table: Table, source: str) -> str:
 
 
 def _files(files: Sequence[str], source: str) -> str:
-    return f" ({_escaped(source)}: {', '.join(f'[{_escaped(file)}]({file})' for file in files)})" if files else ""
+    listed = ", ".join(f"[{_escaped(file)}]({file})" for file in files)
+    return source.replace("{files}", listed) if files else ""
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -178,12 +178,15 @@ def _against_ceiling(sheets: Sheets, sheet: Sheet, place: Place, size: int, noun
 
 def _ratio_over_batches(tables: Mapping[int, Sheet], place: Place) -> Iterator[Sentence]:
     small, large = min(tables), max(tables)
-    first, last = (ratio(*self_times(tables[size])) for size in (small, large))
-    if not first or not last:
+    before, after = self_times(tables[small]), self_times(tables[large])
+    first, last = ratio(*before), ratio(*after)
+    convolution, addmm = (ratio(now, then) for now, then in zip(after, before, strict=True))
+    if not (first and last and convolution and addmm):
         return
     change = _direction(last.value, first.value, TOGETHER)
     words: dict[str, Word] = {"place": place, "small": small, "large": large}
-    yield Sentence(f"ratio_over_batches_{change}", words, {"first": first, "last": last})
+    growth = {} if change == "same" else {"convolution": convolution, "addmm": addmm}
+    yield Sentence(f"ratio_over_batches_{change}", words, {"first": first, "last": last, **growth})
 
 
 def _direction(now: float, before: float, factor: float) -> str:
@@ -389,7 +392,8 @@ def _first_call(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator
     if not after:
         yield Sentence("trained_missing", words)
         return
-    key = "trained_same" if _direction(after.value, first.value, TOGETHER) == "same" else "trained_differs"
+    same = "trained_same" if costly else "trained_same_free"
+    key = same if _direction(after.value, first.value, TOGETHER) == "same" else "trained_differs"
     yield Sentence(key, words, {"first": first, "after": after})
 
 
@@ -460,7 +464,8 @@ def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         elif math.isclose(reached[best].value, reached[worst].value):
             yield Sentence("trained_alike", words, {"accuracy": reached[best]})
         else:
-            yield Sentence("trained_to", words, {"best_accuracy": reached[best], "worst_accuracy": reached[worst]})
+            key = "trained_to" if best < worst else "trained_to_larger"
+            yield Sentence(key, words, {"best_accuracy": reached[best], "worst_accuracy": reached[worst]})
 
 
 def explain(findings: Findings, sheets: Sheets) -> dict[str, tuple[Sentence, ...]]:

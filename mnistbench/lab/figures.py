@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench import units
 from mnistbench.lab.chapters import OperationColumn, top_keys
@@ -167,8 +167,7 @@ class Figures:
             axes.set_xlabel(self._label("samples"))
             axes.set_ylabel(self._label(key))
             axes.grid(alpha=0.25)
-        loss.set_yscale("log")
-        loss.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        _logarithmic_values(loss)
         accuracy.set_ylim(top=100.5)
         accuracy.legend(fontsize=8, frameon=False, loc="lower right")
 
@@ -241,8 +240,7 @@ class Figures:
         self._bars(axes, 1, 2, [call.warm_ns / 1e6 if call.warm_ns else None for call in calls], self._label("warm"))
         names = [f"{self._label(call.phase)}\n{call.device}, b{call.batch_size}" for call in calls]
         axes.set_xticks(range(len(calls)), names, fontsize=8)
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        _logarithmic_values(axes)
         axes.set_ylabel(self._label("time"))
         axes.legend(fontsize=8, frameon=False)
 
@@ -290,11 +288,18 @@ def _operation_label(key: tuple[str, str, str]) -> str:
 
 def _logarithmic(axes: Any, sizes: Sequence[int]) -> None:
     axes.set_xscale("log")
-    axes.set_yscale("log")
+    _logarithmic_values(axes)
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.grid(alpha=0.25)
+
+
+def _logarithmic_values(axes: Any) -> None:
+    """Label 1, 2 and 5 of each decade as plain numbers: within one decade there would be one label, or none."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _gaps(values: Iterable[float | None]) -> list[float]:

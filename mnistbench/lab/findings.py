@@ -87,7 +87,7 @@ class CallTime:
     phase: str  # forward or step
     batch_size: int
     median_ns: int
-    iqr_ns: int
+    iqr_ns: int | None  # None: one call has no spread
     calls: int  # how many were timed
 
 
@@ -100,7 +100,7 @@ class EpochTime:
     phase: str  # train or eval
     batch_size: int
     median_ns: int
-    iqr_ns: int
+    iqr_ns: int | None  # None: one call has no spread
     calls: int
     samples: int  # that one timed pass went over
     whole_set: int  # samples of the whole set
@@ -108,7 +108,12 @@ class EpochTime:
     @property
     def epoch_ns(self) -> int:
         """Time of a pass over the whole set, where only a part of it was timed by the share of samples."""
-        return round(self.median_ns * self.whole_set / self.samples) if self.samples else self.median_ns
+        return round(self.median_ns * self.whole_set / self.samples)
+
+    @property
+    def epoch_iqr_ns(self) -> int | None:
+        """Spread of that time."""
+        return None if self.iqr_ns is None else round(self.iqr_ns * self.whole_set / self.samples)
 
 
 @dataclass(frozen=True)

@@ -248,9 +248,9 @@ def _timed(case: Case, calls: int, *, settle: bool = True) -> list[int]:
     return times
 
 
-def _median_and_iqr(times: Sequence[int]) -> tuple[int, int]:
+def _median_and_iqr(times: Sequence[int]) -> tuple[int, int | None]:
     first, third = quartiles_ns(times)
-    return median_ns(times), third - first
+    return median_ns(times), third - first if len(times) > 1 else None
 
 
 def _operations(found: Profiled, table: OpTable) -> Operations:

@@ -10,7 +10,7 @@ from mnistbench import units
 from mnistbench.lab.chapters import OperationColumn, field_name, field_value, top_keys
 from mnistbench.lab.claims import Claim, check
 from mnistbench.lab.document import Block, Document, Paragraph, Picture, Section, Table, cell
-from mnistbench.lab.explain import Name, Noun, best_view, main_place
+from mnistbench.lab.explain import Name, best_view, main_place
 from mnistbench.lab.findings import UNTRAINED, Findings
 from mnistbench.lab.sheets import Cell, Sheet, Sheets, environment_fields, sheets_of
 from mnistbench.lab.texts import Code, Text, Texts
@@ -61,14 +61,15 @@ class Merged:
             self._section("claims", [self._claims()]),
         ]
         title = texts.plain("report", "merged_title")
-        document = Document(title, texts.plain("report", "tag"), texts.plain("report", "source"), tuple(sections))
+        document = Document(title, texts.plain("report", "tag"), texts.plain("report", "source", files="{files}"), tuple(sections))
         return document, tuple(self._written)
 
     # ---- Sections ----------------------------------------------------------------------------------------------------
 
     def _environment(self) -> Table:
         fields = [environment_fields(machine.findings) for machine in self._machines]
-        names = list(dict.fromkeys(name for machine in fields for name in machine))
+        most_first = sorted(fields, key=len, reverse=True)  # an accelerator's fields stand where its machine has them
+        names = list(dict.fromkeys(name for machine in most_first for name in machine))
         rows = [_Row((name,), tuple(machine.get(name) for machine in fields)) for name in names]
         self._write("environment", ("field",), rows)
         shown = [
@@ -111,7 +112,7 @@ class Merged:
                 (cell(Code(row.head[0])), *map(cell, row.head[1:]), *(_number(value, units.percent) for value in row.numbers))
                 for row in rows
             ]
-            words: dict[str, object] = {"phase": Noun(phase), "size": size}
+            words: dict[str, object] = {"phase": self._texts.plain("label", phase), "size": size}
             blocks += [
                 Paragraph(self._texts.cited("text", "merged_operations", words, None)),
                 self._table("merged_operations", ("operation", "phase", "module"), shown, file, values=words),
@@ -145,7 +146,7 @@ class Merged:
             rows.append(_Row((device, str(size)), tuple(numbers)))
         self._write(file, ("device", "batch_size"), rows)
         shown = [self._shown(row, units.duration) for row in rows]
-        return self._table(caption, ("device", "batch_size"), shown, file, values={"phase": Noun(phase)})
+        return self._table(caption, ("device", "batch_size"), shown, file, values={"phase": self._texts.plain("label", phase)})
 
     def _first_calls(self) -> Table:
         keys = self._union(

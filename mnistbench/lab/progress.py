@@ -144,4 +144,6 @@ class _TimeLeft:
     def __str__(self) -> str:
         slowness = self._took / self._done if self._done else 1.0
         left = (self._all - self._reached) * slowness
+        if not left:
+            return "nothing left"
         return f"about {left / 60:.0f} min left" if left >= 90 else f"about {10 * max(1, round(left / 10))} s left"

@@ -77,7 +77,7 @@ class Texts:
             if name is not None:
                 filled = self._filled(values[name], cite)
                 pieces += [Code(_plain(filled))] if in_code else filled
-        return _joined(pieces)
+        return _joined(_spaced(pieces))
 
     def signs(self, section: str) -> set[str]:
         """Return the characters that a section is written with."""
@@ -124,6 +124,29 @@ def _load(language: str) -> dict[str, dict[str, str]]:
 
 def _plain(pieces: Iterable[Inline]) -> str:
     return "".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
+
+
+def _spaced(pieces: Iterable[Inline]) -> list[Inline]:
+    """Put a space where Chinese meets Latin letters, digits or code, as Chinese is set."""
+    spaced: list[Inline] = []
+    for piece in pieces:
+        if spaced and _meet(spaced[-1], piece):
+            spaced.append(" ")
+        spaced.append(piece)
+    return spaced
+
+
+def _meet(left: Inline, right: Inline) -> bool:
+    last, first = _plain([left])[-1:], _plain([right])[:1]
+    return (_is_chinese(last) and _is_latin(first, right)) or (_is_latin(last, left) and _is_chinese(first))
+
+
+def _is_chinese(sign: str) -> bool:
+    return "\u4e00" <= sign <= "\u9fff"
+
+
+def _is_latin(sign: str, piece: Inline) -> bool:
+    return isinstance(piece, Code) or (sign.isascii() and sign.isalnum())
 
 
 def _joined(pieces: Iterable[Inline]) -> Text:

@@ -1,0 +1,83 @@
+"""Figures: drawn from any findings, in Chinese only where a font has every sign."""
+
+import dataclasses
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+from lab_builders import cluster, laptop
+from matplotlib import font_manager
+
+from mnistbench.lab import figures
+from mnistbench.lab.figures import Figures, font_for, texts_that_show
+from mnistbench.lab.sheets import sheets_of
+from mnistbench.lab.texts import Texts
+
+
+@pytest.mark.parametrize("machine", [laptop, cluster])
+def test_every_figure_is_drawn_as_svg_and_png(tmp_path, machine):
+    drawing = Figures(tmp_path, Texts("en"), "")
+    drawing.draw(machine(), sheets_of(machine()))
+    devices = machine().settings.devices
+    assert set(drawing.drawn) == {
+        "graph", "batches", "epochs", "first-calls",
+        *(f"{kind}-{device}" for device in devices for kind in ("curves", "operations-forward", "operations-step")),
+    }  # fmt: skip
+    for name in drawing.drawn:
+        assert ET.parse(tmp_path / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
+        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_findings_give_the_same_figures(tmp_path):
+    for name in ("a", "b"):
+        drawing = Figures(tmp_path / name, Texts("en"), "")
+        drawing.machines(["laptop", "cluster"], [laptop(), cluster()])
+    first, second = ((tmp_path / name / "figures" / "machines.svg").read_bytes() for name in ("a", "b"))
+    assert first == second
+
+
+def test_what_is_missing_is_not_drawn(tmp_path):
+    empty = laptop(operations=(), call_times=(), epoch_times=(), first_calls=(), trainings=())
+    drawing = Figures(tmp_path, Texts("en"), "")
+    drawing.draw(empty, sheets_of(empty))
+    assert drawing.drawn == ["graph"]
+    broken = dataclasses.replace(laptop().trainings[0], curve=(dataclasses.replace(laptop().trainings[0].curve[0], loss=None),))
+    drawing.draw(dataclasses.replace(empty, trainings=(broken,)), sheets_of(empty))  # a loss that is not finite is a gap
+
+
+def test_labels_are_chinese_only_where_a_font_has_all_their_signs(monkeypatch):
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [e for e in font_manager.fontManager.ttflist if e.name == "DejaVu Sans"])
+    assert font_for("abc") == "DejaVu Sans"
+    assert font_for("批") == ""  # DejaVu has none
+    shown, family = texts_that_show(Texts("zh"), lambda: Texts("en"))
+    assert (shown.language, family) == ("en", "")
+    monkeypatch.setattr(figures, "_covers", lambda path, needed: True)
+    shown, family = texts_that_show(Texts("zh"), lambda: Texts("en"))
+    assert (shown.language, family) == ("zh", "DejaVu Sans")
+
+
+def test_a_font_that_cannot_be_read_is_passed_over(monkeypatch, tmp_path):
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    for path in ("broken.ttf", "gone.ttf"):
+        entry = dataclasses.replace(font_manager.fontManager.ttflist[0], fname=str(tmp_path / path), name="Noto Sans CJK SC")
+        monkeypatch.setattr(font_manager.fontManager, "ttflist", [entry])
+        assert font_for("a") == ""
+
+
+def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path):
+    """The graph's texts are drawn as paths; what went in is read off the axes instead."""
+    drawing = Figures(tmp_path, Texts("en"), "")
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    drawing._batches(figure, laptop())
+    batch, sample = figure.axes
+    lines = {line.get_label(): list(line.get_ydata()) for line in batch.lines}
+    assert lines["training step, CPU, 2 threads"] == pytest.approx([5.0, 20.0, 64.0])
+    assert list(sample.lines[0].get_ydata()) == pytest.approx([5.0, 1.25, 1.0])
+    figure = Figure()
+    drawing._curves(figure, laptop(), "cpu")
+    assert [line.get_label() for line in figure.axes[0].lines][:2] == ["batch 1, training", "batch 1, test"]
+    colours = {line.get_color() for line in figure.axes[0].lines}
+    assert len(colours) == 3  # one for each batch size
+    assert json.loads(laptop().to_json())["call_times"][0]["median_ns"] == 5_000_000
