@@ -42,9 +42,7 @@ LAYERS = (
 
 
 def operation(name: str, self_ns: int, **changes: Any) -> Operation:
-    return dataclasses.replace(
-        Operation(name, "forward", "", 1.0, self_ns, self_ns // 20, self_ns, 0, None, None), **changes
-    )
+    return dataclasses.replace(Operation(name, "forward", "", 1.0, self_ns, self_ns // 20, self_ns, 0, None, None), **changes)
 
 
 def forward_rows(conv_ns: int, addmm_ns: int, small_ns: int, size: int = 1) -> tuple[Operation, ...]:
@@ -114,7 +112,9 @@ def training(device: str, size: int, accuracy: float) -> Training:
     epochs = tuple(
         EpochResult(number, 0.5 / number, 85.0 + number, 0.4 / number, accuracy - 4 + number) for number in (1, 2, 3, 4)
     )
-    curve = tuple(Point(samples, 2.0 * 100 / (samples + 100), 100 - 9000 / (samples + 100)) for samples in range(200, 5800, 200))
+    curve = tuple(
+        Point(samples, 2.0 * 100 / (samples + 100), 100 - 9000 / (samples + 100)) for samples in range(200, 5800, 200)
+    )
     return Training(device, size, epochs, curve, f"tensorboard/convnet-{device}-b{size}")
 
 
@@ -174,7 +174,11 @@ def cluster(**changes: Any) -> Findings:
     gpu_tables = tuple(
         table(rows(conv, addmm, small, size), device="cuda", view=view, phase=phase, batch_size=size, threads=8, busy_ns=busy)
         for phase, rows in (("forward", forward_rows), ("step", step_rows))
-        for size, conv, addmm, small in ((1, 30 * US, 4 * US, 1 * US), (16, 60 * US, 8 * US, 2 * US), (64, 150 * US, 20 * US, 4 * US))
+        for size, conv, addmm, small in (
+            (1, 30 * US, 4 * US, 1 * US),
+            (16, 60 * US, 8 * US, 2 * US),
+            (64, 150 * US, 20 * US, 4 * US),
+        )
         for view, busy in (("host", None), ("device", 500 * US))
     )
     found = dataclasses.replace(
@@ -184,9 +188,7 @@ def cluster(**changes: Any) -> Findings:
             cpu_model="Intel Xeon Gold 6338",
             cpu_count=8,
             threads=8,
-            devices=(
-                {"device": "cuda", "name": "NVIDIA A100", "memory": str(40 * 2**30), "driver": "550.54", "cuda": "13.0"},
-            ),
+            devices=({"device": "cuda", "name": "NVIDIA A100", "memory": str(40 * 2**30), "driver": "550.54", "cuda": "13.0"},),
         ),
         ceilings=(*base.ceilings, Ceiling("cuda", 15e12, 1.3e12)),
         call_times=(*with_threads(base.call_times, 8), *gpu_calls),

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from lab_builders import MS, S, SIZES, US, call_time, cluster, epoch_time, first_calls, laptop, with_operations
+from lab_builders import MS, SIZES, US, S, call_time, cluster, epoch_time, first_calls, laptop, with_operations
 
 from mnistbench.lab.claims import FAILS, HOLDS, PARTLY, UNKNOWN, check
 from mnistbench.lab.explain import Place

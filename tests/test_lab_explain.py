@@ -3,7 +3,21 @@
 import dataclasses
 
 import pytest
-from lab_builders import MS, S, SIZES, US, call_time, cluster, epoch_time, first_calls, forward_rows, laptop, table, training, with_operations
+from lab_builders import (
+    MS,
+    SIZES,
+    US,
+    S,
+    call_time,
+    cluster,
+    epoch_time,
+    first_calls,
+    forward_rows,
+    laptop,
+    table,
+    training,
+    with_operations,
+)
 
 from mnistbench.lab.explain import Name, Noun, Place, explain
 from mnistbench.lab.findings import Ceiling, Settings
@@ -49,7 +63,11 @@ def test_what_takes_half_dominates_and_what_takes_less_leads():
 
 
 def test_what_lies_outside_operations_never_dominates():
-    found = one_table(100 * US, 90 * US, change=lambda row, _: dataclasses.replace(row, self_ns=row.self_ns * 50) if row.name == OUTSIDE else row)
+    found = one_table(
+        100 * US,
+        90 * US,
+        change=lambda row, _: dataclasses.replace(row, self_ns=row.self_ns * 50) if row.name == OUTSIDE else row,
+    )
     assert said(found, "operations", "leads").words["operation"] == Name("aten::mkldnn_convolution")
 
 
@@ -126,7 +144,8 @@ def test_the_ratio_over_batch_sizes_rises_falls_or_stays():
     flat = with_operations(laptop(), lambda row, _: dataclasses.replace(row, self_ns=100 * US))
     assert "ratio_over_batches_same" in keys(flat, "operations")
     falling = with_operations(
-        laptop(), lambda row, size: dataclasses.replace(row, self_ns=row.self_ns * (size**2 if row.name == "aten::addmm" else 1))
+        laptop(),
+        lambda row, size: dataclasses.replace(row, self_ns=row.self_ns * (size**2 if row.name == "aten::addmm" else 1)),
     )
     assert "ratio_over_batches_falls" in keys(falling, "operations")
 
@@ -210,9 +229,7 @@ def test_calls_of_operations_are_compared_over_batch_sizes():
 # ---- Devices ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("one_thread", "key"), [(8 * MS, "threads_help"), (5 * MS, "threads_same"), (3 * MS, "threads_hurt")]
-)
+@pytest.mark.parametrize(("one_thread", "key"), [(8 * MS, "threads_help"), (5 * MS, "threads_same"), (3 * MS, "threads_hurt")])
 def test_without_an_accelerator_threads_are_compared(one_thread, key):
     times = [call_time("step", size, ns, threads=n) for size in (1, 64) for n, ns in ((2, 5 * MS), (1, one_thread))]
     found = sentences(laptop(call_times=tuple(times)), "devices")

@@ -46,7 +46,9 @@ def test_what_is_missing_is_not_drawn(tmp_path):
 
 
 def test_labels_are_chinese_only_where_a_font_has_all_their_signs(monkeypatch):
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", [e for e in font_manager.fontManager.ttflist if e.name == "DejaVu Sans"])
+    monkeypatch.setattr(
+        font_manager.fontManager, "ttflist", [e for e in font_manager.fontManager.ttflist if e.name == "DejaVu Sans"]
+    )
     assert font_for("abc") == "DejaVu Sans"
     assert font_for("批") == ""  # DejaVu has none
     shown, family = texts_that_show(Texts("zh"), lambda: Texts("en"))

@@ -76,7 +76,11 @@ def test_any_json_is_read_or_refused_by_name(data):
         settings = read(Settings, Reader(data))
     except RecordError:
         return
-    assert dataclasses.asdict(settings) == {**data, "batch_sizes": tuple(data["batch_sizes"]), "devices": tuple(data["devices"])}
+    assert dataclasses.asdict(settings) == {
+        **data,
+        "batch_sizes": tuple(data["batch_sizes"]),
+        "devices": tuple(data["devices"]),
+    }
 
 
 def test_the_accelerator_is_the_first_device_that_is_no_cpu():

@@ -115,7 +115,9 @@ class Chapters:
         sections.append(self._section("sources", [self._paragraph("sources"), table]))
         texts = self._texts
         title = texts.plain("report", "title")
-        return Document(title, texts.plain("report", "tag"), texts.plain("report", "source", files="{files}"), tuple(sections)), numbers
+        return Document(
+            title, texts.plain("report", "tag"), texts.plain("report", "source", files="{files}"), tuple(sections)
+        ), numbers
 
     # ---- Sections ----------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,9 @@ class Merged:
             self._section("claims", [self._claims()]),
         ]
         title = texts.plain("report", "merged_title")
-        document = Document(title, texts.plain("report", "tag"), texts.plain("report", "source", files="{files}"), tuple(sections))
+        document = Document(
+            title, texts.plain("report", "tag"), texts.plain("report", "source", files="{files}"), tuple(sections)
+        )
         return document, tuple(self._written)
 
     # ---- Sections ----------------------------------------------------------------------------------------------------
