@@ -1,0 +1,247 @@
+"""``mnistbench lab``, really run: once in small, interrupted and gone on with; then as a user meets it."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lab_builders import cluster, laptop
+
+from mnistbench import cli
+from mnistbench.lab.findings import FILE, Findings, Settings
+from mnistbench.lab.run import STEPS, Lab, write_report
+
+COMMAND = [sys.executable, "-P", "-m", "mnistbench", "lab"]
+
+
+def environ():
+    package = str(Path(cli.__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))}
+
+
+class Silent:
+    def begin(self, seconds, steps):
+        pass
+
+    def step(self, what, seconds):
+        return lambda part: None
+
+    def done(self, *, kept):
+        pass
+
+    def note(self, text):
+        pass
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A whole lab of one batch size with the smallest budget, interrupted before its epochs and gone on with."""
+    import torch
+
+    from mnistbench.environment import read
+    from mnistbench.lab.measures import Budget, Measures
+
+    class Small(Measures):
+        interrupted = True
+        began = ()
+
+        def first_calls(self, phase, device, threads, size):
+            """Two processes are enough: of one image."""
+            return super().first_calls(phase, device, threads, size) if (phase, size) == ("forward", 1) else ()
+
+        def training(self, *what):
+            Small.began += (what,)
+            return super().training(*what)
+
+        def epoch(self, *what):
+            if Small.interrupted:
+                raise KeyboardInterrupt
+            return super().epoch(*what)
+
+    directory = tmp_path_factory.mktemp("lab") / "here"
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(directory.parent / "cache"))  # this machine's ceilings are not to be remembered
+    settings = Settings("digits", (64,), ("cpu",), 1, "convnet", 1)
+    budget = Budget(call_s=0.1, calls=(8, 16), epoch_s=0.1, epochs=1, iterations=2)
+    threads = torch.get_num_threads()
+
+    def lab():
+        return Lab(directory, settings, read(threads), Small(settings, budget=budget))
+
+    with pytest.raises(KeyboardInterrupt):
+        lab().run(Silent())
+    assert not (directory / FILE).exists()
+    before = {path: path.stat().st_mtime_ns for path in (directory / STEPS).iterdir()}
+    Small.interrupted = False
+    findings = lab().run(Silent())
+    assert len(Small.began) == 1, "training was repeated"
+    assert all(path.stat().st_mtime_ns == changed for path, changed in before.items())
+    write_report(directory, findings, "en")
+    yield directory, findings
+    monkeypatch.undo()
+
+
+def test_a_lab_leaves_everything_that_its_report_names(measured):
+    directory, _ = measured
+    report = (directory / "report.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\]\(((?:tables|figures|traces)/[^)]+)\)", report)) | set(
+        re.findall(r"`((?:tables|traces)/[^`\s]+|lab\.json)`", report)
+    )
+    assert len(named) > 15
+    assert [file for file in named if not (directory / file).is_file()] == []
+    assert list((directory / "tensorboard").glob("*/events.out.tfevents.*"))
+    page = (directory / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/svg+xml;base64,") == len(list((directory / "figures").glob("*.svg")))
+
+
+def test_every_number_of_a_real_report_is_found_again_in_its_files(measured):
+    directory, _ = measured
+
+    def rows(file):
+        with (directory / file).open(encoding="utf-8", newline="") as stream:
+            return list(csv.DictReader(stream))
+
+    def total(file, column, where):
+        chosen = [
+            row
+            for row in rows(file)
+            if all(row[name] in map(str, values) for name, values in json.loads(where).items())
+        ]  # fmt: skip
+        return sum(float(row[column]) for row in chosen if row[column])
+
+    numbers = rows("tables/numbers.csv")
+    assert len(numbers) > 20
+    for number in numbers:
+        value = total(number["file"], number["column"], number["where"])
+        if number["divided_by_file"]:
+            value /= total(number["divided_by_file"], number["divided_by_column"], number["divided_by_where"])
+        if number["kind"].endswith("_per_s") and number["divided_by_file"]:
+            value *= 1e9
+        assert value == pytest.approx(float(number["value"]), rel=1e-9)
+
+
+def test_what_was_measured_is_whole(measured):
+    _, findings = measured
+    [run] = findings.trainings
+    assert (run.batch_size, len(run.epochs)) == (64, 1)
+    assert run.curve[-1].samples == findings.train_samples == 1437
+    assert {(t.phase, t.view, t.batch_size) for t in findings.operations} == {("forward", "host", 64), ("step", "host", 64)}
+    convolutions = [row for t in findings.operations for row in t.rows if row.name == "aten::mkldnn_convolution"]
+    assert any(row.flops for row in convolutions), "no FLOPs were counted for a convolution"
+    [untrained] = [call for call in findings.first_calls if call.weights == "untrained"]
+    assert untrained.first_ns > 0
+    assert untrained.warm_ns > 0
+    assert any(row.warm_ns for row in untrained.rows)
+    assert {(time.phase, time.whole_set) for time in findings.epoch_times} == {("train", 1437), ("eval", 360)}
+    assert [layer.module for layer in findings.model.layers][:3] == ["conv1", "relu1", "conv2"]
+    assert findings.ceilings[0].flops_per_s > 0
+
+
+def test_the_report_in_chinese_and_two_labs_side_by_side(measured, tmp_path, monkeypatch, capsys):
+    directory, findings = measured
+    write_report(directory, findings, "zh")
+    assert (directory / "report.md").read_text(encoding="utf-8").startswith("# 实验报告")
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / FILE).write_text(cluster().to_json(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["lab", "--merge", str(directory), "cluster", "-o", "both"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["both/report.md", "both/report.html"]
+    report = (tmp_path / "both" / "report.md").read_text(encoding="utf-8")
+    assert "| device | batch size | here | cluster |" in report
+    assert Findings.from_file(directory / FILE) == findings
+    assert cli.main(["lab", "--merge", str(directory), "cluster", "-o", "both", "--lang", "zh"]) == 0  # its own report
+
+
+# ---- As a user meets it ----------------------------------------------------------------------------------------------
+
+
+def write(directory, findings):
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / FILE).write_text(findings.to_json(), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--batch-sizes", "1,x"], "--batch-sizes: 'x' is not a whole number of at least 1; give one"),
+        (["--batch-sizes", "1,,2"], "--batch-sizes: '1,,2' has an empty entry; give a comma list such as its default"),
+        (["--batch-sizes", "0"], "--batch-sizes: '0' is not a whole number of at least 1; give one"),
+        (["--epochs", "none"], "--epochs: 'none' is not a whole number of at least 1; give one"),
+        (["--dataset", "cifar"], "--dataset: 'cifar' is not known; choose digits or mnist"),
+        (["--lang", "de"], "--lang: 'de' is not known; choose en or zh"),
+        (["-o", ""], "-o: '' is no directory; name one, or leave the option out"),
+        (["-o", "file"], "-o: {here}/file is not a directory; name another directory"),
+        (["-o", "taken"], "-o: taken holds something else than a lab; name a new or an empty directory"),
+        (["--devices", "tpu"], "--devices: device 'tpu' is not known: use auto, cpu, cuda, cuda:1 or mps"),
+        (["--merge"], "--merge: needs at least two directories of labs"),
+        (["--merge", "one"], "--merge: needs at least two directories of labs"),
+        (["--merge", "one", "./one"], "--merge: a directory is named twice; name each lab once"),
+        (["--merge", "one", "no"], "no/lab.json: cannot be read (No such file or directory); run mnistbench lab -o no first"),
+        (["--merge", "one", "two", "-o", "one"], "-o: one holds a lab of its own; name another directory"),
+        (
+            ["--merge", "one", "two", "-o", "taken"],
+            "-o: taken holds something else than a report; name a new or an empty directory",
+        ),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis.tex").write_text("", encoding="utf-8")
+    write(tmp_path / "one", laptop())
+    write(tmp_path / "two", cluster())
+    before = sorted(tmp_path.rglob("*"))
+    assert cli.main(["lab", *arguments]) == 2
+    assert capsys.readouterr().err == f"mnistbench: {said.format(here=tmp_path)}\n"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_labs_of_the_same_name_are_called_by_their_paths(tmp_path, capsys):
+    write(tmp_path / "a" / "lab", laptop())
+    write(tmp_path / "b" / "lab", cluster())
+    assert (
+        cli.main(["lab", "--merge", str(tmp_path / "a" / "lab"), str(tmp_path / "b" / "lab"), "-o", str(tmp_path / "c")]) == 0
+    )
+    assert f"| {tmp_path}/a/lab | {tmp_path}/b/lab |" in (tmp_path / "c" / "report.md").read_text(encoding="utf-8").replace(
+        "\\", ""
+    )
+    capsys.readouterr()
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
+    running = subprocess.Popen(
+        [*COMMAND, "--batch-sizes", "64", "--epochs", "1", "-o", "mine"],
+        cwd=tmp_path,
+        env=environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        first = running.stderr.readline()
+        assert re.fullmatch(r"\[ 1/\d+\] training, cpu, batch size 64: [\d.]+ s; about .* left\n", first)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=120)
+    finally:
+        running.kill()
+    assert running.returncode == 130
+    assert out == ""
+    assert err.splitlines()[-1] == (
+        "mnistbench: interrupted; what is done is kept in mine: the same command goes on from there, and asks for nothing twice"
+    )
+    assert "Traceback" not in err
+    assert (tmp_path / "mine" / STEPS / "training-cpu-b64.json").exists()
+    refused = subprocess.run(
+        [*COMMAND, "--epochs", "2", "-o", "mine"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "mnistbench: -o: mine holds a lab with epochs 1, not 2; ask for the same, or name another directory\n"
+    )
