@@ -100,7 +100,7 @@ def first_calls(device: str, phase: str, size: int, *, first: int, warm: int | N
         FirstOperation("aten::mkldnn_convolution", "forward", "conv2", first * 7 // 10, warm_conv),
         FirstOperation("aten::addmm", "forward", "fc1", first // 10, None if warm is None else warm // 10),
         FirstOperation("aten::relu", "forward", "relu1", first // 20, None if warm is None else warm // 20),
-        FirstOperation(OUTSIDE, "forward", "", first * 3 // 20, None if warm is None else warm // 4),
+        FirstOperation(OUTSIDE, "forward", "", first * 3 // 20, None if warm is None else warm * 7 // 20),
     )
     found = [FirstCall(device, phase, size, UNTRAINED, first, warm, rows)]
     if trained is not None:

@@ -336,6 +336,8 @@ def test_what_a_first_call_is_spent_on_follows_from_its_operations(first_shares,
         for row in call[0].rows
         if row.name in names
     )
+    rest = round((1 - sum(first_shares)) * 19 * MS / 10)
+    rows += tuple(dataclasses.replace(call[0].rows[2], name=f"aten::op{n}", first_ns=rest, warm_ns=0) for n in range(10))
     found = laptop(first_calls=(dataclasses.replace(call[0], rows=rows), call[1]))
     assert key in keys(found, "first_calls")
 
@@ -363,7 +365,8 @@ def test_without_first_calls_nothing_is_claimed():
 @pytest.mark.parametrize(
     ("iteration", "added", "key"),
     [
-        (12 * MS, 4 * US, "profiler_adds"),
+        (12 * MS, 200 * US, "profiler_adds"),  # 25 calls: 5 of 7 ms
+        (12 * MS, 4 * US, "profiler_adds_more"),
         (12 * MS, None, "profiler_adds_uncounted"),
         (5_100 * US, 4 * US, "profiler_same"),
         (4 * MS, 4 * US, "profiler_quicker"),

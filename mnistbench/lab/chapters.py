@@ -341,7 +341,7 @@ class Chapters:
 
     def _profiler(self) -> list[Block]:
         rows = []
-        for phase, device, view, size, _, profiled, plain, calls, added, _ in self._sheets.profiler.rows:
+        for phase, device, view, size, _, profiled, plain, calls, added, *_ in self._sheets.profiler.rows:
             assert isinstance(profiled, int)
             rows.append(
                 (

@@ -379,15 +379,15 @@ def first_calls(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 def _first_call(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator[Sentence]:
     where: dict[str, Cell] = {"device": place.device, "phase": phase, "batch_size": size}
     words: dict[str, Word] = {"place": place, "phase": Noun(phase), "size": size}
-    first, warm, extra = (sheets.first_calls.total(c, **where, weights=UNTRAINED) for c in ("first_ns", "warm_ns", "extra_ns"))
+    first, warm = (sheets.first_calls.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))
     times = ratio(first, warm)
-    if not (first and warm and times and extra):
+    if not (first and warm and times):
         yield Sentence("first_unknown", words)
         return
     costly = times.value >= COSTLY
     yield Sentence("first_costs" if costly else "first_free", words, {"first": first, "warm": warm, "times": times})
     if costly:
-        yield _spent_on(sheets.first_operations[phase, place.device, size, UNTRAINED], extra, words)
+        yield _spent_on(sheets.first_operations[phase, place.device, size, UNTRAINED], words)
     after = sheets.first_calls.total("first_ns", **where, weights=TRAINED)
     if not after:
         yield Sentence("trained_missing", words)
@@ -397,13 +397,14 @@ def _first_call(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator
     yield Sentence(key, words, {"first": first, "after": after})
 
 
-def _spent_on(sheet: Sheet, extra: Quantity, words: Mapping[str, Word]) -> Sentence:
+def _spent_on(sheet: Sheet, words: Mapping[str, Word]) -> Sentence:
     """Name the operation that the extra time went to, over all its modules."""
     names = {str(name) for name in sheet.values("operation")}
     costs = {name: quantity for name in names if (quantity := sheet.total("extra_ns", operation=name))}
     most = max(costs, key=lambda name: (costs[name].value, name), default="")
+    extra = sheet.total("extra_ns")  # of all self times: medians of several later calls do not add up to a later call's
     part = share(costs[most], extra) if most else None
-    if not part:
+    if not part or not extra or extra.value <= 0:
         return Sentence("spent_unknown", words)
     if most == OUTSIDE:
         return Sentence("spent_outside", words, {"extra": extra, "share": part})
@@ -423,6 +424,7 @@ def profiler(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             sheets.profiler.total(column, **where)
             for column in ("profiled_ns", "untraced_ns", "operation_calls", "added_per_call_ns")
         )
+        part = share(sheets.profiler.total("added_to_calls_ns", **where), sheets.profiler.total("added_ns", **where))
         words: dict[str, Word] = {"place": main_place(findings, device), "size": size}
         times = ratio(profiled, plain)
         if not (profiled and plain and times):
@@ -430,8 +432,9 @@ def profiler(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             continue
         numbers = {"profiled": profiled, "plain": plain, "times": times}
         change = _direction(times.value, 1, SAME)
-        if change == "rises" and calls and added and added.value:
-            yield Sentence("profiler_adds", words, {**numbers, "calls": calls, "added": added})
+        if change == "rises" and calls and added and part:
+            key = "profiler_adds" if part.value >= MOST else "profiler_adds_more"
+            yield Sentence(key, words, {**numbers, "calls": calls, "added": added, "part": part})
         else:
             key = {"rises": "profiler_adds_uncounted", "same": "profiler_same", "falls": "profiler_quicker"}[change]
             yield Sentence(key, words, numbers)

@@ -296,12 +296,13 @@ def _profiler(findings: Findings) -> Sheet:
     for table in findings.operations:
         plain = untraced.get((table.device, table.threads, table.phase, table.batch_size))
         calls = sum(row.calls for row in table.rows)
+        to_calls = None if table.profiler_ns is None else round(calls * table.profiler_ns)
         rows.append(
             (table.phase, table.device, table.view, table.batch_size, table.iterations, table.iteration_ns, plain, calls,
-             table.profiler_ns, table.busy_ns)
+             table.profiler_ns, _less(table.iteration_ns, plain), to_calls, table.busy_ns)
         )  # fmt: skip
     columns = ("phase", "device", "view", "batch_size", "iterations", "profiled_ns", "untraced_ns", "operation_calls",
-               "added_per_call_ns", "busy_ns")  # fmt: skip
+               "added_per_call_ns", "added_ns", "added_to_calls_ns", "busy_ns")  # fmt: skip
     return Sheet("tables/profiler.csv", columns, tuple(rows))
 
 
