@@ -181,6 +181,18 @@ class Epoch:
     train: tuple[Window, ...]
     test: Window | None  # None: stopped before the test was over
 
+    @property
+    def whole(self) -> Window:
+        """The training windows as one: means over all its samples."""
+        samples = sum(window.samples for window in self.train)
+        correct = [window.accuracy * window.samples for window in self.train if window.accuracy is not None]
+        return Window(
+            step=self.train[-1].step,
+            samples=samples,
+            loss=sum(window.loss * window.samples for window in self.train) / samples,
+            accuracy=sum(correct) / samples if correct else None,
+        )
+
 
 class Watch:
     """Is told how :func:`train` goes, and may stop it. This one does neither."""

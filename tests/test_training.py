@@ -347,6 +347,12 @@ def test_each_epoch_shows_every_sample_once_in_another_order() -> None:
     assert seen[TRAIN_SAMPLES:everything] == seen[everything + TRAIN_SAMPLES :] == test_pixels
 
 
+def test_an_epoch_as_one_window_is_the_mean_over_its_samples() -> None:
+    windows = (Window(2, 6, 1.0, 50.0), Window(3, 2, 5.0, 100.0))
+    assert Epoch(1, windows, None).whole == Window(3, 8, 2.0, 62.5)
+    assert Epoch(1, (Window(1, 4, 1.0, None),), None).whole.accuracy is None
+
+
 def test_a_caller_can_stop_after_an_epoch() -> None:
     workload = tiny_workload(load=whole_tiny_set)
     model, calls = tiny_model(), []

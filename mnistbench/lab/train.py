@@ -166,17 +166,14 @@ class _Run(Watch):
 
     def _end_epoch(self, epoch: Epoch) -> None:
         test_ns = time.perf_counter_ns() - self._since  # a test ends by reading its sums: the device has finished
-        samples = sum(window.samples for window in epoch.train)
-        accuracies = [window.accuracy for window in epoch.train]
+        whole = epoch.whole
         reached = EpochResult(
             number=epoch.number,
-            step=epoch.train[-1].step,
+            step=whole.step,
             learning_rate=self._learning_rate,
-            train_samples=samples,
-            train_loss=finite(sum(window.loss * window.samples for window in epoch.train) / samples),
-            train_accuracy=None
-            if None in accuracies
-            else sum((window.accuracy or 0.0) * window.samples for window in epoch.train) / samples,
+            train_samples=whole.samples,
+            train_loss=finite(whole.loss),
+            train_accuracy=whole.accuracy,
             train_ns=sum(point.train_ns for point in self._points if point.epoch == epoch.number),
         )
         if epoch.test:
