@@ -106,7 +106,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_profile(profile)
     _add_lab(command("lab", _lab, "run the whole lab on this machine and write its report; exit 0 done, 2 cannot, 130 stopped"))
-    for subparser in (compare, listing, history, export, prune, gate):
+    report = command("report", _report, "write saved runs as one HTML page: cases, operations, curves, what changed")
+    report.add_argument("runs", metavar="RUN", nargs="+", help=f"{_REFERENCE}; each is held against the one before it")
+    report.add_argument("--base", metavar="RUN", help="hold each against this one; several are samples of one base")
+    report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="write there (default: report.html)")
+    _add_settings(report, SETTINGS)
+    for subparser in (compare, listing, history, export, prune, gate, report):
         subparser.add_argument("--storage", default=".benchmarks", metavar="DIR", help="saved runs (default: .benchmarks)")
     _add_train(
         command(
@@ -396,6 +401,26 @@ def _lab(parsed: argparse.Namespace) -> int:
     from mnistbench.lab.lab_command import run
 
     return run(parsed)
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    from mnistbench.report.output import write
+    from mnistbench.report.page import page, shown_runs
+    from mnistbench.units import printable
+
+    criteria = _criteria(parsed)
+    storage = _storage(parsed)
+    try:
+        bases = storage.find(parsed.base) if parsed.base is not None else []
+        found = [saved for reference in parsed.runs for saved in storage.find(reference)]
+    finally:
+        _complain(storage)
+    runs, passed_over = shown_runs(found, bases, criteria)
+    for line in passed_over:
+        print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
+    write(Path(parsed.output), page(runs))
+    print(f"{len(runs)} saved run{'s' if len(runs) > 1 else ''}: {printable(parsed.output)}")
+    return HELD
 
 
 def _env(_: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from mnistbench.environment import resolve_devices
 from mnistbench.errors import UsageError
 from mnistbench.measurement import measure
 from mnistbench.params import PHASES, Params
-from mnistbench.record import KEY, CaseRecord, Timing
+from mnistbench.record import KEY, CaseRecord, Timing, thin
 from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, gate_of, registered_workloads
 from mnistbench.tracking import first_line
 from mnistbench.workload import Workload
@@ -101,6 +101,7 @@ class OpBenchmark:
             samples=case.samples,
             first_call_ns=case.first_call.iteration_ns[0] if case.first_call else None,
             device_ns=device_ns,
+            rounds_ns=thin(case.rounds_ns),
             tables_in=case.tables_in,
             op_fail=op_fail,
             case_fail=case_fail,

@@ -14,7 +14,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from mnistbench.errors import MnistbenchError, RecordError
 from mnistbench.params import Params
@@ -38,6 +38,8 @@ _ATTACHED_FIELDS = ("operation_tables", "training_scalars", "notes")
 
 #: A curve holds at most this many points per tag; a page draws no more and a file stays small.
 MAX_POINTS = 100
+
+_Point = TypeVar("_Point")
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ class CaseRecord:
     samples: int  # processed per call: the batch, or what an epoch case ran over
     first_call_ns: int | None = None  # wall time of the cold call, profiled unless profiling was off
     device_ns: tuple[int, ...] = ()  # device time of single calls by events, on an accelerator
+    rounds_ns: tuple[int, ...] = ()  # wall time per call of each round in order, thinned to MAX_POINTS
     tables: tuple[OpTable, ...] = ()
     tables_in: str = ""  # for cases without tables of their own: the label of the case that has them
     scalars: Scalars | None = None
@@ -227,6 +230,7 @@ class CaseRecord:
             "samples": self.samples,
             "first_call_ns": self.first_call_ns,
             "device_ns": _compact(self.device_ns),
+            "rounds_ns": _compact(self.rounds_ns),
             "tables": [table_to_json(table) for table in self.tables],
             "tables_in": self.tables_in,
             **scalars_to_json(self.scalars),
@@ -294,8 +298,8 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def thin(points: Sequence[tuple[int, float | None]]) -> tuple[tuple[int, float | None], ...]:
-    """Keep at most MAX_POINTS points of a curve, evenly spread, the first and the last among them."""
+def thin(points: Sequence[_Point]) -> tuple[_Point, ...]:
+    """Keep at most MAX_POINTS points of a series, evenly spread, the first and the last among them."""
     if len(points) <= MAX_POINTS:
         return tuple(points)
     last = len(points) - 1
@@ -405,6 +409,7 @@ class RecordReader(Reader):
             samples=self["samples"].whole(),
             first_call_ns=None if first_call.value is None else first_call.nanoseconds(),
             device_ns=self["device_ns"].parsed().all_nanoseconds(),
+            rounds_ns=self["rounds_ns"].parsed().all_nanoseconds(),
             tables=tuple(item.table() for item in self["tables"].items()),
             tables_in=self["tables_in"].text(),
             scalars=None if scalars.value is None else scalars.parsed().scalars(self["curves"].parsed()),

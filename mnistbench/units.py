@@ -12,6 +12,7 @@ _TIME_UNITS = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)
 _BYTE_UNITS = (("B", 1), ("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
 _DECIMAL_PREFIXES = (("", 1), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("P", 1e15))
 _SIGNIFICANT_DIGITS = 3
+_TICK_DIGITS = _TICK_DECIMALS = 6
 
 #: What stands where a number does not exist. Never 0: zero is a measurement.
 MISSING = "-"
@@ -65,6 +66,14 @@ def percent_up(fraction: float) -> str:
 def count(number: float) -> str:
     """Return a number of calls: whole where it is whole, one decimal where iterations differed."""
     return _without_negative_zero(f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}")
+
+
+def tick(value: float, step: float) -> str:
+    """Return a mark of an axis with as many decimals as its step needs: ``0.25``, ``1,000``."""
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    if decimals > _TICK_DECIMALS or abs(value) >= 10**_TICK_DIGITS:
+        return f"{value:.3g}"
+    return _without_negative_zero(f"{value:,.{decimals}f}")
 
 
 def printable(text: str) -> str:

@@ -129,6 +129,7 @@ def case_record(**changes: Any) -> CaseRecord:
         "parameter_count": 1_199_882,
         "samples": case_params.batch_size,
         "first_call_ns": 30_000_000,
+        "rounds_ns": (8_000_000, 7_500_000, 7_000_000, 7_700_000),
         "tables": (op_table(),),
         "scalars": _SCALARS,
         "timing": _TIMING,

@@ -161,6 +161,7 @@ def case_records() -> SearchStrategy[CaseRecord]:
         samples=st.integers(1, 60_000),
         first_call_ns=st.none() | NANOSECONDS,
         device_ns=st.lists(NANOSECONDS, max_size=4).map(tuple),
+        rounds_ns=st.lists(NANOSECONDS, max_size=4).map(tuple),
         tables=st.lists(op_tables(), max_size=2).map(tuple),
         tables_in=TEXTS,
         scalars=st.none() | scalars(),

@@ -346,6 +346,7 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("device_ns", [1, 2], "device_ns: needs text, found [1, 2]"),
         ("device_ns", "[1,2", "device_ns: is not JSON (Expecting ',' delimiter: line 1 column 5 (char 4))"),
         ("device_ns", "[1,2.5]", "device_ns[1]: needs a whole number, found 2.5"),
+        ("rounds_ns", "[1,-1]", "rounds_ns[1]: needs a time of at least 0 ns, found -1"),
         ("tables", "{}", "tables: needs a list, found '{}'"),
         ("tables", [{"operations": "{}", "times": "{}", "samples": "{}"}], "tables[0].operations.name: is missing"),
         ("tables", ["{}"], "tables[0]: needs an object, found '{}'"),

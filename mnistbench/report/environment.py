@@ -13,6 +13,11 @@ from mnistbench.record import Environment
 
 def environment_text(environment: Environment, allocator_status: str) -> str:
     """Return a line per field; accelerators have a line each."""
+    return tabulate(environment_rows(environment, allocator_status), tablefmt="plain", disable_numparse=True)
+
+
+def environment_rows(environment: Environment, allocator_status: str) -> list[tuple[str, str]]:
+    """Return (name, text) of each field; a field of several lines is named in its first."""
     fields = asdict(environment)
     devices, allocator = fields.pop("devices"), fields.pop("allocator")
     lines = [(name.replace("_", " "), str(value)) for name, value in fields.items()]
@@ -21,9 +26,11 @@ def environment_text(environment: Environment, allocator_status: str) -> str:
     lines.extend(("accelerator", _device(device)) for device in devices)
     if not devices:
         lines.append(("accelerator", "none that torch can use"))
-    return tabulate(lines, tablefmt="plain", disable_numparse=True)
+    return lines
 
 
 def _device(device: Mapping[str, str]) -> str:
-    shown = {**device, "memory": units.size(int(device["memory"]))} if "memory" in device else device
+    memory = device.get("memory", "")
+    known = memory.isdecimal() and len(memory) < 20  # a saved file may hold any text
+    shown = {**device, "memory": units.size(int(memory))} if known else device
     return ", ".join(f"{name} {value}" for name, value in shown.items())

@@ -27,21 +27,27 @@ class Table:
 
 def operation_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
     """Return a table per phase, workload and device, a column pair per batch size."""
+    return [operation_table(group, top) for group in batch_groups(records)]
+
+
+def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
+    """Return the cases with a warm table, those together that differ only in batch size, the smallest first."""
     groups: dict[tuple[str, ...], list[CaseRecord]] = defaultdict(list)
     for record in records:
         if record.table("warm"):
             params = record.params
             groups[record.test, params.phase, params.workload, params.device, params.dtype, params.dataset].append(record)
-    return [_operation_table(sorted(group, key=lambda record: record.params.batch_size), top) for group in groups.values()]
+    return [sorted(group, key=lambda record: record.params.batch_size) for group in groups.values()]
 
 
-def _operation_table(records: Sequence[CaseRecord], top: int) -> Table:
-    """Rows: the ``top`` operations by their largest share in any column; the rest as ``other``, so that columns add up."""
+def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
+    """Return the table of one of :func:`batch_groups`.
+
+    Rows: the ``top`` operations by their largest share in any column; the rest as ``other``, so that columns add up.
+    """
     tables = [table for record in records if (table := record.table("warm"))]
-    columns = [_Column(table) for table in tables]
-    keys = sorted(
-        {key for column in columns for key in column.operations}, key=lambda key: (-max(c.share(key) for c in columns), key)
-    )
+    columns = [Column(table) for table in tables]
+    keys = ranked(columns)
     shown, rest = keys[:top], keys[top:]
     params, clock = records[0].params, tables[0].clock
     sums = [
@@ -69,11 +75,17 @@ def _operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     )
 
 
-def _operation_row(key: tuple[str, str, str], columns: Sequence[_Column]) -> tuple[str, ...]:
+def _operation_row(key: tuple[str, str, str], columns: Sequence[Column]) -> tuple[str, ...]:
     return (*operation_cells(*key), *_cells(columns, lambda column: column.sum([key])))
 
 
-class _Column:
+def ranked(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
+    """Return the operations by their largest share in any column."""
+    found = {key for column in columns for key in column.operations}
+    return sorted(found, key=lambda key: (-max(column.share(key) for column in columns), key))
+
+
+class Column:
     """One case's warm table, by operation."""
 
     def __init__(self, table: OpTable) -> None:
@@ -88,10 +100,11 @@ class _Column:
         return sum(found) if found else None
 
     def share(self, key: tuple[str, str, str]) -> float:
+        """Return the operation's part of the whole iteration; 0 where the case lacks it."""
         return self._ns.get(key, 0) / self.total if self.total else 0.0
 
 
-def _cells(columns: Iterable[_Column], value: Callable[[_Column], int | None]) -> list[str]:
+def _cells(columns: Iterable[Column], value: Callable[[Column], int | None]) -> list[str]:
     """Return time and share of each column."""
     cells = []
     for column in columns:

@@ -1,0 +1,230 @@
+"""Numbers -> the geometry of a picture, in the units of an SVG view box: pure. ``web/charts.html`` draws it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from mnistbench import units
+from mnistbench.record import median_ns
+
+SPARK_WIDTH, SPARK_HEIGHT = 120, 24
+
+#: Of a line chart: the whole picture, and the margins that hold the text at its axes.
+LINES_WIDTH, LINES_HEIGHT = 440, 220
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 8, 36
+
+#: Of stacked bars: a row per bar, its name at the left and its sum at the right.
+BARS_WIDTH, BAR_HEIGHT, BAR_GAP = 720, 26, 12
+BAR_LEFT, BAR_RIGHT = 56, 84
+#: A narrower segment has no room for its number.
+NUMBER_WIDTH = 18
+
+#: Ticks that an axis has about.
+TICKS = 5
+#: Values that lie closer have no axis: floats have no round numbers between them.
+_LEAST_REACH = 1e-300
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return the points of a line through the values, from the smallest (bottom) to the largest (top)."""
+    low, high = min(values, default=0), max(values, default=0)
+    return _points(
+        (
+            _scale(position, 0, max(1, len(values) - 1), 1, SPARK_WIDTH - 1),
+            _scale(value, low, high, SPARK_HEIGHT - 2, 2) if high > low else SPARK_HEIGHT / 2,
+        )
+        for position, value in enumerate(values)
+    )
+
+
+# ---- Curves ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve."""
+
+    name: str
+    parts: tuple[str, ...]  # points of each unbroken part
+    dots: tuple[tuple[float, float], ...]  # values that stand alone
+    last: str  # the last value as text
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark at an axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Curves over one axis of steps."""
+
+    title: str
+    across: str  # what the axis counts
+    lines: tuple[Line, ...]
+    across_ticks: tuple[Tick, ...]
+    up_ticks: tuple[Tick, ...]
+
+
+Curve = Sequence[tuple[int, float | None]]
+
+
+def line_chart(title: str, across: str, curves: Iterable[tuple[str, Curve, str]]) -> LineChart | None:
+    """Return curves on common axes; None where no curve has a value.
+
+    Args:
+        title: what the values are.
+        across: what the steps are.
+        curves: name, points (step, value; None where it was not finite) and the last value as text.
+    """
+    named = list(curves)
+    points = [(step, value) for _, curve, _ in named for step, value in curve if value is not None]
+    if not points:
+        return None
+    across_ticks = _ticks(min(step for step, _ in points), max(step for step, _ in points), whole=True)
+    up_ticks = _ticks(min(value for _, value in points), max(value for _, value in points))
+    x_low, x_high = min(step for step, _ in points), max(step for step, _ in points)
+    y_low = min(up_ticks[0], *(value for _, value in points))
+    y_high = max(up_ticks[-1], *(value for _, value in points))
+
+    def x(step: float) -> float:
+        return _scale(step, x_low, x_high, LEFT, LINES_WIDTH - RIGHT)
+
+    def y(value: float) -> float:
+        return _scale(value, y_low, y_high, LINES_HEIGHT - BOTTOM, TOP)
+
+    def line(name: str, curve: Curve, last: str) -> Line:
+        parts = [[(x(step), y(value)) for step, value in part] for part in _unbroken(curve)]
+        return Line(
+            name=name,
+            parts=tuple(_points(part) for part in parts if len(part) > 1),
+            dots=tuple((round(part[0][0], 1), round(part[0][1], 1)) for part in parts if len(part) == 1),
+            last=last,
+        )
+
+    return LineChart(
+        title=title,
+        across=across,
+        lines=tuple(line(*one) for one in named),
+        across_ticks=_drawn(across_ticks, x),
+        up_ticks=_drawn(up_ticks, y),
+    )
+
+
+def _unbroken(curve: Curve) -> Iterable[list[tuple[int, float]]]:
+    """Yield the parts between values that were not finite."""
+    part: list[tuple[int, float]] = []
+    for step, value in curve:
+        if value is not None:
+            part.append((step, value))
+        elif part:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Return about TICKS round numbers that lie inside or begin just below: steps of 1, 2 or 5 times a power of ten."""
+    reach = high - low
+    if not _LEAST_REACH < reach < math.inf:
+        return [low]
+    least = reach / TICKS
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+    if whole:
+        step = max(1.0, step)
+    first = math.ceil(low / step) if whole else math.floor(low / step)
+    ticks = [number * step for number in range(first, math.floor(high / step) + 1)]
+    return ticks or [low]
+
+
+def _drawn(ticks: Sequence[float], place: Callable[[float], float]) -> tuple[Tick, ...]:
+    step = ticks[1] - ticks[0] if len(ticks) > 1 else abs(ticks[0]) or 1.0
+    return tuple(Tick(round(place(tick), 1), units.tick(tick, step)) for tick in ticks)
+
+
+# ---- Bars ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a bar."""
+
+    kind: str  # its place among the parts, from 1; other; outside
+    x: float
+    width: float
+    text: str  # what it is, for who points at it
+
+    @property
+    def number(self) -> str:
+        """What stands inside it; empty where there is no room."""
+        return self.kind if self.kind.isdigit() and self.width >= NUMBER_WIDTH else ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar of stacked parts."""
+
+    name: str
+    y: float
+    segments: tuple[Segment, ...]
+    end: float  # where it ends
+    total: str
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Bars over each other, of one scale."""
+
+    name: str  # what a bar's length is
+    height: float
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What one bar shows."""
+
+    name: str
+    parts: tuple[tuple[str, float, str], ...]  # kind, length, text
+    total: str
+
+
+def bar_chart(name: str, stacks: Sequence[Stack]) -> BarChart:
+    """Return stacked bars; the longest takes the whole width."""
+    longest = max((sum(length for _, length, _ in stack.parts) for stack in stacks), default=0.0)
+    bars = []
+    for position, stack in enumerate(stacks):
+        segments = []
+        reached = 0.0
+        for kind, length, text in stack.parts:
+            start, end = (_scale(value, 0, longest, BAR_LEFT, BARS_WIDTH - BAR_RIGHT) for value in (reached, reached + length))
+            segments.append(Segment(kind, round(start, 1), round(end - start, 1), text))
+            reached += length
+        end = _scale(reached, 0, longest, BAR_LEFT, BARS_WIDTH - BAR_RIGHT)
+        bars.append(Bar(stack.name, position * (BAR_HEIGHT + BAR_GAP), tuple(segments), round(end, 1), stack.total))
+    return BarChart(name, len(stacks) * (BAR_HEIGHT + BAR_GAP) - BAR_GAP, tuple(bars))
+
+
+# ---- Both ------------------------------------------------------------------------------------------------------------
+
+
+def median_at(values: Sequence[int]) -> float:
+    """Return where the median lies in :func:`sparkline`, from the top."""
+    low, high = min(values, default=0), max(values, default=0)
+    return round(_scale(median_ns(values), low, high, SPARK_HEIGHT - 2, 2), 1) if high > low else SPARK_HEIGHT / 2
+
+
+def _scale(value: float, low: float, high: float, start: float, end: float) -> float:
+    """Return where a value lies between start and end; at the start where all values are one, or beyond any axis."""
+    return start + (value - low) / (high - low) * (end - start) if _LEAST_REACH < high - low < math.inf else start
+
+
+def _points(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)

@@ -1,0 +1,458 @@
+"""Saved runs -> one HTML file that shows them: cases, operations, curves, what changed. Needs no network.
+
+Everything that is written once is made here and by the templates in ``web/``; ``web/page.js`` only sorts, filters and
+draws the rows of operation tables, which would be most of the page, when a case is opened.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from jinja2 import Environment as Templates
+from jinja2 import PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from mnistbench import __version__, units
+from mnistbench.allocator import status
+from mnistbench.compare import OpChange, compare
+from mnistbench.criteria import Criteria
+from mnistbench.digest import RunDigest
+from mnistbench.errors import UsageError
+from mnistbench.record import CaseRecord, OpTable, Run, Scalars, median_ns
+from mnistbench.report import charts
+from mnistbench.report.comparison import Block, blocks
+from mnistbench.report.environment import environment_rows
+from mnistbench.report.rows import Column, Table, batch_groups, operation_cells, operation_table, ranked
+from mnistbench.saved import SavedRun, read_json
+from mnistbench.verdict import CaseJudgement, Judgement, judge
+from mnistbench.witnesses import final_value
+
+#: Operations that stacked bars tell apart: as many colours as can be, and one for the rest.
+STACKED = 7
+
+#: Operations of a ledger before the rest is summed.
+TOP = 10
+
+#: Accuracies that the table of cases may show, the first there is.
+_ACCURACIES = ("test/accuracy", "train/accuracy")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A saved run with its samples, and how it is judged against others."""
+
+    name: str  # of its file
+    run: Run
+    digest: RunDigest
+    judgement: Judgement | None
+
+
+def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: Criteria) -> tuple[list[Shown], list[str]]:
+    """Read the runs and judge each against the bases or, without any, against the one before it.
+
+    Returns:
+        The runs, oldest first, and a line for each file that has nothing to show.
+
+    Raises:
+        RecordError: a file cannot be read.
+        UsageError: no run has anything to show.
+    """
+    unique = {saved.path.resolve(): saved for saved in found}
+    ordered = sorted(unique.values(), key=lambda saved: (saved.run.saved_at, saved.path.name))
+    passed_over = [f"{saved.path}: no benchmark in it has an operation record" for saved in ordered if saved.run.plain]
+    ordered = [saved for saved in ordered if not saved.run.plain]
+    if not ordered:
+        raise UsageError(f"{passed_over[0]}; save a run with: pytest bench --benchmark-autosave")
+    shown = []
+    for position, saved in enumerate(ordered):
+        others = [base for base in bases or ordered[max(0, position - 1) : position] if base.path.resolve() != saved.path.resolve()]
+        shown.append(
+            Shown(
+                name=saved.path.name,
+                run=Run.from_json(read_json(saved.path), str(saved.path)),
+                digest=saved.run,
+                judgement=_judgement([base.run for base in others], saved.run, criteria),
+            )
+        )
+    return shown, passed_over
+
+
+def _judgement(bases: Sequence[RunDigest], now: RunDigest, criteria: Criteria) -> Judgement | None:
+    if not bases:
+        return None
+    return judge(compare(bases, now, by=criteria.by, across_versions=criteria.across_versions), criteria)
+
+
+def page(runs: Sequence[Shown]) -> str:
+    """Return the page, a whole HTML document."""
+    templates = _templates()
+    style, script = (templates.loader.get_source(templates, name)[0] for name in ("page.css", "page.js"))  # type: ignore[union-attr]
+    text = templates.get_template("page.html").render(
+        version=__version__,
+        style=Markup(style),  # noqa: S704  # our own file
+        script=Markup(script),  # noqa: S704
+        style_hash=_source_hash(style),
+        script_hash=_source_hash(script),
+        charts=charts,
+        stacked=STACKED,
+        runs=[_run_view(number, shown) for number, shown in enumerate(runs)],
+    )
+    return text.rstrip("\n") + "\n"
+
+
+def _templates() -> Templates:
+    templates = Templates(
+        loader=PackageLoader("mnistbench", "report/web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    # ``tojson`` writes <, >, & and ' as \uXXXX, so no text can end the element that it stands in.
+    templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return templates
+
+
+def _printable(value: Any) -> Any:
+    """Spell out what no page should get of a name: control characters, marks that turn the direction of text."""
+    return units.printable(value) if type(value) is str else value
+
+
+def _source_hash(text: str) -> str:
+    """Return a hash-source of the Content Security Policy (https://www.w3.org/TR/CSP3/#grammardef-hash-source)."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+# ---- One run ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text of a table with the number that it is sorted by."""
+
+    text: str
+    value: float | None
+
+
+@dataclass(frozen=True)
+class _CaseView:
+    id: str
+    label: str
+    cells: Mapping[str, Cell]  # column -> cell
+    spark: str
+    spark_median: float
+    spark_text: str
+    facts: tuple[tuple[str, str], ...]
+    data: dict[str, Any] | None  # what page.js draws; None for a case without tables
+    curves: tuple[charts.LineChart, ...]
+    curves_of: str
+    notes: tuple[str, ...]
+    attached: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class _GroupView:
+    table: Table
+    charts: tuple[charts.BarChart, ...]
+
+
+@dataclass(frozen=True)
+class _LedgerView:
+    """One compared case: its ledger, and every operation for who wants to search them."""
+
+    id: str
+    table: Table
+    summary: str
+    changes: list[list[Any]]
+
+
+@dataclass(frozen=True)
+class _RunView:
+    id: str
+    name: str
+    label: str
+    machine: str
+    columns: tuple[str, ...]
+    cases: tuple[_CaseView, ...]
+    groups: tuple[_GroupView, ...]
+    environment: tuple[tuple[str, str], ...]
+    report: tuple[Block, ...]  # lines and tables that are no ledger
+    ledgers: tuple[_LedgerView, ...]
+
+
+def _run_view(number: int, shown: Shown) -> _RunView:
+    run, key = shown.run, f"r{number}"
+    labels = Counter(_label(case) for case in run.cases)
+    judged = {id(case.case.now): case for case in shown.judgement.cases} if shown.judgement else {}
+    # The digest has the same cases in the same order: both leave out what is not ours.
+    pairs = zip(run.cases, shown.digest.cases, strict=True)
+    cases = tuple(
+        _case_view(
+            f"{key}c{position}",
+            case,
+            _label(case) if labels[_label(case)] == 1 else f"{_label(case)} ({case.node_id})",
+            judged.get(id(digest)),
+        )
+        for position, (case, digest) in enumerate(pairs)
+    )
+    environment = run.environment
+    report, ledgers = _report(key, shown.judgement)
+    return _RunView(
+        id=key,
+        name=shown.name,
+        label=shown.digest.label,
+        machine=f"{environment.cpu_model} x {environment.cpu_count}, torch {environment.torch}" if environment else "",
+        columns=tuple(name for name in _COLUMNS if any(case.cells[name].value is not None for case in cases)),
+        cases=cases,
+        groups=tuple(_group_view(group) for group in batch_groups(run.cases) if len(group) > 1),
+        environment=tuple(environment_rows(environment, status(environment.allocator))) if environment else (),
+        report=report,
+        ledgers=ledgers,
+    )
+
+
+def _label(case: CaseRecord) -> str:
+    return f"{case.params.label} on {case.params.dataset}"
+
+
+# ---- One case --------------------------------------------------------------------------------------------------------
+
+_COLUMNS = ("median", "IQR", "samples/s", "device time", "first call", "final accuracy", "change")
+
+
+def _case_view(key: str, case: CaseRecord, label: str, judged: CaseJudgement | None) -> _CaseView:
+    timing, accuracy = case.timing, _accuracy(case.scalars)
+    assert timing is not None, "a saved case has its timing"
+    rate = case.samples * 1e9 / timing.median_ns if timing.median_ns else None
+    cells = {
+        "median": _time(timing.median_ns),
+        "IQR": _time(timing.iqr_ns),
+        "samples/s": Cell(units.MISSING if rate is None else units.count(round(rate)), rate),
+        "device time": _time(median_ns(case.device_ns) if case.device_ns else None),
+        "first call": _time(case.first_call_ns),
+        "final accuracy": Cell(final_value(*accuracy), accuracy[1]) if accuracy else Cell(units.MISSING, None),
+        "change": _change(judged),
+    }
+    drawn = "" if len(case.rounds_ns) == timing.rounds else f", {len(case.rounds_ns)} of them drawn"
+    return _CaseView(
+        id=key,
+        label=label,
+        cells=cells,
+        spark=charts.sparkline(case.rounds_ns),
+        spark_median=charts.median_at(case.rounds_ns),
+        spark_text=(
+            f"{timing.rounds} rounds{drawn}: {units.duration(min(case.rounds_ns))} to {units.duration(max(case.rounds_ns))}"
+            if case.rounds_ns
+            else f"{timing.rounds} rounds, none of them saved"
+        ),
+        facts=tuple(_facts(case)),
+        data=_operations_data(case) if case.tables else None,
+        curves=tuple(_curves(case.scalars)) if case.scalars else (),
+        curves_of=case.scalars.dataset if case.scalars else "",
+        notes=case.notes,
+        attached=tuple((name, json.dumps(value, ensure_ascii=False)) for name, value in case.attached.items()),
+    )
+
+
+def _time(nanoseconds: int | None) -> Cell:
+    return Cell(units.MISSING if nanoseconds is None else units.duration(nanoseconds), nanoseconds)
+
+
+def _change(judged: CaseJudgement | None) -> Cell:
+    if judged is None or not judged.case.base_ns:
+        return Cell(units.MISSING, None)
+    share = judged.case.change_ns / judged.case.base_ns
+    return Cell(f"{units.percent(share, signed=True)}, {judged.call.text}", share)
+
+
+def _accuracy(scalars: Scalars | None) -> tuple[str, float | None] | None:
+    final = scalars.final if scalars else {}
+    return next(((tag, final[tag]) for tag in _ACCURACIES if tag in final), None)
+
+
+def _facts(case: CaseRecord) -> Iterable[tuple[str, str]]:
+    """Yield what is known of the case beside its tables: (name, text)."""
+    params = case.params
+    yield "test", case.node_id
+    yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
+    yield "samples per call", units.count(case.samples)
+    threads = f"{params.threads} thread{'s' if params.threads > 1 else ''}"
+    compiled = ", compiled" if params.compile else ""
+    yield "run with", f"{params.device}, {params.dtype}, {threads}, seed {params.seed}{compiled}"
+    if case.timing:
+        timing = case.timing
+        yield (
+            "untraced call",
+            f"median {units.duration(timing.median_ns)}, IQR {units.duration(timing.iqr_ns)}, "
+            f"min {units.duration(timing.min_ns)}, mean {units.duration(timing.mean_ns)}, "
+            f"SD {units.duration(timing.stddev_ns)}, {units.count(timing.rounds)} rounds",
+        )
+    for table in case.tables:
+        yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)
+    if case.tables_in:
+        yield "operations", f"see {case.tables_in}"
+    if case.op_fail or case.case_fail:
+        yield "its own limits", ", ".join([*case.op_fail, *([f"call {case.case_fail}"] if case.case_fail else [])])
+
+
+_VIEWS = {"host": "host activities", "device": "host and device activities"}
+
+
+def _of_table(table: OpTable) -> str:
+    count = len(table.iteration_ns)
+    parts = [
+        f"{count} profiled iteration{'s' if count != 1 else ''} of {units.duration(median_ns(table.iteration_ns))}"
+        f"{' (median)' if count > 1 else ''}",
+        f"sum of its operations {units.duration(table.total_ns)}",
+    ]
+    if table.temperature == "cold":
+        parts.append("the first of its process" if table.first_of_process else "not the first of its process")
+    if table.profiler_ns:
+        parts.append(f"the profiler adds {units.duration(table.profiler_ns)} per call")
+    return "; ".join(parts)
+
+
+# ---- Operations, for page.js -----------------------------------------------------------------------------------------
+
+
+def _operations_data(case: CaseRecord) -> dict[str, Any]:
+    """Return the tables as rows of numbers, in the order that ``page.js`` names; names stand once for all tables."""
+    keys: dict[tuple[str, str, str], int] = {}
+    details: dict[tuple[str, str, str], set[str]] = {}
+    tables = []
+    for table in case.tables:
+        rows = []
+        for row in table.rows:
+            position = keys.setdefault(row.key, len(keys))
+            details.setdefault(row.key, set()).update(row.shapes, row.kernels)
+            rows.append(
+                [
+                    position,
+                    row.calls,
+                    row.self_ns("cpu"),
+                    row.spread_ns(table.clock),
+                    median_ns(row.total_cpu_ns),
+                    row.self_ns("device") if table.view == "device" else None,
+                    row.memory_bytes,
+                ]
+            )
+        tables.append({"temperature": table.temperature, "view": table.view, "rows": rows})
+    return {
+        "operations": [
+            [*map(units.printable, (*operation_cells(*key), "; ".join(sorted(details[key]))))] for key in keys
+        ],
+        "tables": tables,
+    }
+
+
+def _changes_data(operations: Iterable[OpChange]) -> list[list[Any]]:
+    """Return a row per compared operation, in the order that ``page.js`` names."""
+    return [
+        [
+            *map(units.printable, operation_cells(change.name, change.phase, change.module)),
+            change.base_ns,
+            change.now_ns,
+            change.change_ns,
+            change.base.calls if change.base else None,
+            change.now.calls if change.now else None,
+        ]
+        for change in operations
+    ]
+
+
+# ---- Curves and batch sizes ------------------------------------------------------------------------------------------
+
+
+def _curves(scalars: Scalars) -> Iterable[charts.LineChart]:
+    """Yield a chart per quantity: train and test loss share one."""
+    quantities = dict.fromkeys(tag.rpartition("/")[2] for tag in scalars.curves)
+    for quantity in quantities:
+        tags = [tag for tag in scalars.curves if tag.rpartition("/")[2] == quantity]
+        across = "round" if tags[0].startswith("timing/") else "step"
+        curves = [
+            (tag.rpartition("/")[0] or tag, scalars.curves[tag], final_value(tag, scalars.final.get(tag))) for tag in tags
+        ]
+        title = quantity.replace("_", " ") + (" (%)" if quantity.endswith("accuracy") else "")
+        if chart := charts.line_chart(title, across, curves):
+            yield chart
+
+
+def _group_view(group: Sequence[CaseRecord]) -> _GroupView:
+    """Return the operations of cases that differ only in batch size: as a table, and stacked by three measures."""
+    columns = [Column(table) for case in group if (table := case.table("warm"))]
+    samples = [case.samples for case in group]
+    totals = [column.total for column in columns]
+    measures = (
+        ("share of an iteration", totals, [units.duration(total) for total in totals]),
+        ("time per iteration", [1] * len(group), [units.duration(total) for total in totals]),
+        (
+            "time per sample",
+            samples,
+            [units.duration(total / count) if count else units.MISSING for total, count in zip(totals, samples, strict=True)],
+        ),
+    )
+    return _GroupView(
+        table=operation_table(group, STACKED),
+        charts=tuple(
+            charts.bar_chart(
+                name,
+                [
+                    charts.Stack(f"b{case.params.batch_size}", tuple(_stacked(column, columns, divisor)), total)
+                    for case, column, divisor, total in zip(group, columns, divisors, texts, strict=True)
+                ],
+            )
+            for name, divisors, texts in measures
+        ),
+    )
+
+
+def _stacked(column: Column, columns: Sequence[Column], divisor: float) -> Iterable[tuple[str, float, str]]:
+    keys = ranked(columns)
+    parts = [
+        *((str(number), operation_place(key), column.sum([key]) or 0) for number, key in enumerate(keys[:STACKED], 1)),
+        ("other", f"other ({len(keys[STACKED:])} operations)", column.sum(keys[STACKED:]) or 0),
+        ("outside", "outside operations", column.outside),
+    ]
+    for kind, name, nanoseconds in parts:
+        if nanoseconds and divisor:
+            share = units.percent(nanoseconds / column.total)
+            yield kind, nanoseconds / divisor, f"{name}: {units.duration(nanoseconds)}, {share}"
+
+
+def operation_place(key: tuple[str, str, str]) -> str:
+    """Return an operation with its place: ``aten::mm, backward fc1``."""
+    name, phase, module = operation_cells(*key)
+    place = " ".join(part for part in (phase, module) if part != units.MISSING)
+    return f"{name}, {place}" if place else name
+
+
+# ---- What changed ----------------------------------------------------------------------------------------------------
+
+
+def _report(key: str, judgement: Judgement | None) -> tuple[tuple[Block, ...], tuple[_LedgerView, ...]]:
+    """Return the report of ``mnistbench compare``: its sentences, and the ledger of each case."""
+    if judgement is None:
+        return (), ()
+    judged = [case for case in judgement.cases if case.operations]
+    report, ledgers = [], []
+    for block in blocks(judgement, TOP):
+        # A ledger per case with operations comes first, then one table of the other cases.
+        for position, (case, table) in enumerate(zip(judged, block.tables, strict=False)):
+            ledgers.append(
+                _LedgerView(
+                    id=f"{key}d{position}",
+                    table=table,
+                    summary=f"{case.case.now.label}: {_change(case).text}",
+                    changes=_changes_data(case.case.operations),
+                )
+            )
+        report.append(Block(block.title, block.lines, block.tables[len(judged) :]))
+    return tuple(block for block in report if block.lines or block.tables), tuple(ledgers)

@@ -1,0 +1,392 @@
+"use strict";
+
+// Sorts, filters and opens. Names come from saved files, so text is only ever set as text, never as markup.
+
+// ---- Numbers as text: the rules of mnistbench/units.py, and tested against it ---------------------------------------
+
+const units = {
+  missing: "-",
+
+  // Python rounds a tie to the even digit, toFixed away from zero. Enough digits show whether it is one.
+  fixed(value, decimals) {
+    const magnitude = Math.abs(value);
+    const rounded = magnitude.toFixed(decimals);
+    const exact = magnitude.toFixed(decimals + 30);
+    const kept = exact.slice(0, exact.length - 30);
+    const tie = /^50*$/.test(exact.slice(-30));
+    const shown = tie && Number(kept.at(-1) === "." ? kept.at(-2) : kept.at(-1)) % 2 === 0 ? kept.replace(/\.$/, "") : rounded;
+    const [whole, part] = shown.split(".");
+    const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
+    return (value < 0 ? "-" : "") + grouped + (part === undefined ? "" : `.${part}`);
+  },
+
+  signed(text, signed) {
+    if (!/[1-9]/.test(text)) return text.replace("-", "");
+    return signed && !text.startsWith("-") ? `+${text}` : text;
+  },
+
+  microseconds(nanoseconds, signed = false) {
+    return units.signed(units.fixed(nanoseconds / 1000, 1), signed);
+  },
+
+  percent(fraction, signed = false) {
+    return `${units.signed(units.fixed(fraction * 100, 1), signed)} %`;
+  },
+
+  count(number) {
+    return units.signed(units.fixed(number, Number.isInteger(number) ? 0 : 1), false);
+  },
+
+  size(bytes) {
+    const names = ["B", "KiB", "MiB", "GiB"];
+    for (const [position, name] of names.entries()) {
+      const text = units.significant(Math.abs(bytes) / 1024 ** position);
+      if (position === names.length - 1 || Number(text.replaceAll(",", "")) < 1024) {
+        return `${units.signed((bytes < 0 ? "-" : "") + text, false)} ${name}`;
+      }
+    }
+  },
+
+  significant(value) {
+    for (const decimals of [2, 1]) {
+      const text = units.fixed(value, decimals);
+      if (text.replace(/[,.]/g, "").length <= 3) return text;
+    }
+    return units.fixed(value, 0);
+  },
+};
+
+const orMissing = (value, text) => (value === null ? units.missing : text(value));
+
+// ---- Elements --------------------------------------------------------------------------------------------------------
+
+function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value === true) element.setAttribute(key, "");
+    else if (value !== false && value !== undefined) element.setAttribute(key, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+let radioGroups = 0;
+
+function choice(legend, options, chosen, onchange) {
+  const name = `choice${radioGroups++}`;
+  return make("fieldset", {}, make("legend", {}, legend), ...options.map(([value, text, enabled = true]) =>
+    make("label", {}, make("input", {
+      type: "radio", name, value, checked: value === chosen, disabled: !enabled, onchange: () => onchange(value),
+    }), text)));
+}
+
+function selection(label, values, onchange) {
+  const select = make("select", { onchange: () => onchange(select.value) }, make("option", { value: "" }, "all"),
+    ...values.map((value) => make("option", { value: `=${value}` }, value)));
+  return make("label", {}, make("span", { class: "soft" }, label), select);
+}
+
+const distinct = (values) => [...new Set(values)].sort();
+
+// ---- A table that is sorted and filtered ----------------------------------------------------------------------------
+
+// columns: {title, number, value(row), text(row), share(row), detail(row)}; rows: [operation, phase, module, ...].
+function filteredTable(container, rows, describe, controls) {
+  const filter = { text: "", phase: "", module: "" };
+  let columns = [];
+  let sorted = { title: "", descending: true };
+
+  const head = make("thead");
+  const body = make("tbody");
+  const foot = make("tfoot");
+  const status = make("p", { class: "soft", role: "status" });
+  const search = make("input", { type: "search", placeholder: "aten::mm", oninput: () => { filter.text = search.value; fill(); } });
+  const matches = (row) =>
+    row[0].toLowerCase().includes(filter.text.trim().toLowerCase()) &&
+    (filter.phase === "" || filter.phase === `=${row[1]}`) &&
+    (filter.module === "" || filter.module === `=${row[2]}`);
+
+  function fill() {
+    const column = columns.find((one) => one.title === sorted.title) ?? columns.find((one) => one.first);
+    const shown = rows().filter(matches);
+    sortRows(shown, column.value, sorted.descending);
+    body.replaceChildren(...shown.map((row) => make("tr", {}, ...columns.map((one) => cell(one, row)))));
+    const sums = columns.map((one) => (one.sum ? one.sum(shown) : ""));
+    sums[0] = `sum of ${shown.length} rows`;
+    foot.replaceChildren(make("tr", {}, ...sums.map((text, place) =>
+      make("td", { class: columns[place].number ? "number" : undefined }, text))));
+    status.textContent = `${shown.length} of ${rows().length} rows${describe.note()}`;
+    for (const [place, th] of [...head.querySelectorAll("th")].entries()) {
+      th.setAttribute("aria-sort", columns[place] === column ? (sorted.descending ? "descending" : "ascending") : "none");
+    }
+  }
+
+  function cell(column, row) {
+    const td = make("td", { class: column.number ? "number" : undefined }, column.text(row));
+    if (column.detail) {
+      td.className = "name";
+      if (column.detail(row)) td.append(make("small", {}, column.detail(row)));
+    }
+    if (column.share && column.value(row) !== null) {
+      td.classList.add("share");
+      td.style.setProperty("--share", `${Math.max(0, Math.min(100, column.value(row) * 100))}%`);
+    }
+    return td;
+  }
+
+  function redraw() {
+    columns = describe.columns();
+    if (!columns.some((one) => one.title === sorted.title)) {
+      sorted = { title: columns.find((one) => one.first).title, descending: true };
+    }
+    head.replaceChildren(make("tr", {}, ...columns.map((one) => make("th", { scope: "col", class: one.number ? "number" : undefined },
+      make("button", {
+        type: "button",
+        onclick: () => {
+          sorted = { title: one.title, descending: sorted.title === one.title ? !sorted.descending : one.number };
+          fill();
+        },
+      }, one.title)))));
+    fill();
+  }
+
+  const all = describe.all;
+  container.replaceChildren(
+    make("div", { class: "controls" }, ...controls(redraw),
+      make("label", {}, make("span", { class: "soft" }, "operation"), search),
+      selection("phase", distinct(all.map((row) => row[1])), (value) => { filter.phase = value; fill(); }),
+      selection("module", distinct(all.map((row) => row[2])), (value) => { filter.module = value; fill(); })),
+    status,
+    make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "operations" }, make("table", {}, head, body, foot)));
+  redraw();
+}
+
+// What is missing stands last, whichever way the rest is sorted.
+function sortRows(rows, value, descending) {
+  rows.sort((first, second) => {
+    const [a, b] = [value(first), value(second)];
+    if (a === null || b === null) return (a === null) - (b === null);
+    const order = typeof a === "string" ? (a < b ? -1 : a > b ? 1 : 0) : a - b;
+    return descending ? -order : order;
+  });
+}
+
+const names = [
+  { title: "operation", value: (row) => row[0], text: (row) => row[0], detail: (row) => row.detail },
+  { title: "phase", value: (row) => row[1], text: (row) => row[1] },
+  { title: "module", value: (row) => row[2], text: (row) => row[2] },
+];
+
+const total = (rows, value) => rows.reduce((sum, row) => sum + (value(row) ?? 0), 0);
+
+function number(title, value, text, more = {}) {
+  return { title, number: true, value, text: (row) => orMissing(value(row), text), ...more };
+}
+
+function time(title, value, more = {}) {
+  return number(title, value, units.microseconds, { sum: (rows) => units.microseconds(total(rows, value)), ...more });
+}
+
+function share(value, whole) {
+  const fraction = (row) => (value(row) === null || !whole ? null : value(row) / whole);
+  return number("share", fraction, units.percent,
+    { share: true, sum: (rows) => (whole ? units.percent(total(rows, value) / whole) : units.missing) });
+}
+
+// ---- Operations of a case ----------------------------------------------------------------------------------------------
+
+function showOperations(container) {
+  const data = JSON.parse(document.getElementById(container.dataset.source).textContent);
+  const tables = data.tables.map(({ temperature, view, rows }) => ({
+    temperature,
+    view,
+    rows: rows.map(([key, calls, self, spread, whole, device, memory]) => {
+      const [operation, phase, module, detail] = data.operations[key];
+      return Object.assign([operation, phase, module], { key, detail, calls, self, spread, whole, device, memory });
+    }),
+  }));
+  const table = (temperature, view) => tables.find((one) => one.temperature === temperature && one.view === view);
+  const has = (temperature, view) => Boolean(table(temperature, view));
+  const views = ["host", "device"].filter((view) => tables.some((one) => one.view === view));
+  const state = { view: views.at(-1), time: "self" };
+  const temperatures = () => ["warm", "cold"].filter((one) => has(one, state.view));
+  state.temperature = temperatures()[0];
+
+  // Cold and warm stand in one row; what only one of them has is missing in the other.
+  function both() {
+    const found = new Map();
+    for (const temperature of ["cold", "warm"]) {
+      for (const row of table(temperature, state.view).rows) {
+        if (!found.has(row.key)) found.set(row.key, Object.assign([...row], { detail: row.detail, cold: null, warm: null }));
+        found.get(row.key)[temperature] = row;
+      }
+    }
+    return [...found.values()];
+  }
+
+  const rows = () => (state.temperature === "both" ? both() : table(state.temperature, state.view).rows);
+  const hostTime = (row) => (state.time === "self" ? row.self : row.whole);
+
+  function columns() {
+    const hostTitle = `${state.time} CPU us`;
+    if (state.temperature === "both") {
+      const of = (row) => (row === null ? null : state.view === "device" ? row.device : hostTime(row));
+      const title = state.view === "device" ? "self device us" : hostTitle;
+      const difference = (row) => (of(row.cold) ?? 0) - (of(row.warm) ?? 0);
+      const sums = state.time === "self" || state.view === "device" ? {} : { sum: undefined };
+      return [
+        ...names,
+        number("cold calls", (row) => row.cold && row.cold.calls, units.count),
+        number("warm calls", (row) => row.warm && row.warm.calls, units.count),
+        time(`cold ${title}`, (row) => of(row.cold), sums),
+        time(`warm ${title}`, (row) => of(row.warm), sums),
+        time("cold - warm us", difference, {
+          first: true,
+          text: (row) => units.microseconds(difference(row), true),
+          ...(sums.sum === undefined && "sum" in sums ? sums : { sum: (some) => units.microseconds(total(some, difference), true) }),
+        }),
+      ];
+    }
+    const all = rows();
+    const self = state.time === "self";
+    const device = state.view === "device";
+    const whole = total(all, (row) => row.self);
+    return [
+      ...names,
+      number("calls", (row) => row.calls, units.count),
+      ...(device ? [
+        time("self device us", (row) => row.device, { first: true }),
+        share((row) => row.device, total(all, (row) => row.device)),
+      ] : []),
+      time(hostTitle, hostTime, { first: !device, ...(self ? {} : { sum: undefined }) }),
+      ...(device ? [] : [{ ...share(hostTime, whole), ...(self ? {} : { sum: undefined }) }]),
+      ...(state.temperature === "warm" ? [number(device ? "IQR of device us" : "IQR of self us", (row) => row.spread, units.microseconds)] : []),
+      time("per call us", (row) => (row.calls ? (device ? row.device : hostTime(row)) / row.calls : null), { sum: undefined }),
+      number("memory", (row) => row.memory, units.size, { sum: (some) => units.size(total(some, (row) => row.memory)) }),
+    ];
+  }
+
+  const note = () => (state.time === "total"
+    ? "; a total holds the operations it calls, so totals do not add up"
+    : "; self time is that of an operation less those it calls, the profiler's cost included");
+
+  filteredTable(container, rows, { columns, note, all: tables.flatMap((one) => one.rows) }, (redraw) => {
+    const change = (name) => (value) => {
+      state[name] = value;
+      if (state.temperature !== "both" && !has(state.temperature, state.view)) state.temperature = temperatures()[0];
+      redraw();
+    };
+    const cold = temperatures().length === 2;
+    return [
+      choice("calls", [["warm", "warm", has("warm", state.view)], ["cold", "cold", tables.some((one) => one.temperature === "cold")],
+        ["both", "cold against warm", cold]], state.temperature, change("temperature")),
+      choice("view", [["host", "host", views.includes("host")], ["device", "device", views.includes("device")]], state.view, change("view")),
+      choice("time", [["self", "self"], ["total", "total"]], state.time, change("time")),
+    ];
+  });
+}
+
+// ---- What changed ----------------------------------------------------------------------------------------------------
+
+function showChanges(container) {
+  const all = JSON.parse(document.getElementById(container.dataset.source).textContent);
+  const [base, now, change] = [3, 4, 5].map((place) => (row) => row[place]);
+  const relative = (row) => (base(row) > 0 && now(row) !== null ? (now(row) - base(row)) / base(row) : null);
+  const columns = () => [
+    ...names,
+    time("base us", base),
+    time("now us", now),
+    time("change us", change, {
+      text: (row) => units.microseconds(change(row), true), sum: (rows) => units.microseconds(total(rows, change), true),
+    }),
+    number("size of change us", (row) => Math.abs(change(row)), units.microseconds, { first: true }),
+    number("change", relative, (value) => units.percent(value, true), {
+      text: (row) => (base(row) === null ? "new" : now(row) === null ? "gone" : orMissing(relative(row), (value) => units.percent(value, true))),
+    }),
+    number("base calls", (row) => row[6], units.count),
+    number("now calls", (row) => row[7], units.count),
+  ];
+  const note = () => "; self time less what the profiler adds per call";
+  filteredTable(container, () => [...all], { columns, note, all }, () => []);
+}
+
+// ---- The page --------------------------------------------------------------------------------------------------------
+
+for (const element of document.querySelectorAll(".needs-script")) element.hidden = false;
+
+const theme = document.getElementById("theme");
+const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
+const nameTheme = () => { theme.textContent = isDark() ? "light colours" : "dark colours"; };
+theme.addEventListener("click", () => {
+  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  nameTheme();
+});
+prefersDark.addEventListener("change", nameTheme);
+nameTheme();
+
+const chosen = document.getElementById("run");
+const showRun = () => {
+  for (const run of document.querySelectorAll(".run")) run.hidden = run.id !== chosen.value;
+};
+if (chosen) {
+  chosen.addEventListener("change", showRun);
+  showRun();
+}
+
+for (const row of document.querySelectorAll(".case")) {
+  const button = row.querySelector(".open");
+  const panel = row.nextElementSibling;
+  row.addEventListener("click", () => {
+    if (window.getSelection().type === "Range") return; // somebody copies a number
+    const open = panel.hidden;
+    panel.hidden = !open;
+    button.setAttribute("aria-expanded", open);
+    const operations = panel.querySelector(".operations");
+    if (open && operations && !operations.hasChildNodes()) showOperations(operations);
+  });
+}
+
+for (const table of document.querySelectorAll(".cases")) {
+  const heads = [...table.tHead.rows[0].cells];
+  for (const [place, head] of heads.entries()) {
+    if (!head.dataset.sort) continue;
+    const numbers = head.dataset.sort === "number";
+    const button = make("button", { type: "button" }, head.textContent);
+    head.replaceChildren(button);
+    head.setAttribute("aria-sort", "none");
+    button.addEventListener("click", () => {
+      const before = head.getAttribute("aria-sort");
+      const descending = before === "none" ? numbers : before === "ascending";
+      for (const other of heads) if (other.dataset.sort) other.setAttribute("aria-sort", "none");
+      head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+      const bodies = [...table.tBodies];
+      sortRows(bodies, (body) => {
+        const { value } = body.rows[0].cells[place].dataset;
+        return value === undefined ? null : numbers ? Number(value) : value;
+      }, descending);
+      table.append(...bodies);
+    });
+  }
+}
+
+for (const ledger of document.querySelectorAll(".ledger")) {
+  ledger.addEventListener("toggle", () => {
+    const changes = ledger.querySelector(".changes");
+    if (ledger.open && !changes.hasChildNodes()) {
+      const button = make("button", { type: "button", onclick: () => showChanges(changes) }, "all operations");
+      changes.replaceChildren(button);
+    }
+  });
+}
+
+// One measure of the bars at a time.
+for (const sizes of document.querySelectorAll(".sizes .figures")) {
+  const figures = [...sizes.querySelectorAll(".bars")];
+  const show = (measure) => { for (const figure of figures) figure.hidden = figure.dataset.measure !== measure; };
+  const measures = figures.map((figure) => figure.dataset.measure);
+  for (const figure of figures) figure.querySelector("figcaption").classList.add("hidden");
+  sizes.before(make("div", { class: "controls" }, choice("bars show", measures.map((name) => [name, name]), measures[0], show)));
+  show(measures[0]);
+}
