@@ -179,3 +179,19 @@ def test_nothing_reads_as_negative_zero(function: Callable[[float], str], number
 
 def test_what_is_missing_does_not_read_as_zero() -> None:
     assert units.MISSING == "-"
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "text"),
+    [
+        (0.25, 0.05, "0.25"),
+        (0.1 * 3, 0.1, "0.3"),
+        (-0.0, 0.5, "0.0"),
+        (1_000.0, 200.0, "1,000"),
+        (20.0, 10.0, "20"),
+        (2e-9, 1e-9, "2e-09"),
+        (3e12, 1e12, "3e+12"),
+    ],
+)
+def test_a_tick_has_the_decimals_of_its_step(value, step, text):
+    assert units.tick(value, step) == text

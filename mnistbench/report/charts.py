@@ -23,8 +23,8 @@ NUMBER_WIDTH = 18
 
 #: Ticks that an axis has about.
 TICKS = 5
-#: Values that lie closer have no axis: floats have no round numbers between them.
-_LEAST_REACH = 1e-300
+#: Values that lie closer, or farther apart, have no axis: floats have no round numbers between or around them.
+_LEAST_REACH, _LARGEST_REACH = 1e-300, 1e300
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -132,7 +132,7 @@ def _unbroken(curve: Curve) -> Iterable[list[tuple[int, float]]]:
 def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     """Return about TICKS round numbers that lie inside or begin just below: steps of 1, 2 or 5 times a power of ten."""
     reach = high - low
-    if not _LEAST_REACH < reach < math.inf:
+    if not _LEAST_REACH < reach < _LARGEST_REACH:
         return [low]
     least = reach / TICKS
     power = 10.0 ** math.floor(math.log10(least))
@@ -223,7 +223,7 @@ def median_at(values: Sequence[int]) -> float:
 
 def _scale(value: float, low: float, high: float, start: float, end: float) -> float:
     """Return where a value lies between start and end; at the start where all values are one, or beyond any axis."""
-    return start + (value - low) / (high - low) * (end - start) if _LEAST_REACH < high - low < math.inf else start
+    return start + (value - low) / (high - low) * (end - start) if _LEAST_REACH < high - low < _LARGEST_REACH else start
 
 
 def _points(points: Iterable[tuple[float, float]]) -> str:

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment as Templates
@@ -49,6 +49,7 @@ class Shown:
     """A saved run with its samples, and how it is judged against others."""
 
     name: str  # of its file
+    number: str  # of its file, or its name
     run: Run
     digest: RunDigest
     judgement: Judgement | None
@@ -72,13 +73,15 @@ def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: C
         raise UsageError(f"{passed_over[0]}; save a run with: pytest bench --benchmark-autosave")
     shown = []
     for position, saved in enumerate(ordered):
-        others = [base for base in bases or ordered[max(0, position - 1) : position] if base.path.resolve() != saved.path.resolve()]
+        before = ordered[max(0, position - 1) : position]
+        others = [base.run for base in bases or before if base.path.resolve() != saved.path.resolve()]
         shown.append(
             Shown(
                 name=saved.path.name,
+                number=saved.number or saved.path.name,
                 run=Run.from_json(read_json(saved.path), str(saved.path)),
                 digest=saved.run,
-                judgement=_judgement([base.run for base in others], saved.run, criteria),
+                judgement=_judgement(others, saved.run, criteria),
             )
         )
     return shown, passed_over
@@ -101,12 +104,12 @@ def page(runs: Sequence[Shown]) -> str:
         style_hash=_source_hash(style),
         script_hash=_source_hash(script),
         charts=charts,
-        stacked=STACKED,
         runs=[_run_view(number, shown) for number, shown in enumerate(runs)],
     )
     return text.rstrip("\n") + "\n"
 
 
+@functools.cache
 def _templates() -> Templates:
     templates = Templates(
         loader=PackageLoader("mnistbench", "report/web"),
@@ -161,7 +164,8 @@ class _CaseView:
 @dataclass(frozen=True)
 class _GroupView:
     table: Table
-    charts: tuple[charts.BarChart, ...]
+    bars: tuple[charts.BarChart, ...]
+    curves: tuple[charts.LineChart, ...]
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,7 @@ class _LedgerView:
 class _RunView:
     id: str
     name: str
+    number: str
     label: str
     machine: str
     columns: tuple[str, ...]
@@ -208,6 +213,7 @@ def _run_view(number: int, shown: Shown) -> _RunView:
     return _RunView(
         id=key,
         name=shown.name,
+        number=shown.number,
         label=shown.digest.label,
         machine=f"{environment.cpu_model} x {environment.cpu_count}, torch {environment.torch}" if environment else "",
         columns=tuple(name for name in _COLUMNS if any(case.cells[name].value is not None for case in cases)),
@@ -289,12 +295,15 @@ def _facts(case: CaseRecord) -> Iterable[tuple[str, str]]:
     yield "run with", f"{params.device}, {params.dtype}, {threads}, seed {params.seed}{compiled}"
     if case.timing:
         timing = case.timing
-        yield (
-            "untraced call",
-            f"median {units.duration(timing.median_ns)}, IQR {units.duration(timing.iqr_ns)}, "
-            f"min {units.duration(timing.min_ns)}, mean {units.duration(timing.mean_ns)}, "
-            f"SD {units.duration(timing.stddev_ns)}, {units.count(timing.rounds)} rounds",
-        )
+        times = {
+            "median": timing.median_ns,
+            "IQR": timing.iqr_ns,
+            "min": timing.min_ns,
+            "mean": timing.mean_ns,
+            "SD": timing.stddev_ns,
+        }
+        shown = [f"{name} {units.duration(nanoseconds)}" for name, nanoseconds in times.items()]
+        yield "untraced call", ", ".join([*shown, f"{units.count(timing.rounds)} rounds"])
     for table in case.tables:
         yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)
     if case.tables_in:
@@ -307,10 +316,9 @@ _VIEWS = {"host": "host activities", "device": "host and device activities"}
 
 
 def _of_table(table: OpTable) -> str:
-    count = len(table.iteration_ns)
+    count, iteration = len(table.iteration_ns), units.duration(median_ns(table.iteration_ns))
     parts = [
-        f"{count} profiled iteration{'s' if count != 1 else ''} of {units.duration(median_ns(table.iteration_ns))}"
-        f"{' (median)' if count > 1 else ''}",
+        f"{count} profiled iterations of {iteration} (median)" if count != 1 else f"1 profiled iteration of {iteration}",
         f"sum of its operations {units.duration(table.total_ns)}",
     ]
     if table.temperature == "cold":
@@ -346,9 +354,7 @@ def _operations_data(case: CaseRecord) -> dict[str, Any]:
             )
         tables.append({"temperature": table.temperature, "view": table.view, "rows": rows})
     return {
-        "operations": [
-            [*map(units.printable, (*operation_cells(*key), "; ".join(sorted(details[key]))))] for key in keys
-        ],
+        "operations": [[*map(units.printable, (*operation_cells(*key), "; ".join(sorted(details[key]))))] for key in keys],
         "tables": tables,
     }
 
@@ -380,9 +386,12 @@ def _curves(scalars: Scalars) -> Iterable[charts.LineChart]:
         curves = [
             (tag.rpartition("/")[0] or tag, scalars.curves[tag], final_value(tag, scalars.final.get(tag))) for tag in tags
         ]
-        title = quantity.replace("_", " ") + (" (%)" if quantity.endswith("accuracy") else "")
-        if chart := charts.line_chart(title, across, curves):
+        if chart := charts.line_chart(_title(quantity), across, curves):
             yield chart
+
+
+def _title(quantity: str) -> str:
+    return quantity.replace("_", " ") + (" (%)" if quantity.endswith("accuracy") else "")
 
 
 def _group_view(group: Sequence[CaseRecord]) -> _GroupView:
@@ -401,7 +410,7 @@ def _group_view(group: Sequence[CaseRecord]) -> _GroupView:
     )
     return _GroupView(
         table=operation_table(group, STACKED),
-        charts=tuple(
+        bars=tuple(
             charts.bar_chart(
                 name,
                 [
@@ -411,7 +420,24 @@ def _group_view(group: Sequence[CaseRecord]) -> _GroupView:
             )
             for name, divisors, texts in measures
         ),
+        curves=tuple(_curves_of_sizes(group)),
     )
+
+
+def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
+    """Yield what training reached, a curve per batch size."""
+    for tag in ("train/loss", "train/accuracy"):
+        curves = [
+            (
+                f"b{case.params.batch_size}",
+                case.scalars.curves[tag],
+                final_value(tag, case.scalars.final.get(tag)),
+            )
+            for case in group
+            if case.scalars and tag in case.scalars.curves
+        ]
+        if chart := charts.line_chart(_title(tag.replace("/", " ")), "step", curves):
+            yield chart
 
 
 def _stacked(column: Column, columns: Sequence[Column], divisor: float) -> Iterable[tuple[str, float, str]]:

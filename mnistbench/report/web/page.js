@@ -91,7 +91,7 @@ const distinct = (values) => [...new Set(values)].sort();
 
 // ---- A table that is sorted and filtered ----------------------------------------------------------------------------
 
-// columns: {title, number, value(row), text(row), share(row), detail(row)}; rows: [operation, phase, module, ...].
+// columns: {title, number, value(row), text(row), order(row), sum(rows), share, detail(row), first}; rows: [operation, phase, module, ...].
 function filteredTable(container, rows, describe, controls) {
   const filter = { text: "", phase: "", module: "" };
   let columns = [];
@@ -110,7 +110,7 @@ function filteredTable(container, rows, describe, controls) {
   function fill() {
     const column = columns.find((one) => one.title === sorted.title) ?? columns.find((one) => one.first);
     const shown = rows().filter(matches);
-    sortRows(shown, column.value, sorted.descending);
+    sortRows(shown, column.order ?? column.value, sorted.descending);
     body.replaceChildren(...shown.map((row) => make("tr", {}, ...columns.map((one) => cell(one, row)))));
     const sums = columns.map((one) => (one.sum ? one.sum(shown) : ""));
     sums[0] = `sum of ${shown.length} rows`;
@@ -126,7 +126,7 @@ function filteredTable(container, rows, describe, controls) {
     const td = make("td", { class: column.number ? "number" : undefined }, column.text(row));
     if (column.detail) {
       td.className = "name";
-      if (column.detail(row)) td.append(make("small", {}, column.detail(row)));
+      if (column.detail(row)) td.append(make("small", { title: column.detail(row) }, column.detail(row)));
     }
     if (column.share && column.value(row) !== null) {
       td.classList.add("share");
@@ -153,7 +153,8 @@ function filteredTable(container, rows, describe, controls) {
 
   const all = describe.all;
   container.replaceChildren(
-    make("div", { class: "controls" }, ...controls(redraw),
+    make("div", { class: "controls" }, ...controls(redraw)),
+    make("div", { class: "controls" },
       make("label", {}, make("span", { class: "soft" }, "operation"), search),
       selection("phase", distinct(all.map((row) => row[1])), (value) => { filter.phase = value; fill(); }),
       selection("module", distinct(all.map((row) => row[2])), (value) => { filter.module = value; fill(); })),
@@ -298,9 +299,10 @@ function showChanges(container) {
     time("base us", base),
     time("now us", now),
     time("change us", change, {
+      first: true,
+      order: (row) => Math.abs(change(row)), // the largest changes first, whichever their sign
       text: (row) => units.microseconds(change(row), true), sum: (rows) => units.microseconds(total(rows, change), true),
     }),
-    number("size of change us", (row) => Math.abs(change(row)), units.microseconds, { first: true }),
     number("change", relative, (value) => units.percent(value, true), {
       text: (row) => (base(row) === null ? "new" : now(row) === null ? "gone" : orMissing(relative(row), (value) => units.percent(value, true))),
     }),
@@ -382,7 +384,7 @@ for (const ledger of document.querySelectorAll(".ledger")) {
 }
 
 // One measure of the bars at a time.
-for (const sizes of document.querySelectorAll(".sizes .figures")) {
+for (const sizes of document.querySelectorAll(".measures")) {
   const figures = [...sizes.querySelectorAll(".bars")];
   const show = (measure) => { for (const figure of figures) figure.hidden = figure.dataset.measure !== measure; };
   const measures = figures.map((figure) => figure.dataset.measure);

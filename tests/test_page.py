@@ -1,0 +1,512 @@
+"""The page without a browser: what it holds, and that no name becomes anything but text."""
+
+import base64
+import hashlib
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import builders
+import pytest
+import strategies
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import ANY_SPEED
+from test_hostile_names import NAMES, is_clean
+
+from mnistbench import units
+from mnistbench.compare import compare
+from mnistbench.criteria import Criteria, Threshold
+from mnistbench.digest import RunDigest
+from mnistbench.errors import UsageError
+from mnistbench.record import KEY, OUTSIDE, Run, median_ns
+from mnistbench.report.page import STACKED, Shown, operation_place, page, shown_runs
+from mnistbench.report.rows import operation_cells
+from mnistbench.saved import Storage
+from mnistbench.verdict import judge
+
+VOID = {"meta", "link", "input"}
+
+
+class Element:
+    def __init__(self, tag, attributes, within):
+        self.tag, self.attributes, self.within = tag, dict(attributes), within
+        self.children = []
+
+    def all(self, tag="", **attributes):
+        """Every element below of that tag and with those attributes; ``class_`` is one of the classes."""
+        found = []
+        for child in self.children:
+            if isinstance(child, Element):
+                wanted = {name.rstrip("_"): value for name, value in attributes.items()}
+                has = all(value in (child.attributes.get(name) or "").split() for name, value in wanted.items())
+                found += ([child] if tag in ("", child.tag) and has else []) + child.all(tag, **attributes)
+        return found
+
+    @property
+    def text(self):
+        return "".join(child if isinstance(child, str) else child.text for child in self.children)
+
+
+class Document(HTMLParser):
+    """A page as a tree; every element must be closed where it was opened."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.root = self._at = Element("", (), None)
+        self.feed(text)
+        self.close()
+        assert self._at is self.root
+
+    def handle_starttag(self, tag, attrs):
+        element = Element(tag, attrs, self._at)
+        self._at.children.append(element)
+        if tag not in VOID:
+            self._at = element
+
+    def handle_startendtag(self, tag, attrs):
+        self._at.children.append(Element(tag, attrs, self._at))
+
+    def handle_endtag(self, tag):
+        assert tag == self._at.tag
+        self._at = self._at.within
+
+    def handle_data(self, data):
+        self._at.children.append(data)
+
+
+def read(text):
+    return Document(text).root
+
+
+def shown(document, base=None, criteria=None, name="0001_base.json"):
+    """A run as it comes from a file, judged against another document."""
+    now = json.loads(json.dumps(document))
+    digest = RunDigest.from_json(now, name)
+    judgement = judge(compare([RunDigest.from_json(base, "base")], digest), criteria or Criteria()) if base else None
+    return Shown(name=name, number=name[:4], run=Run.from_json(now, name), digest=digest, judgement=judgement)
+
+
+def document(*cases, **changes):
+    return builders.saved_file(*cases, **changes)
+
+
+def step(scale=1.0, batch_size=16, **changes):
+    """A training step whose table has a row of each kind."""
+    time = lambda nanoseconds: round(nanoseconds * scale)  # noqa: E731
+    warm = builders.op_table(
+        builders.op_row("aten::convolution_backward", time(1_234_567), phase="backward", module="conv2", memory_bytes=4096),
+        builders.op_row("aten::addmm", (time(90_000), time(100_000), time(140_000)), total_cpu_ns=time(250_000), calls=2),
+        builders.op_row("autograd::engine::evaluate_function: X", 1_250, phase="backward", module="", memory_bytes=-64),
+        builders.op_row(OUTSIDE, 250_000, module="", calls=0),
+        profiler_ns=100,
+    )
+    cold = builders.op_table(
+        builders.op_row("aten::addmm", 9_000_000, iterations=1), temperature="cold", iterations=1, first_of_process=True
+    )
+    ordinary = {"tables": (cold, warm), "timing": builders.timing(median_ns=time(2_000_000)), "batch_size": batch_size}
+    return builders.case_record(**{**ordinary, **changes})
+
+
+def epoch(**changes):
+    """A case without tables of its own."""
+    scalars = builders.scalars(curves={"timing/ms_per_iteration": ((1, 8.0), (2, 7.5))}, final={"timing/ms_per_iteration": 7.5})
+    ordinary = {
+        "phase": "eval",
+        "tables": (),
+        "tables_in": "forward convnet-b16-cpu",
+        "scalars": scalars,
+        "first_call_ns": None,
+    }
+    return builders.case_record(**{**ordinary, **changes})
+
+
+def two_runs():
+    base = document(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
+    now = document(step(1.5), step(1.2, batch_size=64), epoch())
+    return [shown(base), shown(now, base, name="0002_now.json")]
+
+
+def rows_of(table, cells=("td", "th")):
+    return [[cell.text for cell in row.children if isinstance(cell, Element) and cell.tag in cells] for row in table.all("tr")]
+
+
+def cases_of(root, run="r0"):
+    """Label of a case -> its cells by column."""
+    (table,) = next(section for section in root.all("section") if section.attributes["id"] == run).all("table", class_="cases")
+    heads = [head.text for head in table.all("th", scope="col")]
+    rows = [[cell.text.strip() for cell in row.all("th") + row.all("td")] for row in table.all("tr", class_="case")]
+    return {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
+
+
+def data_of(root):
+    return {
+        script.attributes["id"]: json.loads(script.text)
+        for script in root.all("script")
+        if script.attributes.get("type") == "application/json"
+    }
+
+
+# ---- one file --------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_asks_for_nothing_outside_itself():
+    root = read(page(two_runs()))
+    references = [
+        value
+        for element in root.all()
+        for name, value in element.attributes.items()
+        if name in ("src", "href", "srcset", "action", "data", "poster", "style") or name.startswith("on")
+    ]
+    assert {value for value in references if not value.startswith("#")} == {"data:,"}
+    style = root.all("style")[0].text
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_the_policy_allows_our_style_and_our_script_alone():
+    root = read(page(two_runs()))
+    (policy,) = [meta.attributes["content"] for meta in root.all("meta") if meta.attributes.get("http-equiv")]
+    allowed = dict(part.split(" ", 1) for part in policy.split("; "))
+    (script,) = [script.text for script in root.all("script") if not script.attributes]
+    (style,) = [style.text for style in root.all("style")]
+
+    def source(text):
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    assert allowed == {
+        "default-src": "'none'", "style-src": source(style), "script-src": source(script),
+        "img-src": "data:", "base-uri": "'none'", "form-action": "'none'",
+    }  # fmt: skip
+
+
+def test_ids_are_there_once_and_what_refers_to_one_finds_it():
+    root = read(page(two_runs()))
+    ids = [element.attributes["id"] for element in root.all() if "id" in element.attributes]
+    assert len(set(ids)) == len(ids)
+    for name in ("href", "aria-controls", "aria-labelledby", "data-source", "value"):
+        targets = {element.attributes[name].lstrip("#") for element in root.all() if element.attributes.get(name)}
+        assert targets - {"data:,"} <= set(ids), name
+
+
+def test_the_page_is_this_one(golden):
+    text = page(two_runs())
+    golden(text[text.index("<main>") : text.index("</main>")] + "</main>\n", "page.html")
+
+
+# ---- cases -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_case_stands_with_its_times_as_every_table_writes_them():
+    record = step(timing=builders.timing(median_ns=2_000_000, iqr_ns=999_950, rounds=4))
+    cases = cases_of(read(page([shown(document(record, epoch()))])))
+    assert cases["step convnet-b16-cpu on digits"] == {
+        "case": "step convnet-b16-cpu on digits",
+        "rounds": "4 rounds: 7.00 ms to 8.00 ms",
+        "median": units.duration(2_000_000),
+        "IQR": "1.00 ms",
+        "samples/s": "8,000",
+        "first call": "30.0 ms",
+        "final accuracy": "50.0 %",
+    }
+    assert cases["eval convnet-b16-cpu on digits"]["first call"] == units.MISSING
+    assert cases["eval convnet-b16-cpu on digits"]["final accuracy"] == units.MISSING
+
+
+def test_the_accuracy_is_the_test_sets_where_there_is_one():
+    record = step(scalars=builders.scalars(final={"train/accuracy": 50.0, "test/accuracy": 96.1}))
+    (case,) = cases_of(read(page([shown(document(record))]))).values()
+    assert case["final accuracy"] == "96.1 %"
+
+
+def test_a_column_that_no_case_has_is_left_out_and_an_accelerators_time_has_one():
+    (case,) = cases_of(read(page([shown(document(epoch()))]))).values()
+    assert not {"first call", "final accuracy", "device time", "change"} & set(case)
+    device = step(device="cuda", device_ns=(800_000, 810_000, 990_000))
+    (case,) = cases_of(read(page([shown(document(device))]))).values()
+    assert case["device time"] == "810 us"
+
+
+def test_rounds_that_were_thinned_are_said_to_be():
+    record = step(timing=builders.timing(rounds=1_000))
+    (case,) = cases_of(read(page([shown(document(record))]))).values()
+    assert case["rounds"] == "1000 rounds, 4 of them drawn: 7.00 ms to 8.00 ms"
+    (case,) = cases_of(read(page([shown(document(step(rounds_ns=())))]))).values()
+    assert case["rounds"] == "20 rounds, none of them saved"
+
+
+def test_a_time_of_zero_has_no_rate():
+    (case,) = cases_of(read(page([shown(document(step(0.0)))]))).values()
+    assert (case["median"], case.get("samples/s")) == ("0.00 ns", None)
+
+
+def test_two_tests_of_one_case_are_told_apart():
+    other = step(test="bench/test_b.py::test_b", node_id="bench/test_b.py::test_b")
+    assert list(cases_of(read(page([shown(document(step(), other))])))) == [
+        "step convnet-b16-cpu on digits (bench/test_step.py::test_step[convnet-b16-cpu])",
+        "step convnet-b16-cpu on digits (bench/test_b.py::test_b)",
+    ]
+
+
+def test_what_the_rows_are_sorted_by_is_what_they_show():
+    root = read(page([shown(document(step(), epoch()))]))
+    for cell in root.all("table", class_="cases")[0].all("td", class_="number"):
+        assert ("data-value" in cell.attributes) == (cell.text != units.MISSING)
+
+
+def test_notes_attachments_and_limits_are_shown():
+    record = step(
+        notes=("no model graph: X",), attached={"gpu": {"clocks": [1, 2]}}, op_fail=("10%", "conv2:5%"), case_fail="3%"
+    )
+    text = page([shown(document(record))])
+    names = [name.text for name in read(text).all("dt")]
+    values = [value.text for value in read(text).all("dd")]
+    assert values[names.index("note")] == "no model graph: X"
+    assert values[names.index("gpu")] == '{"clocks": [1, 2]}'
+    assert values[names.index("its own limits")] == "10%, conv2:5%, call 3%"
+    assert values[names.index("warm, host activities")] == (
+        "3 profiled iterations of 9.00 ms (median); sum of its operations 1.59 ms; the profiler adds 100 ns per call"
+    )
+    assert values[names.index("cold, host activities")] == (
+        "1 profiled iteration of 9.00 ms; sum of its operations 9.00 ms; the first of its process"
+    )
+
+
+def test_the_environment_is_the_runs_own():
+    machine = builders.environment(devices=({"name": "NVIDIA H200", "memory": "150754820096"}, {"memory": "much"}))
+    root = read(page([shown(document(step(), mnistbench={"schema": 1, "environment": machine.__dict__}))]))
+    values = [value.text for value in root.all("dd")]
+    assert "name NVIDIA H200, memory 140 GiB" in values
+    assert "memory much" in values
+    assert "MALLOC_TRIM_THRESHOLD_=1073741824" in values
+
+
+def test_a_file_without_an_environment_has_none():
+    without = document(step())
+    del without[KEY]
+    text = page([shown(without)])
+    assert "Environment" not in text[text.index("<main>") : text.index("</main>")]
+
+
+# ---- operations --------------------------------------------------------------------------------------------------------
+
+
+def test_every_operation_of_every_table_is_embedded_as_it_was_measured():
+    record = step()
+    data = data_of(read(page([shown(document(record))])))["r0c0-data"]
+    assert [(table["temperature"], table["view"]) for table in data["tables"]] == [("cold", "host"), ("warm", "host")]
+    for table, written in zip(record.tables, data["tables"], strict=True):
+        assert len(written["rows"]) == len(table.rows)
+        for row, (key, calls, self_ns, spread_ns, total_ns, device_ns, memory) in zip(table.rows, written["rows"], strict=True):
+            assert tuple(data["operations"][key][:3]) == operation_cells(*row.key)
+            assert (calls, self_ns, spread_ns) == (row.calls, row.self_ns("cpu"), row.spread_ns("cpu"))
+            assert (total_ns, device_ns, memory) == (median_ns(row.total_cpu_ns), None, row.memory_bytes)
+
+
+def test_the_view_of_a_device_has_both_clocks_its_shapes_and_kernels():
+    row = builders.op_row("aten::mm", 6_000, self_device_ns=(1, 5, 9), shapes=["[2, 2]"])
+    table = builders.op_table(replace(row, kernels=("sm90_gemm",)), view="device")
+    data = data_of(read(page([shown(document(step(device="cuda", tables=(table,))))])))["r0c0-data"]
+    assert data["tables"][0]["rows"] == [[0, 1.0, 6_000, 4, 6_000, 5, 0]]
+    assert data["operations"] == [["aten::mm", "forward", "fc1", "[2, 2]; sm90_gemm"]]
+
+
+def test_a_case_without_tables_says_where_they_are():
+    root = read(page([shown(document(epoch()))]))
+    assert data_of(root) == {}
+    assert "see forward convnet-b16-cpu" in [value.text for value in root.all("dd")]
+
+
+# ---- curves and batch sizes --------------------------------------------------------------------------------------------
+
+
+def test_train_and_test_share_a_chart_with_their_last_values():
+    curves = {"train/loss": ((1, 2.0), (9, 0.5)), "train/accuracy": ((1, 10.0), (9, 90.0)), "test/loss": ((9, 0.4),)}
+    final = {"train/loss": 0.5, "train/accuracy": 90.0, "test/loss": None}
+    root = read(page([shown(document(step(scalars=builders.scalars(curves=curves, final=final))))]))
+    figures = {figure.all("figcaption")[0].text: figure for figure in root.all("figure", class_="lines")}
+    assert list(figures) == ["loss", "accuracy (%)"]
+    assert [" ".join(item.text.split()) for item in figures["loss"].all("li")] == [
+        "train last 0.5",
+        "test last not finite",
+    ]
+    assert len(figures["loss"].all("polyline")) == 1  # the test's one value is a dot
+    assert [" ".join(item.text.split()) for item in figures["accuracy (%)"].all("li")] == ["train last 90.0 %"]
+
+
+def test_batch_sizes_are_stacked_by_share_and_by_time():
+    root = read(page([shown(document(step(), step(4.0, batch_size=64)))]))
+    (sizes,) = root.all("details", class_="sizes")
+    assert [figure.attributes["data-measure"] for figure in sizes.all("figure", class_="bars")] == [
+        "share of an iteration", "time per iteration", "time per sample",
+    ]  # fmt: skip
+    ends = [
+        [float(bar.attributes["x"]) + float(bar.attributes["width"]) for bar in figure.all("rect")]
+        for figure in sizes.all("figure", class_="bars")
+    ]
+    share, iteration, sample = [(found[len(found) // 2 - 1], found[-1]) for found in ends]
+    assert share[0] == pytest.approx(share[1], abs=0.2)
+    assert iteration[0] < iteration[1]
+    assert sample[0] > sample[1]
+    titles = [title.text for title in sizes.all("figure", class_="bars")[0].all("title")]
+    assert titles[0] == "b16, aten::convolution_backward, backward conv2: 1.23 ms, 77.9 %"
+    assert [title.split(", ")[1].split(":")[0] for title in titles if "outside" in title] == ["outside operations"] * 2
+
+
+def test_the_table_of_batch_sizes_is_the_legend():
+    rows = [builders.op_row(f"aten::op{number}", 1_000 * (20 - number)) for number in range(STACKED + 2)]
+    tables = (builders.op_table(*rows),)
+    root = read(page([shown(document(step(tables=tables), step(batch_size=64, tables=tables)))]))
+    (sizes,) = root.all("details", class_="sizes")
+    chips = [chip.attributes["class"].split()[1] for chip in sizes.all("span", class_="chip")]
+    assert chips == [*(f"part{number}" for number in range(1, STACKED + 1)), "partother", "partoutside"]
+    assert {rect.attributes["class"] for rect in sizes.all("rect")} == {*chips} - {"partoutside"}
+
+
+def test_one_batch_size_has_nothing_to_stack():
+    assert read(page([shown(document(step(), epoch()))])).all("details", class_="sizes") == []
+
+
+def test_an_operation_is_named_with_its_place():
+    assert operation_place(("aten::mm", "backward", "fc1")) == "aten::mm, backward fc1"
+    assert operation_place(("aten::mm", "", "")) == "aten::mm"
+
+
+# ---- what changed ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_held_against_another_has_the_ledger_and_every_difference():
+    base, now = document(step()), document(step(1.5), epoch())
+    run = shown(now, base, Criteria(op_fail=(Threshold("", 0.1),)))
+    root = read(page([run]))
+    (ledger,) = root.all("details", class_="ledger")
+    assert ledger.all("summary")[0].text == "step convnet-b16-cpu on digits: +50.0 %, regressed"
+    cells = rows_of(ledger)
+    assert cells[1][:7] == ["aten::convolution_backward", "backward", "conv2", "1,234.5", "1,851.8", "+617.3", "+50.0 %"]
+    assert cells[-1][0] == "wall time of one call"
+    (operations,) = [judged.case.operations for judged in run.judgement.cases]
+    rows = data_of(root)["r0d0"]
+    assert [tuple(row[:3]) for row in rows] == [operation_cells(one.name, one.phase, one.module) for one in operations]
+    assert [tuple(row[3:6]) for row in rows] == [(one.base_ns, one.now_ns, one.change_ns) for one in operations]
+    assert f"gate: regressed: {len(run.judgement.regressions)}" in [line.text for line in root.all("p", class_="line")]
+    assert cases_of(root)["step convnet-b16-cpu on digits"]["change"] == "+50.0 %, regressed"
+    assert cases_of(root)["eval convnet-b16-cpu on digits"]["change"] == units.MISSING
+
+
+def test_a_case_without_operations_is_compared_as_a_whole():
+    root = read(page([shown(document(epoch(timing=builders.timing(median_ns=9_000_000))), document(epoch()))]))
+    assert root.all("details", class_="ledger") == []
+    titles = [heading.text for heading in root.all("h4")]
+    assert "cases without operation tables: wall time of one call" in titles
+
+
+def test_one_run_alone_is_compared_with_nothing():
+    text = page([shown(document(step()))])
+    assert "What changed" not in text[text.index("<main>") : text.index("</main>")]
+
+
+# ---- names -------------------------------------------------------------------------------------------------------------
+
+
+def hostile(name, scale=1):
+    """A run in which everything that a file may name is called that."""
+    rows = [
+        builders.op_row(name, 900_000 * scale, module="fc1", shapes=[name]),
+        builders.op_row("aten::mm", 800_000, phase=name, module="fc2"),
+        builders.op_row("aten::add", 700_000 * scale, module=name),
+        builders.op_row(f"{name}{scale}", 500_000, phase="backward", module=name),
+    ]
+    common = {
+        "workload": name,
+        "dataset": name,
+        "scalars": builders.scalars(
+            dataset=name, curves={name: ((1, 2.0), (2, 1.0)), f"train/{name}": ((1, 2.0), (2, 1.0))}, final={name: 1.0}
+        ),
+        "notes": (name,),
+        "attached": {name: {name: [name]}},
+        "tables": (builders.op_table(*rows),),
+        "tables_in": name,
+    }
+    environment = {
+        **builders.saved_file()[KEY]["environment"],
+        "cpu_model": name,
+        "platform": f"{name}{scale}",
+        "allocator": {name: name},
+        "devices": [{"name": name, name: name, "memory": name}],
+    }
+    return document(
+        builders.case_record(**common, node_id=f"{name}::test[{name}]"),
+        builders.case_record(**common, batch_size=64, node_id=name),
+        builders.case_record(**{**common, "tables": ()}, phase="eval", node_id=f"{name}{scale}"),
+        mnistbench={"schema": 1, "environment": environment},
+        commit_info={"id": name, "dirty": True, "branch": name},
+        datetime=name,
+    )
+
+
+def skeleton(root):
+    return [(element.tag, sorted(element.attributes)) for element in root.all()]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    criteria = Criteria(op_fail=(Threshold("plain", 0.1),), accept=("*:plain",), reason="because plain")
+    return page([shown(hostile("plain")), shown(hostile("plain", 2), hostile("plain"), criteria, name="plain.json")])
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_no_name_becomes_markup_a_script_or_a_mark_that_turns_text(name, plain):
+    criteria = Criteria(op_fail=(Threshold(name, 0.1),), accept=(f"*:{name}",), reason=f"because {name}")
+    text = page([shown(hostile(name)), shown(hostile(name, 2), hostile(name), criteria, name=f"{name}.json")])
+    assert is_clean(text)
+    assert skeleton(read(text)) == skeleton(read(plain))
+    operations = {row[0] for data in data_of(read(text)).values() if isinstance(data, dict) for row in data["operations"]}
+    assert units.printable(name) in operations
+
+
+@settings(ANY_SPEED, max_examples=25)
+@given(st.lists(strategies.case_records(), min_size=1, max_size=3), strategies.environments())
+def test_whatever_was_saved_is_shown(cases, environment):
+    measured = [replace(case, timing=case.timing or builders.timing()) for case in cases]
+    saved = document(*measured, mnistbench={"schema": 1, "environment": environment.__dict__})
+    root = read(page([shown(saved, saved)]))
+    assert len(root.all("tr", class_="case")) == len(measured)
+    assert len([name for name in data_of(root) if name.endswith("-data")]) == sum(bool(case.tables) for case in measured)
+
+
+# ---- which runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def storage(tmp_path):
+    folder = tmp_path / "machine"
+    folder.mkdir()
+    plain = document()
+    plain["benchmarks"][0]["extra_info"] = {}
+    for number, saved in enumerate((document(step()), document(step(1.1)), document(step(1.2)), plain), 1):
+        text = json.dumps({**saved, "datetime": f"2026-11-20T10:0{number}:00+00:00"})
+        (folder / f"000{number}_x.json").write_text(text, encoding="utf-8")
+    return Storage(tmp_path)
+
+
+def bases_of(runs):
+    return [[base.minute[-1] for base in run.judgement.comparison.bases] if run.judgement else [] for run in runs]
+
+
+def test_each_run_is_held_against_the_one_before_it(storage):
+    runs, passed_over = shown_runs([*storage.find("3"), *storage.find("*"), *storage.find("1")], [], Criteria())
+    assert [run.number for run in runs] == ["0001", "0002", "0003"]
+    assert bases_of(runs) == [[], ["1"], ["2"]]
+    assert passed_over == [f"{storage.root}/machine/0004_x.json: no benchmark in it has an operation record"]
+
+
+def test_each_run_is_held_against_the_base_that_was_chosen(storage):
+    bases = [*storage.find("1"), *storage.find("2")]
+    runs, _ = shown_runs([*storage.find("1"), *storage.find("3")], bases, Criteria())
+    assert bases_of(runs) == [["2"], ["1", "2"]]
+    assert [run.judgement.comparison.by for run in shown_runs(storage.find("1"), bases, Criteria(by="op"))[0]] == ["op"]
+
+
+def test_runs_without_operation_records_alone_are_refused(storage):
+    with pytest.raises(UsageError, match="no benchmark in it has an operation record; save a run with: pytest bench"):
+        shown_runs(storage.find("4"), [], Criteria())
