@@ -397,6 +397,7 @@ def _title(quantity: str) -> str:
 def _group_view(group: Sequence[CaseRecord]) -> _GroupView:
     """Return the operations of cases that differ only in batch size: as a table, and stacked by three measures."""
     columns = [Column(table) for case in group if (table := case.table("warm"))]
+    keys = ranked(columns)
     samples = [case.samples for case in group]
     totals = [column.total for column in columns]
     measures = (
@@ -414,7 +415,7 @@ def _group_view(group: Sequence[CaseRecord]) -> _GroupView:
             charts.bar_chart(
                 name,
                 [
-                    charts.Stack(f"b{case.params.batch_size}", tuple(_stacked(column, columns, divisor)), total)
+                    charts.Stack(f"b{case.params.batch_size}", tuple(_stacked(column, keys, divisor)), total)
                     for case, column, divisor, total in zip(group, columns, divisors, texts, strict=True)
                 ],
             )
@@ -440,8 +441,8 @@ def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
             yield chart
 
 
-def _stacked(column: Column, columns: Sequence[Column], divisor: float) -> Iterable[tuple[str, float, str]]:
-    keys = ranked(columns)
+def _stacked(column: Column, keys: Sequence[tuple[str, str, str]], divisor: float) -> Iterable[tuple[str, float, str]]:
+    """Yield the parts of a bar: the first operations by number, the others together, and what lies outside."""
     parts = [
         *((str(number), operation_place(key), column.sum([key]) or 0) for number, key in enumerate(keys[:STACKED], 1)),
         ("other", f"other ({len(keys[STACKED:])} operations)", column.sum(keys[STACKED:]) or 0),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import textwrap
 
 import pytest
@@ -115,3 +116,26 @@ def project(pytester, monkeypatch):
         if name.startswith(("PYTEST_", "MALLOC_", "MNISTBENCH_", "GITHUB_")):
             monkeypatch.delenv(name)
     return Project(pytester)
+
+
+#: What Debian, Ubuntu and others call the browser that Playwright can drive.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """The system's Chromium, headless. Where there is none a test is skipped; continuous integration must have one."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    missing = "no browser: install chromium" if path is None else ""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing = "no Playwright: install the dependency group test"
+    if missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
+    with sync_playwright() as playwright:
+        # Chromium's sandbox does not run as root, as in a container.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        found = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield found
+        found.close()

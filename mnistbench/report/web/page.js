@@ -15,9 +15,12 @@ const units = {
     const kept = exact.slice(0, exact.length - 30);
     const tie = /^50*$/.test(exact.slice(-30));
     const shown = tie && Number(kept.at(-1) === "." ? kept.at(-2) : kept.at(-1)) % 2 === 0 ? kept.replace(/\.$/, "") : rounded;
-    const [whole, part] = shown.split(".");
-    const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
-    return (value < 0 ? "-" : "") + grouped + (part === undefined ? "" : `.${part}`);
+    return (value < 0 ? "-" : "") + shown;
+  },
+
+  grouped(text) {
+    const [whole, part] = text.split(".");
+    return whole.replace(/\B(?=(\d{3})+$)/g, ",") + (part === undefined ? "" : `.${part}`);
   },
 
   signed(text, signed) {
@@ -26,7 +29,7 @@ const units = {
   },
 
   microseconds(nanoseconds, signed = false) {
-    return units.signed(units.fixed(nanoseconds / 1000, 1), signed);
+    return units.signed(units.grouped(units.fixed(nanoseconds / 1000, 1)), signed);
   },
 
   percent(fraction, signed = false) {
@@ -34,7 +37,7 @@ const units = {
   },
 
   count(number) {
-    return units.signed(units.fixed(number, Number.isInteger(number) ? 0 : 1), false);
+    return units.signed(units.grouped(units.fixed(number, Number.isInteger(number) ? 0 : 1)), false);
   },
 
   size(bytes) {
@@ -49,10 +52,10 @@ const units = {
 
   significant(value) {
     for (const decimals of [2, 1]) {
-      const text = units.fixed(value, decimals);
+      const text = units.grouped(units.fixed(value, decimals));
       if (text.replace(/[,.]/g, "").length <= 3) return text;
     }
-    return units.fixed(value, 0);
+    return units.grouped(units.fixed(value, 0));
   },
 };
 

@@ -1,0 +1,403 @@
+"""The page as somebody reads it: in Chromium, by mouse and by keyboard."""
+
+import random
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import builders
+import pytest
+from page_builders import document, epoch, shown, step
+
+from mnistbench import units
+from mnistbench.record import OUTSIDE, median_ns
+from mnistbench.report.page import page as render
+from mnistbench.report.rows import operation_cells
+
+STEP = "step convnet-b16-cpu on digits"
+DEVICE = "step convnet-b16-cuda on digits"
+
+
+def device_case():
+    """A case of an accelerator: its kernels rank otherwise than its host times."""
+    rows = [
+        builders.op_row("aten::mm", 10_000, total_cpu_ns=90_000, self_device_ns=700_000),
+        builders.op_row("aten::add", 50_000, self_device_ns=1_000),
+    ]
+    host = builders.op_table(*rows)
+    device = builders.op_table(*rows, view="device")
+    return step(device="cuda", device_ns=(800_000,), tables=(host, device))
+
+
+BASE = document(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
+NOW = document(step(1.5), step(1.2, batch_size=64), epoch(), device_case())
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The page of two runs, as a file."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render([shown(BASE), shown(NOW, BASE, name="0002_now.json")]), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture
+def opened(browser, address):
+    """The page in a window; when the test ends, nothing has gone wrong and nothing was asked for outside the file."""
+    yield from visit(browser, address)
+
+
+def visit(browser, address, **window):
+    asked, wrong = [], []
+    with browser.new_context(**window) as context:
+        tab = context.new_page()
+        tab.set_default_timeout(30_000)
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("console", lambda message: wrong.append(message.text))
+        tab.on("pageerror", lambda error: wrong.append(str(error)))
+        tab.goto(address)
+        yield tab
+    assert wrong == []
+    assert asked == [address]
+
+
+def case(tab, label):
+    return tab.get_by_role("button", name=label, exact=True)
+
+
+def open_case(tab, label=STEP):
+    case(tab, label).click()
+    return tab.locator(".panel:visible")
+
+
+def cells(table, part="tbody"):
+    """Text of every visible cell, row by row; of a first cell without the shapes below the name."""
+    text = "(cell) => cell.firstChild?.textContent ?? ''"
+    return table.locator(part).evaluate_all(
+        f"parts => parts.flatMap(part => [...part.rows].map(row => [...row.cells].map({text})))"
+    )
+
+
+def operations(panel):
+    return cells(panel.locator(".operations table"))
+
+
+def heads(panel):
+    return panel.locator(".operations th").evaluate_all("heads => heads.map(head => [head.textContent, head.ariaSort])")
+
+
+def sorted_by(panel):
+    return [(title, order) for title, order in heads(panel) if order != "none"]
+
+
+# ---- Opening -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_case_opens_and_closes_by_mouse(opened):
+    assert opened.locator(".operations tr").count() == 0  # nothing is drawn before it is asked for
+    assert case(opened, STEP).get_attribute("aria-expanded") == "false"
+    panel = open_case(opened)
+    assert case(opened, STEP).get_attribute("aria-expanded") == "true"
+    assert panel.locator(".operations tbody tr").count() == 4
+    assert panel.get_by_text("About this case").is_visible()
+    opened.locator("tr.case", has=case(opened, STEP)).locator("td").nth(1).click()  # anywhere in the row
+    assert case(opened, STEP).get_attribute("aria-expanded") == "false"
+    assert opened.locator(".panel:visible").count() == 0
+
+
+@pytest.mark.parametrize("key", ["Enter", "Space"])
+def test_a_case_opens_by_keyboard_and_what_is_focused_is_seen(opened, key):
+    for _ in range(40):
+        opened.keyboard.press("Tab")
+        focused = opened.evaluate("[document.activeElement.textContent, getComputedStyle(document.activeElement).outlineStyle]")
+        assert focused[1] != "none", focused
+        if focused[0] == STEP:
+            break
+    opened.keyboard.press(key)
+    assert opened.locator(".panel:visible .operations tbody tr").count() == 4
+
+
+def test_every_control_can_be_reached_by_keyboard(opened):
+    panel = open_case(opened)
+    reached = set()
+    for _ in range(40):
+        opened.keyboard.press("Tab")
+        reached.add(opened.evaluate("(({name, textContent, type}) => name || textContent || type)(document.activeElement)"))
+    radios = panel.locator("input[type=radio]:checked").evaluate_all("all => all.map(one => one.name)")
+    assert {*radios, "search", "self CPU us", "operation"} <= reached
+    assert len(radios) == 3
+
+
+# ---- Sorting and filtering ---------------------------------------------------------------------------------------------
+
+
+def test_operations_stand_by_self_time_and_sort_by_any_column_both_ways(opened):
+    panel = open_case(opened)
+    assert sorted_by(panel) == [("self CPU us", "descending")]
+    assert [row[0] for row in operations(panel)] == [
+        "aten::convolution_backward", "(outside operations)", "aten::addmm", "evaluate_function: X",
+    ]  # fmt: skip
+    for place, (title, _) in enumerate(heads(panel)):
+        found = []
+        for _ in range(2):
+            panel.locator(".operations th").nth(place).get_by_role("button").click()
+            found.append(([row[place] for row in operations(panel)], sorted_by(panel)))
+        (first, before), (second, after) = found
+        assert {before[0][1], after[0][1]} == {"ascending", "descending"}, title
+        assert before[0][0] == after[0][0] == title
+        known = [text for text in first if text != units.MISSING or place < 3]
+        assert [text for text in second if text != units.MISSING or place < 3] == known[::-1] or len(set(known)) < len(known)
+        assert sorted(first) == sorted(second)
+        if place < 3:
+            assert first == sorted(first)
+        if title in ("self CPU us", "share"):
+            numbers = [float(text.removesuffix(" %").replace(",", "")) for text in first]
+            assert numbers == sorted(numbers, reverse=True)
+
+
+def test_memory_sorts_by_bytes_not_by_its_text(opened):
+    panel = open_case(opened)
+    panel.locator(".operations").get_by_role("button", name="memory").click()
+    assert [row[-1] for row in operations(panel)] == ["4.00 KiB", "0.00 B", "0.00 B", "-64.0 B"]
+
+
+def test_a_missing_number_stands_last_either_way(opened):
+    panel = open_case(opened)
+    for _ in range(2):
+        panel.locator(".operations").get_by_role("button", name="per call us").click()
+        assert [row[0] for row in operations(panel) if row[-2] == units.MISSING] == ["(outside operations)"]
+        assert operations(panel)[-1][-2] == units.MISSING
+
+
+def test_operations_are_filtered_by_name_phase_and_module(opened):
+    panel = open_case(opened)
+    panel.get_by_label("operation", exact=True).fill("ADDMM")
+    assert [row[0] for row in operations(panel)] == ["aten::addmm"]
+    assert panel.get_by_role("status").text_content().startswith("1 of 4 rows")
+    panel.get_by_label("operation", exact=True).fill("")
+    panel.get_by_label("phase").select_option("backward")
+    assert [row[0] for row in operations(panel)] == ["aten::convolution_backward", "evaluate_function: X"]
+    panel.get_by_label("module").select_option(units.MISSING)
+    assert [row[0] for row in operations(panel)] == ["evaluate_function: X"]
+    panel.get_by_label("operation", exact=True).fill("no such operation")
+    assert operations(panel) == []
+    assert panel.get_by_role("status").text_content().startswith("0 of 4 rows")
+
+
+def test_the_sum_is_of_what_is_shown(opened):
+    panel = open_case(opened)
+    (foot,) = cells(panel.locator(".operations table"), "tfoot")
+    assert (foot[0], foot[5]) == ("sum of 4 rows", "100.0 %")
+    panel.get_by_label("phase").select_option("backward")
+    (foot,) = cells(panel.locator(".operations table"), "tfoot")
+    assert foot[4] == units.microseconds(round(1_234_567 * 1.5) + 1_250)
+
+
+def test_cases_sort_by_time_and_stay_with_what_was_opened(opened):
+    open_case(opened)
+    table = opened.locator("table.cases:visible")
+    labels = lambda: table.locator("tr.case .open").all_text_contents()  # noqa: E731
+    before = labels()
+    table.get_by_role("button", name="median").click()
+    assert labels() == ["eval convnet-b16-cpu on digits", STEP, "step convnet-b64-cpu on digits", DEVICE]
+    assert table.locator("tr.case:has([aria-expanded=true]) + tr").is_visible()
+    table.get_by_role("button", name="median").click()
+    assert labels() == [DEVICE, "step convnet-b64-cpu on digits", STEP, "eval convnet-b16-cpu on digits"]
+    table.get_by_role("button", name="case", exact=True).click()
+    assert labels() == sorted(before)
+
+
+# ---- Views -------------------------------------------------------------------------------------------------------------
+
+
+def test_total_time_holds_what_an_operation_calls(opened):
+    panel = open_case(opened)
+    assert next(row for row in operations(panel) if row[0] == "aten::addmm")[4] == "150.0"
+    panel.get_by_role("radio", name="total").check()
+    assert next(row for row in operations(panel) if row[0] == "aten::addmm")[4] == "375.0"
+    assert "totals do not add up" in panel.get_by_role("status").text_content()
+    (foot,) = cells(panel.locator(".operations table"), "tfoot")
+    assert foot[4:6] == ["", ""]
+    panel.get_by_role("radio", name="self").check()
+    assert sorted_by(panel) == [("self CPU us", "descending")]
+
+
+def test_the_device_view_ranks_by_kernels_and_the_host_view_by_host_time(opened):
+    panel = open_case(opened, DEVICE)
+    assert sorted_by(panel) == [("self device us", "descending")]
+    assert [(row[0], row[4]) for row in operations(panel)] == [("aten::mm", "700.0"), ("aten::add", "1.0")]
+    panel.get_by_role("radio", name="host").check()
+    assert [(row[0], row[4]) for row in operations(panel)] == [("aten::add", "50.0"), ("aten::mm", "10.0")]
+    assert panel.get_by_role("radio", name="cold against warm").is_disabled()
+
+
+def test_what_a_run_on_a_cpu_has_not_cannot_be_chosen(opened):
+    panel = open_case(opened)
+    assert panel.get_by_role("radio", name="device").is_disabled()
+    assert panel.get_by_role("radio", name="host").is_checked()
+
+
+def test_cold_stands_against_warm(opened):
+    panel = open_case(opened)
+    panel.get_by_role("radio", name="cold against warm").check()
+    rows = {row[0]: row[3:] for row in operations(panel)}
+    assert rows["aten::addmm"] == ["1", "2", "9,000.0", "150.0", "+8,850.0"]
+    assert rows["evaluate_function: X"] == [units.MISSING, "1", units.MISSING, "1.2", "-1.2"]  # 1.25, to the even digit
+    assert operations(panel)[0][0] == "aten::addmm"
+    panel.get_by_role("radio", name="cold", exact=True).check()
+    assert [row[0] for row in operations(panel)] == ["aten::addmm"]
+
+
+def test_what_changed_is_searched_operation_by_operation(opened):
+    opened.locator("details.ledger summary").first.click()
+    opened.get_by_role("button", name="all operations").click()
+    table = opened.locator(".changes table")
+    assert cells(table)[0] == [
+        "aten::convolution_backward", "backward", "conv2", "1,234.5", "1,851.8", "+617.3", "+50.0 %", "1", "1",
+    ]  # fmt: skip
+    opened.locator(".changes").get_by_label("module").select_option("fc1")
+    assert [row[0] for row in cells(table)] == ["aten::addmm"]
+
+
+def test_bars_show_one_measure_at_a_time(opened):
+    figures = opened.locator("details.sizes:visible figure.bars")
+    assert figures.filter(visible=True).count() == 1
+    opened.get_by_role("radio", name="time per sample").check()
+    assert figures.filter(visible=True).get_attribute("data-measure") == "time per sample"
+
+
+def test_the_newest_run_is_shown_and_another_can_be_chosen(opened):
+    assert opened.locator("section:visible h2").text_content() == "2026-11-20 10:31 UTC, commit 1a2b3c4"
+    opened.locator("#run").select_option(index=1)
+    assert opened.locator("section:visible h2").text_content() == "2026-11-20 10:30 UTC, commit 1a2b3c4"
+    assert opened.get_by_text("What changed").filter(visible=True).count() == 0
+
+
+# ---- Colours, paper, windows -------------------------------------------------------------------------------------------
+
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+
+
+@pytest.mark.parametrize(("scheme", "other"), [("light", "dark"), ("dark", "light")])
+def test_the_theme_is_the_systems_until_the_button_says_another(browser, address, scheme, other):
+    for tab in visit(browser, address, color_scheme=scheme):
+        before = tab.evaluate(BACKGROUND)
+        tab.get_by_role("button", name=f"{other} colours").click()
+        after = tab.evaluate(BACKGROUND)
+        assert {before, after} == {"rgb(255, 255, 255)", "rgb(21, 24, 28)"}
+        tab.get_by_role("button", name=f"{scheme} colours").click()
+        assert tab.evaluate(BACKGROUND) == before
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_nothing_is_wider_than_the_window(browser, address, width):
+    for tab in visit(browser, address, viewport={"width": width, "height": 800}):
+        open_case(tab)
+        tab.locator("details.ledger summary").first.click()
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_on_paper_an_open_case_is_whole_and_controls_are_left_out(opened):
+    panel = open_case(opened)
+    opened.emulate_media(media="print")
+    assert panel.locator(".scroll").evaluate("part => part.scrollHeight <= part.clientHeight + 1")
+    assert panel.locator(".controls").filter(visible=True).count() == 0
+    assert not opened.get_by_role("button", name="colours").is_visible()
+
+
+def test_without_javascript_everything_but_operations_is_there(browser, address):
+    for tab in visit(browser, address, java_script_enabled=False):
+        assert tab.locator("h2").filter(visible=True).count() == 2
+        assert "stay closed" in tab.locator("noscript").inner_text()
+
+
+# ---- The file is all there is ------------------------------------------------------------------------------------------
+
+
+def test_the_policy_keeps_even_a_script_from_asking_for_anything(browser, address):
+    hits = []
+
+    class Listener(BaseHTTPRequestHandler):
+        def do_GET(self):
+            hits.append(self.path)
+
+    with HTTPServer(("127.0.0.1", 0), Listener) as server, browser.new_context() as context:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        tab = context.new_page()
+        tab.goto(address)
+        blocked = tab.evaluate(
+            """async (url) => {
+                const blocked = [];
+                const both = new Promise((done) => {
+                    document.addEventListener("securitypolicyviolation", (event) => {
+                        if (blocked.push(event.effectiveDirective) === 2) done();
+                    });
+                });
+                new Image().src = url;
+                await fetch(url).catch(() => {});
+                await both;
+                return blocked.sort();
+            }""",
+            f"http://127.0.0.1:{server.server_port}/leak",
+        )
+        server.shutdown()
+    assert blocked == ["connect-src", "img-src"]
+    assert hits == []
+
+
+def test_a_hundred_cases_open_without_drawing_their_operations(browser, tmp_path):
+    rows = [builders.op_row(f"aten::op{number}", 1_000 * number, module=f"m{number % 9}") for number in range(150)]
+    tables = (
+        builders.op_table(*rows, temperature="cold"),
+        builders.op_table(*rows, builders.op_row(OUTSIDE, 5)),
+    )
+    cases = [step(batch_size=size, workload=f"net{number}", tables=tables) for number in range(25) for size in (1, 4, 16, 64)]
+    path = tmp_path / "hundred.html"
+    path.write_text(render([shown(document(*cases))]), encoding="utf-8")
+    for tab in visit(browser, path.as_uri()):
+        assert tab.locator("tr.case").count() == 100
+        assert tab.locator(".operations *").count() == 0
+        elements = tab.evaluate("document.querySelectorAll('*').length")
+        panel = open_case(tab, "step net7-b16-cpu on digits")
+        assert panel.locator(".operations tbody tr").count() == 151
+        assert tab.locator(".operations *").count() == tab.evaluate("document.querySelectorAll('*').length") - elements
+
+
+# ---- Numbers -----------------------------------------------------------------------------------------------------------
+
+
+def numbers():
+    """Ties, neighbours of a power of ten and of a binary unit, and whatever a record can hold."""
+    draw = random.Random(1)
+    ties = [250, 750, 1_250, 1_750, 50, 150, 999_950, 1_000_050, 2_500_250]
+    edges = [0, 1, 9, 10, 49, 51, 99, 100, 999, 1_000, 1_023, 1_024, 1_048_575, 1_048_576, 1024**3 - 1, 1024**3, 2**40, 2**50]
+    drawn = [draw.randrange(10 ** draw.randrange(1, 16)) for _ in range(2_000)]
+    return [sign * number for number in [*ties, *edges, *drawn] for sign in (1, -1)]
+
+
+def test_numbers_are_written_as_everywhere(opened):
+    whole = numbers()
+    for name in ("microseconds", "percent", "count", "size"):
+        given = [*whole, *(number / 1_000 for number in whole), *(number / 16 for number in whole)]
+        found = opened.evaluate(f"given => given.map((number) => units.{name}(number))", given)
+        assert found == [getattr(units, name)(number) for number in given], name
+        if name in ("microseconds", "percent"):
+            found = opened.evaluate(f"given => given.map((number) => units.{name}(number, true))", given)
+            assert found == [getattr(units, name)(number, signed=True) for number in given], name
+
+
+def test_every_cell_is_the_text_of_its_number(opened):
+    panel = open_case(opened)
+    record = step(1.5)
+    table = record.table("warm")
+    expected = {}
+    for row in table.rows:
+        self_ns = row.self_ns("cpu")
+        expected[operation_cells(*row.key)] = [
+            units.count(row.calls),
+            units.microseconds(self_ns),
+            units.percent(self_ns / table.total_ns),
+            units.microseconds(row.spread_ns("cpu")),
+            units.microseconds(median_ns(row.self_cpu_ns) / row.calls) if row.calls else units.MISSING,
+            units.size(row.memory_bytes),
+        ]
+    assert {tuple(row[:3]): row[3:] for row in operations(panel)} == expected

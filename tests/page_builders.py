@@ -1,0 +1,55 @@
+"""Saved runs as the page is given them."""
+
+import json
+
+import builders
+
+from mnistbench.compare import compare
+from mnistbench.criteria import Criteria
+from mnistbench.digest import RunDigest
+from mnistbench.record import OUTSIDE, Run
+from mnistbench.report.page import Shown
+from mnistbench.verdict import judge
+
+
+def shown(document, base=None, criteria=None, name="0001_base.json"):
+    """A run as it comes from a file, judged against another document."""
+    now = json.loads(json.dumps(document))
+    digest = RunDigest.from_json(now, name)
+    judgement = judge(compare([RunDigest.from_json(base, "base")], digest), criteria or Criteria()) if base else None
+    return Shown(name=name, number=name[:4], run=Run.from_json(now, name), digest=digest, judgement=judgement)
+
+
+def document(*cases, **changes):
+    """A saved file of these cases."""
+    return builders.saved_file(*cases, **changes)
+
+
+def step(scale=1.0, batch_size=16, **changes):
+    """A training step whose table has a row of each kind."""
+    time = lambda nanoseconds: round(nanoseconds * scale)  # noqa: E731
+    warm = builders.op_table(
+        builders.op_row("aten::convolution_backward", time(1_234_567), phase="backward", module="conv2", memory_bytes=4096),
+        builders.op_row("aten::addmm", (time(90_000), time(100_000), time(140_000)), total_cpu_ns=time(250_000), calls=2),
+        builders.op_row("autograd::engine::evaluate_function: X", 1_250, phase="backward", module="", memory_bytes=-64),
+        builders.op_row(OUTSIDE, 250_000, module="", calls=0),
+        profiler_ns=100,
+    )
+    cold = builders.op_table(
+        builders.op_row("aten::addmm", 9_000_000, iterations=1), temperature="cold", iterations=1, first_of_process=True
+    )
+    ordinary = {"tables": (cold, warm), "timing": builders.timing(median_ns=time(2_000_000)), "batch_size": batch_size}
+    return builders.case_record(**{**ordinary, **changes})
+
+
+def epoch(**changes):
+    """A case without tables of its own."""
+    scalars = builders.scalars(curves={"timing/ms_per_iteration": ((1, 8.0), (2, 7.5))}, final={"timing/ms_per_iteration": 7.5})
+    ordinary = {
+        "phase": "eval",
+        "tables": (),
+        "tables_in": "forward convnet-b16-cpu",
+        "scalars": scalars,
+        "first_call_ns": None,
+    }
+    return builders.case_record(**{**ordinary, **changes})
