@@ -22,6 +22,7 @@ PLUGIN_SIDE = {"hookspec", "options", "session", "plugin", "fixture", "attachmen
 COMPARING = {
     "digest", "comparable", "compare", "witnesses", "verdict", "saved", "prune", "report", "report.rows", "report.comparison",
     "report.runs", "report.terminal", "report.markdown", "report.data", "report.output", "report.environment",
+    "report.charts", "report.page",
 }  # fmt: skip
 #: What judges launches of the gate: arrays of numbers, but no torch.
 JUDGING = {"gate", "gate.samples", "gate.decision", "gate.verdict", "gate.snapshot", "gate.launcher", "gate.run", "report.gate"}

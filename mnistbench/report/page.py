@@ -17,7 +17,6 @@ from typing import Any
 
 from jinja2 import Environment as Templates
 from jinja2 import PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from mnistbench import __version__, units
 from mnistbench.allocator import status
@@ -99,8 +98,8 @@ def page(runs: Sequence[Shown]) -> str:
     style, script = (templates.loader.get_source(templates, name)[0] for name in ("page.css", "page.js"))  # type: ignore[union-attr]
     text = templates.get_template("page.html").render(
         version=__version__,
-        style=Markup(style),  # noqa: S704  # our own file
-        script=Markup(script),  # noqa: S704
+        style=style,
+        script=script,
         style_hash=_source_hash(style),
         script_hash=_source_hash(script),
         charts=charts,

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mnistbench.record import CaseRecord
+from mnistbench.record import MAX_POINTS, CaseRecord
 
 MIXED = """
 import time
@@ -50,6 +50,11 @@ def test_a_record_carries_tables_scalars_and_identity(project):
     }
     assert any(row.phase == "optimizer" for row in warm.rows)
     assert step["first_call_ns"] == cold.iteration_ns[0]
+
+    rounds, stats = json.loads(step["rounds_ns"]), by_name(saved)["test_step[tiny-b4-cpu]"]["stats"]
+    assert len(rounds) == min(stats["rounds"], MAX_POINTS)
+    assert stats["min"] <= (min(rounds) + 1) / 1e9
+    assert (max(rounds) - 1) / 1e9 <= stats["max"]
 
     scalars = json.loads(step["scalars"])
     assert scalars["dataset"] == "synthetic"
