@@ -45,10 +45,14 @@ def test_what_is_missing_is_not_drawn(tmp_path):
     drawing.draw(dataclasses.replace(empty, trainings=(broken,)), sheets_of(empty))  # a loss that is not finite is a gap
 
 
+def fonts(monkeypatch, entries, *, of_system=()):
+    """Let these be all fonts that there are."""
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", list(entries))
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(path) for path in of_system])
+
+
 def test_labels_are_chinese_only_where_a_font_has_all_their_signs(monkeypatch):
-    monkeypatch.setattr(
-        font_manager.fontManager, "ttflist", [e for e in font_manager.fontManager.ttflist if e.name == "DejaVu Sans"]
-    )
+    fonts(monkeypatch, [entry for entry in font_manager.fontManager.ttflist if entry.name == "DejaVu Sans"])
     assert font_for("abc") == "DejaVu Sans"
     assert font_for("批") == ""  # DejaVu has none
     shown, family = texts_that_show(Texts("zh"), lambda: Texts("en"))
@@ -58,12 +62,27 @@ def test_labels_are_chinese_only_where_a_font_has_all_their_signs(monkeypatch):
     assert (shown.language, family) == ("zh", "DejaVu Sans")
 
 
+def test_a_font_of_boxes_is_none(monkeypatch):
+    monkeypatch.setattr(figures, "_covers", lambda path, needed: True)
+    some = font_manager.fontManager.ttflist[0]
+    names = ("Last Resort High-Efficiency", ".LastResort")
+    fonts(monkeypatch, [dataclasses.replace(some, name=name, style="normal", weight=400) for name in names])
+    assert font_for("批") == ""
+
+
 def test_a_font_that_cannot_be_read_is_passed_over(monkeypatch, tmp_path):
     (tmp_path / "broken.ttf").write_bytes(b"no font")
+    some = font_manager.fontManager.ttflist[0]
     for path in ("broken.ttf", "gone.ttf"):
-        entry = dataclasses.replace(font_manager.fontManager.ttflist[0], fname=str(tmp_path / path), name="Noto Sans CJK SC")
-        monkeypatch.setattr(font_manager.fontManager, "ttflist", [entry])
+        entry = dataclasses.replace(some, fname=str(tmp_path / path), name="Noto Sans CJK SC", style="normal", weight=400)
+        fonts(monkeypatch, [entry], of_system=[tmp_path / "broken.ttf"])
         assert font_for("a") == ""
+
+
+def test_a_font_that_was_installed_since_is_found(monkeypatch):
+    dejavu = next(e for e in font_manager.fontManager.ttflist if (e.name, e.style, e.weight) == ("DejaVu Sans", "normal", 400))
+    fonts(monkeypatch, [], of_system=[dejavu.fname])
+    assert font_for("abc") == "DejaVu Sans"
 
 
 def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path):

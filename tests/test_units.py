@@ -195,3 +195,10 @@ def test_what_is_missing_does_not_read_as_zero() -> None:
 )
 def test_a_tick_has_the_decimals_of_its_step(value, step, text):
     assert units.tick(value, step) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(4.166, "4.17"), (0.012, "0.01"), (16.16, "16.2"), (99.96, "100"), (1234.5, "1,234")]
+)
+def test_factors_have_three_significant_digits(ratio, text):
+    assert units.factor(ratio) == text

@@ -5,6 +5,7 @@ Imported only where figures are drawn. Colours are Okabe and Ito's, which the co
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,8 @@ _MARKERS = "osD^vPX"
 #: Families that have simplified Chinese, tried before any other font.
 _CJK = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans", "Noto Sans CJK", "WenQuanYi", "Microsoft YaHei", "PingFang",
         "SimHei", "Heiti", "Droid Sans Fallback")  # fmt: skip
+#: Fonts that have a box for every sign there is: matplotlib brings one.
+_BOXES = ("Last Resort", "LastResort")
 #: An SVG's ids come from this instead of from chance, so that the same numbers give the same file.
 _SALT = "mnistbench"
 
@@ -52,15 +55,29 @@ def texts_that_show(texts: Texts, english: Callable[[], Texts]) -> tuple[Texts, 
 def font_for(signs: Iterable[str]) -> str:
     """Return the family of an installed font that has all the signs; empty where there is none."""
     needed = {ord(sign) for sign in signs}
+    return _known_font(needed) or (_known_font(needed) if _look_for_new_fonts() else "")
 
+
+def _known_font(needed: set[int]) -> str:
     def place(entry: Any) -> tuple[int, str]:
         known = [position for position, name in enumerate(_CJK) if entry.name.startswith(name)]
         return (known[0] if known else len(_CJK), entry.name)
 
     for entry in sorted(font_manager.fontManager.ttflist, key=place):
-        if entry.style == "normal" and entry.weight in (400, "normal", "regular", 350) and _covers(entry.fname, needed):
+        regular = entry.style == "normal" and entry.weight in (400, "normal", "regular")
+        if regular and not entry.name.lstrip(".").startswith(_BOXES) and _covers(entry.fname, needed):
             return str(entry.name)
     return ""
+
+
+def _look_for_new_fonts() -> bool:
+    """Tell matplotlib of fonts that were installed after it made its list; return whether there are any."""
+    known = {entry.fname for entry in font_manager.fontManager.ttflist}
+    found = [path for path in font_manager.findSystemFonts() if path not in known]
+    for path in found:
+        with contextlib.suppress(OSError, RuntimeError):  # one that FreeType cannot read
+            font_manager.fontManager.addfont(path)
+    return bool(found)
 
 
 def _covers(path: str, needed: set[int]) -> bool:

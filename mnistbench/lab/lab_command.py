@@ -70,6 +70,7 @@ def _measure(
     import_torch()
     import torch
 
+    from mnistbench.data import data_root, mnist_is_to_be_downloaded
     from mnistbench.environment import read, resolve_devices
     from mnistbench.lab.measures import Measures
     from mnistbench.lab.progress import Bar, Lines
@@ -78,6 +79,8 @@ def _measure(
         devices = resolve_devices(asked)
     except UsageError as error:
         raise UsageError(f"--devices: {error}") from None
+    if dataset == "mnist" and mnist_is_to_be_downloaded():
+        print(f"mnistbench: MNIST is not in {_path(data_root(None))} yet: downloading 11 MiB", file=sys.stderr)
     settings = Settings(dataset, sizes, tuple(sorted(devices, key=lambda name: (name != "cpu", name))), epochs, "convnet", 1)
     lab = Lab(directory, settings, read(torch.get_num_threads()), Measures(settings))
     progress = Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
