@@ -213,6 +213,9 @@ def _add_lab(lab: argparse.ArgumentParser) -> None:
     lab.add_argument(
         "--dataset", default="digits", metavar="NAME", help="digits, which needs no network, or mnist (default: digits)"
     )
+    lab.add_argument(
+        "--data-dir", metavar="DIR", help="torchvision root with MNIST; else MNISTBENCH_DATA, else the user's cache"
+    )
     lab.add_argument("--batch-sizes", default="1,16,64", metavar="SIZES", help="comma list (default: 1,16,64)")
     lab.add_argument(
         "--devices", default="auto", metavar="NAMES", help="comma list of auto, cpu, cuda, cuda:1, mps (default: auto)"

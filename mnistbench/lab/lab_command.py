@@ -40,17 +40,18 @@ def run(parsed: argparse.Namespace) -> int:
     """
     language = _one_of("--lang", parsed.lang, LANGUAGES)
     if parsed.merge is not None:
-        _merge([Path(directory) for directory in parsed.merge], Path(_given(parsed.output, MERGED)), language)
+        _merge([Path(directory) for directory in parsed.merge], Path(_given("-o", parsed.output, MERGED)), language)
         return 0
-    directory = Path(_given(parsed.output, DIRECTORY))
+    directory = Path(_given("-o", parsed.output, DIRECTORY))
     dataset = _one_of("--dataset", parsed.dataset, DATASETS)
     sizes = tuple(sorted(_whole("--batch-sizes", text) for text in _parts("--batch-sizes", parsed.batch_sizes)))
     epochs = _EPOCHS[dataset] if parsed.epochs is None else _whole("--epochs", parsed.epochs)
     asked = _parts("--devices", parsed.devices)
     if problem := hindrance(directory):
         raise UsageError(f"-o: {problem}; name another directory")
+    data_dir = _given("--data-dir", parsed.data_dir, "") or None
     try:
-        _measure(directory, asked, language, dataset=dataset, sizes=sizes, epochs=epochs)
+        _measure(directory, asked, language, dataset=dataset, data_dir=data_dir, sizes=sizes, epochs=epochs)
     except KeyboardInterrupt:
         print(
             f"mnistbench: interrupted; what is done is kept in {_path(directory)}: "
@@ -62,7 +63,14 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _measure(
-    directory: Path, asked: Sequence[str], language: str, *, dataset: str, sizes: tuple[int, ...], epochs: int
+    directory: Path,
+    asked: Sequence[str],
+    language: str,
+    *,
+    dataset: str,
+    data_dir: str | None,
+    sizes: tuple[int, ...],
+    epochs: int,
 ) -> None:
     from mnistbench.session import import_torch
 
@@ -79,10 +87,10 @@ def _measure(
         devices = resolve_devices(asked)
     except UsageError as error:
         raise UsageError(f"--devices: {error}") from None
-    if dataset == "mnist" and mnist_is_to_be_downloaded():
-        print(f"mnistbench: MNIST is not in {_path(data_root(None))} yet: downloading 11 MiB", file=sys.stderr)
+    if dataset == "mnist" and mnist_is_to_be_downloaded(data_dir):
+        print(f"mnistbench: MNIST is not in {_path(data_root(data_dir))} yet: downloading 11 MiB", file=sys.stderr)
     settings = Settings(dataset, sizes, tuple(sorted(devices, key=lambda name: (name != "cpu", name))), epochs, "convnet", 1)
-    lab = Lab(directory, settings, read(torch.get_num_threads()), Measures(settings))
+    lab = Lab(directory, settings, read(torch.get_num_threads()), Measures(settings, data_dir))
     progress = Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
     try:
         findings = lab.run(progress)
@@ -140,11 +148,11 @@ def _names(directories: Iterable[Path]) -> list[str]:
     return [str(path) if names.count(name) > 1 else name for name, path in zip(names, listed, strict=True)]
 
 
-def _given(text: str | None, otherwise: str) -> str:
+def _given(flag: str, text: str | None, otherwise: str) -> str:
     if text is None:
         return otherwise
     if not text.strip():
-        raise UsageError(f"-o: {text!r} is no directory; name one, or leave the option out")
+        raise UsageError(f"{flag}: {text!r} is no directory; name one, or leave the option out")
     return text
 
 

@@ -43,7 +43,7 @@ class Bar:
         self._left.begin(seconds)
         self._bar = tqdm(
             total=100.0,
-            bar_format="{percentage:3.0f} %|{bar:24}| {postfix}",
+            bar_format="{percentage:3.0f} %|{bar:24}| {desc}",
             file=self._stream,
             leave=False,
             dynamic_ncols=True,
@@ -56,7 +56,7 @@ class Bar:
         def advance(part: float) -> None:
             self._left.part(part)
             self._bar.n = 100 * self._left.share
-            self._bar.set_postfix_str(f"{self._left}: {what}", refresh=False)
+            self._bar.set_description_str(f"{self._left}: {what}", refresh=False)
             self._bar.update(0)
 
         advance(0.0)

@@ -174,6 +174,7 @@ def write(directory, findings):
         (["--epochs", "none"], "--epochs: 'none' is not a whole number of at least 1; give one"),
         (["--dataset", "cifar"], "--dataset: 'cifar' is not known; choose digits or mnist"),
         (["--lang", "de"], "--lang: 'de' is not known; choose en or zh"),
+        (["--data-dir", ""], "--data-dir: '' is no directory; name one, or leave the option out"),
         (["-o", ""], "-o: '' is no directory; name one, or leave the option out"),
         (["-o", "file"], "-o: {here}/file is not a directory; name another directory"),
         (["-o", "taken"], "-o: taken holds something else than a lab; name a new or an empty directory"),
