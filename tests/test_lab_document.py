@@ -7,10 +7,12 @@ import json
 import re
 import string
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from lab_builders import cluster, laptop, with_operations
 
+from mnistbench.lab import explain as explain_module
 from mnistbench.lab.chapters import Chapters
 from mnistbench.lab.claims import check
 from mnistbench.lab.document import Bullets, Document, Paragraph, Picture, Section, Table, html, markdown
@@ -291,3 +293,15 @@ def test_chinese_is_set_off_from_latin_by_a_space():
     said = Texts("zh").plain("explain", "operations_missing", place=Place("cpu", 2))
     assert said.startswith("未能测得 2 线程 CPU 的算子表")
     assert Texts("zh").text("explain", "no_cpu", device=Name("cuda"))[1] == Code("cuda")
+
+
+def test_every_sentence_that_has_a_wording_can_be_said():
+    """A wording that no code asks for is a leftover."""
+    package = Path(explain_module.__file__).parent
+    code = "".join((package / name).read_text(encoding="utf-8") for name in ("explain.py", "claims.py"))
+    built = ("ratio_", "batch_", "epoch_", "speedup_", "ceiling_")  # whose ends are put together from the numbers
+    english = _load("en")
+    for key in english["explain"]:
+        assert f'"{key}"' in code or key.startswith(built), key
+    for key in english["reason"]:
+        assert f'"{key}"' in code or key.rpartition("_")[0] in english["claim"], key

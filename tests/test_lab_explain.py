@@ -197,6 +197,16 @@ def test_where_it_stops_improving_is_the_last_size_that_helped():
     assert said(stepping(1 * MS, 14 * MS, 70 * MS, 250 * MS), "batches", "best_at").words["best"] == 16
 
 
+def test_any_two_times_at_any_two_batch_sizes_have_a_sentence():
+    texts, base = Texts("en"), laptop()
+    for sizes in ((1, 2), (20, 21), (100, 101), (1, 1000)):
+        settings = dataclasses.replace(base.settings, batch_sizes=sizes)
+        for large in (1, 900, 960, 1000, 1040, 1060, 2000, 10**6):
+            times = (call_time("step", sizes[0], 1000 * US), call_time("step", sizes[1], large * US))
+            for sentence in sentences(laptop(settings=settings, call_times=times), "batches"):
+                assert texts.cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, None)
+
+
 def test_one_batch_size_says_nothing_of_batch_sizes():
     one = laptop(settings=dataclasses.replace(laptop().settings, batch_sizes=(16,)))
     assert keys(one, "batches") == ["one_batch_size"]
