@@ -115,10 +115,7 @@ def test_what_has_nothing_to_show_is_passed_over_in_a_line():
         (["1", "--base", "9"], "mnistbench: '9' has no saved run in .benchmarks; give a file"),
         (["1", "--base", ""], "mnistbench: '' has no saved run in .benchmarks; give a file"),
         (["1", "--storage", "gone"], "mnistbench: gone is not a folder of saved runs; name one with --storage"),
-        (
-            ["1", "-o", "gone/report.html"],
-            "mnistbench: --output: gone/report.html cannot be written (No such file or directory)",
-        ),
+        (["1", "-o", "gone/r.html"], "mnistbench: --output: gone/r.html cannot be written (No such file or directory); name"),
         (["1", "--output", "."], "mnistbench: --output: . cannot be written (Is a directory); name another file"),
         (["2"], "mnistbench: '2' is .benchmarks/machine/0002_x.json: nothing there can be read"),
         (["3"], "mnistbench: .benchmarks/machine/0003_x.json: benchmarks[0].extra_info.mnistbench.rounds_ns: is not JSON"),
