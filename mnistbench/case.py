@@ -209,6 +209,17 @@ def _nothing() -> None:
 
 
 @contextmanager
+def memory_suffices(otherwise: str) -> Iterator[None]:
+    """Run the body; make running out of memory a UsageError of this text."""
+    try:
+        yield
+    except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU's allocator has none of its own
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise UsageError(otherwise) from None
+
+
+@contextmanager
 def thread_count(threads: int) -> Iterator[None]:
     """Run the body with that many intra-op threads, and put the number back."""
     before = torch.get_num_threads()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pytest
 
 from mnistbench.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.files import hindrance
 from mnistbench.options import Options, criteria_from_config
 
 if TYPE_CHECKING:
@@ -162,6 +161,8 @@ class Session:
         root = self.options.tensorboard
         if root is None:
             return
+        from mnistbench.files import hindrance
+
         if problem := hindrance(root):
             raise UsageError(f"--bench-tensorboard: {problem}; name another directory, or off")
 

@@ -76,9 +76,9 @@ class Pool:
 
     def verdict(
         self, target: int | None, change: float, *, way: str = "pairs", clocks: Sequence[str] = ("wall", "cpu"),
-        launches: int = LAUNCHES,
+        launches: int = LAUNCHES, alone: bool = False,
     ) -> tuple[list[decision.Estimate], decision.Decision]:  # fmt: skip
-        """Return what the first stage flagged, and the decision."""
+        """Return what the first stage flagged, and the decision; ``alone`` tests each quantity by itself, without maxT."""
         size = launches + FRESH
         start = int(self._draw.integers(0, self.launches - size + 1))
         logs = self.logs[way][:, start : start + size] * self._draw.choice([-1.0, 1.0], size)
@@ -97,6 +97,8 @@ class Pool:
         first = [replace(effect, logs=effect.logs[:launches]) for effect in effects]
         seed = int(self._draw.integers(2**31))
         flagged = candidates(first, Thresholds(), seed)
+        if alone:
+            flagged = [estimate for effect in first for estimate in candidates([effect], Thresholds(), seed)]
         cases = {estimate.effect.case for estimate in flagged}
         second = [replace(effect, logs=effect.logs[launches:]) for effect in effects if effect.case in cases]
         controls = [[0.0] * launches]
@@ -150,6 +152,7 @@ def same(recorded: Pool, trials: int) -> None:
         "one build": {"way": "one build"},
         "wall clock alone": {"clocks": ("wall",)},
         "CPU clock alone": {"clocks": ("cpu",)},
+        "each quantity alone, not maxT": {"alone": True},
     }
     for name, how in ways.items():
         flagged = red = unsure = 0

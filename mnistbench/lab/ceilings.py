@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -20,6 +19,7 @@ import torch
 from mnistbench.case import synchronizer, thread_count
 from mnistbench.environment import cpu_model
 from mnistbench.errors import RecordError
+from mnistbench.files import replace_file
 from mnistbench.lab.profiled import Ceilings, read_ceilings
 from mnistbench.params import Params
 from mnistbench.reader import Reader
@@ -126,11 +126,6 @@ def _stored(cache: Path) -> dict[str, Ceilings]:
 
 
 def _store(cache: Path, known: dict[str, Ceilings]) -> None:
-    scratch = cache.with_name(f".{cache.name}.{os.getpid()}")
-    try:
+    with contextlib.suppress(OSError):  # it is measured again next time
         cache.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(json.dumps({key: asdict(found) for key, found in known.items()}, indent=1), encoding="utf-8")
-        scratch.replace(cache)
-    except OSError:  # it is measured again next time
-        with contextlib.suppress(OSError):
-            scratch.unlink()
+        replace_file(cache, json.dumps({key: asdict(found) for key, found in known.items()}, indent=1).encode())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from mnistbench.case import build, fork_random, thread_count
+from mnistbench.case import build, fork_random, memory_suffices, thread_count
 from mnistbench.errors import UsageError
 from mnistbench.lab.ceilings import ceilings, default_cache
 from mnistbench.lab.cold import cold_calls
@@ -52,7 +52,8 @@ def profile_case(
         DataError: a dataset is missing or damaged.
     """
     device = torch.device(params.device)
-    with thread_count(params.threads), fork_random(device), _fitting(params):
+    otherwise = f"memory of {params.device} does not suffice for batches of {params.batch_size}: give a smaller --batch-size"
+    with memory_suffices(otherwise), thread_count(params.threads), fork_random(device):
         case = build(params, workload, data_dir)
         assert case.runner is not None and case.inputs is not None, f"one of {PHASES}"  # noqa: PT018
         found = Profiled(
@@ -83,26 +84,6 @@ def with_cold_calls(found: Profiled, data_dir: str | None = None) -> Profiled:
     """
     calls, steps = cold_calls(found.params, data_dir)
     return replace(found, cold=calls, trained_steps=steps)
-
-
-class _fitting:  # noqa: N801  # reads as a function
-    """Turn running out of memory into one line."""
-
-    def __init__(self, params: Params) -> None:
-        self._params = params
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        out_of_memory = isinstance(error, torch.OutOfMemoryError) or (
-            isinstance(error, RuntimeError) and "allocate memory" in str(error)  # of the CPU's allocator
-        )
-        if out_of_memory:
-            raise UsageError(
-                f"batch size {self._params.batch_size} does not fit into the memory of {self._params.device}; "
-                "give a smaller one"
-            ) from None
 
 
 def _export(recorded: torch.profiler.profile, path: Path) -> None:

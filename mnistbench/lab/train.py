@@ -7,8 +7,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mnistbench.case import autocaster, build, fork_random, seeded_model, thread_count
+from mnistbench.case import autocaster, build, fork_random, memory_suffices, seeded_model, thread_count
 from mnistbench.environment import read
 from mnistbench.errors import UsageError
 from mnistbench.files import replace_file
@@ -78,7 +77,11 @@ def run(
         OSError: a file cannot be written.
     """
     listener, workload, device = listener or Listener(), workload or workload_of(settings), torch.device(settings.device)
-    with _memory_suffices(settings), thread_count(settings.threads or torch.get_num_threads()), fork_random(device):
+    otherwise = (
+        f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, in tests of "
+        f"{settings.test_batch_size}: give a smaller --batch-size or --test-batch-size"
+    )
+    with memory_suffices(otherwise), thread_count(settings.threads or torch.get_num_threads()), fork_random(device):
         return _Run(settings, output, listener, workload, device).result()
 
 
@@ -268,20 +271,6 @@ class _Run(Watch):
             samples=case.samples,
             tables=(warm_table(recorded, self._settings.device, view),),
         )
-
-
-@contextmanager
-def _memory_suffices(settings: Settings) -> Iterator[None]:
-    """Make running out of memory one line."""
-    try:
-        yield
-    except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU's allocator has none of its own
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
-            raise
-        raise UsageError(
-            f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, in tests of "
-            f"{settings.test_batch_size}: give a smaller --batch-size or --test-batch-size"
-        ) from None
 
 
 def save_weights(model: nn.Module, path: Path) -> None:

@@ -1,0 +1,50 @@
+"""A small case profiled whole: every part is there and belongs to the same case."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch_builders import tiny_params, tiny_workload
+
+from mnistbench.errors import UsageError
+from mnistbench.lab import ceilings
+from mnistbench.lab.profile import profile_case
+from mnistbench.lab.profiled import Ceilings
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a machine whose ceilings are known."""
+    monkeypatch.setattr(ceilings, "_measured", lambda *_: Ceilings(1e9, 1e9, "float32"))
+    return tmp_path / "ceilings.json"
+
+
+def test_every_part_is_of_the_same_case(cache: Path, tmp_path: Path) -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    trace = tmp_path / "traces" / "t.json"
+    found = profile_case(tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=2, trace=trace, cache=cache)
+    (table,) = found.tables
+    assert (table.view, table.temperature, len(table.iteration_ns), found.samples) == ("host", "warm", 2, 4)
+    assert found.costs.keys() <= {row.key for row in table.rows}
+    assert found.flops == (2 + 4) * 8 * 3 * 4 + (2 + 2) * 16 * 8 * 4  # the first layer's inputs need no gradient
+    assert [layer.name for layer in found.layers][:2] == ["flatten", "hidden"]
+    assert found.ceilings == Ceilings(1e9, 1e9, "float32")
+    assert found.utilisation is not None
+    assert found.busy_ns == ()
+    assert len(json.loads(trace.read_text())["traceEvents"]) > 0
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_batch_that_does_not_fit_is_one_line(cache: Path) -> None:
+    def loss(output: Tensor, targets: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    workload = dataclasses.replace(tiny_workload(), loss=loss)
+    with pytest.raises(UsageError, match=r"^memory of cpu does not suffice for batches of 4: give a smaller --batch-size$"):
+        profile_case(tiny_params(phase="step", batch_size=4), workload, cache=cache)
