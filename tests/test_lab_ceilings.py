@@ -39,7 +39,9 @@ def measured(monkeypatch):
 
 def test_rates_are_work_by_the_time_of_the_best_call(clock, monkeypatch):
     monkeypatch.setitem(module._SIZES, "cpu", (8, 1_000))
+    monkeypatch.setitem(module._CONVOLUTIONS, "cpu", (2, 4))
     assert module._matmul_flops_per_s(CPU, "float32") == pytest.approx(2 * 8**3 / 1e-3)
+    assert module._convolution_flops_per_s(CPU, "float32") == pytest.approx(2 * (2 * 54 * 54 * 4 * 4 * 9) / 1e-3)
     assert module._copy_bytes_per_s(CPU) == pytest.approx(2 * 1_000 / 1e-3)  # read and written
 
 
@@ -80,12 +82,14 @@ def test_a_cache_that_cannot_be_written_costs_nothing(tmp_path, measured):
 def test_a_process_measures_once(monkeypatch):
     times = []
     monkeypatch.setattr(module, "_matmul_flops_per_s", lambda *_: times.append("matmul") or 1.0)
+    monkeypatch.setattr(module, "_convolution_flops_per_s", lambda *_: times.append("convolution") or 3.0)
     monkeypatch.setattr(module, "_copy_bytes_per_s", lambda *_: times.append("copy") or 1.0)
     module._measured.cache_clear()
     try:
         for _ in range(3):
-            module._measured(CPU, "float32", 1)
-        assert times == ["matmul", "copy"]
+            found = module._measured(CPU, "float32", 1)
+        assert times == ["matmul", "convolution", "copy"]
+        assert found.flops_per_s == 3.0  # the better of the two
     finally:
         module._measured.cache_clear()
 

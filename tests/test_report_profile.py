@@ -6,6 +6,7 @@ import csv
 import io
 
 import pytest
+from builders import op_row, op_table
 from profiled_builders import CEILINGS, CONV, FC, RELU, cold_calls, on_accelerator, profiled, table
 
 from mnistbench.lab.profiled import Cost
@@ -119,3 +120,10 @@ def test_operations_of_a_module_call_each_other_so_its_total_is_the_sum_of_self_
 def test_names_from_a_model_cannot_spoil_the_terminal():
     evil = profiled(layers=(profiled().layers[0].__class__("a\x1b[31m\nb", "K", (1,), 0, 0, None, 4),))
     assert "\x1b" not in draw_report(blocks([evil], Shown()))
+
+
+def test_operations_in_one_place_of_the_roofline_stand_side_by_side():
+    costs = {key: Cost(21_233_664, 240_000) for key in (CONV, FC)}
+    case = profiled(costs=costs, tables=(op_table(*(op_row(key[0], 800_000, module=key[2]) for key in costs)),))
+    drawn = next(roofline(case, Shown())).split("\n")
+    assert any("ab" in line for line in drawn if "|" in line)

@@ -71,7 +71,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What this machine reaches at best, measured by a matrix product and a copy."""
+    """What this machine reaches at best, measured by a matrix product, a convolution and a copy."""
 
     device: str
     flops_per_s: float | None

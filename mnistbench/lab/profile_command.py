@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ def run(parsed: argparse.Namespace) -> int:
         MnistbenchError: something cannot be used or measured.
     """
     request = _Request.of(parsed)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its allocator warns of blocks that are older than the profile
     import_torch()
     cases = _profiled(request)
     if parsed.format == "json":

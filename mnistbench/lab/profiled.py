@@ -45,9 +45,9 @@ class Layer:
 class Ceilings:
     """The most that this machine did, measured with the threads and the numbers of the case."""
 
-    flops_per_s: float  # of a large matrix product
+    flops_per_s: float  # of a large matrix product or convolution, the better of the two
     bytes_per_s: float  # of a large copy, read and written
-    precision: str  # of the matrix product: float32, tf32 or bfloat16
+    precision: str  # of both: float32, tf32 or bfloat16
 
     def attainable(self, flops: int, n_bytes: int) -> float:
         """Return FLOP/s below the roof: Williams, Waterman and Patterson, CACM 52 (2009) 65."""

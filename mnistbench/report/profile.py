@@ -320,8 +320,8 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
         peak, bandwidth = units.flops_per_s(case.ceilings.flops_per_s), units.bytes_per_s(case.ceilings.bytes_per_s)
         yield (
             f"{units.flops(case.flops)} a call, {units.flops_per_s(case.flops / (case.call_ns / 1e9))}: model FLOP utilisation "
-            f"{units.percent(case.utilisation)} of the {peak} ({case.ceilings.precision}) that a large matrix product reached "
-            f"here; a large copy reached {bandwidth}."
+            f"{units.percent(case.utilisation)} of the {peak} ({case.ceilings.precision}) that a large matrix product or "
+            f"convolution reached here; a large copy reached {bandwidth}."
         )
     if case.idle is not None:
         bound = "it waits for its host: bound by launches" if case.idle > LAUNCH_BOUND else "not bound by launches"
@@ -358,6 +358,8 @@ def roofline(case: Profiled, shown: Shown) -> Iterator[str]:
     def put(log_x: float, log_y: float, mark: str) -> None:
         column = round((log_x - low_x) / (high_x - low_x) * (_WIDTH - 1))
         line = round((high_y - log_y) / (high_y - low_y) * (_HEIGHT - 1))
+        while grid[line][column] in _MARKS and column < _WIDTH - 1:  # two operations in one place stand side by side
+            column += 1
         grid[line][column] = mark
 
     for column in range(_WIDTH):

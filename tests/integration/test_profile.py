@@ -63,7 +63,7 @@ def test_csv_of_a_step_by_module(run):
     done = run(
         "--model", "lenet5", "--device", "cpu", "--batch-size", "2", "--iterations", "1", "--format", "csv", "--by", "module"
     )
-    assert done.returncode == 0
+    assert (done.returncode, done.stderr) == (0, "")  # torch's allocator warns of a step, unless told not to
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert {row["phase"] for row in rows} >= {"forward", "backward", "optimizer"}
     conv = next(row for row in rows if (row["module"], row["phase"]) == ("conv1", "forward"))
