@@ -116,3 +116,9 @@ def test_the_exit_codes_are_those_of_the_code(page):
 def test_the_page_on_verdicts_has_each(verdict):
     page = (REPOSITORY / "docs" / "verdicts.md").read_text(encoding="utf-8")
     assert f"| `{verdict}`" in page
+
+
+def test_readme_shows_pictures_that_are_there_and_small():
+    shown = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)
+    assert len(shown) == 3
+    assert all((REPOSITORY / path).stat().st_size < 100_000 for path in shown)
