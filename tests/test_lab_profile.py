@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch_builders import tiny_params, tiny_workload
 
 from mnistbench.errors import UsageError
-from mnistbench.lab import ceilings
+from mnistbench.lab import ceilings, cold
 from mnistbench.lab.profile import profile_case
 from mnistbench.lab.profiled import Ceilings
 
@@ -48,3 +49,17 @@ def test_a_batch_that_does_not_fit_is_one_line(cache: Path) -> None:
     workload = dataclasses.replace(tiny_workload(), loss=loss)
     with pytest.raises(UsageError, match=r"^memory of cpu does not suffice for batches of 4: give a smaller --batch-size$"):
         profile_case(tiny_params(phase="step", batch_size=4), workload, cache=cache)
+
+
+def test_a_process_that_dies_is_one_line_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold.sys, "executable", shutil.which("false") or "false")
+    with pytest.raises(UsageError, match=r"^first call: a process of its own failed: "):
+        cold.cold_calls(tiny_params(phase="forward"))
+
+
+def test_what_a_process_complains_of_is_said(tmp_path: Path) -> None:
+    params = tiny_params(workload="lenet5", phase="forward", dataset="mnist")
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"not MNIST")
+    with pytest.raises(UsageError, match="train-images-idx3-ubyte"):
+        cold.cold_calls(params, str(tmp_path))

@@ -66,7 +66,7 @@ def _process(job: dict[str, Any]) -> list[ColdCall]:
         return [_call(RecordReader(item.value)) for item in read["calls"].items()]
     except (OSError, subprocess.SubprocessError, ValueError, RecordError) as error:
         said = done.stderr.strip().splitlines()[-1:] if not isinstance(error, OSError | subprocess.SubprocessError) else []
-        raise UsageError(f"--cold: a process of its own failed: {said[0] if said else error}") from None
+        raise UsageError(f"first call: a process of its own failed: {said[0] if said else error}") from None
 
 
 def _call(read: RecordReader) -> ColdCall:
