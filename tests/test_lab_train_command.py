@@ -78,7 +78,7 @@ def test_what_tensorboard_gets(arguments: tuple[str, ...], scalars: bool, images
         (["--batch-size", "0"], "--batch-size: '0' cannot be used; give a whole number, at least 1"),
         (["--batch-size", "many"], "--batch-size: 'many' cannot be used; give a whole number, at least 1"),
         (["--batch-size", "6.5"], "--batch-size: '6.5' cannot be used; give a whole number, at least 1"),
-        (["--batch-size", "9" * 19], f"--batch-size: '{'9' * 19}' cannot be used; give a whole number, at least 1"),
+        (["--batch-size", "9" * 19], f"--batch-size: '{'9' * 19}' cannot be used; give a whole number, 1 to 2147483648"),
         (["--test-batch-size", "-1"], "--test-batch-size: '-1' cannot be used; give a whole number, at least 1"),
         (["--epochs", "0"], "--epochs: '0' cannot be used; give a whole number, at least 1"),
         (["--log-interval", "0"], "--log-interval: '0' cannot be used; give a whole number, at least 1"),

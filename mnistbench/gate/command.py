@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench import units
+from mnistbench.arguments import given
 from mnistbench.criteria import check_accepted, plain_threshold
 from mnistbench.errors import RecordError, UsageError
 from mnistbench.gate import samples
@@ -38,7 +39,7 @@ def run(parsed: argparse.Namespace) -> int:
         raise UsageError(f"--op-top: {top} is not a number of operations; give at least 1")
     thresholds = Thresholds(_share("--threshold", parsed.threshold), _share("--op-threshold", parsed.op_threshold))
     progress = _Shown(sys.stderr)
-    replayed = _given("--replay", parsed.replay)
+    replayed = given("--replay", parsed.replay)
     if replayed:
         measured = Measured(Path(replayed), *samples.load(Path(replayed)))
     else:
@@ -58,8 +59,8 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
     return Request(
-        base=_given("--base", parsed.base),
-        base_dir=_given("--base-dir", parsed.base_dir),
+        base=given("--base", parsed.base),
+        base_dir=given("--base-dir", parsed.base_dir),
         base_python=_interpreter("--base-python", parsed.base_python),
         new_python=_interpreter("--new-python", parsed.new_python),
         arguments=tuple(parsed.pytest),
@@ -122,12 +123,6 @@ def _minutes(seconds: float) -> str:
 # ---- Options ---------------------------------------------------------------------------------------------------------
 
 
-def _given(flag: str, text: str | None) -> str:
-    if text is not None and not text.strip():
-        raise UsageError(f"{flag}: {text!r} is no value; give one, or leave the option out")
-    return text or ""
-
-
 def _share(flag: str, text: str) -> float:
     try:
         return plain_threshold(text).share
@@ -154,9 +149,9 @@ def _seconds(text: str | None) -> float:
     return float(match[1]) * _UNITS_S[match[2]]
 
 
-def _interpreter(flag: str, given: str | None) -> str:
+def _interpreter(flag: str, named: str | None) -> str:
     """Return the path of an interpreter: the launches start elsewhere."""
-    text = _given(flag, given)
+    text = given(flag, named)
     found = shutil.which(text) if text else ""
     if text and not found:
         raise UsageError(f"{flag}: {text!r} cannot be started; name a Python interpreter")

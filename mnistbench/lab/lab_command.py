@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mnistbench.arguments import given, one_of, parts, whole
 from mnistbench.errors import UsageError
 from mnistbench.files import hindrance, replace_file
 from mnistbench.lab.document import html, markdown, picture_in
@@ -28,7 +28,6 @@ STOPPED = 130
 
 #: Epochs of training unless told otherwise. One of MNIST takes minutes on two cores at batch size 1.
 _EPOCHS = {"digits": 3, "mnist": 1}
-_LARGEST = 2**31
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -38,18 +37,18 @@ def run(parsed: argparse.Namespace) -> int:
         MnistbenchError: an option cannot be used, a directory holds something else, a dataset is missing or damaged.
         OSError: a file cannot be written.
     """
-    language = _one_of("--lang", parsed.lang, LANGUAGES)
+    language = one_of("--lang", parsed.lang, LANGUAGES)
     if parsed.merge is not None:
-        _merge([Path(directory) for directory in parsed.merge], Path(_given("-o", parsed.output, MERGED)), language)
+        _merge([Path(directory) for directory in parsed.merge], Path(given("-o", parsed.output, MERGED)), language)
         return 0
-    directory = Path(_given("-o", parsed.output, DIRECTORY))
-    dataset = _one_of("--dataset", parsed.dataset, DATASETS)
-    sizes = tuple(sorted(_whole("--batch-sizes", text) for text in _parts("--batch-sizes", parsed.batch_sizes)))
-    epochs = _EPOCHS[dataset] if parsed.epochs is None else _whole("--epochs", parsed.epochs)
-    asked = _parts("--devices", parsed.devices)
+    directory = Path(given("-o", parsed.output, DIRECTORY))
+    dataset = one_of("--dataset", parsed.dataset, DATASETS)
+    sizes = tuple(sorted(whole("--batch-sizes", text, 1) for text in parts("--batch-sizes", parsed.batch_sizes)))
+    epochs = _EPOCHS[dataset] if parsed.epochs is None else whole("--epochs", parsed.epochs, 1)
+    asked = parts("--devices", parsed.devices)
     if problem := hindrance(directory):
         raise UsageError(f"-o: {problem}; name another directory")
-    data_dir = _given("--data-dir", parsed.data_dir, "") or None
+    data_dir = given("--data-dir", parsed.data_dir) or None
     try:
         _measure(directory, asked, language, dataset=dataset, data_dir=data_dir, sizes=sizes, epochs=epochs)
     except KeyboardInterrupt:
@@ -146,34 +145,6 @@ def _names(directories: Iterable[Path]) -> list[str]:
     listed = [directory.resolve() for directory in directories]
     names = [directory.name for directory in listed]
     return [str(path) if names.count(name) > 1 else name for name, path in zip(names, listed, strict=True)]
-
-
-def _given(flag: str, text: str | None, otherwise: str) -> str:
-    if text is None:
-        return otherwise
-    if not text.strip():
-        raise UsageError(f"{flag}: {text!r} is no directory; name one, or leave the option out")
-    return text
-
-
-def _parts(flag: str, text: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts):
-        raise UsageError(f"{flag}: {text!r} has an empty entry; give a comma list such as its default")
-    return list(dict.fromkeys(parts))
-
-
-def _whole(flag: str, text: str) -> int:
-    number = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else 0
-    if not 1 <= number <= _LARGEST:
-        raise UsageError(f"{flag}: {text!r} is not a whole number of at least 1; give one")
-    return number
-
-
-def _one_of(flag: str, text: str, choices: Iterable[str]) -> str:
-    if text not in choices:
-        raise UsageError(f"{flag}: {text!r} is not known; choose {' or '.join(choices)}")
-    return text
 
 
 def _path(path: Path) -> str:

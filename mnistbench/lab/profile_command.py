@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
+from mnistbench.arguments import MOST_THREADS, given, one_of, parts, whole
 from mnistbench.criteria import plain_threshold
 from mnistbench.errors import UsageError
 from mnistbench.lab.profiled import Profiled, dumps
@@ -20,8 +19,6 @@ from mnistbench.report.output import write
 from mnistbench.report.profile import CSV_COLUMNS, SORTS, Shown, blocks, csv_rows
 from mnistbench.report.terminal import draw_report
 from mnistbench.session import import_torch
-
-_T = TypeVar("_T")
 
 _PHASES = ("forward", "step")
 _BY = ("op", "module", "op,module")
@@ -47,26 +44,27 @@ class _Request:
 
     @classmethod
     def of(cls, parsed: argparse.Namespace) -> _Request:
-        if parsed.trace is not None and not parsed.trace.endswith((".json", ".json.gz")):
-            raise UsageError(f"--trace: {parsed.trace!r} does not end in .json or .json.gz; name such a file")
+        trace = given("--trace", parsed.trace)
+        if trace and not trace.endswith((".json", ".json.gz")):
+            raise UsageError(f"--trace: {trace!r} does not end in .json or .json.gz; name such a file")
         return cls(
             model=parsed.model,
-            batch_sizes=_list("--batch-size", parsed.batch_size, lambda text: _whole("--batch-size", text, 1)),
-            devices=_list("--device", parsed.device, str),
-            phases=_list("--phase", parsed.phase, lambda text: _one_of("--phase", text, _PHASES)),
-            dtype=_one_of("--dtype", parsed.dtype, DTYPES),
-            threads=_whole("--threads", parsed.threads, 1),
-            dataset=_one_of("--dataset", parsed.dataset, DATASETS),
-            data_dir=parsed.data_dir,
-            seed=_whole("--seed", parsed.seed, 0),
-            iterations=_whole("--iterations", parsed.iterations, 1),
+            batch_sizes=tuple(whole("--batch-size", text, 1) for text in parts("--batch-size", parsed.batch_size)),
+            devices=parts("--device", parsed.device),
+            phases=tuple(one_of("--phase", text, _PHASES) for text in parts("--phase", parsed.phase)),
+            dtype=one_of("--dtype", parsed.dtype, DTYPES),
+            threads=whole("--threads", parsed.threads, 1, MOST_THREADS),
+            dataset=one_of("--dataset", parsed.dataset, DATASETS),
+            data_dir=given("--data-dir", parsed.data_dir) or None,
+            seed=whole("--seed", parsed.seed, 0, 2**63 - 1),
+            iterations=whole("--iterations", parsed.iterations, 1),
             cold=parsed.cold,
-            trace=Path(parsed.trace) if parsed.trace else None,
+            trace=Path(trace) if trace else None,
             shown=Shown(
-                top=_whole("--top", parsed.top, 1),
+                top=whole("--top", parsed.top, 1),
                 min_share=_share("--min-share", parsed.min_share),
-                sort=_one_of("--sort", parsed.sort, SORTS) if parsed.sort else "",
-                by=_one_of("--by", parsed.by, _BY),
+                sort=one_of("--sort", parsed.sort, SORTS) if parsed.sort else "",
+                by=one_of("--by", parsed.by, _BY),
                 shapes=parsed.shapes,
                 memory=parsed.memory,
             ),
@@ -140,29 +138,6 @@ def _trace_of(path: Path | None, params: Params, cases: int) -> Path | None:
 
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
-
-
-def _list(flag: str, text: str, read: Callable[[str], _T]) -> tuple[_T, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts):
-        raise UsageError(f"{flag}: {text!r} has an empty entry; give a comma list such as its default")
-    return tuple(dict.fromkeys(map(read, parts)))
-
-
-def _whole(flag: str, text: str, least: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise UsageError(f"{flag}: {text!r} is not a whole number of at least {least}; give one")
-    return number
-
-
-def _one_of(flag: str, text: str, choices: Iterable[str]) -> str:
-    if text not in choices:
-        raise UsageError(f"{flag}: {text!r} is not known; choose of {' '.join(choices)}")
-    return text
 
 
 def _share(flag: str, text: str) -> float:

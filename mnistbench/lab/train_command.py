@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import re
 import shlex
 import signal
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from mnistbench import units
+from mnistbench.arguments import MOST_THREADS, given, one_of, whole
 from mnistbench.errors import UsageError
 from mnistbench.files import hindrance
 from mnistbench.lab.trained import INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Listener, Point, Result, Settings
@@ -33,8 +33,6 @@ RUNS = Path("runs")
 STOPPED = 130
 
 _MODELS = ("convnet", "lenet5")
-_MOST_THREADS = 1024  # more than any machine has cores for; OpenMP dies of numbers that the system has no room for
-_LARGEST = 2**63 - 1
 _TOP = 10
 
 
@@ -45,8 +43,8 @@ def run(parsed: argparse.Namespace) -> int:
         MnistbenchError: an option cannot be used, the dataset is missing or damaged, memory does not suffice.
         OSError: a file cannot be written.
     """
-    settings, given = _settings(parsed), _given("--output", parsed.output)
-    _check_output(given)
+    settings, named = _settings(parsed), given("--output", parsed.output)
+    _check_output(named)
     from mnistbench.session import import_torch
 
     if settings.profile:  # torch's allocator warns of blocks that are older than the profile
@@ -63,11 +61,11 @@ def run(parsed: argparse.Namespace) -> int:
     import torch
 
     workload.load(torch.device(settings.device))  # what is wrong with it shows before there is a directory
-    output = _make_output(given, settings)
+    output = _make_output(named, settings)
     print(f"{_title(settings, torch.get_num_threads())}, into {units.printable(os.fspath(output))}", flush=True)
     with _interruptible() as interrupted, _Shown(settings, sys.stdout, sys.stderr, interrupted) as shown:
         result = train.run(settings, output, shown, workload)
-    _report(result, output, logdir=output if given else RUNS)
+    _report(result, output, logdir=output if named else RUNS)
     return STOPPED if interrupted else 0
 
 
@@ -213,19 +211,19 @@ def _path(path: Path) -> str:
 def _settings(parsed: argparse.Namespace) -> Settings:
     """Read the options; the device is not looked for yet, and is ``auto`` where none was named."""
     return Settings(
-        model=_one_of("--model", parsed.model, _MODELS),
-        dataset=_one_of("--dataset", parsed.dataset, DATASETS),
-        data_dir=_given("--data-dir", parsed.data_dir) or None,
-        device=_given("--device", parsed.device) or "auto",
-        dtype=_one_of("--dtype", parsed.dtype, DTYPES),
-        threads=None if parsed.threads is None else _whole("--threads", parsed.threads, 1, _MOST_THREADS),
-        batch_size=_whole("--batch-size", parsed.batch_size, 1),
-        test_batch_size=_whole("--test-batch-size", parsed.test_batch_size, 1),
-        epochs=_whole("--epochs", parsed.epochs, 1),
+        model=one_of("--model", parsed.model, _MODELS),
+        dataset=one_of("--dataset", parsed.dataset, DATASETS),
+        data_dir=given("--data-dir", parsed.data_dir) or None,
+        device=given("--device", parsed.device) or "auto",
+        dtype=one_of("--dtype", parsed.dtype, DTYPES),
+        threads=None if parsed.threads is None else whole("--threads", parsed.threads, 1, MOST_THREADS),
+        batch_size=whole("--batch-size", parsed.batch_size, 1),
+        test_batch_size=whole("--test-batch-size", parsed.test_batch_size, 1),
+        epochs=whole("--epochs", parsed.epochs, 1),
         lr=_number("--lr", parsed.lr),
         gamma=_number("--gamma", parsed.gamma),
-        seed=_whole("--seed", parsed.seed, 0),
-        log_interval=_whole("--log-interval", parsed.log_interval, 1),
+        seed=whole("--seed", parsed.seed, 0, 2**63 - 1),
+        log_interval=whole("--log-interval", parsed.log_interval, 1),
         dry_run=parsed.dry_run,
         save_model=parsed.save_model,
         save_scalars=parsed.tensorboard or parsed.save_scalar,
@@ -233,26 +231,6 @@ def _settings(parsed: argparse.Namespace) -> Settings:
         save_graph=parsed.tensorboard or parsed.save_graph,
         profile=parsed.profile,
     )
-
-
-def _given(flag: str, text: str | None) -> str:
-    if text is not None and not text.strip():
-        raise UsageError(f"{flag}: {text!r} is no value; give one, or leave the option out")
-    return text or ""
-
-
-def _one_of(flag: str, text: str, choices: tuple[str, ...]) -> str:
-    if text not in choices:
-        raise UsageError(f"{flag}: {text!r} is not known; choose {' or '.join(choices)}")
-    return text
-
-
-def _whole(flag: str, text: str, least: int, most: int = _LARGEST) -> int:
-    number = int(text) if re.fullmatch(r"[0-9]{1,19}", text) else least - 1
-    if not least <= number <= most:
-        bounds = f"at least {least}" if most == _LARGEST else f"{least} to {most}"
-        raise UsageError(f"{flag}: {text!r} cannot be used; give a whole number, {bounds}")
-    return number
 
 
 def _number(flag: str, text: str) -> float:
@@ -277,24 +255,24 @@ def _device(name: str, *, no_accelerator: bool) -> str:
         raise UsageError(f"--device: {error}") from None
 
 
-def _check_output(given: str) -> None:
+def _check_output(named: str) -> None:
     """Refuse a directory that cannot be written, or that has something in it: runs never overwrite each other."""
-    output = Path(given) if given else RUNS
+    output = Path(named) if named else RUNS
     try:
         if problem := hindrance(output):
             raise UsageError(f"--output: {problem}; name another directory")
-        if given and output.exists() and any(output.iterdir()):
+        if named and output.exists() and any(output.iterdir()):
             raise UsageError(f"--output: {output} is not empty; name a new one, or leave --output out")
     except OSError as error:
         raise UsageError(f"--output: {output} cannot be used ({error.strerror}); name another directory") from None
 
 
-def _make_output(given: str, settings: Settings) -> Path:
+def _make_output(named: str, settings: Settings) -> Path:
     from mnistbench.tracking import new_directory
 
-    output = Path(given) if given else RUNS
+    output = Path(named) if named else RUNS
     try:
-        if not given:
+        if not named:
             return new_directory(RUNS, settings.label)
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
