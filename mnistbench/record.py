@@ -353,13 +353,13 @@ def scalars_to_json(scalars: Scalars | None) -> dict[str, str | None]:
     return {"curves": _compact(final.pop("curves")), "scalars": _compact(final)}
 
 
-def check_schema(data: object, newest: int = SCHEMA) -> None:
+def check_schema(data: object) -> None:
     """Refuse a record of a schema that this version does not know."""
     schema = data.get("schema") if isinstance(data, Mapping) else None
     if type(schema) is not int or schema < 1:
         raise RecordError(f"schema: {schema!r} is not a version of a mnistbench record")
-    if schema > newest:
-        raise RecordError(f"schema: {schema} is newer than the {newest} that this mnistbench reads: upgrade mnistbench")
+    if schema > SCHEMA:
+        raise RecordError(f"schema: {schema} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench")
 
 
 class RecordReader(Reader):

@@ -18,7 +18,6 @@ from mnistbench.lab.findings import (
     Findings,
     FirstCall,
     FirstOperation,
-    Layer,
     Model,
     Operation,
     Operations,
@@ -26,18 +25,19 @@ from mnistbench.lab.findings import (
     Settings,
     Training,
 )
+from mnistbench.lab.profiled import Layer
 from mnistbench.record import OUTSIDE
 
 SIZES = (1, 16, 64)
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 
 LAYERS = (
-    Layer("conv1", "Conv2d", (32, 26, 26), 320, 389_376, 86_528),
-    Layer("relu1", "ReLU", (32, 26, 26), 0, None, 86_528),
-    Layer("conv2", "Conv2d", (64, 24, 24), 18_496, 21_233_664, 147_456),
-    Layer("pool", "MaxPool2d", (64, 12, 12), 0, None, 36_864),
-    Layer("dropout1", "Dropout", (64, 12, 12), 0, None, 36_864),
-    Layer("fc1", "Linear", (9216, 128), 1_179_776, 2_359_296, 512),
+    Layer("conv1", "Conv2d", (32, 26, 26), 320, 1_280, 389_376, 86_528),
+    Layer("relu1", "ReLU", (32, 26, 26), 0, 0, None, 86_528),
+    Layer("conv2", "Conv2d", (64, 24, 24), 18_496, 73_984, 21_233_664, 147_456),
+    Layer("pool", "MaxPool2d", (64, 12, 12), 0, 0, None, 36_864),
+    Layer("dropout1", "Dropout", (64, 12, 12), 0, 0, None, 36_864),
+    Layer("fc1", "Linear", (9216, 128), 1_179_776, 4_719_104, 2_359_296, 512),
 )
 
 

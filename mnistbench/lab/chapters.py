@@ -160,7 +160,7 @@ class Chapters:
     def _graph(self) -> list[Block]:
         rows = [
             (
-                cell(Code(layer.module)),
+                cell(Code(layer.name)),
                 cell(layer.kind),
                 cell(" x ".join(map(str, layer.output_shape))),
                 cell(units.count(layer.parameters)),
@@ -261,9 +261,7 @@ class Chapters:
     def _calls_table(self, caption: str, times: Iterable[CallTime]) -> Table:
         rows = [
             (
-                cell(self._texts.place(Place(time.device, time.threads), short=True)),
-                cell(self._texts.plain("label", time.phase)),
-                cell(str(time.batch_size)),
+                *self._what_was_timed(time),
                 cell(units.duration(time.median_ns)),
                 cell(_or_missing(time.iqr_ns, units.duration)),
                 cell(units.duration(time.median_ns / time.batch_size)),
@@ -277,9 +275,7 @@ class Chapters:
     def _epochs_table(self, caption: str, times: Iterable[EpochTime]) -> Table:
         rows = [
             (
-                cell(self._texts.place(Place(time.device, time.threads), short=True)),
-                cell(self._texts.plain("label", time.phase)),
-                cell(str(time.batch_size)),
+                *self._what_was_timed(time),
                 cell(units.duration(time.epoch_ns)),
                 cell(_or_missing(time.epoch_iqr_ns, units.duration)),
                 cell(units.percent(time.samples / time.whole_set)),
@@ -289,6 +285,10 @@ class Chapters:
         ]
         headers = ("place", "measured", "batch_size", "per_epoch", "iqr", "timed", "timed_calls")
         return self._table(caption, headers, rows, 2, [self._sheets.epochs])
+
+    def _what_was_timed(self, time: CallTime | EpochTime) -> tuple[Text, Text, Text]:
+        place = self._texts.place(Place(time.device, time.threads), short=True)
+        return cell(place), cell(self._texts.plain("label", time.phase)), cell(str(time.batch_size))
 
     def _devices(self) -> list[Block]:
         found = self._findings

@@ -145,7 +145,7 @@ def _within(value: float, expected: tuple[int, int]) -> bool:
 
 def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
     """Their share of the forward pass *in training*: in inference dropout does nothing."""
-    modules = [layer.module for layer in findings.model.layers if any(kind in layer.kind for kind in _SMALL_KINDS)]
+    modules = [layer.name for layer in findings.model.layers if any(kind in layer.kind for kind in _SMALL_KINDS)]
     reports, right = [], []
     if table := _one_image(sheets, "forward", device):
         part = share(table.total("first_self_ns", module=modules), table.total("first_self_ns"))

@@ -159,7 +159,7 @@ class Figures:
                     facecolor="#DCEBF7" if coloured else "#F1F3F5", edgecolor=COLOURS[0] if coloured else _GREY,
                 )
             )  # fmt: skip
-            axes.text(0.85, y, layer.module, va="center", weight="bold" if coloured else "normal")
+            axes.text(0.85, y, layer.name, va="center", weight="bold" if coloured else "normal")
             axes.text(5.35, y, layer.kind, va="center", ha="right", color="#444B53")
             if coloured:
                 axes.text(5.95, y, self._label("parameters", count=units.count(layer.parameters)), va="center")

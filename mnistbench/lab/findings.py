@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mnistbench.errors import RecordError
+from mnistbench.lab.profiled import Layer
 from mnistbench.reader import Reader
 from mnistbench.record import Environment
 
@@ -46,18 +47,6 @@ class Settings:
     def accelerator(self) -> str:
         """The first device that is no CPU; empty where there is none."""
         return next((device for device in self.devices if device != "cpu"), "")
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One module of the model, for one sample."""
-
-    module: str  # qualified name
-    kind: str  # its class: Conv2d
-    output_shape: tuple[int, ...]  # without the batch
-    parameters: int
-    flops: int | None  # of the forward pass
-    output_bytes: int
 
 
 @dataclass(frozen=True)

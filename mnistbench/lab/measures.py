@@ -23,7 +23,6 @@ from mnistbench.lab.findings import (
     EpochTime,
     FirstCall,
     FirstOperation,
-    Layer,
     Operation,
     Operations,
     Point,
@@ -142,10 +141,7 @@ class Measures:
         return ProfiledCase(
             operations=tuple(_operations(found, table) for table in found.tables),
             parameters=found.parameter_count,
-            layers=tuple(
-                Layer(layer.name, layer.kind, layer.output_shape, layer.parameters, layer.flops, layer.output_bytes)
-                for layer in found.layers
-            ),
+            layers=found.layers,
             ceiling=Ceiling(device, found.ceilings.flops_per_s, found.ceilings.bytes_per_s) if found.ceilings else None,
         )
 

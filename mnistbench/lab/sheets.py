@@ -157,7 +157,7 @@ def sheets_of(findings: Findings) -> Sheets:
             "tables/layers.csv",
             ("module", "kind", "output_shape", "parameters", "flops", "output_bytes"),
             tuple(
-                (layer.module, layer.kind, shape(layer.output_shape), layer.parameters, layer.flops, layer.output_bytes)
+                (layer.name, layer.kind, shape(layer.output_shape), layer.parameters, layer.flops, layer.output_bytes)
                 for layer in findings.model.layers
             ),
         ),

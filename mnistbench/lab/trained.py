@@ -1,14 +1,11 @@
-"""What a training run was asked for and what it reached; JSON both ways. Needs no torch, so that a report can read it."""
+"""What a training run was asked for and what it reached. Needs no torch, so that options can be read without it."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from mnistbench.errors import RecordError
-from mnistbench.reader import in_path
-from mnistbench.record import CaseRecord, Environment, RecordReader, Scalars, check_schema, scalars_to_json
+from mnistbench.record import CaseRecord, Environment, Scalars
 
 #: Version of ``result.json``.
 #:
@@ -140,83 +137,7 @@ class Result:
             "parameter_count": self.parameter_count,
             "wall_ns": self.wall_ns,
             "epochs": [{**asdict(epoch), "samples_per_second": round(epoch.samples_per_second, 1)} for epoch in self.epochs],
-            **scalars_to_json(self.scalars),
+            "scalars": asdict(self.scalars),
             "profiled": self.profiled.to_json() if self.profiled else None,
             "notes": list(self.notes),
         }
-
-    @classmethod
-    def from_json(cls, data: object) -> Result:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            RecordError: names the field that is missing or wrong, or a schema this version does not know.
-        """
-        check_schema(data, SCHEMA)
-        return _ResultReader(data).result()
-
-
-class _ResultReader(RecordReader):
-    def result(self) -> Result:
-        profiled = self["profiled"]
-        if profiled.value is not None:
-            in_path(profiled, check_schema)
-        return Result(
-            settings=self["settings"].settings(),
-            environment=self["environment"].environment(),
-            outcome=self["outcome"].one_of(DONE, INTERRUPTED),
-            parameter_count=self["parameter_count"].whole(),
-            epochs=tuple(item.epoch() for item in self["epochs"].items()),
-            scalars=self["scalars"].parsed().scalars(self["curves"].parsed()),
-            wall_ns=self["wall_ns"].nanoseconds(),
-            profiled=None if profiled.value is None else profiled.case(None),
-            notes=self["notes"].texts(),
-        )
-
-    def settings(self) -> Settings:
-        values: dict[str, Any] = {}
-        for field in fields(Settings):
-            item = self[field.name]
-            match field.type:
-                case "str":
-                    values[field.name] = item.text()
-                case "int":
-                    values[field.name] = item.whole()
-                case "float":
-                    values[field.name] = item.number()
-                case "bool":
-                    values[field.name] = item.flag()
-                case "str | None":
-                    values[field.name] = None if item.value is None else item.text()
-                case _:
-                    values[field.name] = None if item.value is None else item.whole()
-        return Settings(**values)
-
-    def epoch(self) -> EpochResult:
-        return EpochResult(
-            number=self["number"].whole(),
-            step=self["step"].whole(),
-            learning_rate=self["learning_rate"].number(),
-            train_samples=self["train_samples"].whole(),
-            train_loss=self["train_loss"].number_or_none(),
-            train_accuracy=self["train_accuracy"].number_or_none(),
-            train_ns=self["train_ns"].nanoseconds(),
-            test_samples=self["test_samples"].whole(),
-            test_loss=self["test_loss"].number_or_none(),
-            test_accuracy=self["test_accuracy"].number_or_none(),
-            test_ns=self["test_ns"].nanoseconds(),
-        )
-
-
-def read_result(text: str, source: str) -> Result:
-    """Read the text of a ``result.json``.
-
-    Raises:
-        RecordError: names ``source`` and what is wrong with it.
-    """
-    try:
-        return Result.from_json(json.loads(text))
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{source}: is not JSON ({error})") from None
-    except RecordError as error:
-        raise RecordError(f"{source}: {error}") from None

@@ -138,7 +138,7 @@ def test_what_was_measured_is_whole(measured):
     assert untrained.warm_ns > 0
     assert any(row.warm_ns for row in untrained.rows)
     assert {(time.phase, time.whole_set) for time in findings.epoch_times} == {("train", 1437), ("eval", 360)}
-    assert [layer.module for layer in findings.model.layers][:3] == ["conv1", "relu1", "conv2"]
+    assert [layer.name for layer in findings.model.layers][:3] == ["conv1", "relu1", "conv2"]
     assert findings.ceilings[0].flops_per_s > 0
 
 

@@ -1,10 +1,8 @@
 """Training that takes long shows a bar on a terminal and nothing in a log file."""
 
-import os
-import pty
-import subprocess
 import sys
-import termios
+
+from terminals import run_on_terminal
 
 SLOW = """
 
@@ -29,23 +27,9 @@ def slow_training(project):
 
 def test_on_a_terminal_there_is_a_bar_on_a_line_of_its_own(project):
     slow_training(project)
-    terminal, child = pty.openpty()
-    termios.tcsetwinsize(child, (24, 100))
     command = [sys.executable, "-m", "pytest", "--benchmark-max-time=0.01", "--no-op-profile", "-p", "no:cacheprovider"]
-    process = subprocess.Popen(command, cwd=project.path, stdin=child, stdout=child, stderr=child)
-    os.close(child)
-    printed = b""
-    while True:
-        try:
-            block = os.read(terminal, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not block:
-            break
-        printed += block
-    os.close(terminal)
-    assert process.wait(timeout=60) == 0
-    text = printed.decode("utf-8", "replace")
+    status, text = run_on_terminal(command, columns=100, cwd=project.path)
+    assert status == 0
     before, found, after = text.partition(BAR)
     assert found
     assert before.endswith(("\n\r", "\n")), repr(before[-20:])  # the dots before it stay

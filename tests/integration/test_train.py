@@ -2,15 +2,13 @@
 
 import json
 import os
-import pty
-import signal
 import subprocess
 import sys
-import termios
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from terminals import run_on_terminal
 
 from mnistbench.models import LeNet5
 
@@ -52,33 +50,14 @@ def test_an_epoch_into_a_log(tmp_path, environ):
 
 
 def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tmp_path, environ):
-    terminal, child = pty.openpty()
-    termios.tcsetwinsize(child, (24, 120))
-    process = subprocess.Popen(
+    status, text = run_on_terminal(
         [*COMMAND, *SMALL, "--epochs", "1000", "--save-model"],
+        columns=120,
         cwd=tmp_path,
         env=environ,
-        stdin=child,
-        stdout=child,
-        stderr=child,
+        interrupt_at="epoch 2/1000",
     )
-    os.close(child)
-    printed = b""
-    interrupted = False
-    while True:
-        try:
-            block = os.read(terminal, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not block:
-            break
-        printed += block
-        if not interrupted and b"epoch 2/1000" in printed:
-            interrupted = True
-            process.send_signal(signal.SIGINT)
-    os.close(terminal)
-    assert process.wait(timeout=60) == 130
-    text = printed.decode()
+    assert status == 130
     assert "Traceback" not in text
     assert "epoch 1/1000   0 %|" in text
     assert " samples/s, loss " in text
