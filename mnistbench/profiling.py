@@ -24,6 +24,7 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.case import Case
+from mnistbench.garbage import without_collection
 from mnistbench.record import OUTSIDE, UNTIED, OpRow, OpTable, median_ns
 from mnistbench.training import Inference, Step
 
@@ -141,12 +142,13 @@ def record(
     ``acc_events`` silences a warning about schedules, of which there is none here.
     """
     profiler = torch.profiler.profile(activities=activities, record_shapes=shapes, profile_memory=True, acc_events=True)
-    with profiler, marked(case):
+    with ExitStack() as parsing, profiler, marked(case):
         for _ in range(dropped):
             case()
         for _ in range(iterations):
             with record_function(ITERATION):
                 case()
+        parsing.enter_context(without_collection())  # the profiler parses when it is left
     return profiler
 
 

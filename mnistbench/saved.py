@@ -6,15 +6,13 @@ one number, so a torn file or a number that two files have is expected, named, a
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import glob
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from typing import Any
 from mnistbench import units
 from mnistbench.digest import RunDigest
 from mnistbench.errors import RecordError, UsageError
+from mnistbench.garbage import without_collection
 
 #: Larger files are not read: a run of 100 cases has 5 MB.
 LARGEST_FILE = 64 * 1024**2
@@ -134,7 +133,7 @@ class Storage:
         )
 
     def _sorted(self, paths: Iterable[Path]) -> list[SavedRun]:
-        with _without_collecting():
+        with without_collection():
             found = [saved for path in paths if (saved := self._load(path))]
         return sorted(found, key=lambda saved: (saved.run.saved_at, saved.path.name))
 
@@ -148,18 +147,6 @@ class Storage:
                 self._read[path] = None
                 self.refused.append(units.printable(str(error)))
         return self._read[path]
-
-
-@contextlib.contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Keep Python from looking for cycles: parsed files have none, and to look takes as long as to parse."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _members(folder: Path) -> list[Path]:

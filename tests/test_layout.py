@@ -13,7 +13,9 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-BASE = {"errors", "units", "arguments", "params", "reader", "record", "allocator", "settings", "criteria", "files"}
+BASE = {
+    "errors", "units", "arguments", "params", "reader", "record", "allocator", "settings", "criteria", "files", "garbage",
+}  # fmt: skip
 TORCH_SIDE = {
     "environment", "data", "models", "workload", "training", "case", "profiling", "tracking", "measurement",
 }  # fmt: skip

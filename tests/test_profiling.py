@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -217,6 +218,15 @@ def test_profiling_starts_from_where_the_case_began() -> None:
     assert len(set(losses[0])) > 1
     first, second = ({row.key: (row.calls, row.memory_bytes) for row in found.rows} for found in tables)
     assert first == second
+
+
+def test_the_collector_runs_while_the_case_does() -> None:
+    collecting = []
+    case = build(tiny_params(), tiny_workload())
+    case.model.register_forward_hook(lambda *_: collecting.append(gc.isenabled()))
+    profile(case, iterations=3)
+    assert set(collecting) == {True}
+    assert gc.isenabled()
 
 
 def test_what_is_profiled_is_the_case_itself() -> None:

@@ -20,8 +20,9 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, record_function
 
+from mnistbench.garbage import without_collection
 from mnistbench.measurement import event_ns, on_device
-from mnistbench.profiling import ITERATION, marked, table
+from mnistbench.profiling import ITERATION, events_of, marked, table
 from mnistbench.record import OpTable, finite
 
 #: Calls of a side before anything counts: memory is allocated, algorithms are chosen, the optimizer has its state.
@@ -234,23 +235,26 @@ def _profiled(players: Sequence[Player], coin: random.Random, pairs: int) -> dic
     activities = [ProfilerActivity.CPU]
     if device.type in ("cuda", "xpu"):
         activities.append(ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.XPU)
-    with (
-        torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler,
-        ExitStack() as marks,
-    ):
-        for player in players:
-            marks.enter_context(marked(player.case))  # type: ignore[arg-type]  # the side's own Case
-        for player in players:  # the profiler makes its buffers
-            with player.playing() as case:
-                case()
-        for player in _turns(players, coin, pairs):
-            with player.playing() as case, record_function(f"{ITERATION}:{player.name}"):
-                case()
-    events = list(profiler.events() or ())
-    view = "device" if len(activities) > 1 else "host"
-    return {
-        player.name: table(events, temperature="warm", view=view, iteration=f"{ITERATION}:{player.name}") for player in players
-    }
+    with ExitStack() as parsing:
+        with (
+            torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler,
+            ExitStack() as marks,
+        ):
+            for player in players:
+                marks.enter_context(marked(player.case))  # type: ignore[arg-type]  # the side's own Case
+            for player in players:  # the profiler makes its buffers
+                with player.playing() as case:
+                    case()
+            for player in _turns(players, coin, pairs):
+                with player.playing() as case, record_function(f"{ITERATION}:{player.name}"):
+                    case()
+            parsing.enter_context(without_collection())
+        events = events_of(profiler)
+        view = "device" if len(activities) > 1 else "host"
+        return {
+            player.name: table(events, temperature="warm", view=view, iteration=f"{ITERATION}:{player.name}")
+            for player in players
+        }
 
 
 def operations(profile: OpTable) -> dict[str, Any]:
