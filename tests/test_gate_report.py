@@ -98,6 +98,13 @@ def test_the_last_line_is_the_outcome_in_a_sentence(scenes, scene, outcome):
     assert (json.loads(data)["outcome"], json.loads(data)["sentence"]) == (outcome, last_line(verdict))
 
 
+def test_a_reason_is_said_once(scenes):
+    verdict = scenes["inconclusive"]
+    terminal = rendered(verdict, "terminal", 3)
+    assert len(verdict.reasons) == 2
+    assert [terminal.count(reason) for reason in verdict.reasons] == [1, 1]
+
+
 def test_a_report_fits_a_wide_terminal(scenes):
     assert max(map(len, rendered(scenes["passed"], "terminal", 10).splitlines())) <= 150
 

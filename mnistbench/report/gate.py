@@ -235,7 +235,8 @@ def _notes(verdict: Verdict) -> Iterable[str]:
                 f"{finding.screened.effect.case}: {finding.screened.effect.title} was flagged, and "
                 f"{verdict.decision.fresh} fresh launches did not confirm it"
             )
-    for reason in verdict.reasons:
+    in_last_line = 1 if verdict.outcome == INCONCLUSIVE else 0
+    for reason in verdict.reasons[in_last_line:]:
         yield f"{INCONCLUSIVE}: {reason}"
 
 
