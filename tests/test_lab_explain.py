@@ -207,6 +207,18 @@ def test_any_two_times_at_any_two_batch_sizes_have_a_sentence():
                 assert texts.cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, None)
 
 
+def test_calls_that_spread_widely_are_said_to_be_disturbed():
+    def spread(*iqrs):
+        return laptop(call_times=tuple(
+            call_time("step", size, 10 * MS, iqr_ns=iqr) for size, iqr in zip(SIZES, iqrs, strict=True)
+        ))  # fmt: skip
+
+    assert "disturbed" not in keys(spread(1 * MS, None, 4_999 * US), "batches")
+    found = said(spread(5 * MS, 30 * MS, 20 * MS), "batches", "disturbed")
+    assert found.words == {"place": Place("cpu", 2), "phase": Noun("step"), "size": 16}
+    assert (found.numbers["iqr"].value, found.numbers["median"].value) == (30 * MS, 10 * MS)
+
+
 def test_one_batch_size_says_nothing_of_batch_sizes():
     one = laptop(settings=dataclasses.replace(laptop().settings, batch_sizes=(16,)))
     assert keys(one, "batches") == ["one_batch_size"]

@@ -24,6 +24,8 @@ TOGETHER = 1.5
 NEAR = 0.5
 #: A first call that takes less than this many warm ones costs nothing worth a sentence.
 COSTLY = 1.5
+#: An interquartile range of at least this part of the median is another program's doing: quiet machines have 2 to 15 %.
+DISTURBED = 0.5
 #: An operation with at least this share of the time dominates.
 MOST = 0.5
 #: The shares that one part of a first call must have of what it cost to be named for it.
@@ -199,7 +201,8 @@ def _direction(now: float, before: float, factor: float) -> str:
 
 
 def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Say how time per batch and per sample move with the batch size, and where they stop improving."""
+    """Say how time per batch and per sample move with the batch size, where they stop improving, and if they can be trusted."""
+    yield from _disturbed(findings, sheets)
     if len(findings.settings.batch_sizes) < 2:
         yield Sentence("one_batch_size", {"size": findings.settings.batch_sizes[0]})
         return
@@ -210,6 +213,21 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         yield from _calls_over_batches(findings, sheets, place)
         for phase in ("train", "eval"):
             yield from _epoch_over_batches(sheets.epochs, place, phase)
+
+
+def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+    """Say of the calls that spread most that something else used the machine, where that is what it looks like."""
+    spreads = []
+    for call in findings.call_times:
+        where: dict[str, Cell] = {
+            "device": call.device, "threads": call.threads, "phase": call.phase, "batch_size": call.batch_size,
+        }  # fmt: skip
+        iqr, median = (sheets.calls.total(column, **where) for column in ("iqr_ns", "median_ns"))
+        if iqr and median and iqr.value >= DISTURBED * median.value:
+            words = {"place": Place(call.device, call.threads), "phase": Noun(call.phase), "size": call.batch_size}
+            spreads.append((iqr.value / median.value, Sentence("disturbed", words, {"iqr": iqr, "median": median})))
+    if spreads:
+        yield max(spreads, key=lambda spread: spread[0])[1]
 
 
 def _over_batches(sheet: Sheet, place: Place, phase: str) -> Iterator[Sentence]:
