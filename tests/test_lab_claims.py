@@ -148,6 +148,8 @@ def test_how_much_faster_an_accelerator_is(factors, verdict):
     [
         ({"first": 20 * MS, "warm": 1 * MS, "trained": 22 * MS}, FAILS, "bug_of_the_cluster_process"),
         ({"first": 20 * MS, "warm": 1 * MS, "trained": 4 * MS}, UNKNOWN, "bug_of_the_cluster_unlike"),
+        ({"first": 20 * MS, "warm": 1 * MS, "trained": 30 * MS}, UNKNOWN, "bug_of_the_cluster_unlike"),
+        ({"first": 16 * MS, "warm": 10 * MS, "trained": 11 * MS}, UNKNOWN, "bug_of_the_cluster_unlike"),
         ({"first": 20 * MS, "warm": 1 * MS, "trained": None}, UNKNOWN, "bug_of_the_cluster_half"),
         ({"first": 1_200 * US, "warm": 1 * MS, "trained": 1 * MS}, FAILS, "bug_of_the_cluster_nothing"),
         ({"first": 20 * MS, "warm": None, "trained": 22 * MS}, UNKNOWN, "not_measured"),

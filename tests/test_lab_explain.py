@@ -163,9 +163,9 @@ def test_without_tables_nothing_is_claimed():
 # ---- Batch sizes -----------------------------------------------------------------------------------------------------
 
 
-def stepping(*times):
+def stepping(*times, sizes=(1, 16, 64, 256)):
     """A machine whose training step takes these times at batch sizes 1, 16, 64, ..."""
-    sizes = (1, 16, 64, 256)[: len(times)]
+    sizes = sizes[: len(times)]
     return laptop(
         settings=dataclasses.replace(laptop().settings, batch_sizes=sizes),
         call_times=tuple(call_time("step", size, ns) for size, ns in zip(sizes, times, strict=True)),
@@ -191,10 +191,26 @@ def test_time_per_batch_and_per_sample_move_as_the_numbers_do(times, batch, stop
     assert found[0].numbers["last"].value == round(times[2] / 64)
 
 
-def test_where_it_stops_improving_is_the_last_size_that_helped():
+def test_where_it_stops_improving_is_the_smallest_size_that_is_about_as_good_as_the_best():
     assert said(stepping(5 * MS, 20 * MS, 79 * MS, 310 * MS), "batches", "stops_improving").words["enough"] == 16
     assert said(stepping(5 * MS, 80 * MS, 320 * MS, 1280 * MS), "batches", "stops_improving").words["enough"] == 1
     assert said(stepping(1 * MS, 14 * MS, 70 * MS, 250 * MS), "batches", "best_at").words["best"] == 16
+
+
+def test_many_small_gains_are_a_large_one():
+    sizes = (16, 20, 24, 28, 32, 36, 40)
+    per_sample = [1000 * US * 0.92**position for position in range(len(sizes))]
+    times = [round(size * each) for size, each in zip(sizes, per_sample, strict=True)]
+    found = said(stepping(*times, sizes=sizes), "batches", "stops_improving")
+    assert found.words["enough"] == 36  # within HELPS of the best
+    assert found.numbers["gain"].value == pytest.approx(1 / 0.92, rel=1e-3)
+
+
+def test_a_spike_between_two_sizes_is_no_improvement_at_the_last():
+    times = [size * per_sample * US for size, per_sample in zip((1, 16, 64, 128), (1000, 500, 600, 520), strict=True)]
+    found = said(stepping(*times, sizes=(1, 16, 64, 128)), "batches", "stops_improving")
+    assert (found.words["enough"], found.words["large"]) == (16, 128)
+    assert found.numbers["gain"].value == pytest.approx(500 / 520)
 
 
 def test_any_two_times_at_any_two_batch_sizes_have_a_sentence():
@@ -339,7 +355,28 @@ def test_a_costly_first_call_says_what_it_was_spent_on():
     assert said(found, "first_calls", "first_costs").numbers["times"].value == 20
     spent = said(found, "first_calls", "spent_on")
     assert spent.words["operation"] == Name("aten::mkldnn_convolution")
-    assert spent.numbers["share"].value == pytest.approx((14 - 0.5) / 19)
+    assert spent.numbers["cost"].value == 13_500 * US
+    assert spent.numbers["extra"].value == 19 * MS
+
+
+def test_an_operation_that_takes_more_than_the_whole_call_has_no_share_of_it():
+    """What other operations take less, this one takes more: its part of the sum would be 130 %."""
+    call = first_calls("cpu", "forward", 1, first=20 * MS, warm=1 * MS, trained=20 * MS)
+    rows = tuple(
+        dataclasses.replace(row, first_ns=first * MS, warm_ns=warm * MS)
+        for row, first, warm in zip(call[0].rows, (14, 0, 0, 0), (1, 3, 0, 0), strict=True)
+    )
+    spent = said(laptop(first_calls=(dataclasses.replace(call[0], rows=rows), call[1])), "first_calls", "spent_on")
+    assert (spent.numbers["cost"].value, spent.numbers["extra"].value) == (13 * MS, 10 * MS)
+    assert {quantity.kind for quantity in spent.numbers.values()} == {"time"}
+
+
+def test_training_has_a_part_where_a_trained_process_pays_nothing():
+    """16 ms and 11 ms are near each other, but the later call takes 10 ms: the second start cost next to nothing."""
+    assert keys(calling(first=16 * MS, warm=10 * MS, trained=11 * MS), "first_calls")[-1] == "trained_differs"
+    assert keys(calling(first=16 * MS, warm=10 * MS, trained=15 * MS), "first_calls")[-1] == "trained_same"
+    assert keys(calling(first=16 * MS, warm=10 * MS, trained=24 * MS), "first_calls")[-1] == "trained_differs"
+    assert keys(calling(first=14 * MS, warm=10 * MS, trained=10 * MS), "first_calls")[-1] == "trained_same_free"
 
 
 def test_a_first_call_that_costs_nothing_is_not_explained():
@@ -388,6 +425,8 @@ def test_without_first_calls_nothing_is_claimed():
     ("iteration", "added", "key"),
     [
         (12 * MS, 200 * US, "profiler_adds"),  # 25 calls: 5 of 7 ms
+        (12 * MS, 280 * US, "profiler_adds"),  # all of it
+        (12 * MS, 320 * US, "profiler_adds_within"),  # 8 of 7 ms
         (12 * MS, 4 * US, "profiler_adds_more"),
         (12 * MS, None, "profiler_adds_uncounted"),
         (5_100 * US, 4 * US, "profiler_same"),
@@ -402,13 +441,27 @@ def test_what_the_profiler_added_follows_from_both_times(iteration, added, key):
     assert sentences(found, "profiler")[0].numbers["times"].value == pytest.approx(iteration / (5 * MS))
 
 
-def test_training_says_what_each_batch_size_reached():
-    found = said(laptop(), "training", "trained_to")
-    assert (found.words["best"], found.words["worst"]) == (1, 64)
-    assert (found.numbers["best_accuracy"].value, found.numbers["worst_accuracy"].value) == (98.9, 96.4)
-    turned = tuple(training("cpu", size, accuracy) for size, accuracy in zip(SIZES, (96.4, 98.3, 98.9), strict=True))
-    assert keys(laptop(trainings=turned), "training") == ["trained_to_larger"]
-    assert keys(cluster(), "training") == ["trained_to", "trained_alike"]
+@pytest.mark.parametrize(
+    ("accuracies", "key", "best", "worst"),
+    [
+        ((98.9, 98.3, 96.4), "trained_falls", 1, 64),
+        ((98.9, 98.9, 96.4), "trained_falls", 1, 64),
+        ((96.4, 98.3, 98.9), "trained_rises", 64, 1),
+        ((96.4, 94.2, 96.4), "trained_to", 1, 16),  # the best is no more than another, and no cause is seen
+        ((94.2, 96.4, 96.2), "trained_to", 16, 1),
+    ],
+)
+def test_training_says_what_the_batch_sizes_reached_and_which_way_it_goes(accuracies, key, best, worst):
+    runs = tuple(training("cpu", size, accuracy) for size, accuracy in zip(SIZES, accuracies, strict=True))
+    for order in (runs, runs[::-1]):
+        found = said(laptop(trainings=order), "training", key)
+        assert (found.words["best"], found.words["worst"]) == (best, worst)
+        reached = [found.numbers[name].value for name in ("best_accuracy", "worst_accuracy")]
+        assert reached == [max(accuracies), min(accuracies)]
+
+
+def test_training_of_one_batch_size_of_alike_ones_or_of_none():
+    assert keys(cluster(), "training") == ["trained_falls", "trained_alike"]
     assert keys(laptop(trainings=laptop().trainings[:1]), "training") == ["trained_one"]
     assert keys(laptop(trainings=()), "training") == ["training_missing"]
 

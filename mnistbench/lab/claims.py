@@ -14,7 +14,6 @@ from mnistbench.lab.explain import (
     COSTLY,
     MOST,
     SAME,
-    TOGETHER,
     Name,
     Noun,
     Place,
@@ -23,6 +22,7 @@ from mnistbench.lab.explain import (
     convolutions,
     main_place,
     self_times,
+    start_costs,
 )  # fmt: skip
 from mnistbench.lab.findings import TRAINED, UNTRAINED, Findings
 from mnistbench.lab.sheets import Cell, Quantity, Sheet, Sheets, ratio, share
@@ -248,7 +248,6 @@ def _bug_of_the_cluster(sheets: Sheets, place: Place) -> Claim:
     if not after:
         return Claim(key, UNKNOWN, f"{key}_half", reports, tuple(right), words)
     right.append(Figure("trained_first_ns", after))
-    alike = max(first.value, after.value) / min(first.value, after.value) <= TOGETHER if after.value else False
-    if alike:
+    if start_costs(first, after, warm):
         return Claim(key, FAILS, f"{key}_process", reports, tuple(right), words)
     return Claim(key, UNKNOWN, f"{key}_unlike", reports, tuple(right), words)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mnistbench.lab.findings import TRAINED, UNTRAINED, Findings
@@ -16,7 +16,7 @@ from mnistbench.record import OUTSIDE
 
 #: Times that differ by less than this factor are called the same.
 SAME = 1.05
-#: A larger batch that makes a sample quicker by less than this factor no longer helps.
+#: A sample that takes less than this many times the best batch size's is about as quick.
 HELPS = 1.10
 #: Two ratios within this factor of each other go together.
 TOGETHER = 1.5
@@ -24,7 +24,7 @@ TOGETHER = 1.5
 NEAR = 0.5
 #: A first call that takes less than this many warm ones costs nothing worth a sentence.
 COSTLY = 1.5
-#: An interquartile range of at least this part of the median is another program's doing: quiet machines have 2 to 15 %.
+#: An interquartile range of at least this part of the median is likely another program's doing: quiet machines have 2 to 15 %.
 DISTURBED = 0.5
 #: An operation with at least this share of the time dominates.
 MOST = 0.5
@@ -224,7 +224,8 @@ def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         }  # fmt: skip
         iqr, median = (sheets.calls.total(column, **where) for column in ("iqr_ns", "median_ns"))
         if iqr and median and iqr.value >= DISTURBED * median.value:
-            words = {"place": Place(call.device, call.threads), "phase": Noun(call.phase), "size": call.batch_size}
+            place = Place(call.device, call.threads)
+            words: dict[str, Word] = {"place": place, "phase": Noun(call.phase), "size": call.batch_size}
             spreads.append((iqr.value / median.value, Sentence("disturbed", words, {"iqr": iqr, "median": median})))
     if spreads:
         yield max(spreads, key=lambda spread: spread[0])[1]
@@ -257,8 +258,7 @@ def _where_it_stops(sizes: list[int], sample: Mapping[int, Quantity | None], wor
     last = sizes[-1]
     if values[last] > values[best] * SAME and (worse := ratio(sample[last], sample[best])):
         return Sentence("best_at", {**words, "best": best, "large": last}, {"worse": worse})
-    helping = [after for before, after in itertools.pairwise(sizes) if values[before] >= values[after] * HELPS]
-    enough = max(helping, default=sizes[0])  # the last size that still helped
+    enough = min(size for size in values if values[size] <= values[best] * HELPS)
     if enough == last and (gain := ratio(sample[sizes[-2]], sample[last])):
         return Sentence("still_improving", {**words, "before": sizes[-2], "large": last}, {"gain": gain})
     gain = ratio(sample[enough], sample[last])
@@ -410,9 +410,26 @@ def _first_call(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator
     if not after:
         yield Sentence("trained_missing", words)
         return
-    same = "trained_same" if costly else "trained_same_free"
-    key = same if _direction(after.value, first.value, TOGETHER) == "same" else "trained_differs"
+    if costly:
+        key = "trained_same" if start_costs(first, after, warm) else "trained_differs"
+    else:
+        key = "trained_same_free" if _alike(first, after) else "trained_differs"
     yield Sentence(key, words, {"first": first, "after": after})
+
+
+def start_costs(first: Quantity, after: Quantity, warm: Quantity) -> bool:
+    """Whether being the first call is what costs: with trained weights it costs, too, and about as much.
+
+    Args:
+        first: time of the first call of a process before training.
+        after: time of the first call of a process with trained weights.
+        warm: time of a later call, above 0.
+    """
+    return after.value >= COSTLY * warm.value and _alike(first, after)
+
+
+def _alike(first: Quantity, after: Quantity) -> bool:
+    return _direction(after.value, first.value, TOGETHER) == "same"
 
 
 def _spent_on(sheet: Sheet, words: Mapping[str, Word]) -> Sentence:
@@ -421,13 +438,13 @@ def _spent_on(sheet: Sheet, words: Mapping[str, Word]) -> Sentence:
     costs = {name: quantity for name in names if (quantity := sheet.total("extra_ns", operation=name))}
     most = max(costs, key=lambda name: (costs[name].value, name), default="")
     extra = sheet.total("extra_ns")  # of all self times: medians of several later calls do not add up to a later call's
-    part = share(costs[most], extra) if most else None
-    if not part or not extra or extra.value <= 0:
+    if not most or not extra or extra.value <= 0:
         return Sentence("spent_unknown", words)
+    numbers = {"extra": extra, "cost": costs[most]}  # no share: where other operations take less it would be above 100 %
     if most == OUTSIDE:
-        return Sentence("spent_outside", words, {"extra": extra, "share": part})
-    key = "spent_on" if part.value >= SPENT else "spent_widely"
-    return Sentence(key, {**words, "operation": Name(most)}, {"extra": extra, "share": part})
+        return Sentence("spent_outside", words, numbers)
+    key = "spent_on" if costs[most].value >= SPENT * extra.value else "spent_widely"
+    return Sentence(key, {**words, "operation": Name(most)}, numbers)
 
 
 # ---- Profiler --------------------------------------------------------------------------------------------------------
@@ -450,7 +467,9 @@ def profiler(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             continue
         numbers = {"profiled": profiled, "plain": plain, "times": times}
         change = _direction(times.value, 1, SAME)
-        if change == "rises" and calls and added and part:
+        if change == "rises" and calls and added and part and part.value > 1:
+            yield Sentence("profiler_adds_within", words, {**numbers, "calls": calls, "added": added})
+        elif change == "rises" and calls and added and part:
             key = "profiler_adds" if part.value >= MOST else "profiler_adds_more"
             yield Sentence(key, words, {**numbers, "calls": calls, "added": added, "part": part})
         else:
@@ -467,7 +486,7 @@ def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         runs = [run for run in findings.trainings if run.device == device and run.epochs]
         reached = {
             run.batch_size: quantity
-            for run in runs
+            for run in sorted(runs, key=lambda run: run.batch_size)
             if (
                 quantity := sheets.training.total(
                     "test_accuracy", device=device, batch_size=run.batch_size, epoch=run.epochs[-1].epoch
@@ -485,8 +504,16 @@ def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         elif math.isclose(reached[best].value, reached[worst].value):
             yield Sentence("trained_alike", words, {"accuracy": reached[best]})
         else:
-            key = "trained_to" if best < worst else "trained_to_larger"
+            key = _course([quantity.value for quantity in reached.values()])
             yield Sentence(key, words, {"best_accuracy": reached[best], "worst_accuracy": reached[worst]})
+
+
+def _course(values: Sequence[float]) -> str:
+    """Return the key for accuracies, smallest batch size first, that are not all the same: a cause needs one direction."""
+    steps = list(itertools.pairwise(values))
+    if all(after <= before for before, after in steps):
+        return "trained_falls"
+    return "trained_rises" if all(after >= before for before, after in steps) else "trained_to"
 
 
 def explain(findings: Findings, sheets: Sheets) -> dict[str, tuple[Sentence, ...]]:
