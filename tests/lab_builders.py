@@ -212,6 +212,11 @@ def with_threads(items: Any, threads: int) -> tuple[Any, ...]:
     return tuple(item if item.threads == 1 else dataclasses.replace(item, threads=threads) for item in items)
 
 
+def without_device_view(findings: Findings) -> Findings:
+    """The same machine with an accelerator whose own clock cannot be read."""
+    return dataclasses.replace(findings, operations=tuple(table for table in findings.operations if table.view == "host"))
+
+
 def with_operations(findings: Findings, change: Callable[[Operation, int], Operation | None]) -> Findings:
     """The same with every operation changed, or taken away where the change gives None."""
     return dataclasses.replace(

@@ -3,7 +3,19 @@
 import dataclasses
 
 import pytest
-from lab_builders import MS, SIZES, US, S, call_time, cluster, epoch_time, first_calls, laptop, with_operations
+from lab_builders import (
+    MS,
+    SIZES,
+    US,
+    S,
+    call_time,
+    cluster,
+    epoch_time,
+    first_calls,
+    laptop,
+    with_operations,
+    without_device_view,
+)
 
 from mnistbench.lab.claims import FAILS, HOLDS, PARTLY, UNKNOWN, check
 from mnistbench.lab.explain import Place
@@ -71,6 +83,13 @@ def test_convolution_over_addmm_is_held_against_the_bounds_of_the_reports():
     assert all("cuda-device" in figure.number.over.file for figure in gpu.right)
     slow = with_operations(laptop(), times_at(dict.fromkeys(SIZES, 0.01), "aten::addmm"))
     assert claim(slow, "ratio_cpu").verdict == FAILS
+
+
+def test_a_host_s_table_says_nothing_about_an_accelerator():
+    found = without_device_view(cluster())
+    for key in ("convolution_most", "ratio_gpu", "negligible"):
+        checked = claim(found, key, "" if key == "ratio_gpu" else "cuda")
+        assert (checked.verdict, checked.reason, checked.right) == (UNKNOWN, "not_measured", ())
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(3.49, HOLDS), (2.49, FAILS), (4.49, HOLDS), (4.51, FAILS)])

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from lab_builders import SIZES, S, cluster, epoch_time, laptop, with_operations
+from lab_builders import SIZES, S, cluster, epoch_time, laptop, with_operations, without_device_view
 
 from mnistbench.lab import explain as explain_module
 from mnistbench.lab.chapters import Chapters
@@ -250,6 +250,16 @@ def test_machines_with_other_batch_sizes_and_devices_have_gaps():
     assert "| cuda | 1 | - | 6.00 ms |" in markdown(document)
 
 
+def test_an_accelerator_without_a_clock_has_its_host_s_table_and_no_picture_of_it():
+    found = without_device_view(cluster())
+    text = markdown(report(found)[0])
+    assert "No table shows the own time of the operations on `cuda`, so what dominates there cannot be said." in text
+    assert "Operations: forward pass, cuda, host only" in text
+    _, sheets = merged(machines=(("a", found), ("b", laptop())))
+    rows = next(sheet for sheet in sheets if sheet.file == "tables/operations-step-b64.csv").rows
+    assert {row[3] for row in rows} == {None}
+
+
 def test_without_any_numbers_a_report_still_stands():
     empty = laptop(operations=(), call_times=(), epoch_times=(), first_calls=(), trainings=(), ceilings=(), traces=())
     document, _ = report(empty, pictures=())
@@ -291,7 +301,7 @@ def test_no_sentence_is_twice_the_same():
 
 def test_chinese_is_set_off_from_latin_by_a_space():
     said = Texts("zh").plain("explain", "operations_missing", place=Place("cpu", 2))
-    assert said.startswith("未能测得 2 线程 CPU 的算子表")
+    assert said.startswith("没有哪张表给出 2 线程 CPU 上各算子")
     assert Texts("zh").text("explain", "no_cpu", device=Name("cuda"))[1] == Code("cuda")
 
 

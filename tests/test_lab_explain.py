@@ -17,9 +17,10 @@ from lab_builders import (
     table,
     training,
     with_operations,
+    without_device_view,
 )
 
-from mnistbench.lab.explain import Name, Noun, Place, explain
+from mnistbench.lab.explain import Name, Noun, Place, best_view, explain
 from mnistbench.lab.findings import Ceiling, Settings
 from mnistbench.lab.sheets import sheets_of
 from mnistbench.lab.texts import LANGUAGES, Texts
@@ -158,6 +159,19 @@ def test_on_an_accelerator_its_own_clock_counts():
 
 def test_without_tables_nothing_is_claimed():
     assert keys(laptop(operations=()), "operations") == ["operations_missing"]
+
+
+def test_the_time_to_launch_work_is_not_the_work_s():
+    """An accelerator that the profiler cannot watch, such as mps, has a host table alone."""
+    found = without_device_view(cluster())
+    sheets = sheets_of(found)
+    assert best_view(sheets, "step", "cuda", 64) is None
+    assert [s.key for s in sentences(found, "operations") if s.words.get("place") == Place("cuda", 8)] == ["operations_missing"]
+    assert not {"same_top", "other_top"} & set(keys(found, "devices"))
+    for view, clock in (("host", None), ("device", 1)):
+        table = sheets_of(cluster()).operations["forward", "cuda", view, 64]
+        assert bool(table.total("flops_per_s")) == bool(table.total("bytes_per_s")) == bool(clock)
+    assert sheets.operations["forward", "cpu", "host", 64].total("flops_per_s")
 
 
 # ---- Batch sizes -----------------------------------------------------------------------------------------------------

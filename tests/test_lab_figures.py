@@ -5,7 +5,7 @@ import json
 import xml.etree.ElementTree as ET
 
 import pytest
-from lab_builders import cluster, laptop
+from lab_builders import cluster, laptop, without_device_view
 from matplotlib import font_manager
 
 from mnistbench.lab import figures
@@ -43,6 +43,13 @@ def test_what_is_missing_is_not_drawn(tmp_path):
     assert drawing.drawn == ["graph"]
     broken = dataclasses.replace(laptop().trainings[0], curve=(dataclasses.replace(laptop().trainings[0].curve[0], loss=None),))
     drawing.draw(dataclasses.replace(empty, trainings=(broken,)), sheets_of(empty))  # a loss that is not finite is a gap
+
+
+def test_a_host_s_table_is_no_picture_of_an_accelerator(tmp_path):
+    drawing, found = Figures(tmp_path, Texts("en"), ""), without_device_view(cluster())
+    drawing.draw(found, sheets_of(found))
+    assert "operations-step-cpu" in drawing.drawn
+    assert "operations-step-cuda" not in drawing.drawn
 
 
 def fonts(monkeypatch, entries, *, of_system=()):

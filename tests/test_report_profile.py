@@ -44,6 +44,7 @@ def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
     conv = rows[0]
     assert (conv["operation"], conv["self_cpu_ns"], conv["flops"]) == (CONV[0], "12800000", str(21_233_664 * 16))
     assert (conv["self_device_ns"], rows[-1]["self_device_ns"]) == ("", "20000")
+    assert [bool(row["of_roof"]) for row in rows[4:]] == [False, False, True, True]  # launching work is not doing it
     assert rows[3]["operation"] == "aten::view"
     assert (rows[3]["flops"], rows[3]["bytes"], rows[3]["of_roof"]) == ("", "", "")
 
@@ -68,6 +69,12 @@ def test_without_ceilings_nothing_is_said_of_a_roof():
     assert of_roof(profiled(ceilings=None), Cost(1, 1), 1) is None
     assert list(roofline(profiled(ceilings=None), Shown())) == []
     assert list(roofline(profiled(costs={RELU: Cost(None, 5)}), Shown())) == []
+
+
+def test_a_host_that_launches_work_is_put_below_no_roof():
+    host = on_accelerator().tables[0]
+    assert list(roofline(on_accelerator(tables=(host,)), Shown())) == []
+    assert list(roofline(on_accelerator(), Shown()))
 
 
 def test_a_roofline_puts_a_point_below_the_roof_where_it_belongs():

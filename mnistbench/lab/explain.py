@@ -82,9 +82,11 @@ def self_times(sheet: Sheet) -> tuple[Quantity | None, Quantity | None]:
 
 
 def best_view(sheets: Sheets, phase: str, device: str, batch_size: int) -> Sheet | None:
-    """Return the table that says where the time of a device goes: its own clock where there is one."""
-    found = sheets.operations
-    return found.get((phase, device, "device", batch_size)) or found.get((phase, device, "host", batch_size))
+    """Return the table that says where the time of a device goes, by its own clock; None where that cannot be read.
+
+    The host of an accelerator only launches the work: its times are not the work's.
+    """
+    return sheets.operations.get((phase, device, "host" if device == "cpu" else "device", batch_size))
 
 
 # ---- Operations ------------------------------------------------------------------------------------------------------

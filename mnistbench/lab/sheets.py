@@ -274,8 +274,12 @@ def _epochs(findings: Findings) -> Sheet:
 
 
 def _operations(table: Operations) -> Sheet:
-    """Shares are of the sum of all self times; rates are of what was counted from shapes by the self time."""
+    """Shares are of the sum of all self times; rates are of what was counted from shapes by the self time of the work.
+
+    An accelerator's host only launches the work, so its tables have no rates.
+    """
     whole = sum(row.self_ns for row in table.rows)
+    works = table.view == "device" or table.device == "cpu"
     return Sheet(
         f"tables/operations-{table.phase}-{in_a_name(table.device)}-{table.view}-b{table.batch_size}.csv",
         ("operation", "phase", "module", "calls", "self_ns", "iqr_ns", "total_ns", "share", "memory_bytes", "flops",
@@ -283,7 +287,7 @@ def _operations(table: Operations) -> Sheet:
         tuple(
             (row.name, row.phase, row.module, row.calls, row.self_ns, row.spread_ns, row.total_ns,
              round(row.self_ns / whole, 6) if whole else None, row.memory_bytes, row.flops, row.moved_bytes,
-             _rate(row.flops, row.self_ns), _rate(row.moved_bytes, row.self_ns))
+             _rate(row.flops, row.self_ns) if works else None, _rate(row.moved_bytes, row.self_ns) if works else None)
             for row in sorted(table.rows, key=lambda row: (-row.self_ns, row.name, row.phase, row.module))
         ),
     )  # fmt: skip

@@ -336,7 +336,7 @@ def roofline(case: Profiled, shown: Shown) -> Iterator[str]:
 
     Williams, Waterman and Patterson, "Roofline", CACM 52 (2009) 65. Nothing where there is nothing to place.
     """
-    if case.ceilings is None or not case.tables:
+    if case.ceilings is None or not case.tables or not worked_in(case, case.tables[-1]):
         return
     table = case.tables[-1]
     rows = rows_of(case, table, shown.by)
@@ -461,7 +461,7 @@ def csv_rows(cases: Iterable[Profiled], by: str) -> Iterator[tuple[object, ...]]
         params = case.params
         for table in case.tables:
             for row in sorted(rows_of(case, table, by).values(), key=lambda row: -row.self_ns(table.clock)):
-                share = of_roof(case, row.cost, row.self_ns(table.clock))
+                share = of_roof(case, row.cost, row.self_ns(table.clock)) if worked_in(case, table) else None
                 yield (
                     params.workload, params.phase, params.batch_size, params.device, params.dtype, params.threads,
                     params.dataset, table.view, *row.key, row.calls, row.self_cpu_ns,
