@@ -66,6 +66,9 @@ def test_counting_leaves_the_case_as_it_was():
     assert all(torch.equal(value, before[name]) for name, value in case.model.state_dict().items())
 
 
+OUT, INDICES = torch.zeros(3, 4), torch.zeros(3, 2, dtype=torch.int64)
+
+
 @pytest.mark.parametrize(
     ("call", "n_bytes"),
     [
@@ -77,6 +80,27 @@ def test_counting_leaves_the_case_as_it_was():
         (lambda x: torch.cat([x, x.clone()]), (2 + 2 + 2) * 4 * 12),  # clone, then two read and twice as much written
         (lambda x: torch._foreach_add([x, x.clone()], 1.0), (2 + 4) * 4 * 12),
         (lambda x: x.half(), (4 + 2) * 12),
+        (lambda x: x.mul_(x), 2 * 4 * 12),
+        (lambda x: x.copy_(x.clone()), (2 + 2) * 4 * 12),  # clone, then one read and the other written
+        (lambda x: x.fill_(1.0), 4 * 12),
+        (lambda x: x.fill_(torch.tensor(1.0)), 4 * 12 + 4),
+        (lambda x: x.zero_(), 4 * 12),
+        (lambda x: x.bernoulli_(0.5), 4 * 12),
+        (lambda x: x.bernoulli_(x.clone()), (2 + 2) * 4 * 12),  # clone, then the probabilities are read
+        (lambda x: x.uniform_(), 4 * 12),
+        (lambda x: x.normal_(), 4 * 12),
+        (lambda x: x.random_(), 4 * 12),
+        (lambda x: x.exponential_(), 4 * 12),
+        (lambda x: x.geometric_(0.5), 4 * 12),
+        (lambda x: x.cauchy_(), 4 * 12),
+        (lambda x: x.log_normal_(), 4 * 12),
+        (torch.zeros_like, 4 * 12),  # the shape is not read from memory
+        (lambda x: torch.add(x, 1, out=OUT), 2 * 4 * 12),
+        (lambda x: torch.add(x, 1, out=x), 2 * 4 * 12),  # read as input, written as output
+        (lambda x: torch.topk(x, 2, out=(OUT[:, :2], INDICES)), 4 * 12 + (4 + 8) * 6),
+        (lambda x: torch._foreach_add_([x, OUT], 1.0), (2 + 2) * 4 * 12),
+        (lambda x: torch._foreach_zero_([x, OUT]), 2 * 4 * 12),
+        (lambda x: torch._foreach_copy_([x], [OUT]), 2 * 4 * 12),
     ],
 )
 def test_bytes_are_those_read_and_written(call, n_bytes):

@@ -23,6 +23,16 @@ ITERATIONS = 3
 #: An operation with at least this share of its own time works itself: max-pooling's backward also fills with zeros.
 OWN_SHARE = 0.25
 
+#: Operations that do not read their first argument: they overwrite it, or take nothing but its shape.
+FIRST_NOT_READ = frozenset(
+    f"aten::{name}"
+    for name in (
+        "copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_",
+        "bernoulli_", "uniform_", "normal_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_",
+        "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
+    )
+)  # fmt: skip
+
 _COST = "mnistbench.cost:"
 
 
@@ -98,7 +108,7 @@ class _Counting(TorchDispatchMode):
                 return decomposed
         with record_function(f"{_COST}{len(self.costs)}"):
             out = func(*args, **kwargs)
-        cost = Cost(_flops(func, args, kwargs, out), _bytes(func, (args, kwargs), out))
+        cost = Cost(_flops(func, args, kwargs, out), _bytes(func, args, kwargs, out))
         self.costs.append((func._schema.name, cost))  # noqa: SLF001  # the only way to the schema
         return out
 
@@ -109,18 +119,31 @@ def _flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
     return int(formula(*args, **kwargs, out_val=out)) if formula else None
 
 
-def _bytes(func: Any, inputs: Any, out: Any) -> int:
-    """Add up the tensors that are read, each once, and those that are written.
+def _bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int:
+    """Count each tensor once where it is read and once where it is written.
 
-    Nothing for a view, which moves no data, nor for memory that is only allocated.
+    What is changed in place is both. Nothing for a view, which moves no data, nor for memory that is only allocated.
     """
     schema = func._schema  # noqa: SLF001
     returned = [returned.alias_info for returned in schema.returns]
     if (returned and all(alias is not None and not alias.is_write for alias in returned)) or "empty" in schema.name:
         return 0
-    read = {id(tensor): tensor for tensor in tree_leaves(inputs) if isinstance(tensor, Tensor)}
-    written = [tensor for tensor in tree_leaves(out) if isinstance(tensor, Tensor)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in (*read.values(), *written))
+    changed = [argument for argument in schema.arguments if argument.alias_info is not None and argument.alias_info.is_write]
+    only_written = {argument.name for argument in changed if argument.kwarg_only}  # out= and the like
+    given = {**{argument.name: value for argument, value in zip(schema.arguments, args, strict=False)}, **kwargs}
+    read = [
+        value
+        for position, (name, value) in enumerate(given.items())
+        if name not in only_written and not (position == 0 and schema.name in FIRST_NOT_READ)
+    ]
+    written = [given[argument.name] for argument in changed if argument.name in given]
+    return _size(read) + _size((out, written))
+
+
+def _size(values: Any) -> int:
+    """Return the bytes of all tensors among values, each once."""
+    tensors = {id(tensor): tensor for tensor in tree_leaves(values) if isinstance(tensor, Tensor)}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:

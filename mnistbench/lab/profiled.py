@@ -25,7 +25,7 @@ class Cost:
     """What an operation has to do in one iteration, counted from the shapes of its tensors."""
 
     flops: int | None  # a multiplication and an addition are two; None where no formula counts it
-    n_bytes: int  # of the tensors that it reads and writes, each once: what caches save is not known
+    n_bytes: int  # each tensor once where it reads it and once where it writes it: what caches save is not known
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Profiled:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that the operations of one call read and write, each tensor once per operation."""
+        """Bytes of one call: each tensor counts once where an operation reads it and once where it writes it."""
         return sum(cost.n_bytes for cost in self.costs.values())
 
     @property
