@@ -47,7 +47,7 @@ def test_a_batch_that_does_not_fit_is_one_line(cache: Path) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     workload = dataclasses.replace(tiny_workload(), loss=loss)
-    with pytest.raises(UsageError, match=r"^memory of cpu does not suffice for batches of 4: give a smaller --batch-size$"):
+    with pytest.raises(UsageError, match=r"^memory of cpu does not suffice for batches of 4: choose a smaller batch size$"):
         profile_case(tiny_params(phase="step", batch_size=4), workload, cache=cache)
 
 

@@ -199,7 +199,9 @@ def test_memory_that_does_not_suffice_is_one_line(error: RuntimeError) -> None:
     def loss(output: Tensor, targets: Tensor) -> Tensor:
         raise error
 
-    with pytest.raises(UsageError, match=r"^memory of cpu does not suffice for batches of 6, in tests of 5: give a smaller"):
+    with pytest.raises(
+        UsageError, match=r"^memory of cpu does not suffice for batches of 6, in tests of 5: choose a smaller batch size$"
+    ):
         run(SETTINGS, workload=dataclasses.replace(WORKLOAD, loss=loss))
 
 

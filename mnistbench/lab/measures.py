@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from mnistbench.case import Case, build, fork_random, thread_count
+from mnistbench.case import Case, build, fork_random, memory_suffices, thread_count
 from mnistbench.lab.cold import cold_calls
 from mnistbench.lab.findings import (
     TRAINED,
@@ -30,7 +30,7 @@ from mnistbench.lab.findings import (
     Settings,
     Training,
 )  # fmt: skip
-from mnistbench.lab.profile import profile_case
+from mnistbench.lab.profile import profile_case, too_large
 from mnistbench.lab.profiled import ColdCall, Profiled
 from mnistbench.lab.train import run as train
 from mnistbench.lab.trained import Listener
@@ -111,7 +111,7 @@ class Measures:
                 batch_size=size,
                 epochs=settings.epochs,
                 seed=settings.seed,
-                log_interval=max(1, math.ceil(train_samples / size) // _POINTS_PER_EPOCH),
+                log_interval=math.ceil(math.ceil(train_samples / size) / _POINTS_PER_EPOCH),
             ),
             output,
             listener,
@@ -158,11 +158,17 @@ class Measures:
         )
 
     def calls(self, wanted: Sequence[tuple[str, str, int, int]], advance: Advance) -> tuple[CallTime, ...]:
-        """Time warm calls of (phase, device, threads, batch size), in turns and in random order."""
+        """Time warm calls of (phase, device, threads, batch size), in turns and in random order.
+
+        Raises:
+            UsageError: memory does not suffice.
+        """
+        devices = sorted({device for _, device, _, _ in wanted})
+        largest = max(size for *_, size in wanted)
         order = random.Random(self._settings.seed)  # noqa: S311  # no secret
         times: dict[int, list[int]] = {number: [] for number in range(len(wanted))}
-        with ExitStack() as stack:
-            for device in {device for _, device, _, _ in wanted}:
+        with memory_suffices(too_large(" or ".join(devices), largest)), ExitStack() as stack:
+            for device in devices:
                 stack.enter_context(fork_random(torch.device(device)))
             cases = [self._warm(*what) for what in wanted]
             share = [self._calls_per_round(case) for case in cases]
@@ -176,9 +182,13 @@ class Measures:
         )
 
     def epoch(self, phase: str, device: str, threads: int, size: int) -> EpochTime:
-        """Time passes over the training set (train) or the test set (eval), after one untimed batch."""
+        """Time passes over the training set (train) or the test set (eval), after one untimed batch.
+
+        Raises:
+            UsageError: memory does not suffice.
+        """
         budget = self._budget
-        with thread_count(threads), fork_random(torch.device(device)):
+        with memory_suffices(too_large(device, size)), thread_count(threads), fork_random(torch.device(device)):
             warm = build(self._params("step" if phase == "train" else "forward", device, threads, size), self._workload)
             warm()
             case = build(self._params(phase, device, threads, size), self._workload, self._data_dir)

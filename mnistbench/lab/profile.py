@@ -52,8 +52,7 @@ def profile_case(
         DataError: a dataset is missing or damaged.
     """
     device = torch.device(params.device)
-    otherwise = f"memory of {params.device} does not suffice for batches of {params.batch_size}: give a smaller --batch-size"
-    with memory_suffices(otherwise), thread_count(params.threads), fork_random(device):
+    with memory_suffices(too_large(params.device, params.batch_size)), thread_count(params.threads), fork_random(device):
         case = build(params, workload, data_dir)
         assert case.runner is not None and case.inputs is not None, f"one of {PHASES}"  # noqa: PT018
         found = Profiled(
@@ -74,6 +73,11 @@ def profile_case(
         if trace:
             _export(recorded, trace)
     return found
+
+
+def too_large(device: str, batch_size: int) -> str:
+    """Return what is said where a batch does not fit into a device's memory."""
+    return f"memory of {device} does not suffice for batches of {batch_size}: choose a smaller batch size"
 
 
 def with_cold_calls(found: Profiled, data_dir: str | None = None) -> Profiled:

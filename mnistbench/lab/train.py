@@ -79,7 +79,7 @@ def run(
     listener, workload, device = listener or Listener(), workload or workload_of(settings), torch.device(settings.device)
     otherwise = (
         f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, in tests of "
-        f"{settings.test_batch_size}: give a smaller --batch-size or --test-batch-size"
+        f"{settings.test_batch_size}: choose a smaller batch size"
     )
     with memory_suffices(otherwise), thread_count(settings.threads or torch.get_num_threads()), fork_random(device):
         return _Run(settings, output, listener, workload, device).result()

@@ -1,0 +1,53 @@
+"""What a lab measures: memory that does not suffice is one line, a training curve has as many points as it may."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mnistbench.errors import UsageError
+from mnistbench.lab import measures
+from mnistbench.lab.findings import Settings
+from mnistbench.lab.measures import Measures
+
+SETTINGS = Settings("digits", (1, 64), ("cpu",), 1, "convnet", 1)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda found: found.epoch("train", "cpu", 1, 64),
+        lambda found: found.calls([("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None),  # held all at once
+    ],
+)
+def test_memory_that_does_not_suffice_is_one_line(monkeypatch: pytest.MonkeyPatch, part: Callable[[Measures], object]) -> None:
+    def build(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(measures, "build", build)
+    with pytest.raises(UsageError, match=r"^memory of cpu does not suffice for batches of 64: choose a smaller batch size$"):
+        part(Measures(SETTINGS))
+
+
+@pytest.mark.parametrize(("samples", "size"), [(1437, 1), (1437, 16), (1437, 64), (1437, 50), (60_000, 64), (10, 64)])
+def test_a_training_curve_has_no_more_points_an_epoch_than_it_may(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, samples: int, size: int
+) -> None:
+    asked = []
+
+    def train(settings: Any, *_: Any) -> SimpleNamespace:
+        asked.append(settings)
+        return SimpleNamespace(epochs=(), notes=())
+
+    monkeypatch.setattr(measures, "train", train)
+    monkeypatch.setattr(Measures, "samples", lambda _: (samples, 10))
+    Measures(SETTINGS).training("cpu", 1, size, tmp_path / "tensorboard" / "run", lambda _: None)
+    batches = math.ceil(samples / size)
+    assert 1 <= math.ceil(batches / asked[0].log_interval) <= 20
+    assert asked[0].log_interval == 1 or math.ceil(batches / (asked[0].log_interval - 1)) > 20
