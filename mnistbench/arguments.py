@@ -10,6 +10,9 @@ from mnistbench.errors import UsageError
 #: No batch, epoch or number of launches is larger.
 LARGEST = 2**31
 
+#: A number of that many digits is too large for any option.
+_DIGITS = 20
+
 #: More threads than any machine has cores for; OpenMP dies of numbers that the system has no room for.
 MOST_THREADS = 1024
 
@@ -45,7 +48,10 @@ def whole(flag: str, text: str, least: int, most: int = LARGEST) -> int:
     Raises:
         UsageError: it is none, or out of bounds.
     """
-    number = int(text) if re.fullmatch(r"[0-9]{1,19}", text) else least - 1  # int() of more digits than 4,300 raises
+    digits = text.lstrip("0") or "0"
+    number = least - 1
+    if re.fullmatch("[0-9]+", text):
+        number = int(digits) if len(digits) < _DIGITS else most + 1  # int() of more digits than 4,300 raises
     if not least <= number <= most:
         bounds = f"at least {least}" if most >= LARGEST and number < least else f"{least} to {most}"
         raise UsageError(f"{flag}: {text!r} cannot be used; give a whole number, {bounds}")
@@ -62,3 +68,12 @@ def parts(flag: str, text: str) -> tuple[str, ...]:
     if not all(entries):
         raise UsageError(f"{flag}: {text!r} has an empty entry; give a comma list such as its default")
     return tuple(dict.fromkeys(entries))
+
+
+def wholes(flag: str, text: str, least: int, most: int = LARGEST) -> tuple[int, ...]:
+    """Return the whole numbers of a comma list, each once.
+
+    Raises:
+        UsageError: an entry is empty, no whole number, or out of bounds.
+    """
+    return tuple(dict.fromkeys(whole(flag, part, least, most) for part in parts(flag, text)))

@@ -238,7 +238,7 @@ def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) 
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", default="", metavar="FILE", help="write there instead of printing")
+    parser.add_argument("--output", metavar="FILE", help="write there instead of printing")
 
 
 def _criteria(parsed: argparse.Namespace) -> Criteria:

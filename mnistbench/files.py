@@ -22,7 +22,19 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def hindrance(directory: Path) -> str:
     """Return why nothing can be written into a directory that may not exist yet, or nothing. Leaves no trace there."""
-    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    try:
+        existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if _is_there(path))
+    except OSError as error:
+        return f"{directory} cannot be made ({error.strerror})"
     if not existing.is_dir():
         return f"{existing} is not a directory"
     return "" if os.access(existing, os.W_OK | os.X_OK) else f"{existing} is not writable"
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something; other than ``Path.exists`` it raises of a name that no file can have."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 
-from mnistbench.arguments import LARGEST, given, one_of, parts, whole
+from mnistbench.arguments import LARGEST, given, one_of, parts, whole, wholes
 from mnistbench.errors import UsageError
 
 
@@ -21,7 +21,11 @@ def test_an_option_that_was_left_out_is_what_it_is_otherwise(text, value):
         (lambda: whole("--epochs", "0", 1), "--epochs: '0' cannot be used; give a whole number, at least 1"),
         (lambda: whole("--threads", "5", 1, 4), "--threads: '5' cannot be used; give a whole number, 1 to 4"),
         (lambda: whole("-n", "2147483649", 1), "-n: '2147483649' cannot be used; give a whole number, 1 to 2147483648"),
-        (lambda: whole("-n", "9" * 5_000, 1), f"-n: '{'9' * 5_000}' cannot be used; give a whole number, at least 1"),
+        (lambda: whole("-n", "9" * 5_000, 1), f"-n: '{'9' * 5_000}' cannot be used; give a whole number, 1 to 2147483648"),
+        (lambda: whole("-n", "9" * 20, 1), f"-n: '{'9' * 20}' cannot be used; give a whole number, 1 to 2147483648"),
+        (lambda: whole("-n", "-3", 1), "-n: '-3' cannot be used; give a whole number, at least 1"),
+        (lambda: wholes("-n", "1,,2", 1), "-n: '1,,2' has an empty entry; give a comma list such as its default"),
+        (lambda: wholes("-n", "2,0", 1), "-n: '0' cannot be used; give a whole number, at least 1"),
         (lambda: parts("--device", "cpu,"), "--device: 'cpu,' has an empty entry; give a comma list such as its default"),
     ],
 )  # fmt: skip
@@ -33,6 +37,15 @@ def test_what_cannot_be_used_is_one_line(call, complaint):
 
 def test_a_comma_list_has_each_entry_once():
     assert parts("--batch-sizes", "16, 1,16") == ("16", "1")
+
+
+def test_a_comma_list_of_numbers_has_each_number_once():
+    assert wholes("--batch-sizes", "16, 1,01,16", 1) == (16, 1)
+
+
+def test_a_number_may_have_zeros_before_it():
+    assert whole("-n", "0" * 5_000 + "7", 1) == 7
+    assert whole("--seed", "0", 0) == 0
 
 
 @given_any(st.text(max_size=30))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mnistbench.arguments import given, one_of, parts, whole
+from mnistbench.arguments import given, one_of, parts, whole, wholes
 from mnistbench.errors import UsageError
 from mnistbench.files import hindrance, replace_file
 from mnistbench.lab.document import html, markdown, picture_in
@@ -43,7 +43,7 @@ def run(parsed: argparse.Namespace) -> int:
         return 0
     directory = Path(given("-o", parsed.output, DIRECTORY))
     dataset = one_of("--dataset", parsed.dataset, DATASETS)
-    sizes = tuple(sorted(whole("--batch-sizes", text, 1) for text in parts("--batch-sizes", parsed.batch_sizes)))
+    sizes = tuple(sorted(wholes("--batch-sizes", parsed.batch_sizes, 1)))
     epochs = _EPOCHS[dataset] if parsed.epochs is None else whole("--epochs", parsed.epochs, 1)
     asked = parts("--devices", parsed.devices)
     if problem := hindrance(directory):

@@ -8,14 +8,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnistbench.arguments import MOST_THREADS, given, one_of, parts, whole
+from mnistbench.arguments import MOST_THREADS, given, one_of, parts, whole, wholes
 from mnistbench.criteria import plain_threshold
 from mnistbench.errors import UsageError
+from mnistbench.files import hindrance
 from mnistbench.lab.profiled import Profiled, dumps
 from mnistbench.params import DATASETS, DTYPES, Params
 from mnistbench.report.data import csv_text
 from mnistbench.report.markdown import markdown_report
-from mnistbench.report.output import write
+from mnistbench.report.output import check, write
 from mnistbench.report.profile import CSV_COLUMNS, SORTS, Shown, blocks, csv_rows
 from mnistbench.report.terminal import draw_report
 from mnistbench.session import import_torch
@@ -40,6 +41,7 @@ class _Request:
     iterations: int
     cold: bool
     trace: Path | None
+    output: Path | None
     shown: Shown
 
     @classmethod
@@ -47,9 +49,10 @@ class _Request:
         trace = given("--trace", parsed.trace)
         if trace and not trace.endswith((".json", ".json.gz")):
             raise UsageError(f"--trace: {trace!r} does not end in .json or .json.gz; name such a file")
+        output = given("--output", parsed.output)
         return cls(
             model=parsed.model,
-            batch_sizes=tuple(whole("--batch-size", text, 1) for text in parts("--batch-size", parsed.batch_size)),
+            batch_sizes=wholes("--batch-size", parsed.batch_size, 1),
             devices=parts("--device", parsed.device),
             phases=tuple(one_of("--phase", text, _PHASES) for text in parts("--phase", parsed.phase)),
             dtype=one_of("--dtype", parsed.dtype, DTYPES),
@@ -60,6 +63,7 @@ class _Request:
             iterations=whole("--iterations", parsed.iterations, 1),
             cold=parsed.cold,
             trace=Path(trace) if trace else None,
+            output=Path(output) if output else None,
             shown=Shown(
                 top=whole("--top", parsed.top, 1),
                 min_share=_share("--min-share", parsed.min_share),
@@ -78,6 +82,8 @@ def run(parsed: argparse.Namespace) -> int:
         MnistbenchError: something cannot be used or measured.
     """
     request = _Request.of(parsed)
+    if request.output:
+        check(request.output)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its allocator warns of blocks that are older than the profile
     import_torch()
     cases = _profiled(request)
@@ -89,8 +95,8 @@ def run(parsed: argparse.Namespace) -> int:
         text = markdown_report(blocks(cases, request.shown), "what operations take, have to do and could do")
     else:
         text = draw_report(blocks(cases, request.shown)) + "\n"
-    if parsed.output:
-        write(Path(parsed.output), text)
+    if request.output:
+        write(request.output, text)
     else:
         sys.stdout.write(text)
     return 0
@@ -116,13 +122,17 @@ def _profiled(request: _Request) -> list[Profiled]:
         )
         for device in devices for phase in request.phases for size in request.batch_sizes
     ]  # fmt: skip
+    traces = [_trace_of(request.trace, params, len(cases)) for params in cases]
+    for trace in traces:
+        if trace and (problem := hindrance(trace.parent)):
+            raise UsageError(f"--trace: {trace} cannot be written ({problem}); name another file")
     found = []
     with tqdm(total=len(cases), unit="case", file=sys.stderr, disable=None, leave=False) as bar:
-        for params in cases:
+        for params, trace in zip(cases, traces, strict=True):
             bar.set_description(params.label)
             profiled = profile_case(
                 params, workloads[params.workload], data_dir=request.data_dir, iterations=request.iterations,
-                shapes=request.shown.shapes, trace=_trace_of(request.trace, params, len(cases)),
+                shapes=request.shown.shapes, trace=trace,
             )  # fmt: skip
             found.append(with_cold_calls(profiled, request.data_dir) if request.cold else profiled)
             bar.update()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
 
 from mnistbench.errors import UsageError
@@ -31,6 +34,35 @@ def rendered(judgement: Judgement, form: str, top: int, *, colour: bool = False)
     return draw_report(parts, colour=colour) + "\n"
 
 
+def check(path: Path) -> None:
+    """Check that :func:`write` could write there, before anything is measured for it. Leaves no trace there.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        target = path.resolve()
+        with contextlib.suppress(FileNotFoundError):
+            mode = target.stat().st_mode
+            if stat.S_ISDIR(mode):
+                raise _os_error(errno.EISDIR)
+            if not stat.S_ISREG(mode):
+                return
+        target.parent.stat()
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise _os_error(errno.EACCES)
+    except OSError as error:
+        raise _cannot_be_written(path, error) from None
+
+
+def _os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+def _cannot_be_written(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"--output: {path} cannot be written ({error.strerror}); name another file")
+
+
 def write(path: Path, text: str) -> None:
     """Write a file whole or not at all; what is no file (a pipe, ``/dev/stdout``) is written into.
 
@@ -44,7 +76,7 @@ def write(path: Path, text: str) -> None:
             return
         replace_file(target, text.encode())
     except OSError as error:
-        raise UsageError(f"--output: {path} cannot be written ({error.strerror}); name another file") from None
+        raise _cannot_be_written(path, error) from None
 
 
 def append_step_summary(judgement: Judgement, top: int) -> str:

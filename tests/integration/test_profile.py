@@ -77,6 +77,10 @@ def test_csv_of_a_step_by_module(run):
         (("--batch-size", "0"), "--batch-size: '0' cannot be used; give a whole number, at least 1"),
         (("--threads", "100000"), "--threads: '100000' cannot be used; give a whole number, 1 to 1024"),
         (("--trace", ""), "--trace: '' is no value; give one"),
+        (("--output", " "), "--output: ' ' is no value; give one, or leave the option out"),
+        (("--output", ""), "--output: '' is no value; give one, or leave the option out"),
+        (("--output", "no/p.txt"), "--output: no/p.txt cannot be written (No such file or directory); name another file"),
+        (("--output", "."), "--output: . cannot be written (Is a directory); name another file"),
         (("--phase", "train"), "--phase: 'train' is not known; choose forward or step"),
         (("--sort", "cpu"), "--sort: 'cpu' is not known; choose self-cpu or self-device or total"),
         (("--by", "name"), "--by: 'name' is not known"),
@@ -99,6 +103,10 @@ def test_a_wrong_option_is_one_line_before_torch_is_loaded(run, arguments, compl
         (("--device", "tpu"), "device 'tpu' is not known"),
         (("--device", "cpu", "--sort", "self-device"), "--sort: 'self-device' needs an accelerator"),
         ((*QUICK, "--batch-size", "1", "--trace", "/proc/no/t.json"), "--trace: /proc/no/t.json cannot be written"),
+        (
+            ("--trace", "/dev/null/t.json"),
+            "--trace: /dev/null/t-step-convnet-b1-cpu.json cannot be written (/dev/null is not a",
+        ),
     ],
 )
 def test_what_only_torch_knows_is_one_line_too(run, arguments, complaint):
