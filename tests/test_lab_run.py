@@ -122,6 +122,25 @@ def test_an_interrupted_lab_goes_on_where_it_was(tmp_path):
     assert third.asked == []
 
 
+def test_a_step_that_is_interrupted_while_it_is_measured_again_is_not_done(tmp_path):
+    """Its run was gone, and half of a new one is there: the old result belongs to neither."""
+    lab(tmp_path, Counting()).run(Told())
+    run = tmp_path / "tensorboard" / "convnet-cpu-b4"
+    run.rmdir()
+
+    class Stopping(Counting):
+        def training(self, device, threads, size, output, advance):
+            super().training(device, threads, size, output, advance)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lab(tmp_path, Stopping()).run(Told())
+    assert run.exists()
+    measuring = Counting()
+    lab(tmp_path, measuring).run(Told())
+    assert measuring.asked == [("training", "cpu", 4)]
+
+
 def test_an_interrupted_training_begins_anew(tmp_path):
     lab(tmp_path, Counting())
     half = tmp_path / "tensorboard" / "convnet-cpu-b4"
@@ -187,6 +206,21 @@ def test_a_directory_that_holds_something_else_is_left_alone(tmp_path):
     with pytest.raises(UsageError, match="holds something else than a lab; name a new or an empty directory"):
         lab(tmp_path, Counting())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_lab_that_was_killed_before_it_began_is_begun_anew(tmp_path):
+    (tmp_path / STEPS).mkdir()
+    lab(tmp_path, Counting())
+    assert (tmp_path / BEGUN).exists()
+
+
+@pytest.mark.parametrize("content", [("steps/mine",), ("steps", "thesis.tex")])
+def test_steps_of_something_else_are_left_alone(tmp_path, content):
+    for name in content:
+        (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(UsageError, match="holds something else than a lab"):
+        lab(tmp_path, Counting())
+    assert not (tmp_path / BEGUN).exists()
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"settings": {}, "environment": {}}', "\x00"])

@@ -133,7 +133,7 @@ class Lab:
                     "seed": self._settings.seed}  # fmt: skip
         begun = {"schema": SCHEMA, "settings": identity, "environment": asdict(self._environment)}
         if not (directory / BEGUN).exists():
-            if directory.exists() and any(directory.iterdir()):
+            if not _is_new(directory):
                 raise UsageError(f"-o: {directory} holds something else than a lab; name a new or an empty directory")
             (directory / STEPS).mkdir(parents=True, exist_ok=True)
             replace_file(directory / BEGUN, dump(begun).encode())
@@ -185,6 +185,8 @@ class Lab:
         return items, notes
 
     def _measure(self, step: Step, advance: Advance) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+        path = self._directory / STEPS / f"{step.name}.json"
+        path.unlink(missing_ok=True)  # interrupted now, it would lie beside the files of another run
         items, notes = step.work(advance)
         data: dict[str, Any] = {
             "schema": SCHEMA,
@@ -192,7 +194,7 @@ class Lab:
             "items": [asdict(item) for item in items],
             "notes": list(notes),
         }
-        replace_file(self._directory / STEPS / f"{step.name}.json", dump(data).encode())
+        replace_file(path, dump(data).encode())
         return tuple(items), tuple(notes)
 
     def _steps(self) -> list[Step]:
@@ -299,6 +301,14 @@ class Lab:
             traces=tuple(file for step in steps if step.of is ProfiledCase for file in step.files),
             notes=notes,
         )
+
+
+def _is_new(directory: Path) -> bool:
+    """Whether nothing is there; a lab that was killed as it began leaves an empty directory for its steps."""
+    if not directory.exists():
+        return True
+    steps = directory / STEPS
+    return all(path == steps and path.is_dir() and not any(path.iterdir()) for path in directory.iterdir())
 
 
 def _seconds_per_step(size: int) -> float:
