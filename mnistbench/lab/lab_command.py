@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
@@ -22,6 +23,11 @@ from mnistbench.units import printable
 
 #: Where a lab goes that is not told where.
 DIRECTORY, MERGED = "mnistbench-lab", "mnistbench-labs"
+
+#: What a merge writes first: a directory that has it holds a report of several labs, which the next merge may replace.
+LABS = "labs.json"
+#: Version of that file. 1: the first.
+SCHEMA = 1
 
 #: Exit code of a lab that Ctrl-C stopped, as shells have it.
 STOPPED = 130
@@ -120,13 +126,13 @@ def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
         raise UsageError(f"-o: {problem}; name another directory")
     if (output / FILE).exists() or (output / STEPS).exists():
         raise UsageError(f"-o: {output} holds a lab of its own; name another directory")
-    if output.exists() and any(output.iterdir()) and not (output / REPORTS[0]).exists():
+    if output.exists() and any(output.iterdir()) and not (output / LABS).exists():
         raise UsageError(f"-o: {output} holds something else than a report; name a new or an empty directory")
-    machines = [
-        Machine(name, Findings.from_file(directory / FILE))
-        for name, directory in zip(_names(directories), directories, strict=True)
-    ]
+    labs = dict(zip(_names(directories), directories, strict=True))
+    machines = [Machine(name, Findings.from_file(directory / FILE)) for name, directory in labs.items()]
     output.mkdir(parents=True, exist_ok=True)
+    marker = {"schema": SCHEMA, "labs": {name: os.fspath(directory.resolve()) for name, directory in labs.items()}}
+    replace_file(output / LABS, (json.dumps(marker, indent=1) + "\n").encode())
     texts = Texts(language)
     shown, family = texts_that_show(texts, lambda: Texts("en"))
     figures = Figures(output, shown, family)

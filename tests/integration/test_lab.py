@@ -154,6 +154,9 @@ def test_the_report_in_chinese_and_two_labs_side_by_side(measured, tmp_path, mon
     report = (tmp_path / "both" / "report.md").read_text(encoding="utf-8")
     assert "| device | batch size | here | cluster |" in report
     assert Findings.from_file(directory / FILE) == findings
+    assert json.loads((tmp_path / "both" / "labs.json").read_text(encoding="utf-8")) == {
+        "schema": 1, "labs": {"here": str(directory), "cluster": str(tmp_path / "cluster")},
+    }  # fmt: skip
     assert cli.main(["lab", "--merge", str(directory), "cluster", "-o", "both", "--lang", "zh"]) == 0  # its own report
 
 
@@ -188,6 +191,13 @@ def write(directory, findings):
             ["--merge", "one", "two", "-o", "taken"],
             "-o: taken holds something else than a report; name a new or an empty directory",
         ),
+        (
+            ["--merge", "one", "two", "-o", "own"],
+            "-o: own holds something else than a report; name a new or an empty directory",
+        ),
+        (["-o", "n" * 300], f"-o: {'n' * 300} cannot be made (File name too long); name another directory"),
+        (["--merge", "one", "two", "-o", "n" * 300],
+         f"-o: {'n' * 300} cannot be made (File name too long); name another directory"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )  # fmt: skip
@@ -196,6 +206,8 @@ def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, capsys, argument
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("", encoding="utf-8")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "report.md").write_text("a report of the user's own", encoding="utf-8")
     write(tmp_path / "one", laptop())
     write(tmp_path / "two", cluster())
     before = sorted(tmp_path.rglob("*"))
