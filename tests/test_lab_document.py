@@ -238,6 +238,47 @@ def test_the_tables_of_several_machines_are_written_too():
     assert named == {sheet.file for sheet in sheets}
 
 
+def machine(**settings):
+    return laptop(settings=dataclasses.replace(laptop().settings, **settings))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "compared"),
+    [
+        (((1, 16), (1, 16), (1, 16)), 16),
+        (((1, 64), (1, 64), (1, 16)), 1),  # all have it
+        (((16, 64), (1, 64), (1, 16)), 64),  # any two of these: the largest
+        (((1,), (16,), (16, 64)), 16),  # none that all have
+        (((1,), (16,), (64,)), 64),
+    ],
+)
+def test_operations_are_compared_at_the_batch_size_that_most_machines_have(sizes, compared):
+    machines = tuple((str(number), machine(batch_sizes=each)) for number, each in enumerate(sizes))
+    _, sheets = merged(machines=machines)
+    assert {sheet.file for sheet in sheets if "operations" in sheet.file} == {
+        f"tables/operations-{phase}-b{compared}.csv" for phase in ("forward", "step")
+    }
+
+
+@pytest.mark.parametrize(
+    ("language", "datasets", "epochs"),
+    [
+        ("en", "These labs used different datasets (digits, mnist)", "trained for different numbers of epochs (1, 3)"),
+        ("zh", "digits、mnist", "1、3"),
+    ],
+)
+def test_what_does_not_compare_is_said(language, datasets, epochs):
+    def said(*machines):
+        return markdown(merged(language, tuple((str(number), each) for number, each in enumerate(machines)))[0])
+
+    alike = said(machine(epochs=3), machine(epochs=3))
+    assert datasets not in alike
+    assert epochs not in alike
+    others = said(machine(dataset="digits", epochs=1), machine(dataset="mnist", epochs=3))
+    assert datasets in others
+    assert epochs in others
+
+
 def test_machines_with_other_batch_sizes_and_devices_have_gaps():
     other = dataclasses.replace(laptop().settings, batch_sizes=(1, 8))
     document, sheets = merged(machines=(("a", laptop(settings=other)), ("b", cluster())))

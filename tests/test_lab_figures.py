@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from lab_builders import cluster, laptop, without_device_view
 from matplotlib import font_manager
+from matplotlib.figure import Figure
 
 from mnistbench.lab import figures
 from mnistbench.lab.figures import Figures, font_for, texts_that_show
@@ -34,6 +35,19 @@ def test_the_same_findings_give_the_same_figures(tmp_path):
         drawing.machines(["laptop", "cluster"], [laptop(), cluster()])
     first, second = ((tmp_path / name / "figures" / "machines.svg").read_bytes() for name in ("a", "b"))
     assert first == second
+
+
+def test_machines_of_any_name_stand_in_the_legend(tmp_path, monkeypatch):
+    legends = []
+    savefig = Figure.savefig
+
+    def keep(figure, *arguments, **options):
+        legends.append([text.get_text() for legend in figure.legends for text in legend.get_texts()])
+        savefig(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    Figures(tmp_path, Texts("en"), "").machines(["_spare", "$x$", "a\x1bb"], [laptop()] * 3)
+    assert legends[0] == [" _spare: CPU, 2 threads", r"\$x\$: CPU, 2 threads", r"a\x1bb: CPU, 2 threads"]
 
 
 def test_what_is_missing_is_not_drawn(tmp_path):
@@ -95,8 +109,6 @@ def test_a_font_that_was_installed_since_is_found(monkeypatch):
 def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path):
     """The graph's texts are drawn as paths; what went in is read off the axes instead."""
     drawing = Figures(tmp_path, Texts("en"), "")
-    from matplotlib.figure import Figure
-
     figure = Figure()
     drawing._batches(figure, laptop())
     batch, sample = figure.axes

@@ -273,7 +273,7 @@ class Figures:
                         row for row in findings.call_times if row.phase == "step" and Place(row.device, row.threads) == place
                     ]
                     times = [row.median_ns / row.batch_size / 1e6 for row in rows]
-                    label = f"{units.printable(name)}: {self._place(place)}"
+                    label = f"{_as_it_is(name)}: {self._place(place)}"
                     axes.plot([row.batch_size for row in rows], times, color=next(colours), marker=next(markers), label=label)
             _logarithmic(axes, sorted({size for findings in all_findings for size in findings.settings.batch_sizes}))
             axes.set_xlabel(self._label("batch_size"))
@@ -300,7 +300,13 @@ class Figures:
 
 def _operation_label(key: tuple[str, str, str]) -> str:
     name, phase, module = key
-    return units.printable(f"{name} ({', '.join(filter(None, (phase, module)))})").replace("$", r"\$")
+    return _as_it_is(f"{name} ({', '.join(filter(None, (phase, module)))})")
+
+
+def _as_it_is(name: str) -> str:
+    """Return a name as matplotlib shows it in a legend: no formula, and not left out for its first character."""
+    shown = units.printable(name).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def _logarithmic(axes: Any, sizes: Sequence[int]) -> None:

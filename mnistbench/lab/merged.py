@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,9 +17,6 @@ from mnistbench.lab.sheets import Cell, Sheet, Sheets, environment_fields, sheet
 from mnistbench.lab.texts import Code, Text, Texts
 
 _T = TypeVar("_T")
-
-#: What describes the lab and not the machine stands once per machine all the same: labs may differ in it.
-_ONE_IMAGE = 1
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Merged:
         """Return the report, and the tables that its numbers stand in."""
         texts = self._texts
         sections = [
-            self._section("aims", [Paragraph(texts.text("text", "merged_aims")), Paragraph(texts.text("text", "machines"))]),
+            self._section("aims", self._aims()),
             self._section("environment", [self._environment()]),
             self._section("training", [self._training()]),
             self._section("operations", self._operations()),
@@ -67,6 +65,20 @@ class Merged:
         return document, tuple(self._written)
 
     # ---- Sections ----------------------------------------------------------------------------------------------------
+
+    def _aims(self) -> list[Block]:
+        """Say what the columns are, and which of their numbers do not compare."""
+        settings = [machine.findings.settings for machine in self._machines]
+        blocks: list[Block] = [Paragraph(self._texts.text("text", key)) for key in ("merged_aims", "machines")]
+        for key, values in (
+            ("datasets", [each.dataset for each in settings]),
+            ("epochs", [str(each.epochs) for each in settings]),
+        ):
+            different = tuple(dict.fromkeys(values))
+            if len(different) > 1:
+                listed = self._texts.plain("report", "comma").join(different)
+                blocks.append(Paragraph(self._texts.text("text", f"merged_{key}", **{key: listed})))
+        return blocks
 
     def _environment(self) -> Table:
         fields = [environment_fields(machine.findings) for machine in self._machines]
@@ -92,12 +104,11 @@ class Merged:
         return self._table("merged_training", ("device", "batch_size"), shown, "training")
 
     def _operations(self) -> list[Block]:
-        """Compare at the largest batch size that any two machines have; each by its last device."""
+        """Compare at the batch size that the most machines have, the largest of these; each machine by its last device."""
+        machines_with = Counter(size for machine in self._machines for size in machine.findings.settings.batch_sizes)
+        size = max(machines_with, key=lambda size: (machines_with[size], size))
         blocks: list[Block] = []
         for phase in ("forward", "step"):
-            sizes = [set(machine.findings.settings.batch_sizes) for machine in self._machines]
-            common = set.intersection(*sizes)
-            size = max(common) if common else max(set.union(*sizes))
             columns = [
                 OperationColumn(sheet) if (sheet := self._last_view(number, phase, size)) else None
                 for number in range(len(self._machines))
