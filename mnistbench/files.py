@@ -25,7 +25,7 @@ def hindrance(directory: Path) -> str:
     try:
         existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if _is_there(path))
     except OSError as error:
-        return f"{directory} cannot be made ({error.strerror})"
+        return f"{directory} cannot be used ({error.strerror})"
     if not existing.is_dir():
         return f"{existing} is not a directory"
     return "" if os.access(existing, os.W_OK | os.X_OK) else f"{existing} is not writable"

@@ -40,7 +40,7 @@ def test_what_hinders_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert hindrance(tmp_path / "file" / "below") == f"{tmp_path / 'file'} is not a directory"
     assert not (tmp_path / "not").exists()
     long = tmp_path / ("n" * 300)
-    assert hindrance(long) == f"{long} cannot be made (File name too long)"
+    assert hindrance(long) == f"{long} cannot be used (File name too long)"
     (tmp_path / "round").symlink_to(tmp_path / "round")
     assert "Too many levels of symbolic links" in hindrance(tmp_path / "round" / "below")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere

@@ -195,9 +195,9 @@ def write(directory, findings):
             ["--merge", "one", "two", "-o", "own"],
             "-o: own holds something else than a report; name a new or an empty directory",
         ),
-        (["-o", "n" * 300], f"-o: {'n' * 300} cannot be made (File name too long); name another directory"),
+        (["-o", "n" * 300], f"-o: {'n' * 300} cannot be used (File name too long); name another directory"),
         (["--merge", "one", "two", "-o", "n" * 300],
-         f"-o: {'n' * 300} cannot be made (File name too long); name another directory"),
+         f"-o: {'n' * 300} cannot be used (File name too long); name another directory"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )  # fmt: skip
