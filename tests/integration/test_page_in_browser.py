@@ -116,6 +116,31 @@ def test_a_case_opens_by_keyboard_and_what_is_focused_is_seen(opened, key):
     assert opened.locator(".panel:visible .operations tbody tr").count() == 4
 
 
+SELECT = "(node) => getSelection().selectAllChildren(node)"
+
+
+def test_a_case_opens_whatever_else_is_selected(opened):
+    opened.locator("section:visible h2").evaluate(SELECT)
+    case(opened, STEP).focus()
+    opened.keyboard.press("Enter")
+    assert opened.locator(".panel:visible .operations tbody tr").count() == 4
+    opened.locator("tr.case:visible").first.evaluate(SELECT)  # not even a row's own numbers keep its button from working
+    case(opened, STEP).focus()
+    opened.keyboard.press("Enter")
+    assert opened.locator(".panel:visible").count() == 0
+
+
+def test_a_number_of_a_row_is_copied_without_opening_the_case(opened):
+    number = opened.locator("tr.case", has=case(opened, STEP)).locator("td.number").first
+    box = number.bounding_box()
+    opened.mouse.move(box["x"] + 2, box["y"] + box["height"] / 2)
+    opened.mouse.down()
+    opened.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
+    opened.mouse.up()
+    assert opened.evaluate("getSelection().toString()").strip() == number.text_content()
+    assert opened.locator(".panel:visible").count() == 0
+
+
 def test_every_control_can_be_reached_by_keyboard(opened):
     panel = open_case(opened)
     reached = set()

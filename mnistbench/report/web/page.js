@@ -343,8 +343,10 @@ if (chosen) {
 for (const row of document.querySelectorAll(".case")) {
   const button = row.querySelector(".open");
   const panel = row.nextElementSibling;
-  row.addEventListener("click", () => {
-    if (window.getSelection().type === "Range") return; // somebody copies a number
+  row.addEventListener("click", (event) => {
+    const marked = window.getSelection();
+    const copies = marked.type === "Range" && marked.containsNode(row, true); // somebody copies a number of this row
+    if (copies && !button.contains(event.target)) return;
     const open = panel.hidden;
     panel.hidden = !open;
     button.setAttribute("aria-expanded", open);
