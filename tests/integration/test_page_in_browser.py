@@ -18,14 +18,19 @@ DEVICE = "step convnet-b16-cuda on digits"
 
 
 def device_case():
-    """A case of an accelerator: its kernels rank otherwise than its host times."""
+    """A case of an accelerator: its kernels rank otherwise than its host times, its first call is seen from the host alone."""
     rows = [
         builders.op_row("aten::mm", 10_000, total_cpu_ns=90_000, self_device_ns=700_000),
         builders.op_row("aten::add", 50_000, self_device_ns=1_000),
     ]
     host = builders.op_table(*rows)
     device = builders.op_table(*rows, view="device")
-    return step(device="cuda", device_ns=(800_000,), tables=(host, device))
+    first = [
+        builders.op_row("aten::mm", 4_000_000, total_cpu_ns=9_000_000, iterations=1),
+        builders.op_row("aten::empty", 20_000, iterations=1),
+    ]
+    cold = builders.op_table(*first, temperature="cold", iterations=1, first_of_process=True)
+    return step(device="cuda", device_ns=(800_000,), tables=(cold, host, device))
 
 
 BASE = document(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
@@ -252,13 +257,83 @@ def test_the_device_view_ranks_by_kernels_and_the_host_view_by_host_time(opened)
     assert [(row[0], row[4]) for row in operations(panel)] == [("aten::mm", "700.0"), ("aten::add", "1.0")]
     panel.get_by_role("radio", name="host").check()
     assert [(row[0], row[4]) for row in operations(panel)] == [("aten::add", "50.0"), ("aten::mm", "10.0")]
-    assert panel.get_by_role("radio", name="cold against warm").is_disabled()
 
 
-def test_what_a_run_on_a_cpu_has_not_cannot_be_chosen(opened):
-    panel = open_case(opened)
-    assert panel.get_by_role("radio", name="device").is_disabled()
+#: What is chosen of calls, view and time -> columns of the table and their numbers.
+CHOSEN = {
+    ("warm", "host", "self"): {"self CPU us": {"aten::mm": "10.0", "aten::add": "50.0"}},
+    ("warm", "host", "total"): {"total CPU us": {"aten::mm": "90.0", "aten::add": "50.0"}},
+    ("cold", "host", "self"): {"self CPU us": {"aten::mm": "4,000.0", "aten::empty": "20.0"}},
+    ("cold", "host", "total"): {"total CPU us": {"aten::mm": "9,000.0", "aten::empty": "20.0"}},
+    ("both", "host", "self"): {
+        "cold self CPU us": {"aten::mm": "4,000.0", "aten::empty": "20.0", "aten::add": units.MISSING},
+        "warm self CPU us": {"aten::mm": "10.0", "aten::empty": units.MISSING, "aten::add": "50.0"},
+    },
+    ("both", "host", "total"): {
+        "cold total CPU us": {"aten::mm": "9,000.0", "aten::empty": "20.0", "aten::add": units.MISSING},
+        "warm total CPU us": {"aten::mm": "90.0", "aten::empty": units.MISSING, "aten::add": "50.0"},
+    },
+    ("warm", "device", "self"): {
+        "self device us": {"aten::mm": "700.0", "aten::add": "1.0"},
+        "self CPU us": {"aten::mm": "10.0", "aten::add": "50.0"},
+    },
+    ("warm", "device", "total"): {
+        "self device us": {"aten::mm": "700.0", "aten::add": "1.0"},
+        "total CPU us": {"aten::mm": "90.0", "aten::add": "50.0"},
+    },
+}
+
+
+def radios(panel, state):
+    return panel.locator(f".operations input[type=radio]:{state}").evaluate_all("all => all.map(one => one.value)")
+
+
+def reasons(panel):
+    return panel.locator(".operations fieldset label").evaluate_all("all => all.map(one => one.title).filter(Boolean)")
+
+
+def choose(panel, value):
+    panel.locator(f".operations input[value={value}]").check()
+
+
+def columns_of_time(panel):
+    titles = [title for title, _ in heads(panel)]
+    rows = operations(panel)
+    times = [title for title in titles if title.endswith(("CPU us", "self device us"))]
+    return {title: {row[0]: row[titles.index(title)] for row in rows} for title in times}
+
+
+def test_what_is_checked_is_what_is_shown_and_what_is_not_there_cannot_be_chosen(opened):
+    panel = open_case(opened, DEVICE)
+    assert tuple(radios(panel, "checked")) == ("warm", "device", "self")
+    for calls, view, time in CHOSEN:
+        for value in ("warm", "cold", "both", "host", "device", "self", "total"):
+            choose(panel, view), choose(panel, calls), choose(panel, time)
+            assert tuple(radios(panel, "checked")) == (calls, view, time)
+            assert radios(panel, "disabled") == ([] if view == "host" else ["cold", "both"])
+            if value not in radios(panel, "disabled"):
+                choose(panel, value)
+            assert columns_of_time(panel) == CHOSEN[tuple(radios(panel, "checked"))], (calls, view, time, value)
+
+
+def test_why_a_first_call_cannot_be_chosen_is_said_while_it_cannot(opened):
+    panel = open_case(opened, DEVICE)
+    assert reasons(panel) == ["first calls are recorded on the host only"] * 2
+    panel.get_by_role("radio", name="device").focus()
+    opened.keyboard.press("ArrowLeft")
     assert panel.get_by_role("radio", name="host").is_checked()
+    assert panel.get_by_role("radio", name="host").evaluate("one => one === document.activeElement")
+    assert reasons(panel) == []
+
+
+def test_what_a_run_on_a_cpu_has_not_cannot_be_chosen(browser, tmp_path):
+    path = tmp_path / "cpu.html"
+    path.write_text(render([shown(document(step(tables=(builders.op_table(),))))]), encoding="utf-8")
+    for tab in visit(browser, path.as_uri()):
+        panel = open_case(tab)
+        assert radios(panel, "checked") == ["warm", "host", "self"]
+        assert radios(panel, "disabled") == ["cold", "both", "device"]
+        assert reasons(panel) == []
 
 
 def test_cold_stands_against_warm(opened):

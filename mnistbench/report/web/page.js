@@ -78,10 +78,19 @@ let radioGroups = 0;
 
 function choice(legend, options, chosen, onchange) {
   const name = `choice${radioGroups++}`;
-  return make("fieldset", {}, make("legend", {}, legend), ...options.map(([value, text, enabled = true]) =>
+  return make("fieldset", {}, make("legend", {}, legend), ...options.map(([value, text]) =>
     make("label", {}, make("input", {
-      type: "radio", name, value, checked: value === chosen, disabled: !enabled, onchange: () => onchange(value),
+      type: "radio", name, value, checked: value === chosen, onchange: () => onchange(value),
     }), text)));
+}
+
+// Another state of the same elements, so that the focus stays where it is; what cannot be chosen says why.
+function offer(fieldset, chosen, can, why) {
+  for (const input of fieldset.querySelectorAll("input")) {
+    input.checked = input.value === chosen;
+    input.disabled = !can(input.value);
+    input.parentElement.title = input.disabled ? why : "";
+  }
 }
 
 function selection(label, values, onchange) {
@@ -211,11 +220,13 @@ function showOperations(container) {
     }),
   }));
   const table = (temperature, view) => tables.find((one) => one.temperature === temperature && one.view === view);
-  const has = (temperature, view) => Boolean(table(temperature, view));
   const views = ["host", "device"].filter((view) => tables.some((one) => one.view === view));
+  const coldViews = views.filter((view) => table("cold", view));
   const state = { view: views.at(-1), time: "self" };
-  const temperatures = () => ["warm", "cold"].filter((one) => has(one, state.view));
-  state.temperature = temperatures()[0];
+  const has = (temperature) => (temperature === "both" ? ["cold", "warm"] : [temperature]).every((one) => table(one, state.view));
+  // A view may lack what was chosen in the other one.
+  const settle = () => { if (!has(state.temperature)) state.temperature = ["warm", "cold"].find(has); };
+  settle();
 
   // Cold and warm stand in one row; what only one of them has is missing in the other.
   function both() {
@@ -278,16 +289,20 @@ function showOperations(container) {
   filteredTable(container, rows, { columns, note, all: tables.flatMap((one) => one.rows) }, (redraw) => {
     const change = (name) => (value) => {
       state[name] = value;
-      if (state.temperature !== "both" && !has(state.temperature, state.view)) state.temperature = temperatures()[0];
+      settle();
+      update();
       redraw();
     };
-    const cold = temperatures().length === 2;
-    return [
-      choice("calls", [["warm", "warm", has("warm", state.view)], ["cold", "cold", tables.some((one) => one.temperature === "cold")],
-        ["both", "cold against warm", cold]], state.temperature, change("temperature")),
-      choice("view", [["host", "host", views.includes("host")], ["device", "device", views.includes("device")]], state.view, change("view")),
-      choice("time", [["self", "self"], ["total", "total"]], state.time, change("time")),
-    ];
+    const calls = choice("calls", [["warm", "warm"], ["cold", "cold"], ["both", "cold against warm"]], state.temperature, change("temperature"));
+    const view = choice("view", [["host", "host"], ["device", "device"]], state.view, change("view"));
+    const time = choice("time", [["self", "self"], ["total", "total"]], state.time, change("time"));
+    function update() {
+      const elsewhere = coldViews.length && !coldViews.includes(state.view);
+      offer(calls, state.temperature, has, elsewhere ? `first calls are recorded on the ${coldViews[0]} only` : "");
+      offer(view, state.view, (one) => views.includes(one), "");
+    }
+    update();
+    return [calls, view, time];
   });
 }
 
