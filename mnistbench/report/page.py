@@ -23,7 +23,7 @@ from mnistbench.allocator import status
 from mnistbench.compare import OpChange, compare
 from mnistbench.criteria import Criteria
 from mnistbench.digest import RunDigest
-from mnistbench.errors import UsageError
+from mnistbench.errors import RecordError, UsageError
 from mnistbench.record import CaseRecord, OpTable, Run, Scalars, median_ns
 from mnistbench.report import charts
 from mnistbench.report.comparison import Block, blocks
@@ -55,35 +55,47 @@ class Shown:
 
 
 def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: Criteria) -> tuple[list[Shown], list[str]]:
-    """Read the runs and judge each against the bases or, without any, against the one before it.
+    """Read the runs and judge each against the bases or, without any, against the one before it on the page.
 
     Returns:
         The runs, oldest first, and a line for each file that has nothing to show.
 
     Raises:
-        RecordError: a file cannot be read.
         UsageError: no run has anything to show.
     """
     unique = {saved.path.resolve(): saved for saved in found}
     ordered = sorted(unique.values(), key=lambda saved: (saved.run.saved_at, saved.path.name))
-    passed_over = [f"{saved.path}: no benchmark in it has an operation record" for saved in ordered if saved.run.plain]
-    ordered = [saved for saved in ordered if not saved.run.plain]
-    if not ordered:
-        raise UsageError(f"{passed_over[0]}; save a run with: pytest bench --benchmark-autosave")
-    shown = []
-    for position, saved in enumerate(ordered):
-        before = ordered[max(0, position - 1) : position]
-        others = [base.run for base in bases or before if base.path.resolve() != saved.path.resolve()]
+    shown: list[Shown] = []
+    passed_over = []
+    for saved in ordered:
+        try:
+            run = _whole(saved)
+        except RecordError as error:
+            passed_over.append(str(error))
+            continue
+        before = [one.digest for one in shown[-1:]]
+        others = [base.run for base in bases if base.path.resolve() != saved.path.resolve()] if bases else before
         shown.append(
             Shown(
                 name=saved.path.name,
                 number=saved.number or saved.path.name,
-                run=Run.from_json(read_json(saved.path), str(saved.path)),
+                run=run,
                 digest=saved.run,
                 judgement=_judgement(others, saved.run, criteria),
             )
         )
+    if not shown:
+        several = f"none of {len(ordered)} saved runs can be shown, the first of them: " if len(ordered) > 1 else ""
+        advice = "; save a run with: pytest bench --benchmark-autosave" if all(saved.run.plain for saved in ordered) else ""
+        raise UsageError(f"{several}{passed_over[0]}{advice}")
     return shown, passed_over
+
+
+def _whole(saved: SavedRun) -> Run:
+    """Read a run with the samples and curves that its digest leaves out, where the file may be spoiled as well."""
+    if saved.run.plain:
+        raise RecordError(f"{saved.path}: no benchmark in it has an operation record")
+    return Run.from_json(read_json(saved.path), str(saved.path))
 
 
 def _judgement(bases: Sequence[RunDigest], now: RunDigest, criteria: Criteria) -> Judgement | None:

@@ -108,6 +108,34 @@ def test_what_has_nothing_to_show_is_passed_over_in_a_line():
     assert without == "mnistbench: passed over: .benchmarks/machine/0002_x.json: no benchmark in it has an operation record"
 
 
+def save_spoiled(number, field="curves"):
+    """Save a run that can be listed and compared, but not read whole."""
+    spoiled = document(step(), epoch())
+    spoiled["benchmarks"][1]["extra_info"]["mnistbench"][field] = "{"
+    return save(number, benchmarks=spoiled["benchmarks"])
+
+
+def test_a_run_that_cannot_be_read_whole_is_passed_over_by_name():
+    save(1), save_spoiled(2), save(3)
+    done = report("*")
+    assert (done.returncode, done.stdout) == (WRITTEN, "2 saved runs: report.html\n")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(
+        "mnistbench: passed over: .benchmarks/machine/0002_x.json: benchmarks[1].extra_info.mnistbench.curves: is not JSON"
+    )
+    assert headings() == ["10:03", "10:01"]
+    assert "base: 2026-11-20 10:01 UTC" in Path("report.html").read_text(encoding="utf-8")  # the one before it on the page
+
+
+def test_where_no_run_can_be_read_whole_one_line_says_so():
+    save_spoiled(1), save_spoiled(2, "rounds_ns")
+    done = report("*")
+    assert (done.returncode, done.stdout) == (REFUSED, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("mnistbench: none of 2 saved runs can be shown, the first of them: .benchmarks/machine/0001_x.json:")
+    assert not Path("report.html").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
