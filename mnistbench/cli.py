@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import tomllib
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,11 +30,28 @@ _REFERENCE = "a file, a number (0003), a glob, latest, a commit or a branch"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 1 regressed, 2 wrong usage or could not judge."""
+    """Run the command; return its exit code: 0 done, 1 regressed, 2 wrong usage or could not judge.
+
+    A fault of ours is a traceback and 2: Python's own code for it, 1, would say that something regressed.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    bisecting = given[:1] == ["gate"] and any("--bisect".startswith(word) for word in given if len(word) > len("--b"))
+    try:
+        code = _main(given)
+    except SystemExit as error:  # argparse's
+        if not bisecting or error.code != UNJUDGED:
+            raise
+        code = UNJUDGED
+    except Exception:  # noqa: BLE001  # whatever we did not think of
+        traceback.print_exc()
+        code = UNJUDGED
+    return BISECT_STOPS if bisecting and code == UNJUDGED else code  # 2 would blame the commit
+
+
+def _main(given: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a sparkline on a terminal that has no such signs
-    given = list(sys.argv[1:] if arguments is None else arguments)
     after: list[str] = []
     if given[:1] == ["gate"] and "--" in given:  # what follows is pytest's
         given, after = given[: given.index("--")], given[given.index("--") + 1 :]
@@ -145,7 +163,7 @@ def _add_gate(gate: argparse.ArgumentParser) -> None:
     gate.add_argument("--bisect", action="store_true", help="exit code 125 where it cannot judge: for git bisect run")
     gate.add_argument("--op-top", default=None, type=int, metavar="N", help="operations shown per case (default: 10)")
     gate.add_argument("--format", choices=("terminal", "markdown", "json"), default="terminal")
-    _add_settings(gate, [setting for setting in SETTINGS if setting.name in ("accept", "reason")])
+    _add_settings(gate, [setting for setting in SETTINGS if setting.name in ("allow_missing", "accept", "reason")])
     _add_output(gate)
 
 
@@ -374,13 +392,14 @@ def _gate(parsed: argparse.Namespace) -> int:
     from mnistbench.gate.command import run
 
     try:
-        code = run(parsed)
+        code, broken_off = run(parsed)
     except MnistbenchError as error:
         if not parsed.bisect:
             raise
         complain(error)
         return BISECT_STOPS if isinstance(error, UsageError) else BISECT_SKIPS
-    not_judged = BISECT_SKIPS if parsed.bisect else HELD if parsed.inconclusive == "ok" else UNJUDGED
+    may_pass = parsed.inconclusive == "ok" and not broken_off  # a head that crashes is no noise
+    not_judged = BISECT_SKIPS if parsed.bisect else HELD if may_pass else UNJUDGED
     return not_judged if code == UNJUDGED else code
 
 

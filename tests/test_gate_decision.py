@@ -26,6 +26,7 @@ from mnistbench.gate.decision import (
     REGRESSED,
     SMALL,
     UNCONFIRMED,
+    UNDECIDED,
     Thresholds,
     candidates,
     decide,
@@ -373,7 +374,6 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
         # The other way round in fresh launches, or nothing.
         (operation(0.1), fresh(operation, -0.1), UNCONFIRMED, PASSED),
         (operation(0.1), fresh(operation, 0.0), UNCONFIRMED, PASSED),
-        (operation(0.1), fresh(operation, 0.1, spread=0.4), UNCONFIRMED, PASSED),
         (operation(-0.1), fresh(operation, 0.1), UNCONFIRMED, PASSED),
         # An improvement never fails.
         (operation(-0.1), fresh(operation, -0.1), IMPROVED, PASSED),
@@ -386,6 +386,15 @@ def test_a_candidate_is_what_fresh_launches_make_of_it(first, second, verdict, o
     share = {} if first.kind == "call" else {"share": 0.005}
     changed, again = (dataclasses.replace(one, **share) for one in (first, second))
     assert found([changed], among(again, count=10, seed=5)) == (outcome, [verdict], [])
+
+
+def test_an_operation_that_fresh_launches_neither_confirm_nor_exclude_is_no_pass():
+    flagged = operation(0.1, share=0.005)
+    outcome, verdicts, [reason] = found([flagged], among(fresh(operation, 0.1, spread=0.4, share=0.005), count=10, seed=5))
+    assert (outcome, verdicts) == (INCONCLUSIVE, [UNDECIDED])
+    assert re.fullmatch(
+        rf"case: {MM} was flagged, and 10 fresh launches neither .* 5.0 % \(up to \d+.\d %\); measure again", reason
+    )
 
 
 @pytest.mark.parametrize("first", [operation(0.04), call(0.015, spread=0.001), call(0.01)])
@@ -446,6 +455,9 @@ def test_a_call_without_a_difference_is_a_reason_and_an_operation_is_not():
     assert (outcome, verdicts) == (INCONCLUSIVE, [])
     assert reasons == ["third: a launch gave no usable wall time (zero or none); measure again, or a longer case"]
     assert found(spoiled[1:]) == (PASSED, [], [])
+    assert [effect.name for effect in decided(among(*spoiled[1:])).unheld] == ["spoiled"]
+    replaced = dataclasses.replace(spoiled[1], kind="replaced")  # what came or went has no time on one side
+    assert decided(among(replaced)).unheld == ()
 
 
 @pytest.mark.parametrize("change", [0.02, -0.02])
@@ -582,6 +594,15 @@ def test_every_clock_of_a_case_has_to_exclude_a_regression(clock, title):
 def test_a_case_whose_regression_is_confirmed_needs_no_bound():
     outcome, verdicts, reasons = found([call(0.1)], among(fresh(call, 0.1), count=10, seed=5))
     assert (outcome, verdicts, reasons) == (REGRESSED, [REGRESSED], [])
+
+
+def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that_is_accepted():
+    noisy = [call(0.005, spread=0.05), operation(0.1, share=0.005)]
+    again = among(fresh(call, 0.005, spread=0.05), fresh(operation, 0.1, share=0.005), count=10, seed=5)
+    for accepted, reasons in ((False, 0), (True, 1)):
+        result = decide(among(*noisy), again, [still(), still(10)], LIMITS, SEED, lambda _, accepted=accepted: accepted)
+        assert (result.outcome, len(result.reasons)) == (REGRESSED, reasons)
+        assert result.bound > LIMITS.call
 
 
 def test_a_regression_is_told_also_where_another_case_is_too_noisy():

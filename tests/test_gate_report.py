@@ -50,7 +50,7 @@ def inconclusive():
     """A case whose launches differ by some percent, a budget that was too small, and other numbers on both sides."""
     noisy = Measured(spread=0.03, outcomes=(("aa", 1.0), ("bb", 1.5)))
     cut_short = "the budget was used up after 8 of 10 launches"
-    return concluded({CASE: Measured(), OTHER_CASE: noisy}, cut_short=cut_short, changed=["bench/x.py::test_x"], split=True)
+    return concluded({CASE: Measured(), OTHER_CASE: noisy}, cut_short=cut_short, only_head=["bench/x.py::test_x"], split=True)
 
 
 def accepted():

@@ -18,7 +18,7 @@ from mnistbench.gate import run, samples
 from mnistbench.gate.decision import LEAST_LAUNCHES
 from mnistbench.gate.launcher import Clash, LaunchError, Listing
 from mnistbench.gate.run import FIRST_SHARE, FRESH, Progress, Request, measure
-from mnistbench.gate.samples import BASE, NEW
+from mnistbench.gate.samples import BASE, NEW, NO_END, End, Recorded
 
 #: Two cases, and what a base takes for each.
 QUICK, SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]", "bench/test_step.py::test_step[convnet-b16-cpu]"
@@ -147,14 +147,14 @@ def test_there_are_as_many_launches_as_asked_for_and_one_that_lists(gate, launch
     assert stages(measured) == [1] * 9
     assert [only for _, _, only in launches.started] == [None, *[[QUICK, SLOW]] * 9]
     assert len({seed for _, seed, _ in launches.started[1:]}) == 9  # each has a coin of its own
-    assert (measured.cut_short, launches.running) == ("", 0)
+    assert (measured.end.cut_short, launches.running) == ("", 0)
 
 
 def test_the_file_holds_what_was_measured(gate, tmp_path):
     measured = gate(launches=8)
     assert measured.path.parent == tmp_path / "storage/gate"
     assert list(measured.path.parent.iterdir()) == [measured.path]
-    assert samples.load(measured.path) == (measured.header, measured.launches)
+    assert samples.load(measured.path) == Recorded(measured.header, measured.launches, measured.end)
 
 
 def test_the_copies_are_gone_when_all_is_measured(gate, launches, tmp_path):
@@ -271,6 +271,10 @@ def test_nothing_to_measure_is_one_line_and_leaves_no_file(gate, launches, tmp_p
         (("bench/test_step.py",), ("bench/test_step.py",), ()),
         (("bench/test_step.py::test_step[a/b]", "-x"), ("bench/test_step.py::test_step[a/b]", "-x"), ()),
         (("-x", "bench/test_step.py"), ("-x", "bench/test_step.py"), ()),
+        (("--lf", "-vv", "bench"), ("--lf", "-vv", "bench"), ()),
+        (("--ignore=bench/x.py", "bench"), ("--ignore=bench/x.py", "bench"), ()),
+        (("--ignore", "bench/test_step.py"), ("bench", "--ignore", "bench/test_step.py"), ("step",)),
+        (("--bench-data-dir", "bench"), ("bench", "--bench-data-dir", "bench"), ("step",)),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else None,
 )
@@ -308,7 +312,7 @@ def test_what_was_flagged_is_measured_again_alone(gate, launches):
     assert all(list(launch.cases) == [SLOW] for launch in measured.launches[8:])
     assert len({seed for _, seed, _ in launches.started[1:]}) == 8 + FRESH
     assert heard.said == ["loading both sides", "measuring 1 case again, in fresh launches"]
-    assert samples.load(measured.path)[1] == measured.launches
+    assert samples.load(measured.path).launches == measured.launches
 
 
 def test_what_got_faster_is_measured_again_too(gate, launches):
@@ -330,7 +334,7 @@ def test_what_changed_by_less_than_matters_is_not_measured_again(gate, launches)
 
 def test_a_budget_that_is_large_enough_changes_nothing(gate):
     measured = gate(launches=8, budget_s=1_000.0)
-    assert (stages(measured), measured.cut_short) == ([1] * 8, "")
+    assert (stages(measured), measured.end.cut_short) == ([1] * 8, "")
 
 
 @pytest.mark.parametrize("budget", [60.0, 200.0, 300.0, 400.0])
@@ -340,21 +344,27 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launc
     measured = gate(heard, launches=20, budget_s=budget)
     first = stages(measured).count(1)
     ends = [launches.loading + 25.0 * (number + 1) for number in range(len(measured.launches))]
-    share = launches.loading + FIRST_SHARE * (budget - launches.loading)
-    assert ends[first - 1] <= share < ends[first - 1] + 25.0  # no launch more would have fitted
+    left = budget - launches.loading
+    whole, share = left // 25.0, FIRST_SHARE * left // 25.0
+    assert first == max(share, min(whole, LEAST_LAUNCHES))  # fewer judge nothing, so a rest for fresh ones would be of no use
     assert launches.clock <= budget
-    used_up = f"the budget was used up after {first} of 20 launches"
+    used_up = f"the budget allowed {first} of 20 launches"
     assert used_up in heard.said
     if first < LEAST_LAUNCHES:
-        assert (stages(measured).count(2), measured.cut_short) == (0, used_up)
+        assert (stages(measured).count(2), measured.end.cut_short) == (0, used_up)
     else:  # they are enough to judge
         assert stages(measured).count(2) == min(FRESH, (budget - ends[first - 1]) // 25.0)
-        assert measured.cut_short == ""
+        assert measured.end.cut_short == ""
+
+
+def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, launches):
+    measured = gate(launches=10, budget_s=launches.loading + LEAST_LAUNCHES * 25.0)
+    assert (stages(measured), measured.end) == ([1] * LEAST_LAUNCHES, End())
 
 
 def test_a_budget_that_loading_uses_up_measures_nothing(gate, launches):
     measured = gate(launches=8, budget_s=4.0)
-    assert (measured.launches, measured.cut_short) == ([], "the budget was used up after 0 of 8 launches")
+    assert (measured.launches, measured.end.cut_short) == ([], "the budget allowed 0 of 8 launches")
 
 
 def test_a_budget_that_cuts_fresh_launches_alone_is_not_said_of_the_first(gate, launches):
@@ -362,7 +372,7 @@ def test_a_budget_that_cuts_fresh_launches_alone_is_not_said_of_the_first(gate, 
     measured = gate(launches=8, budget_s=5.0 + 8 * 25.0 / FIRST_SHARE)
     assert stages(measured).count(1) == 8
     assert 0 < stages(measured).count(2) < FRESH
-    assert measured.cut_short == ""  # the verdict says that there are too few of them, if so
+    assert measured.end.cut_short == ""  # the verdict says that there are too few of them, if so
 
 
 # ---- Early ends --------------------------------------------------------------------------------------------------------
@@ -373,18 +383,18 @@ def test_each_launch_is_in_the_file_as_soon_as_it_has_ended(gate, launches, tmp_
     with pytest.raises(ZeroDivisionError):
         gate()
     [path] = (tmp_path / "storage/gate").iterdir()
-    header, found = samples.load(path)
-    assert list(header["labels"]) == [QUICK, SLOW]
-    assert len(found) == 2
+    recorded = samples.load(path)
+    assert list(recorded.header["labels"]) == [QUICK, SLOW]
+    assert (len(recorded.launches), recorded.end) == (2, NO_END)
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_a_launch_that_makes_no_sense_spoils_no_file(gate, launches, tmp_path):
     launches.changes[3] = {"seconds": "long"}
     measured = gate()
-    assert measured.cut_short == "a launch's answer cannot be used: seconds: needs a finite number, found 'long'"
+    assert measured.end.cut_short == "a launch's answer cannot be used: seconds: needs a finite number, found 'long'"
     [path] = (tmp_path / "storage/gate").iterdir()
-    assert len(samples.load(path)[1]) == 2
+    assert len(samples.load(path).launches) == 2
 
 
 @pytest.mark.parametrize("number", [1, 3, 10])
@@ -393,8 +403,8 @@ def test_an_interrupt_keeps_what_was_measured(gate, launches, number):
     launches.before[number] = raising(KeyboardInterrupt)
     measured = gate(launches=8)
     assert len(measured.launches) == number - 1
-    assert measured.cut_short == "interrupted"
-    assert samples.load(measured.path) == (measured.header, measured.launches)
+    assert measured.end == End("interrupted", broken_off=True)
+    assert samples.load(measured.path) == Recorded(measured.header, measured.launches, measured.end)
     assert launches.running == 0
 
 
@@ -402,7 +412,7 @@ def test_a_polite_kill_is_an_interrupt(gate, launches):
     before = signal.getsignal(signal.SIGTERM)
     launches.before[3] = lambda: os.kill(os.getpid(), signal.SIGTERM)
     measured = gate()
-    assert (len(measured.launches), measured.cut_short) == (2, "interrupted")
+    assert (len(measured.launches), measured.end.cut_short) == (2, "interrupted")
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -427,7 +437,7 @@ def test_a_launch_that_fails_later_keeps_what_was_measured(gate, launches, numbe
     launches.before[number] = raising(LaunchError("a launch was killed by SIGKILL"))
     measured = gate(launches=8)
     assert len(measured.launches) == number - 1
-    assert measured.cut_short == "a launch was killed by SIGKILL"
+    assert measured.end == samples.load(measured.path).end == End("a launch was killed by SIGKILL", broken_off=True)
 
 
 # ---- Sides that cannot share a process ---------------------------------------------------------------------------------
@@ -482,7 +492,7 @@ def test_a_second_file_of_a_second_gets_another_name(gate):
     assert [one.path.name for one in measured] == [
         "20261120_103105.jsonl.gz", "20261120_103105_1.jsonl.gz", "20261120_103105_2.jsonl.gz",
     ]  # fmt: skip
-    assert all(len(samples.load(one.path)[1]) == 8 for one in measured)
+    assert all(len(samples.load(one.path).launches) == 8 for one in measured)
     assert measured[0].header["started"] == datetime(2026, 11, 20, 10, 31, 5, tzinfo=UTC).isoformat()
 
 

@@ -37,7 +37,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnistbench.errors import RecordError, UsageError
-from mnistbench.gate.samples import MIN_SHARE, append, difference, effects, groups, load, operation_text
+from mnistbench.gate.samples import (
+    MIN_SHARE,
+    NO_END,
+    End,
+    Recorded,
+    append,
+    difference,
+    effects,
+    groups,
+    load,
+    operation_text,
+)
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 
@@ -340,26 +351,26 @@ def test_what_was_appended_is_loaded(tmp_path):
         launch(build(side(operations={}), rows), stage=2, seconds=1.25),
     ]
     path = written(tmp_path / "new" / "folder" / "x.jsonl.gz", header(), *map(line, launches))
-    assert load(path) == (header(), launches)
+    assert load(path) == Recorded(header(), launches, NO_END)
 
 
 def test_a_line_is_readable_as_soon_as_it_is_written(tmp_path):
     path = tmp_path / "x.jsonl.gz"
     for count in range(4):
         append(path, line(launch(stage=1 + count % 2)) if count else header())
-        assert len(load(path)[1]) == count
+        assert len(load(path).launches) == count
     assert [json.loads(text)["seconds"] for text in gzip.decompress(path.read_bytes()).splitlines()[1:]] == [20.0] * 3
 
 
 def test_the_control_is_the_mean_over_its_builds(tmp_path):
     control = [{"base": [100, 100, 100], "head": [100, 110, 900]}, {"base": [100], "head": [100]}]
     path = written(tmp_path / "x.jsonl.gz", header(), {**line(launch()), "control": control})
-    assert load(path)[1][0].control == pytest.approx(math.log(1.1) / 2)
+    assert load(path).launches[0].control == pytest.approx(math.log(1.1) / 2)
 
 
 def test_without_a_control_there_is_none(tmp_path):
     path = written(tmp_path / "x.jsonl.gz", header(), {**line(launch()), "control": []})
-    assert math.isnan(load(path)[1][0].control)
+    assert math.isnan(load(path).launches[0].control)
 
 
 def test_a_launch_may_have_profiled_nothing(tmp_path):
@@ -367,15 +378,23 @@ def test_a_launch_may_have_profiled_nothing(tmp_path):
     for each in document["cases"][CASE][0]["sides"].values():
         for name in ("keys", "self_ns", "calls", "memory_bytes", "kernels", "iteration_ns"):
             del each[name]
-    [one] = load(written(tmp_path / "x.jsonl.gz", header(), document))[1]
+    [one] = load(written(tmp_path / "x.jsonl.gz", header(), document)).launches
     assert one.cases[CASE][0]["base"].operations == {}
 
 
 def test_a_number_that_was_not_finite_is_kept_as_none(tmp_path):
     document = line(launch())
     document["cases"][CASE][0]["sides"]["head"]["outcome"] = ["ffff", None]
-    [one] = load(written(tmp_path / "x.jsonl.gz", header(), document))[1]
+    [one] = load(written(tmp_path / "x.jsonl.gz", header(), document)).launches
     assert one.cases[CASE][0]["head"].outcome == ("ffff", 0.0)
+
+
+@pytest.mark.parametrize("end", [End(), End("the budget allowed 9 of 10 launches"), End("interrupted", broken_off=True)])
+def test_how_a_run_ended_is_the_last_line(tmp_path, end):
+    path = tmp_path / "x.jsonl.gz"
+    for document in (header(), line(launch()), end.line()):
+        append(path, document)
+    assert load(path) == Recorded(header(), [launch()], end)
 
 
 @pytest.mark.parametrize("kept", [1, 5, 12, 100, -9, -1])
@@ -383,7 +402,7 @@ def test_a_torn_last_line_is_left_out(tmp_path, kept):
     path = written(tmp_path / "x.jsonl.gz", header(), line(launch()))
     whole = path.read_bytes()
     path.write_bytes(whole + gzipped(json.dumps(line(launch(stage=2))))[:kept])
-    assert load(path) == (header(), [launch()])
+    assert load(path) == Recorded(header(), [launch()], NO_END)
 
 
 @pytest.mark.parametrize("kept", [1, 5, 12, -9, -1])
@@ -483,7 +502,7 @@ def test_operations_of_one_side_have_as_many_iterations_as_each_other(tmp_path):
 def loaded(path):
     """The launches of a file; none where it was refused, in one line that names the file."""
     try:
-        return load(path)[1]
+        return load(path).launches
     except RecordError as error:
         refused = str(error)
     assert refused.startswith(f"{path}: ")
@@ -543,7 +562,7 @@ def test_a_full_disk_costs_only_the_line_that_it_had_no_room_for(tmp_path, monke
         with pytest.raises(UsageError) as error:
             append(path, line(launch(stage=2)))
     assert str(error.value) == (f"{path}: cannot be written (No space left on device); make room, or start where it can be")
-    assert load(path) == (header(), [launch()])
+    assert load(path) == Recorded(header(), [launch()], NO_END)
 
 
 def test_a_folder_that_cannot_be_made_is_a_line(tmp_path):
@@ -557,7 +576,7 @@ def test_the_order_in_which_sides_are_written_does_not_matter(tmp_path):
     document = line(launch(build(side(1_000), side(2_000))))
     [one] = document["cases"][CASE]
     one["sides"] = dict(reversed(one["sides"].items()))
-    [read] = load(written(tmp_path / "x.jsonl.gz", header(), document))[1]
+    [read] = load(written(tmp_path / "x.jsonl.gz", header(), document)).launches
     assert calls_of([read])["wall"].logs == pytest.approx([math.log(2)])
 
 

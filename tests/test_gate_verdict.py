@@ -148,6 +148,35 @@ def test_a_case_that_was_not_measured_in_every_launch_is_not_passed_over():
         assert any(OTHER_LABEL in reason for reason in verdict.reasons)
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"only_base": list("abcd")},
+            "not in the head, so not judged: a, b, c and 1 more; add --allow-missing if that is meant",
+        ),
+        ({"changed": ["a"]}, "not the same in the head, so not judged: a; add --allow-missing if that is meant"),
+    ],
+)
+def test_a_case_of_the_base_that_was_not_judged_is_not_passed_over(changes, reason):
+    assert concluded(series(), **changes).reasons == (reason,)
+    allowed = conclude(header(**changes), series(), Thresholds(), allow_missing=True)
+    assert (allowed.outcome, allowed.reasons) == (PASSED, ())
+
+
+def test_operations_that_some_launch_has_not_profiled_are_said_not_to_be_held():
+    verdict = concluded([*series()[:-1], launch(build(side(operations={})))])
+    assert (verdict.unprofiled, verdict.decision.operations) == ((LABEL,), ())
+    assert concluded([launch(build(side(operations={})))] * 8).unprofiled == ()  # a case that has none
+
+
+def test_accepting_an_operation_does_not_excuse_the_noise_of_its_case():
+    noisy = both_stages(Measured(factor=1.02, spread=0.02, operations=operations(mm=1.15)))
+    assert verdicts(concluded(noisy)) == {MM_TEXT: REGRESSED}
+    accepted = concluded(noisy, "*:aten::mm")
+    assert (accepted.outcome, len(accepted.reasons)) == (INCONCLUSIVE, 1)
+
+
 def test_a_case_whose_calls_were_not_timed_is_not_passed_over():
     verdict = concluded([launch(build(side(times={})))] * 8)
     assert verdict.outcome == INCONCLUSIVE

@@ -75,7 +75,7 @@ def judge(folder: Path) -> None:
     found: dict[tuple[str, str, str], dict[str, samples.Effect]] = {}
     arms = [arm for arm in ARMS if (folder / f"{arm}.jsonl.gz").exists()]
     for arm in arms:
-        _, launches = samples.load(folder / f"{arm}.jsonl.gz")
+        launches = samples.load(folder / f"{arm}.jsonl.gz").launches
         print(f"{arm}: {len(launches)} launches, {statistics.fmean(launch.seconds for launch in launches):.1f} s each")
         for effect in samples.effects(launches):
             found.setdefault(effect.key, {})[arm] = effect

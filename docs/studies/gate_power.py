@@ -38,7 +38,9 @@ WAYS = {
 
 
 def pool(target: Path, files: Sequence[str]) -> None:
-    launches = [(Path(file).name, launch) for file in files for launch in samples.load(Path(file))[1] if launch.stage == 1]
+    launches = [
+        (Path(file).name, launch) for file in files for launch in samples.load(Path(file)).launches if launch.stage == 1
+    ]
     found = {}
     held: dict[str, list[samples.Group]] = {}
     for name, way in WAYS.items():

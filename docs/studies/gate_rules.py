@@ -71,7 +71,7 @@ def run_of(launches: Sequence[Launch], side: str) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    launches = [launch for file in sys.argv[1:] for launch in samples.load(Path(file))[1] if launch.stage == 1]
+    launches = [launch for file in sys.argv[1:] for launch in samples.load(Path(file)).launches if launch.stage == 1]
     starts = range(0, len(launches) - 2 * LAUNCHES + 1, LAUNCHES)
     pairs = [
         (run_of(launches[start : start + LAUNCHES], BASE), run_of(launches[start + LAUNCHES : start + 2 * LAUNCHES], NEW))

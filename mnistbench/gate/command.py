@@ -27,8 +27,8 @@ _CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
 _UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
-def run(parsed: argparse.Namespace) -> int:
-    """Measure or replay, report, and return 0 passed, 1 regressed, 2 inconclusive.
+def run(parsed: argparse.Namespace) -> tuple[int, bool]:
+    """Measure or replay, report, and return 0 passed, 1 regressed, 2 inconclusive; and whether it broke off before its end.
 
     Raises:
         MnistbenchError: something cannot be used or measured.
@@ -41,20 +41,31 @@ def run(parsed: argparse.Namespace) -> int:
     progress = _Shown(sys.stderr)
     replayed = given("--replay", parsed.replay)
     if replayed:
-        measured = Measured(Path(replayed), *samples.load(Path(replayed)))
+        _check_replay(parsed)
+        recorded = samples.load(Path(replayed))
+        measured = Measured(Path(replayed), recorded.header, recorded.launches, recorded.end)
     else:
         measured = measure(_request(parsed, thresholds), progress)
+        progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench gate --replay {measured.path}")
     accept, reason = parsed.accept or (), parsed.reason or ""
     try:
         verdict = conclude(
-            measured.header, measured.launches, thresholds, accept=accept, reason=reason, cut_short=measured.cut_short
-        )
+            measured.header, measured.launches, thresholds, accept=accept, reason=reason,
+            cut_short=measured.end.cut_short, allow_missing=parsed.allow_missing,
+        )  # fmt: skip
     except RecordError as error:
         raise RecordError(f"{measured.path}: {error}") from None
     _report(verdict, parsed, top)
-    if not replayed:
-        progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench gate --replay {measured.path}")
-    return _CODES[verdict.outcome]
+    return _CODES[verdict.outcome], measured.end.broken_off
+
+
+def _check_replay(parsed: argparse.Namespace) -> None:
+    """Refuse what says how to measure: a file is judged as it was measured."""
+    of_measuring = {"--launches": parsed.launches, "--budget": parsed.budget, "--base-python": parsed.base_python,
+                    "--new-python": parsed.new_python, "--split": parsed.split, "--": " ".join(parsed.pytest)}  # fmt: skip
+    for option, value in of_measuring.items():
+        if value:
+            raise UsageError(f"--replay: measures nothing, so {option} cannot be used with it; leave it out")
 
 
 def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:

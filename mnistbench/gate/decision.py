@@ -14,7 +14,7 @@ what operations do, and one s0 for all would hide a 2 % slower call (docs/studie
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -169,6 +169,7 @@ def _p_values(observed: _Array, null: _Array, launches: int, same: int) -> _Arra
 
 PASSED, REGRESSED, INCONCLUSIVE = "passed", "regressed", "inconclusive"
 IMPROVED, UNCONFIRMED, CONTRADICTED, SMALL = "improved", "unconfirmed", "contradicted", "small"
+UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,9 @@ class Finding:
 
     screened: Estimate  # when all were tested
     confirmed: Estimate | None  # in fresh launches; None where there were none
-    verdict: str  # REGRESSED, IMPROVED, UNCONFIRMED, CONTRADICTED, or SMALL: sure, and surely below the threshold
+    # REGRESSED; IMPROVED; SMALL: sure, and surely below the threshold; CONTRADICTED: its whole case did not get slower;
+    # UNCONFIRMED: not surely seen again; UNDECIDED: nor excluded by the fresh launches.
+    verdict: str
 
     @property
     def best(self) -> Estimate:
@@ -208,11 +211,12 @@ class Decision:
     reasons: tuple[str, ...]  # why it is inconclusive
     launches: int  # of the first stage
     fresh: int  # of the second
+    unheld: tuple[Effect, ...] = ()  # operations without a time in every profiled iteration
 
     @property
     def bound(self) -> float:
-        """The X of "no regression of X % or more": the largest bound, by any clock, of the cases without one."""
-        regressed = {finding.screened.effect.case for finding in self.findings if finding.verdict == REGRESSED}
+        """The X of "no regression of X % or more": the largest bound, by any clock, of the cases whose calls have none."""
+        regressed = {finding.screened.effect.case for finding in self.findings if _is_of_call(finding)}
         bounds = [call.high for call in self.calls if call.effect.case not in regressed]
         return max(bounds, default=math.inf)
 
@@ -243,6 +247,7 @@ def decide(
     controls: Sequence[Sequence[float]],
     thresholds: Thresholds,
     seed: int,
+    accepts: Callable[[Finding], bool] = lambda _: False,
 ) -> Decision:
     """Return the verdict.
 
@@ -252,6 +257,7 @@ def decide(
         controls: per stage, the control's difference in each launch.
         thresholds: the smallest changes that matter.
         seed: of everything random.
+        accepts: whether a regression is intended. Where it is one of an operation, its case is still to be bounded.
     """
     launches = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
@@ -267,13 +273,19 @@ def decide(
     reasons = [
         *_of_controls(controls, seed),
         *_of_unusable(first),
-        *_of_findings(findings, fresh),
-        *_of_bounds(calls, thresholds, findings),
+        *_of_findings(findings, fresh, thresholds),
+        *_of_bounds(calls, thresholds, [f for f in findings if _is_of_call(f) or (f.verdict == REGRESSED and not accepts(f))]),
     ]
     regressed = any(finding.verdict == REGRESSED for finding in findings)
     moved = any(reason.startswith(_MOVED) for reason in reasons)
     outcome = REGRESSED if regressed and not moved else INCONCLUSIVE if reasons else PASSED
-    return Decision(outcome, calls, operations, tuple(findings), tuple(reasons), launches, fresh)
+    unheld = tuple(effect for effect in first if effect.kind in ("operation", "outside", "other") and not _usable(effect))
+    return Decision(outcome, calls, operations, tuple(findings), tuple(reasons), launches, fresh, unheld)
+
+
+def _is_of_call(finding: Finding) -> bool:
+    """Whether the time of a whole call regressed."""
+    return finding.verdict == REGRESSED and finding.screened.effect.kind == "call"
 
 
 def _usable(effect: Effect) -> bool:
@@ -363,6 +375,8 @@ def _findings(
                 verdict = SMALL
             if verdict == REGRESSED and estimate.effect.kind != "call":
                 verdict = CONTRADICTED if _contradicted(fresh_estimate, calls, operations) else verdict
+        elif fresh_estimate and estimate.change > 0 and estimate.effect.kind != "call":  # a call's bound is a reason by itself
+            verdict = UNDECIDED if fresh_estimate.high >= thresholds.of(estimate.effect) else UNCONFIRMED
         found.append(Finding(estimate, fresh_estimate, verdict))
     return sorted(found, key=lambda finding: -abs(finding.best.change) * finding.best.effect.share)
 
@@ -414,14 +428,20 @@ def _of_unusable(effects: Sequence[Effect]) -> list[str]:
     ]
 
 
-def _of_findings(findings: Sequence[Finding], fresh: int) -> list[str]:
+def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds) -> list[str]:
     found = []
     for finding in findings:
         if finding.screened.change < 0:
             continue
         name = f"{finding.screened.effect.case}: {finding.screened.effect.title}"
-        change = units.percent(finding.screened.change, signed=True)
-        if finding.verdict == CONTRADICTED:
+        change = units.percent(finding.best.change, signed=True)
+        if finding.verdict == UNDECIDED:
+            limit, up_to = (units.percent(thresholds.of(finding.screened.effect)), units.percent_up(finding.best.high))
+            found.append(
+                f"{name} was flagged, and {fresh} fresh launches neither confirm nor exclude {limit} (up to {up_to}); "
+                "measure again"
+            )
+        elif finding.verdict == CONTRADICTED:
             found.append(f"{name} differs by {change}, but its case's untraced time does not; look at it by itself")
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_LAUNCHES:
             found.append(f"{name} differs by {change}, and fresh launches gave no usable time of it; measure again")
@@ -432,8 +452,8 @@ def _of_findings(findings: Sequence[Finding], fresh: int) -> list[str]:
     return found
 
 
-def _of_bounds(calls: Sequence[Estimate], thresholds: Thresholds, findings: Sequence[Finding]) -> list[str]:
-    settled = {finding.screened.effect.case for finding in findings if finding.verdict == REGRESSED}
+def _of_bounds(calls: Sequence[Estimate], thresholds: Thresholds, failing: Sequence[Finding]) -> list[str]:
+    settled = {finding.screened.effect.case for finding in failing}
     worst: dict[str, Estimate] = {}  # of each case the clock that excludes least
     for call in calls:
         if call.high > thresholds.call and call.effect.case not in settled:

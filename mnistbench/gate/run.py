@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import sys
 import time
@@ -22,7 +23,7 @@ from mnistbench.errors import RecordError, UsageError
 from mnistbench.gate import samples, snapshot
 from mnistbench.gate.decision import LEAST_LAUNCHES, Thresholds, candidates
 from mnistbench.gate.launcher import Clash, LaunchError, Launching, Listing, Plan, launching, stage_home
-from mnistbench.gate.samples import BASE, NEW, Launch
+from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
 from mnistbench.reader import Reader
 
 #: Launches of the first stage, and fresh ones of the cases that were flagged: docs/studies/gate_power.py chose them.
@@ -33,6 +34,9 @@ FIRST_SHARE = 0.6
 
 #: What is measured where nobody says: the step cases of this folder.
 DEFAULT_FOLDER, DEFAULT_PHASE = "bench", "step"
+
+#: pytest's options after which a word may stand that is not their value; -x and -v need no list.
+_FLAG = re.compile(r"-[hlqsvx]+|--(lf|ff|nf|sw|last-failed|failed-first|new-first|stepwise|exitfirst|verbose|quiet|showlocals)")
 
 Start = Callable[[Plan, int, "Sequence[str] | None", Path], AbstractContextManager[Launching]]
 
@@ -60,7 +64,7 @@ class Measured:
     path: Path  # of the raw samples
     header: Mapping[str, Any]
     launches: list[Launch]
-    cut_short: str = ""  # why not all was measured
+    end: End = COMPLETE
 
 
 class Progress:
@@ -128,9 +132,10 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
 
 
 def _paths(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield what may be paths among pytest's arguments: not the words after an option that takes one."""
+    """Yield what may be paths among pytest's arguments: not the words after an option, which may be its value."""
     for before, argument in zip(("", *arguments), arguments, strict=False):
-        if not argument.startswith("-") and before not in ("-k", "-m", "-p", "-o", "-c", "-W", "-n"):
+        takes_a_value = before.startswith("-") and "=" not in before and not _FLAG.fullmatch(before)
+        if not argument.startswith("-") and not takes_a_value:
             yield argument.split("::", maxsplit=1)[0]
 
 
@@ -187,11 +192,12 @@ class _Gate:
                 self._progress.say(f"measuring {len(flagged)} case{'s' if len(flagged) > 1 else ''} again, in fresh launches")
                 self._stage(measured, 2, FRESH, flagged, self._deadline)
         except KeyboardInterrupt:
-            measured.cut_short = "interrupted"
+            measured.end = End("interrupted", broken_off=True)
         except LaunchError as error:
             if not measured.launches:
                 raise
-            measured.cut_short = str(error)
+            measured.end = End(str(error), broken_off=True)
+        samples.append(measured.path, measured.end.line())
         return measured
 
     def _listing(self) -> dict[str, Listing]:
@@ -240,10 +246,11 @@ class _Gate:
         began, cases = self._now(), only if only is not None else list(measured.header["labels"])
         for number in range(count):
             each = (self._now() - began) / number if number else 0.0
-            if self._now() + each > deadline:
-                used_up = f"the budget was used up after {number} of {count} launches"
-                if stage == 1 and number < LEAST_LAUNCHES:  # otherwise they are enough to judge
-                    measured.cut_short = used_up
+            too_few = stage == 1 and number < LEAST_LAUNCHES  # to judge: a rest for fresh launches would be of no use
+            if self._now() + each > (self._deadline if too_few else deadline):
+                used_up = f"the budget allowed {number} of {count} launches"
+                if too_few:
+                    measured.end = End(used_up)
                 self._progress.say(used_up)
                 return
             self._progress.launch(number, count, each * (count - number))

@@ -234,6 +234,33 @@ def difference(base: Sequence[int], new: Sequence[int]) -> float:
 # ---- The file --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class End:
+    """How a run ended; a file's last line."""
+
+    cut_short: str = ""  # why not all was measured
+    broken_off: bool = False  # by a fault or a user, not by a budget
+
+    def line(self) -> dict[str, Any]:
+        """Return what the file holds."""
+        return {"end": {"cut_short": self.cut_short, "broken_off": self.broken_off}}
+
+
+#: All was measured.
+COMPLETE = End()
+#: Of a file without a last line: whoever measured was killed.
+NO_END = End("the run that was measured did not come to its end; measure again", broken_off=True)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a file holds."""
+
+    header: Mapping[str, Any]
+    launches: list[Launch]
+    end: End
+
+
 def append(path: Path, line: Mapping[str, Any]) -> None:
     """Add a line; each is a gzip member of its own, so that a torn end costs only the last.
 
@@ -249,8 +276,8 @@ def append(path: Path, line: Mapping[str, Any]) -> None:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); make room, or start where it can be") from None
 
 
-def load(path: Path) -> tuple[dict[str, Any], list[Launch]]:
-    """Return header and launches of a file; what a crash tore off at its end is left out.
+def load(path: Path) -> Recorded:
+    """Return what a file holds; what a crash tore off at its end is left out.
 
     Raises:
         RecordError: it is not such a file, or a line of it is spoiled.
@@ -261,9 +288,17 @@ def load(path: Path) -> tuple[dict[str, Any], list[Launch]]:
     try:
         header = Reader(_parsed(lines[0]))
         _check_schema(header["schema"].whole())
-        return header.value, [read_launch(Reader(_parsed(line))) for line in lines[1:]]  # type: ignore[return-value]
+        read = [Reader(_parsed(line)) for line in lines[1:]]
+        end = _end(read.pop()) if read and isinstance(read[-1].value, dict) and "end" in read[-1].value else NO_END
+        return Recorded(
+            {name: item.value for name, item in header.mapping().items()}, [read_launch(line) for line in read], end
+        )
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from None
+
+
+def _end(line: Reader) -> End:
+    return End(line["end"]["cut_short"].text(), line["end"]["broken_off"].flag())
 
 
 def _check_schema(schema: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -76,6 +76,8 @@ class Verdict:
     facts: Mapping[str, tuple[str, ...]]  # case -> exact differences
     different: tuple[str, ...]  # cases in which the sides do not compute the same
     unmeasured: tuple[str, ...]  # cases without a time in every launch
+    unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
+    missing_allowed: bool  # a case of the base that the head has not, or has otherwise, is no reason
     cut_short: str
     seconds: float  # measured
 
@@ -88,8 +90,16 @@ class Verdict:
     def reasons(self) -> tuple[str, ...]:
         """Why it could not be judged."""
         short = (self.cut_short,) if self.cut_short else ()
-        missing = tuple(f"{case}: was not measured in every launch; measure again" for case in self.unmeasured)
-        return (*short, *missing, *self.decision.reasons)
+        unmeasured = tuple(f"{case}: was not measured in every launch; measure again" for case in self.unmeasured)
+        return (*short, *self._missing(), *unmeasured, *self.decision.reasons)
+
+    def _missing(self) -> Iterator[str]:
+        if self.missing_allowed:
+            return
+        for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "not the same in the head")):
+            if cases:
+                more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
+                yield f"{what}, so not judged: {', '.join(cases[:3])}{more}; add --allow-missing if that is meant"
 
     @property
     def outcome(self) -> str:
@@ -107,6 +117,7 @@ def conclude(
     accept: Sequence[str] = (),
     reason: str = "",
     cut_short: str = "",
+    allow_missing: bool = False,
 ) -> Verdict:
     """Judge what was measured.
 
@@ -130,6 +141,7 @@ def conclude(
         [[launch.control for launch in stage] for stage in stages],
         thresholds,
         read.seed,
+        lambda finding: any(_means(pattern, finding, read) for pattern in accept),
     )
     accepted = {id(finding): [p for p in accept if _means(p, finding, read)] for finding in decision.findings}
     used = {p for finding in decision.findings if finding.verdict == REGRESSED for p in accepted[id(finding)]}
@@ -153,9 +165,16 @@ def conclude(
             if any(_differs(build, read.exact[case]) for launch in launches for build in launch.cases.get(case, ()))
         ),
         unmeasured=tuple(read.name(case) for case in read.labels if case not in measured) if first else (),
+        unprofiled=tuple(read.name(case) for case in read.labels if _partly_profiled(case, stages[0])),
+        missing_allowed=allow_missing,
         cut_short=cut_short,
         seconds=sum(launch.seconds for launch in launches),
     )
+
+
+def _partly_profiled(case: str, launches: Sequence[Launch]) -> bool:
+    profiled = [bool(side.operations) for one in launches for build in one.cases.get(case, ()) for side in build.values()]
+    return any(profiled) and not all(profiled)
 
 
 def _named(effect: Effect, header: Header) -> Effect:

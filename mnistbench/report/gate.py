@@ -229,6 +229,10 @@ def _notes(verdict: Verdict) -> Iterable[str]:
         yield f"{case}: the two sides do not compute the same numbers, so a difference in time may be the data's"
     for pattern in verdict.unused:
         yield f"--accept {pattern!r} matched no regression"
+    for effect in verdict.decision.unheld:
+        yield f"{effect.case}: {effect.title} is not held: it has no time in some profiled iteration"
+    for case in verdict.unprofiled:
+        yield f"{case}: no operation is held: some launch has no profile of it"
     for finding in verdict.decision.findings:
         if finding.verdict == UNCONFIRMED and finding.confirmed:
             yield (
@@ -293,6 +297,8 @@ def json_report(verdict: Verdict) -> str:
         "operations": [_estimate(operation) for operation in decision.operations],
         "exact": {case: list(found) for case, found in verdict.facts.items()},
         "different": list(verdict.different),
+        "unheld": [{"case": effect.case, "name": effect.title} for effect in verdict.decision.unheld],
+        "unprofiled": list(verdict.unprofiled),
         "only_base": list(verdict.header.only_base),
         "only_head": list(verdict.header.only_head),
         "changed": list(verdict.header.changed),

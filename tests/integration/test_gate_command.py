@@ -104,7 +104,7 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
     shown = path.relative_to(repository.path)
     said = done.stderr.splitlines()
     assert said[:2] == ["loading both sides", "launch 1 of 8"]
-    assert said[-1] == f"raw samples: {shown}; judge them again with: mnistbench gate --replay {shown}"
+    assert f"raw samples: {shown}; judge them again with: mnistbench gate --replay {shown}" == said[-1]
 
     report = done.stdout
     assert f"base {commit} -> head {commit} with changes\n" in report
@@ -115,7 +115,9 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
     assert re.search(r"^aten::addmm, forward 0 ", report, re.MULTILINE)
     assert report.splitlines()[-1].startswith("passed: " if done.returncode == PASSED else "inconclusive: ")
 
-    header, launches = samples.load(path)
+    recorded = samples.load(path)
+    header, launches = recorded.header, recorded.launches
+    assert recorded.end == samples.COMPLETE
     assert header["files"][BASE] == header["files"][NEW] == {"conftest": "conftest.py", "test_bench": "test_bench.py"}
     assert [launch.stage for launch in launches][:8] == [1] * 8
     for launch in launches:
@@ -164,12 +166,14 @@ def test_an_interrupt_while_loading_is_one_line_and_leaves_no_copy(repository, t
 # ---- Files that are judged again ---------------------------------------------------------------------------------------
 
 
-def write(project, launches, name="raw.jsonl.gz", **header):
+def write(project, launches, name="raw.jsonl.gz", end=samples.COMPLETE, **header):
     path = project.path / name
     path.unlink(missing_ok=True)
     samples.append(path, gate_builders.header(**header))
     for launch in launches:
         samples.append(path, gate_builders.line(launch))
+    if end:
+        samples.append(path, end.line())
     return path
 
 
@@ -201,6 +205,29 @@ def test_what_cannot_be_judged_exits_as_asked_for(project, options, code):
     done = command(project, "gate", "--replay", path, *options)
     assert done.returncode == code
     assert done.stdout.splitlines()[-1] == "inconclusive: 7 launches are too few: the test needs at least 8"
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (samples.End("head: RuntimeError: boom", broken_off=True), "head: RuntimeError: boom"),
+        (None, samples.NO_END.cut_short),
+    ],
+    ids=["a side failed", "killed"],
+)
+def test_a_run_that_broke_off_does_not_pass_as_noise(project, end, reason):
+    path = write(project, gate_builders.series(), end=end)
+    done = command(project, "gate", "--replay", path, "--inconclusive", "ok")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (INCONCLUSIVE, f"inconclusive: {reason}")
+
+
+@pytest.mark.parametrize("missing", [{"only_base": ["t.py::gone"]}, {"changed": ["t.py::gone"]}])
+def test_a_case_of_the_base_that_is_missing_does_not_pass_unless_that_is_allowed(project, missing):
+    path = write(project, gate_builders.series(), **missing)
+    done = command(project, "gate", "--replay", path)
+    assert done.returncode == INCONCLUSIVE
+    assert done.stdout.splitlines()[-1].endswith("so not judged: t.py::gone; add --allow-missing if that is meant")
+    assert command(project, "gate", "--replay", path, "--allow-missing").returncode == PASSED
 
 
 def test_what_regressed_keeps_its_exit_code(project):
@@ -350,6 +377,23 @@ def test_what_the_command_line_does_not_know_is_a_usage_error(project, arguments
     usage, line = done.stderr.splitlines()
     assert usage.startswith("usage: mnistbench")
     assert re.fullmatch(rf"mnistbench( gate)?: error: {re.escape(said).replace(re.escape('*'), '.*')}", line)
+
+
+@pytest.mark.parametrize("arguments", [["--format", "csv"], ["--base", "HEAD"], ["--op-top", "x"], ["--nonsense"]], ids=str)
+def test_a_bisection_stops_at_what_the_command_line_does_not_know(project, arguments):
+    """Exit code 2 would have git blame the commit that is tested."""
+    assert command(project, "gate", "--bisect", "--base-dir", ".", *arguments).returncode == STOPS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [(["--launches", "9"], "--launches"), (["--budget", "5m"], "--budget"), (["--split"], "--split"), (["--", "bench"], "--")],
+    ids=str,
+)
+def test_what_says_how_to_measure_is_refused_where_nothing_is_measured(project, arguments, option):
+    path = write(project, gate_builders.series())
+    said = refused(project, "--replay", path, *arguments)
+    assert said == f"mnistbench: --replay: measures nothing, so {option} cannot be used with it; leave it out"
 
 
 def test_a_bisection_stops_where_no_commit_could_be_judged_and_says_why(repository, temporary):
