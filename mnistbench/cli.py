@@ -149,7 +149,7 @@ def _add_gate(gate: argparse.ArgumentParser) -> None:
     base.add_argument("--base-dir", metavar="DIR", help="a checkout that it is held against")
     base.add_argument("--replay", metavar="FILE", help="judge a file of raw samples again; measures nothing")
     gate.add_argument("--launches", metavar="N", help="launches of the first stage (default: 10, at least 8)")
-    gate.add_argument("--budget", metavar="TIME", help="end by then, with the best verdict there is: 5m, 300s")
+    gate.add_argument("--budget", metavar="TIME", help="begin no launch that would end later: 5m, 300s")
     gate.add_argument(
         "--threshold", default="2%", metavar="SHARE", help="smaller changes of a case do not matter (default: 2%%)"
     )
@@ -159,7 +159,9 @@ def _add_gate(gate: argparse.ArgumentParser) -> None:
     gate.add_argument("--base-python", metavar="EXE", help="interpreter of the base's environment")
     gate.add_argument("--new-python", metavar="EXE", help="interpreter of the working tree's environment")
     gate.add_argument("--split", action="store_true", help="measure the sides in a process each, one after the other")
-    gate.add_argument("--inconclusive", choices=("fail", "ok"), default="fail", help="exit code 2 or 0 where it cannot judge")
+    gate.add_argument(
+        "--inconclusive", choices=("fail", "ok"), default="fail", help="exit code 2 or 0 where noise leaves it open"
+    )
     gate.add_argument("--bisect", action="store_true", help="exit code 125 where it cannot judge: for git bisect run")
     gate.add_argument("--op-top", default=None, type=int, metavar="N", help="operations shown per case (default: 10)")
     gate.add_argument("--format", choices=("terminal", "markdown", "json"), default="terminal")

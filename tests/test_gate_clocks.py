@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch_builders import LossSpy, tiny_model, tiny_params, tiny_workload
+from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, tiny_workload
 
 from mnistbench.case import build
 from mnistbench.gate import clocks
@@ -93,6 +93,21 @@ class TestSides:
 
         found = measure([player("base", diverging)], coin())
         assert found["sides"]["base"]["outcome"][1] is None
+
+    def test_a_model_may_keep_more_than_tensors(self):
+        class Remembering(torch.nn.Linear):
+            def get_extra_state(self):
+                return {"calls": 1}
+
+            def set_extra_state(self, state):
+                assert state == {"calls": 1}
+
+        def remembering():
+            return torch.nn.Sequential(torch.nn.Flatten(), Remembering(PIXELS, CLASSES))
+
+        workload = tiny_workload(make_model=remembering)
+        found = measure([Player("base", lambda: build(tiny_params(), workload), nullcontext)], coin())
+        assert found["sides"]["base"]["outcome"][1] is not None
 
 
 class TestOperations:

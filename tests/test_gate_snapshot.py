@@ -277,6 +277,13 @@ def test_a_repository_inside_is_no_part_of_the_tree(repository, into):
     assert names_of(of_working_tree(repository.path, into / "head").root) == [".gitignore", "model.py", "package/part.py"]
 
 
+@pytest.mark.parametrize("folder", ["", "package/"])
+def test_what_gates_have_left_is_no_part_of_the_tree_and_no_change_of_it(repository, into, folder):
+    repository.write(f"{folder}.benchmarks/gate/20261121_101500.jsonl.gz")
+    assert names_of(of_working_tree(repository.path, into / "head").root) == [".gitignore", "model.py", "package/part.py"]
+    assert not head_of(repository.path)[1]
+
+
 def test_a_project_in_a_subfolder_is_started_in_the_copy_of_it(repository, into):
     repository.write("projects/one/test_one.py")
     repository.commit()

@@ -207,7 +207,8 @@ def outcome(player: Player) -> tuple[str, float | None]:
     """
     with player.turn(), torch.inference_mode():
         case = player.case
-        found = [tensor.detach().cpu().contiguous() for tensor in case.model.state_dict().values()]
+        state = case.model.state_dict().values()  # of modules with get_extra_state more than tensors
+        found = [tensor.detach().cpu().contiguous() for tensor in state if isinstance(tensor, torch.Tensor)]
         number = sum(float(tensor.double().abs().sum()) for tensor in found)
         training = case.model.training
         if case.inputs is not None:

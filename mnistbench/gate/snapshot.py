@@ -24,8 +24,8 @@ from mnistbench.errors import UsageError
 _PREFIX = "mnistbench-gate-"
 _LOCK = "lock"
 
-#: Where raw samples of gates lie: no part of either side.
-_RAW = ".benchmarks/gate/"
+#: Where raw samples of gates lie, of those started in a folder below, too: no part of either side.
+_RAW = "/.benchmarks/gate/"
 
 #: What is never part of a tree that is no repository.
 _LEFT_OUT = (".git", ".hg", ".benchmarks", "__pycache__", ".venv", "venv", ".tox", ".nox", "node_modules")
@@ -136,7 +136,7 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
         listed = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
         for name in filter(None, listed.split("\0")):
             source, target = top / name, into / name
-            if name.startswith(_RAW) or any((top / parent).is_symlink() for parent in Path(name).parents[:-1]):
+            if _RAW in f"/{name}" or any((top / parent).is_symlink() for parent in Path(name).parents[:-1]):
                 continue  # what gates have left; what lay in a folder that is a link now
             if source.is_symlink() or source.is_file():  # else: removed and not committed, or a submodule
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ def head_of(here: Path) -> tuple[str, bool]:
     if not shutil.which("git") or repository_of(here) is None:
         return "", False
     commit = _git(here, "rev-parse", "--short=7", "HEAD", check=False).strip()
-    return commit, bool(_git(here, "status", "--porcelain", "--", ":/", f":(exclude,top){_RAW}", check=False).strip())
+    return commit, bool(_git(here, "status", "--porcelain", "--", ":/", f":(exclude,top,glob)**{_RAW}**", check=False).strip())
 
 
 def _inside(copy: Path, top: Path, here: Path) -> Path:
