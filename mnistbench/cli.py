@@ -484,8 +484,10 @@ def _complain(storage: Storage) -> None:
         print(f"mnistbench: passed over: {line}", file=sys.stderr)
 
 
-def _deliver(text: str, output: str, write: Callable[[Path, str], None]) -> None:
-    if output:
-        write(Path(output), text)
+def _deliver(text: str, output: str | None, write: Callable[[Path, str], None]) -> None:
+    from mnistbench.arguments import given
+
+    if target := given("--output", output):
+        write(Path(target), text)
     else:
         sys.stdout.write(text)

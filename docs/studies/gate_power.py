@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from mnistbench.gate import decision, samples
-from mnistbench.gate.decision import CONTRADICTED, REGRESSED, UNCONFIRMED, Thresholds, candidates, decide
+from mnistbench.gate.decision import CONTRADICTED, REGRESSED, Thresholds, candidates, decide
 from mnistbench.gate.run import FRESH, LAUNCHES
 from mnistbench.gate.samples import Effect
 
@@ -197,7 +197,7 @@ def caught(recorded: Pool, row: int, change: float, trials: int) -> None:
 
 
 def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, text: str) -> None:
-    hits = named = red = contradicted = unconfirmed = 0
+    hits = named = red = contradicted = passed = 0
     for trial in range(trials):
         row = rows[trial % len(rows)]
         _, found = recorded.verdict(row, change)
@@ -207,10 +207,10 @@ def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, 
         red += bool(operations)
         named += bool(operations) and operations[0].screened.effect.name == recorded.effects[row].name
         contradicted += any(f.verdict == CONTRADICTED for f in found.findings)
-        unconfirmed += any(f.verdict == UNCONFIRMED for f in found.findings)
+        passed += found.outcome == decision.PASSED
     print(
         f"  +{change:4.0%} {text:24} ({len(rows)} operations) caught {share(hits, trials)}, named first in {named} of {red}, "
-        f"contradicted {contradicted}, unconfirmed {unconfirmed}"
+        f"contradicted {contradicted}, passed {passed}"
     )
 
 

@@ -19,7 +19,7 @@ from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRE
 from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, measure
 from mnistbench.gate.verdict import Verdict, conclude
 from mnistbench.report.gate import rendered
-from mnistbench.report.output import TOP, append_text_to_step_summary, write
+from mnistbench.report.output import TOP, append_text_to_step_summary, check, write
 from mnistbench.report.terminal import colours
 
 _CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
@@ -39,6 +39,8 @@ def run(parsed: argparse.Namespace) -> tuple[int, bool]:
         raise UsageError(f"--op-top: {top} is not a number of operations; give at least 1")
     thresholds = Thresholds(_share("--threshold", parsed.threshold), _share("--op-threshold", parsed.op_threshold))
     progress = _Shown(sys.stderr)
+    if output := given("--output", parsed.output):
+        check(Path(output))
     replayed = given("--replay", parsed.replay)
     if replayed:
         _check_replay(parsed)

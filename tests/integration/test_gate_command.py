@@ -324,6 +324,11 @@ def test_a_folder_is_no_file(project):
         (["--base", "HEAD", "--threshold", "x"], "--threshold: 'x' is not a share; give 2%"),
         (["--base", "HEAD", "--threshold", ""], "--threshold: '' is not a share; give 2%"),
         (["--base", "HEAD", "--op-threshold", "aten::mm:5%"], "--op-threshold: 'aten::mm:5%' is not a share; give 2%"),
+        (["--base", "HEAD", "--output", ""], "--output: '' is no value; give one, or leave the option out"),
+        (
+            ["--base", "HEAD", "--output", "nowhere/report.md"],
+            "--output: nowhere/report.md cannot be written (No such file or directory); name another file",
+        ),
         (["--base", "HEAD", "--op-top", "0"], "--op-top: 0 is not a number of operations; give at least 1"),
         (
             ["--base", "HEAD", "--accept", "step:*"],
