@@ -294,7 +294,7 @@ def test_machines_with_other_batch_sizes_and_devices_have_gaps():
 def test_an_accelerator_without_a_clock_has_its_host_s_table_and_no_picture_of_it():
     found = without_device_view(cluster())
     text = markdown(report(found)[0])
-    assert "No table shows the own time of the operations on `cuda`, so what dominates there cannot be said." in text
+    assert "No table shows the operations' own time on `cuda`, so what dominates there cannot be said." in text
     assert "Operations: forward pass, cuda, host only" in text
     _, sheets = merged(machines=(("a", found), ("b", laptop())))
     rows = next(sheet for sheet in sheets if sheet.file == "tables/operations-step-b64.csv").rows
