@@ -1,5 +1,6 @@
 """What measures both sides: turns, random numbers of one's own, one profile for all."""
 
+import gc
 import random
 from contextlib import nullcontext
 
@@ -120,6 +121,23 @@ class TestOperations:
             assert calls == expected
             assert {len(times) for times in side["self_ns"]} == {8}
             assert len(side["iteration_ns"]) == 8
+
+    def test_the_collector_rests_while_events_are_parsed_and_not_before(self, monkeypatch):
+        collecting, parsing = [], []
+        leave = torch.profiler.profile.__exit__
+
+        def leave_and_note(*arguments):
+            parsing.append(gc.isenabled())
+            leave(*arguments)
+
+        def loss(output, targets):
+            collecting.append(gc.isenabled())
+            return torch.nn.functional.nll_loss(output, targets)
+
+        monkeypatch.setattr(torch.profiler.profile, "__exit__", leave_and_note)
+        measure([player("base", loss)], coin())
+        assert (set(collecting), parsing) == ({True}, [False])
+        assert gc.isenabled()
 
     def test_an_epoch_has_no_operations(self):
         from torch_builders import whole_tiny_set

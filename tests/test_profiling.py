@@ -220,12 +220,20 @@ def test_profiling_starts_from_where_the_case_began() -> None:
     assert first == second
 
 
-def test_the_collector_runs_while_the_case_does() -> None:
-    collecting = []
+def test_the_collector_runs_while_the_case_does_and_rests_while_its_events_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    collecting, parsing = [], []
+    leave = torch.profiler.profile.__exit__
+
+    def leave_and_note(*arguments: Any) -> None:
+        parsing.append(gc.isenabled())
+        leave(*arguments)
+
+    profiling.cost_per_call(tuple(profiling.activities_of("cpu", "host")))  # has profiles of its own, once
+    monkeypatch.setattr(torch.profiler.profile, "__exit__", leave_and_note)
     case = build(tiny_params(), tiny_workload())
     case.model.register_forward_hook(lambda *_: collecting.append(gc.isenabled()))
     profile(case, iterations=3)
-    assert set(collecting) == {True}
+    assert (set(collecting), parsing) == ({True}, [False])
     assert gc.isenabled()
 
 

@@ -215,7 +215,7 @@ class Decision:
 
     @property
     def bound(self) -> float:
-        """The X of "no regression of X % or more": the largest bound, by any clock, of the cases whose calls have none."""
+        """The X of "no regression of X % or more": the largest bound, by any clock, of cases whose calls have no regression."""
         regressed = {finding.screened.effect.case for finding in self.findings if _is_of_call(finding)}
         bounds = [call.high for call in self.calls if call.effect.case not in regressed]
         return max(bounds, default=math.inf)

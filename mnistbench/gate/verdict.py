@@ -135,15 +135,19 @@ def conclude(
         if effect.kind != "call":
             held.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
     second = samples.effects(stages[1], held)
+
+    def matching(finding: Finding) -> list[str]:
+        return [pattern for pattern in accept if _means(pattern, finding, read)]
+
     decision = decide(
         [_named(effect, read) for effect in first],
         [_named(effect, read) for effect in second],
         [[launch.control for launch in stage] for stage in stages],
         thresholds,
         read.seed,
-        lambda finding: any(_means(pattern, finding, read) for pattern in accept),
+        lambda finding: bool(matching(finding)),
     )
-    accepted = {id(finding): [p for p in accept if _means(p, finding, read)] for finding in decision.findings}
+    accepted = {id(finding): matching(finding) for finding in decision.findings}
     used = {p for finding in decision.findings if finding.verdict == REGRESSED for p in accepted[id(finding)]}
     measured = {effect.case for effect in first if effect.kind == "call"}
     return Verdict(

@@ -469,11 +469,13 @@ def profiler(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             continue
         numbers = {"profiled": profiled, "plain": plain, "times": times}
         change = _direction(times.value, 1, SAME)
-        if change == "rises" and calls and added and part and part.value > 1:
-            yield Sentence("profiler_adds_within", words, {**numbers, "calls": calls, "added": added})
-        elif change == "rises" and calls and added and part:
-            key = "profiler_adds" if part.value >= MOST else "profiler_adds_more"
-            yield Sentence(key, words, {**numbers, "calls": calls, "added": added, "part": part})
+        if change == "rises" and calls and added and part:
+            numbers |= {"calls": calls, "added": added}
+            if part.value > 1:
+                yield Sentence("profiler_adds_within", words, numbers)
+            else:
+                key = "profiler_adds" if part.value >= MOST else "profiler_adds_more"
+                yield Sentence(key, words, {**numbers, "part": part})
         else:
             key = {"rises": "profiler_adds_uncounted", "same": "profiler_same", "falls": "profiler_quicker"}[change]
             yield Sentence(key, words, numbers)
