@@ -19,6 +19,8 @@ DEFAULT_SHARE = 0.10
 #: What operations may be summed over: name and module both kept, or one of them.
 GROUPINGS = ("op", "module", "op,module")
 
+_LIMITED = re.compile(r"(?P<pattern>.*\S)\s*:\s*(?P<percent>\d+(?:\.\d+)?)\s*%")
+
 _THRESHOLD = re.compile(r"(?:(?P<name>.*\S)\s*:)?\s*(?P<percent>\d+(?:\.\d+)?)\s*%")
 
 
@@ -43,6 +45,34 @@ class Threshold:
 
 
 @dataclass(frozen=True)
+class Acceptance:
+    """An intended regression, as ``--accept`` names it."""
+
+    pattern: str  # CASE:OP; * matches anything
+    limit: float | None  # how much slower it may get, as a share of the base: 0.05 is 5 %; None where no limit was given
+
+    @classmethod
+    def parse(cls, text: str) -> Acceptance:
+        """Read ``CASE:OP:5%``, or ``CASE:OP`` without a limit.
+
+        Raises:
+            UsageError: names the value.
+        """
+        found = _LIMITED.fullmatch(text.strip())
+        pattern, limit = (found["pattern"], float(f"{found['percent']}e-2")) if found else (text.strip(), None)
+        if ":" not in pattern.strip(":"):
+            raise UsageError(f"--accept: {text!r} needs a case, an operation and a limit: CASE:OP:5%")
+        if limit is not None and not 0 < limit <= 1e4:
+            raise UsageError(f"--accept: {text!r} has a limit that allows nothing or everything; give CASE:OP:5%")
+        return cls(pattern, limit)
+
+    @property
+    def text(self) -> str:
+        """What the user gave."""
+        return self.pattern if self.limit is None else f"{self.pattern}:{100 * self.limit:g}%"
+
+
+@dataclass(frozen=True)
 class Criteria:
     """What a comparison is judged by."""
 
@@ -54,7 +84,7 @@ class Criteria:
     across_versions: bool = False  # compare operations of different torch versions
     allow_missing: bool = False
     allow_incomparable: bool = False
-    accept: tuple[str, ...] = ()  # CASE:OP, an intended regression
+    accept: tuple[Acceptance, ...] = ()  # intended regressions
     reason: str = ""
 
     @classmethod
@@ -75,8 +105,8 @@ class Criteria:
             except ValueError as error:
                 raise UsageError(f"{origin(name)}: {text!r} is {error}") from None
 
-        accept, reason = tuple(texts["accept"]), texts["reason"].strip()
-        check_accepted(accept, reason)
+        reason = texts["reason"].strip()
+        accept = acceptances(texts["accept"], reason)
         return cls(
             op_fail=tuple(parsed("op_fail", text, Threshold.parse) for text in texts["op_fail"]),
             case_fail=parsed("case_fail", texts["case_fail"], plain_threshold) if texts["case_fail"] else None,
@@ -91,19 +121,17 @@ class Criteria:
         )
 
 
-def check_accepted(accept: Sequence[str], reason: str) -> None:
-    """Refuse what excuses nothing, or without a reason.
+def acceptances(texts: Sequence[str], reason: str) -> tuple[Acceptance, ...]:
+    """Read every ``--accept``, and refuse one without a reason or a reason without one.
 
     Raises:
         UsageError: names the value.
     """
-    if accept and not reason.strip():
-        raise UsageError(f"--accept: {accept[0]!r} needs a reason that the report can show: add --reason TEXT")
-    if reason and not accept:
-        raise UsageError(f"--reason: {reason!r} is a reason for nothing: add --accept CASE:OP")
-    for pattern in accept:
-        if ":" not in pattern.strip(":"):
-            raise UsageError(f"--accept: {pattern!r} needs a case and an operation: CASE:OP")
+    if texts and not reason.strip():
+        raise UsageError(f"--accept: {texts[0]!r} needs a reason that the report can show: add --reason TEXT")
+    if reason and not texts:
+        raise UsageError(f"--reason: {reason!r} is a reason for nothing: add --accept CASE:OP:LIMIT")
+    return tuple(map(Acceptance.parse, texts))
 
 
 def plain_threshold(text: str) -> Threshold:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mnistbench import units
 from mnistbench.arguments import given
-from mnistbench.criteria import check_accepted, plain_threshold
+from mnistbench.criteria import acceptances, plain_threshold
 from mnistbench.errors import RecordError, UsageError
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
@@ -33,7 +33,7 @@ def run(parsed: argparse.Namespace) -> tuple[int, bool]:
     Raises:
         MnistbenchError: something cannot be used or measured.
     """
-    check_accepted(parsed.accept or (), parsed.reason or "")
+    accept = acceptances(parsed.accept or (), parsed.reason or "")
     top = TOP if parsed.op_top is None else parsed.op_top
     if top < 1:
         raise UsageError(f"--op-top: {top} is not a number of operations; give at least 1")
@@ -49,10 +49,9 @@ def run(parsed: argparse.Namespace) -> tuple[int, bool]:
     else:
         measured = measure(_request(parsed, thresholds), progress)
         progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench gate --replay {measured.path}")
-    accept, reason = parsed.accept or (), parsed.reason or ""
     try:
         verdict = conclude(
-            measured.header, measured.launches, thresholds, accept=accept, reason=reason,
+            measured.header, measured.launches, thresholds, accept=accept, reason=parsed.reason or "",
             cut_short=measured.end.cut_short, allow_missing=parsed.allow_missing,
         )  # fmt: skip
     except RecordError as error:

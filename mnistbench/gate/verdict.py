@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from mnistbench.compare import CaseComparison, OpChange, Side
+from mnistbench.criteria import Acceptance
 from mnistbench.digest import CaseDigest
 from mnistbench.errors import RecordError
 from mnistbench.gate import samples
@@ -114,7 +115,7 @@ def conclude(
     launches: Sequence[Launch],
     thresholds: Thresholds,
     *,
-    accept: Sequence[str] = (),
+    accept: Sequence[Acceptance] = (),
     reason: str = "",
     cut_short: str = "",
     allow_missing: bool = False,
