@@ -160,7 +160,10 @@ def _add_gate(gate: argparse.ArgumentParser) -> None:
     gate.add_argument("--new-python", metavar="EXE", help="interpreter of the working tree's environment")
     gate.add_argument("--split", action="store_true", help="measure the sides in a process each, one after the other")
     gate.add_argument(
-        "--inconclusive", choices=("fail", "ok"), default="fail", help="exit code 2 or 0 where noise leaves it open"
+        "--inconclusive",
+        choices=("fail", "ok"),
+        default="fail",
+        help="exit code where nothing but noise or the budget keeps it open: 2 or 0",
     )
     gate.add_argument("--bisect", action="store_true", help="exit code 125 where it cannot judge: for git bisect run")
     gate.add_argument("--op-top", default=None, type=int, metavar="N", help="operations shown per case (default: 10)")
@@ -394,13 +397,13 @@ def _gate(parsed: argparse.Namespace) -> int:
     from mnistbench.gate.command import run
 
     try:
-        code, broken_off = run(parsed)
+        code, is_excusable = run(parsed)
     except MnistbenchError as error:
         if not parsed.bisect:
             raise
         complain(error)
         return BISECT_STOPS if isinstance(error, UsageError) else BISECT_SKIPS
-    may_pass = parsed.inconclusive == "ok" and not broken_off  # a head that crashes is no noise
+    may_pass = parsed.inconclusive == "ok" and is_excusable
     not_judged = BISECT_SKIPS if parsed.bisect else HELD if may_pass else UNJUDGED
     return not_judged if code == UNJUDGED else code
 

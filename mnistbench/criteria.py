@@ -19,7 +19,7 @@ DEFAULT_SHARE = 0.10
 #: What operations may be summed over: name and module both kept, or one of them.
 GROUPINGS = ("op", "module", "op,module")
 
-_LIMITED = re.compile(r"(?P<pattern>.*\S)\s*:\s*(?P<percent>\d+(?:\.\d+)?)\s*%")
+_LIMITED = re.compile(r"(?P<pattern>.*\S)\s*:\s*(?P<percent>\d+(?:\.\d+)?)\s*%", re.DOTALL)  # a name may have any character
 
 _THRESHOLD = re.compile(r"(?:(?P<name>.*\S)\s*:)?\s*(?P<percent>\d+(?:\.\d+)?)\s*%")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mnistbench.gate.decision import Estimate
-from mnistbench.gate.samples import BASE, NEW, SCHEMA, Effect, Launch, Operation, OpKey, SideSample
+from mnistbench.gate.samples import BASE, CALL, MEAN, NEW, SCHEMA, Effect, Launch, Operation, OpKey, SideSample
 from mnistbench.record import OUTSIDE
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"
@@ -178,8 +178,9 @@ def series(
 
 
 def _measured(one: Measured, coin: random.Random) -> dict[str, SideSample]:
-    times = _pairs(one.ns, one.factor, one.spread, coin)
-    rows = {key: _pairs(ns, factor, 3 * one.spread, coin) for key, (ns, factor) in one.operations.items()}
+    times = _pairs(one.ns, one.factor, one.spread, coin, _speeds(coin))
+    speeds = _speeds(coin)  # of the profiled iterations
+    rows = {key: _pairs(ns, factor, 3 * one.spread, coin, speeds) for key, (ns, factor) in one.operations.items()}
     found = {}
     for position, (name, counted, lacks) in enumerate(
         ((BASE, one.base, one.only_new), (NEW, one.new, one.only_base)),
@@ -193,10 +194,14 @@ def _measured(one: Measured, coin: random.Random) -> dict[str, SideSample]:
     return found
 
 
-def _pairs(ns: int, factor: float, spread: float, coin: random.Random) -> tuple[list[int], list[int]]:
+def _speeds(coin: random.Random) -> list[float]:
+    """How slow the machine is in each pair."""
+    return [coin.choice((1.0, 1.0, 1.0, 2.0)) * coin.uniform(1, 1.02) for _ in range(PAIRS)]
+
+
+def _pairs(ns: int, factor: float, spread: float, coin: random.Random, speeds: Sequence[float]) -> tuple[list[int], list[int]]:
     """Times of both sides; what differs between them in this build is a sum of uniform numbers, nearly normal."""
     moved = factor * math.exp(spread * sum(coin.uniform(-1, 1) for _ in range(3)))
-    speeds = [coin.choice((1.0, 1.0, 1.0, 2.0)) * coin.uniform(1, 1.02) for _ in range(PAIRS)]
     return [round(ns * speed) for speed in speeds], [round(ns * speed * moved) for speed in speeds]
 
 
@@ -209,13 +214,13 @@ def effect(logs: Sequence[float], **changes: Any) -> Effect:
     ordinary: dict[str, Any] = {
         "case": "case",
         "kind": kind,
-        "name": "wall" if kind == "call" else "aten::mm, forward fc1",
-        "clock": "wall" if kind == "call" else "",
-        "members": () if kind == "call" else (MM,),
+        "name": "wall" if kind in (CALL, MEAN) else "aten::mm, forward fc1",
+        "clock": "wall" if kind in (CALL, MEAN) else "",
+        "members": () if kind in (CALL, MEAN) else (MM,),
         "logs": tuple(logs),
         "base_ns": 4_000_000.0,
         "new_ns": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
-        "share": 1.0 if kind == "call" else 0.25,
+        "share": 1.0 if kind in (CALL, MEAN) else 0.25,
     }
     return Effect(**{**ordinary, **changes})
 

@@ -44,6 +44,7 @@ from mnistbench.gate.samples import (
     Recorded,
     append,
     difference,
+    difference_of_means,
     effects,
     groups,
     load,
@@ -59,20 +60,47 @@ OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 @pytest.mark.parametrize(
     ("base", "new", "ratio"),
     [
-        ([100], [110], 1.1),
         ([100, 100, 100], [110, 130, 90], 1.1),
-        ([100, 100], [110, 121], math.sqrt(1.1 * 1.21)),
+        ([100, 100, 100, 100], [100, 110, 121, 200], math.sqrt(1.1 * 1.21)),
         ([100, 1_000, 10], [110, 1_100, 11], 1.1),  # pair by pair, whatever each pair's speed
-        ([100, 100, 100], [110], 1.1),  # what has no partner is no pair
+        ([100, 100, 100, 100], [110, 110, 110], 1.1),  # what has no partner is no pair
+        # A pair with a time of nothing is left out, and the others count.
+        ([0, 100, 100, 100], [110, 110, 110, 110], 1.1),
+        ([100, 100, 100, 100], [110, 0, 110, 110], 1.1),
+        ([0, 100, 0, 100, 0, 100], [0, 110, 0, 110, 0, 110], 1.1),  # it runs in every other iteration
     ],
 )
 def test_a_difference_is_the_median_over_pairs(base, new, ratio):
     assert difference(base, new) == pytest.approx(math.log(ratio))
 
 
-@pytest.mark.parametrize(("base", "new"), [([], []), ([1], []), ([], [1]), ([0, 5, 5], [5, 5, 5]), ([5], [0])])
-def test_without_a_pair_or_with_a_time_of_nothing_there_is_no_difference(base, new):
+@pytest.mark.parametrize(
+    ("base", "new"),
+    [
+        ([], []),
+        ([1], []),
+        ([], [1]),
+        ([0, 5, 5], [5, 5, 5]),
+        ([5], [0]),
+        ([5, 5], [5, 5]),
+        # In every other iteration of one side, and in all of the other: it takes twice as long, and the median is the same.
+        ([0, 5, 0, 5, 0, 5], [5, 5, 5, 5, 5, 5]),
+    ],
+)
+def test_with_too_few_usable_pairs_there_is_no_difference(base, new):
     assert math.isnan(difference(base, new))
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "ratio"), [([100] * 5, [100, 100, 100, 100, 200], 1.2), ([0, 2], [2, 4], 3.0), ([7], [7], 1.0)]
+)
+def test_a_difference_of_means_counts_what_few_iterations_do(base, new, ratio):
+    assert difference_of_means(base, new) == pytest.approx(math.log(ratio))
+
+
+@pytest.mark.parametrize(("base", "new"), [([], []), ([0], [1]), ([1], [0]), ([], [1])])
+def test_without_a_time_there_is_no_difference_of_means(base, new):
+    assert math.isnan(difference_of_means(base, new))
 
 
 @pytest.mark.parametrize("slow", [range(3), range(4, 10), range(6, 9)], ids=str)
@@ -85,7 +113,7 @@ def test_a_machine_that_is_slow_for_a_stretch_of_pairs_does_not_move_it(slow, bo
     assert difference(base, new) == pytest.approx(math.log(1.05))
 
 
-@given(st.lists(st.tuples(st.integers(1, 2**50), st.integers(1, 2**50)), min_size=1, max_size=9))
+@given(st.lists(st.tuples(st.integers(1, 2**50), st.integers(1, 2**50)), min_size=3, max_size=9))
 def test_the_other_way_round_a_difference_has_the_other_sign(pairs):
     base, new = zip(*pairs, strict=True)
     assert difference(new, base) == pytest.approx(-difference(base, new), abs=1e-12)
@@ -158,13 +186,24 @@ def test_operations_that_matter_stand_alone_and_the_rest_together():
     }
 
 
-@pytest.mark.parametrize(("small", "kind"), [(19_999, "other"), (20_000, "operation")])
+@pytest.mark.parametrize(("small", "kind"), [(29_999, "other"), (30_000, "operation")])
 @pytest.mark.parametrize("large_side", [0, 1])
-def test_an_operation_matters_from_its_share_of_either_side_on(small, kind, large_side):
+def test_an_operation_matters_from_its_mean_share_of_both_sides_on(small, kind, large_side):
     assert MIN_SHARE == 0.02
-    sides = [side(operations={MM: 1_000_000 - ns, TINY: ns}) for ns in (small, 5_000)]
+    sides = [side(operations={MM: 1_000_000 - ns, TINY: ns}) for ns in (small, 10_000)]
     found = grouped(build(sides[large_side], sides[1 - large_side]))
     assert {keys: key[0] for key, keys in found.items()} == {(MM,): "operation", (TINY,): kind}
+
+
+@pytest.mark.parametrize("exchanged", list(itertools.product((False, True), repeat=3)))
+def test_exchanging_the_roles_of_any_launch_changes_no_group(exchanged):
+    # Large on one side in one launch, on the other side in another: the larger side's share depends on which is which.
+    sizes = ((60_000, 5_000), (1_000, 30_000), (9_000, 9_000))
+    builds = [
+        build(*(side(operations={MM: 1_000_000 - ns, TINY: ns}) for ns in (sides[::-1] if turned else sides)))
+        for sides, turned in zip(sizes, exchanged, strict=True)
+    ]
+    assert ("other", "other") in grouped(*builds)
 
 
 def test_a_share_is_that_of_all_launches_together():
@@ -183,45 +222,81 @@ def test_time_outside_operations_that_one_side_lacks_replaces_nothing():
     assert {kind for kind, _ in found} == {"operation", "outside"}
 
 
-def test_where_operations_came_or_went_the_place_is_held():
-    base = side(operations={MM: 500_000, ADD: 10_000, CONV: 500_000})
-    new = side(operations={GEMM: 300_000, CLONE: 5_000, ADD: 10_000, CONV: 500_000})
+def test_operations_that_came_or_went_are_one_quantity_of_their_place():
+    base = side(operations={MM: 500_000, ADD: 10_000, TINY: 9_000, CONV: 500_000})
+    new = side(operations={GEMM: 300_000, CLONE: 5_000, TINY: 9_000, ADD: 10_000, CONV: 500_000})
     found = grouped(build(base, new))
-    assert found["replaced", "all operations, forward fc1"] == (GEMM, CLONE, MM)
+    assert found["replaced", "new and gone operations, forward fc1"] == (GEMM, CLONE, MM)
     assert found == grouped(build(new, base))
 
 
-def test_a_place_counts_the_operations_that_stayed():
-    # Else work that moved from one operation of a place to another would look like a change.
-    base, new = side(operations={MM: 500_000, TINY: 2_000}), side(operations={MM: 400_000, TINY: 2_000, CLONE: 100_000})
-    [place] = [effect for effect in effects([launch(build(base, new))]) if effect.kind == "replaced"]
-    assert place.members == (CLONE, MM, TINY)
-    assert (place.base_ns, place.new_ns, place.logs) == (502_000, 502_000, (0.0,))
+def added(base, new):
+    """What new and gone operations add to a case of these operations: the only such quantity."""
+    [found] = [one for one in effects([launch(build(side(operations=base), side(operations=new)))]) if one.kind == "replaced"]
+    return found
 
 
-def test_an_operation_that_one_launch_lacks_is_held_by_its_place():
+def test_work_that_moves_to_another_operation_of_its_place_adds_nothing():
+    found = added({MM: 500_000, TINY: 2_000}, {MM: 400_000, TINY: 2_000, CLONE: 100_000})
+    assert found.members == (CLONE,)
+    assert (found.base_ns, found.new_ns, found.logs) == (0, 100_000, (0.0,))
+
+
+def test_a_new_operation_adds_its_time_to_the_case():
+    found = added({MM: 900_000, CONV: 100_000}, {MM: 900_000, CONV: 100_000, CLONE: 20_000})
+    assert found.logs == pytest.approx([math.log(1.02)])
+    assert (found.share, found.weight) == (pytest.approx(0.02), 1.0)
+
+
+def test_an_operation_that_replaces_another_adds_the_difference():
+    found = added({MM: 10_000, CONV: 990_000}, {GEMM: 19_000, CONV: 990_000})
+    assert found.logs == pytest.approx([math.log(1.009)])
+
+
+MOVED = ("aten::mm", "forward", "linear1")
+
+
+def test_what_moved_to_a_new_module_is_set_against_what_went_with_the_old_one():
+    found = added({MM: 10_000, CONV: 990_000}, {MOVED: 19_000, CONV: 990_000})
+    assert found.name == "new and gone operations, new and gone modules"
+    assert found.members == (MM, MOVED)
+    assert found.logs == pytest.approx([math.log(1.009)])
+
+
+def test_a_renamed_module_adds_nothing():
+    assert added({MM: 500_000, CONV: 500_000}, {MOVED: 500_000, CONV: 500_000}).logs == (0.0,)
+
+
+def test_an_operation_that_one_launch_lacks_came_or_went():
     with_clone, without = build(side(operations={MM: 9_000, CLONE: 1_000})), build(side(operations={MM: 9_000}))
     found = grouped(with_clone, without)
     assert found == grouped(without, with_clone)
-    assert found == {("operation", "aten::mm, forward fc1"): (MM,), ("replaced", "all operations, forward fc1"): (CLONE, MM)}
+    assert found == {
+        ("operation", "aten::mm, forward fc1"): (MM,),
+        ("replaced", "new and gone operations, forward fc1"): (CLONE,),
+    }
 
 
 @pytest.mark.parametrize(
     ("key", "name"),
-    [(("x", "forward", ""), "all operations, forward"), (("x", "", ""), "all operations, no module")],
+    [
+        (("x", "forward", ""), "new and gone operations, forward"),
+        (("x", "", ""), "new and gone operations, no module"),
+    ],
 )
 def test_a_place_has_a_name_also_without_a_module(key, name):
-    assert ("replaced", name) in grouped(build(side(operations={MM: 9}), side(operations={MM: 9, key: 9})))
+    stays = ("y", *key[1:])
+    assert ("replaced", name) in grouped(build(side(operations={stays: 9}), side(operations={stays: 9, key: 9})))
 
 
 def test_a_case_without_operations_on_either_side_has_none_that_are_held():
     assert grouped(build(side(operations={}))) == {}
     assert grouped(build(side(), side(operations={}))) == {}
-    assert {effect.kind for effect in effects([launch(build(side(operations={})))])} == {"call"}
+    assert {effect.kind for effect in effects([launch(build(side(operations={})))])} == {"call", "mean"}
 
 
-def test_operations_that_took_no_time_are_grouped_too():
-    assert grouped(build(side(operations={MM: 0}))) == {("other", "other"): (MM,)}
+def test_operations_that_took_no_time_anywhere_are_no_quantity():
+    assert {effect.kind for effect in effects([launch(build(side(operations={MM: 0})))])} == {"call", "mean"}
 
 
 @pytest.mark.parametrize(
@@ -238,8 +313,9 @@ def test_an_operation_is_called_as_tables_call_it(key, text):
 
 
 def test_operations_are_summed_iteration_by_iteration():
-    base = side(operations={CONV: 9_000_000, TINY: operation((1, 2, 3)), ADD: operation((30, 20, 10))})
-    new = side(operations={CONV: 9_000_000, TINY: operation((2, 4, 6)), ADD: operation((60, 40, 20))})
+    large = operation((9_000_000,) * 3)
+    base = side(operations={CONV: large, TINY: operation((1, 2, 3)), ADD: operation((30, 20, 10))})
+    new = side(operations={CONV: large, TINY: operation((2, 4, 6)), ADD: operation((60, 40, 20))})
     [other] = [effect for effect in effects([launch(build(base, new))]) if effect.kind == "other"]
     assert other.logs == pytest.approx([math.log(2)])
     assert (other.base_ns, other.new_ns) == (22, 44)
@@ -263,9 +339,10 @@ def test_fresh_launches_hold_what_the_first_ones_held():
     assert [effect.key for effect in effects(fresh, {})] == [effect.key for effect in effects(fresh)]
 
 
-def test_what_fresh_launches_lack_has_no_difference_there():
+def test_what_one_side_of_fresh_launches_lacks_has_no_difference_there():
     held = {CASE: [("operation", "aten::clone, forward fc1", (CLONE,))]}
-    [one] = [effect for effect in effects([launch()], held) if effect.kind == "operation"]
+    lacking = build(side(operations={MM: 9}), side(operations={MM: 9, CLONE: 9}))
+    [one] = [effect for effect in effects([launch(lacking)], held) if effect.kind == "operation"]
     assert math.isnan(one.logs[0])
 
 
@@ -363,7 +440,7 @@ def test_a_line_is_readable_as_soon_as_it_is_written(tmp_path):
 
 
 def test_the_control_is_the_mean_over_its_builds(tmp_path):
-    control = [{"base": [100, 100, 100], "head": [100, 110, 900]}, {"base": [100], "head": [100]}]
+    control = [{"base": [100, 100, 100], "head": [100, 110, 900]}, {"base": [100] * 3, "head": [100] * 3}]
     path = written(tmp_path / "x.jsonl.gz", header(), {**line(launch()), "control": control})
     assert load(path).launches[0].control == pytest.approx(math.log(1.1) / 2)
 
@@ -386,7 +463,7 @@ def test_a_number_that_was_not_finite_is_kept_as_none(tmp_path):
     document = line(launch())
     document["cases"][CASE][0]["sides"]["head"]["outcome"] = ["ffff", None]
     [one] = load(written(tmp_path / "x.jsonl.gz", header(), document)).launches
-    assert one.cases[CASE][0]["head"].outcome == ("ffff", 0.0)
+    assert one.cases[CASE][0]["head"].outcome == ("ffff", None)
 
 
 @pytest.mark.parametrize("end", [End(), End("the budget allowed 9 of 10 launches"), End("interrupted", broken_off=True)])

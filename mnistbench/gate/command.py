@@ -28,7 +28,7 @@ _UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def run(parsed: argparse.Namespace) -> tuple[int, bool]:
-    """Measure or replay, report, and return 0 passed, 1 regressed, 2 inconclusive; and whether it broke off before its end.
+    """Measure or replay, report, and return 0 passed, 1 regressed, 2 inconclusive; and whether ``--inconclusive ok`` excuses 2.
 
     Raises:
         MnistbenchError: something cannot be used or measured.
@@ -52,12 +52,12 @@ def run(parsed: argparse.Namespace) -> tuple[int, bool]:
     try:
         verdict = conclude(
             measured.header, measured.launches, thresholds, accept=accept, reason=parsed.reason or "",
-            cut_short=measured.end.cut_short, allow_missing=parsed.allow_missing,
+            end=measured.end, allow_missing=parsed.allow_missing,
         )  # fmt: skip
     except RecordError as error:
         raise RecordError(f"{measured.path}: {error}") from None
     _report(verdict, parsed, top)
-    return _CODES[verdict.outcome], measured.end.broken_off
+    return _CODES[verdict.outcome], verdict.is_excusable
 
 
 def _check_replay(parsed: argparse.Namespace) -> None:

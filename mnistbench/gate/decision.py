@@ -4,8 +4,9 @@ The test is a maxT permutation test [1]: in every launch the roles of the two si
 the same code, exchanging them (the sign of every difference of that launch) changes nothing but chance. All quantities
 change sign together, so whatever correlates them is kept; each is compared with the largest of all of them, so that the
 probability of *any* false alarm is the level. The statistic is mean / (standard error + s0): s0 keeps quantities that
-happen to have a tiny spread from deciding alone [2]. Whole calls and operations have an s0 each: calls vary by a third of
-what operations do, and one s0 for all would hide a 2 % slower call (docs/studies/gate_power.py).
+happen to have a tiny spread from deciding alone [2]. Medians of cases, means of cases, operations and new operations have an
+s0 each: medians vary by a third of what operations do, and one s0 for all would hide a 2 % slower case
+(docs/studies/gate_power.py).
 
 [1] Westfall and Young, Resampling-Based Multiple Testing, 1993, sections 2.6 and 2.8 (step-down maxT).
 [2] Tusher, Tibshirani and Chu, PNAS 98 (2001) 5116: the fudge factor of SAM.
@@ -14,14 +15,15 @@ what operations do, and one s0 for all would hide a 2 % slower call (docs/studie
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnistbench import units
-from mnistbench.gate.samples import Effect
+from mnistbench.gate.samples import CALL, MEAN, OPERATION, REPLACED, Effect
 
 #: Family-wise level of each of the two tests.
 LEVEL = 0.01
@@ -38,10 +40,22 @@ EXCHANGES = 10_000
 #: A control that moved by more than this, and surely, makes the verdict inconclusive.
 CONTROL_BOUND = 0.01
 
+#: A pass needs every mean bounded below this many times the threshold of a case: means have a spread that is two to five
+#: times as large as that of medians (docs/gate.md), because every disturbed iteration counts.
+MEAN_FACTOR = 5
+
+#: Operations of this share of their case have to be bounded below their threshold for a pass. It is also how the cost of new
+#: operations is judged: adding as much to the case as an operation of this share may grow.
+LARGE_SHARE = 0.10
+
+#: Logarithm beyond which a change is not told from infinity; near that of the largest float.
+_LARGEST_LOG = 700.0
+
 #: No clock tells smaller differences apart; without a spread at all there would be nothing to divide by.
 _LEAST_SPREAD = 1e-9
 
 _Array = NDArray[np.float64]
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -100,8 +114,16 @@ def _step_down(logs: _Array, kinds: Sequence[str], seed: int, *, two_sided: bool
     return p
 
 
-def simultaneous_bounds(logs: _Array, seed: int, confidence: float = CONFIDENCE) -> tuple[_Array, _Array]:
+def simultaneous_bounds(
+    logs: _Array, seed: int, confidence: float = CONFIDENCE, kinds: Sequence[str] | None = None
+) -> tuple[_Array, _Array]:
     """Return lower and upper bounds of the mean logs, all of which hold together with this confidence.
+
+    Args:
+        logs: [quantities, launches].
+        seed: of the exchanges.
+        confidence: that all bounds hold.
+        kinds: of each quantity; those of one kind share an s0. One kind if not given.
 
     Single-step maxT of the residuals: mean -+ c (se + s0), c the quantile of the largest statistic. Residuals add up to 0,
     so exchanges of them reach less far than errors do; ``scale``, once for their size and once for that, brings the
@@ -112,7 +134,7 @@ def simultaneous_bounds(logs: _Array, seed: int, confidence: float = CONFIDENCE)
     launches = logs.shape[1]
     scale = math.sqrt(launches / (launches - 1))  # residuals are smaller than errors by this factor
     errors = residuals * scale
-    floor = _floor(errors, [""] * len(logs))
+    floor = _floor(errors, kinds or [""] * len(logs))
     null = _null(errors, floor, seed, two_sided=True)
     reach = scale * np.quantile(null, confidence) * (residuals.std(axis=1, ddof=1) / math.sqrt(launches) + floor)
     return mean - reach, mean + reach
@@ -172,6 +194,26 @@ IMPROVED, UNCONFIRMED, CONTRADICTED, SMALL = "improved", "unconfirmed", "contrad
 UNDECIDED = "undecided"
 
 
+class Reason(NamedTuple):
+    """Why a gate could not judge."""
+
+    kind: str
+    text: str
+
+    @property
+    def is_excusable(self) -> bool:
+        """Whether ``--inconclusive ok`` lets it pass: noise and a budget are the machine's, all else is not."""
+        return self.kind in (NOISE, BUDGET)
+
+
+NOISE, BUDGET = "noise", "budget"
+#: The control differs; profiled and untraced iterations disagree; no usable times; a case that one side lacks; an --accept
+#: without a limit; a crash or an interrupt.
+MACHINE, CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = (
+    "machine", "contradiction", "unmeasured", "missing", "acceptance", "broken",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Thresholds:
     """The smallest changes that matter, as shares."""
@@ -180,8 +222,14 @@ class Thresholds:
     operation: float = 0.05
 
     def of(self, effect: Effect) -> float:
-        """Return the one for this quantity."""
-        return self.call if effect.kind == "call" else self.operation
+        """Return the smallest change of this quantity that matters; of new operations as a share of the case."""
+        if effect.is_case:
+            return self.call
+        return self.operation * LARGE_SHARE if effect.kind == REPLACED else self.operation
+
+    def to_exclude(self, effect: Effect) -> float:
+        """Return what has to be excluded of this quantity before a gate passes."""
+        return MEAN_FACTOR * self.call if effect.kind == MEAN else self.of(effect)
 
 
 @dataclass(frozen=True)
@@ -205,19 +253,27 @@ class Decision:
     """The verdict with all that it rests on."""
 
     outcome: str  # PASSED, REGRESSED or INCONCLUSIVE
-    calls: tuple[Estimate, ...]
+    cases: tuple[Estimate, ...]  # medians and means
     operations: tuple[Estimate, ...]
     findings: tuple[Finding, ...]
-    reasons: tuple[str, ...]  # why it is inconclusive
+    reasons: tuple[Reason, ...]  # why it is inconclusive
     launches: int  # of the first stage
     fresh: int  # of the second
-    unheld: tuple[Effect, ...] = ()  # operations without a time in every profiled iteration
+    unbounded: tuple[Estimate, ...] = ()  # operations that may be slower by their threshold or more, the largest share first
 
     @property
     def bound(self) -> float:
-        """The X of "no regression of X % or more": the largest bound, by any clock, of cases whose calls have no regression."""
-        regressed = {finding.screened.effect.case for finding in self.findings if _is_of_call(finding)}
-        bounds = [call.high for call in self.calls if call.effect.case not in regressed]
+        """The X of "no regression of X % or more in the median": the largest bound, by any clock, of cases not regressed."""
+        return self._bound(CALL)
+
+    @property
+    def bound_of_means(self) -> float:
+        """The same of the means."""
+        return self._bound(MEAN)
+
+    def _bound(self, kind: str) -> float:
+        regressed = {finding.screened.effect.case for finding in self.findings if _is_of_case(finding)}
+        bounds = [case.high for case in self.cases if case.effect.kind == kind and case.effect.case not in regressed]
         return max(bounds, default=math.inf)
 
 
@@ -262,30 +318,38 @@ def decide(
     launches = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
     if launches < LEAST_LAUNCHES:
-        reason = f"{launches} launches are too few: the test needs at least {LEAST_LAUNCHES}"
+        reason = Reason(BUDGET, f"{launches} launches are too few: the test needs at least {LEAST_LAUNCHES}")
         return Decision(INCONCLUSIVE, (), (), (), (reason,), launches, fresh)
     estimates = _estimates([effect for effect in first if _usable(effect)], seed)
     by_key = {effect.key: effect for effect in second if _usable(effect)}
     pooled = _with_fresh(estimates, by_key, seed)
-    calls = tuple(estimate for estimate in pooled if estimate.effect.kind == "call")
-    operations = tuple(estimate for estimate in pooled if estimate.effect.kind != "call")
-    findings = _findings(_flagged(estimates, thresholds), by_key, calls, operations, thresholds, seed)
+    cases = tuple(estimate for estimate in pooled if estimate.effect.is_case)
+    operations = tuple(estimate for estimate in pooled if not estimate.effect.is_case)
+    findings = _findings(_flagged(estimates, thresholds), by_key, cases, operations, thresholds, seed)
+    unbounded = _unbounded(operations, findings, thresholds)
     reasons = [
         *_of_controls(controls, seed),
         *_of_unusable(first),
         *_of_findings(findings, fresh, thresholds),
-        *_of_bounds(calls, thresholds, [f for f in findings if _is_of_call(f) or (f.verdict == REGRESSED and not accepts(f))]),
+        *_of_bounds(cases, thresholds, [f for f in findings if _is_of_case(f) or (f.verdict == REGRESSED and not accepts(f))]),
+        *_of_unbounded(unbounded, thresholds),
     ]
     regressed = any(finding.verdict == REGRESSED for finding in findings)
-    moved = any(reason.startswith(_MOVED) for reason in reasons)
+    moved = any(reason.kind == MACHINE for reason in reasons)
     outcome = REGRESSED if regressed and not moved else INCONCLUSIVE if reasons else PASSED
-    unheld = tuple(effect for effect in first if effect.kind in ("operation", "outside", "other") and not _usable(effect))
-    return Decision(outcome, calls, operations, tuple(findings), tuple(reasons), launches, fresh, unheld)
+    return Decision(outcome, cases, operations, tuple(findings), tuple(reasons), launches, fresh, tuple(unbounded))
 
 
-def _is_of_call(finding: Finding) -> bool:
-    """Whether the time of a whole call regressed."""
-    return finding.verdict == REGRESSED and finding.screened.effect.kind == "call"
+def _is_of_case(finding: Finding) -> bool:
+    """Whether the time of a whole case regressed."""
+    return finding.verdict == REGRESSED and finding.screened.effect.is_case
+
+
+def _unbounded(operations: Iterable[Estimate], findings: Sequence[Finding], thresholds: Thresholds) -> list[Estimate]:
+    """Return operations that may be slower by their threshold or more, and of which nothing else is reported."""
+    reported = {finding.screened.effect.key for finding in findings if finding.verdict in (REGRESSED, UNDECIDED, CONTRADICTED)}
+    found = [one for one in operations if one.high >= thresholds.of(one.effect) and one.effect.key not in reported]
+    return sorted(found, key=lambda one: -one.effect.share)
 
 
 def _usable(effect: Effect) -> bool:
@@ -293,28 +357,45 @@ def _usable(effect: Effect) -> bool:
 
 
 def _estimates(effects: Sequence[Effect], seed: int) -> list[Estimate]:
-    """Test all together; bound the cases together and the operations together."""
+    """Test all together; bound each family by itself."""
     if not effects:
         return []
     p = family_test(_matrix(effects), _kinds(effects), seed)
     found = dict(zip((effect.key for effect in effects), p, strict=True))
     return [
         replace(estimate, p=float(found[estimate.effect.key]))
-        for family in ([e for e in effects if e.kind == "call"], [e for e in effects if e.kind != "call"])
+        for family in _families(effects, lambda effect: effect)
         for estimate in _bounded(family, seed, CONFIDENCE)
     ]
+
+
+def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Effect]) -> list[list[_Item]]:
+    """Return cases, large operations and small operations apart: the bounds of each family hold together.
+
+    Large operations vary less and matter more. Together with dozens of small ones their bounds would be twice as wide.
+    """
+    families: tuple[list[_Item], list[_Item], list[_Item]] = ([], [], [])
+    for item in items:
+        effect = effect_of(item)
+        families[0 if effect.is_case else 1 if effect.share >= LARGE_SHARE else 2].append(item)
+    return list(families)
 
 
 def _bounded(effects: Sequence[Effect], seed: int, confidence: float) -> list[Estimate]:
     if not effects:
         return []
     logs = _matrix(effects)
-    low, high = simultaneous_bounds(logs, seed, confidence)
+    low, high = simultaneous_bounds(logs, seed, confidence, _kinds(effects))
     means = logs.mean(axis=1)
     return [
-        Estimate(effect, math.expm1(mean), math.expm1(least), math.expm1(most), 1.0, len(effect.logs))
+        Estimate(effect, _share(mean), _share(least), _share(most), 1.0, len(effect.logs))
         for effect, mean, least, most in zip(effects, means, low, high, strict=True)
     ]
+
+
+def _share(log: float) -> float:
+    """Return the change that a logarithm means; infinite where it is too large for a float."""
+    return math.expm1(log) if log < _LARGEST_LOG else math.inf
 
 
 def _matrix(effects: Sequence[Effect]) -> _Array:
@@ -322,7 +403,8 @@ def _matrix(effects: Sequence[Effect]) -> _Array:
 
 
 def _kinds(effects: Sequence[Effect]) -> list[str]:
-    return ["call" if effect.kind == "call" else "operation" for effect in effects]
+    """Return what shares an s0: costs of new operations are shares of a case, and so much smaller than other changes."""
+    return [effect.kind if effect.is_case or effect.kind == REPLACED else "operation" for effect in effects]
 
 
 def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Effect], seed: int) -> list[Estimate]:
@@ -334,12 +416,11 @@ def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str]
         return list(estimates)
     risk = (1 - CONFIDENCE) / 2
     found: dict[tuple[str, str, str], Estimate] = {}
-    for is_call in (True, False):
-        of_kind = [estimate for estimate in estimates if (estimate.effect.kind == "call") == is_call]
-        once = [estimate.effect for estimate in of_kind if estimate.effect.key not in second]
+    for family in _families(estimates, lambda estimate: estimate.effect):
+        once = [estimate.effect for estimate in family if estimate.effect.key not in second]
         again = [
             replace(estimate.effect, logs=estimate.effect.logs + second[estimate.effect.key].logs)
-            for estimate in of_kind
+            for estimate in family
             if estimate.effect.key in second
         ]
         for group in (once, again):
@@ -350,7 +431,7 @@ def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str]
 def _findings(
     screened: Sequence[Estimate],
     second: dict[tuple[str, str, str], Effect],
-    calls: Sequence[Estimate],
+    cases: Sequence[Estimate],
     operations: Sequence[Estimate],
     thresholds: Thresholds,
     seed: int,
@@ -373,63 +454,59 @@ def _findings(
             verdict = REGRESSED if estimate.change > 0 else IMPROVED
             if not _may_matter(fresh_estimate, thresholds):
                 verdict = SMALL
-            if verdict == REGRESSED and estimate.effect.kind != "call":
-                verdict = CONTRADICTED if _contradicted(fresh_estimate, calls, operations) else verdict
-        elif fresh_estimate and estimate.change > 0 and estimate.effect.kind != "call":  # a call's bound is a reason by itself
+            if verdict == REGRESSED and not estimate.effect.is_case:
+                verdict = CONTRADICTED if _contradicted(fresh_estimate, cases, operations) else verdict
+        elif fresh_estimate and estimate.change > 0 and not estimate.effect.is_case:  # a case's bound is a reason by itself
             verdict = UNDECIDED if fresh_estimate.high >= thresholds.of(estimate.effect) else UNCONFIRMED
         found.append(Finding(estimate, fresh_estimate, verdict))
-    return sorted(found, key=lambda finding: -abs(finding.best.change) * finding.best.effect.share)
+    return sorted(found, key=lambda finding: -abs(finding.best.change) * finding.best.effect.weight)
 
 
-def _contradicted(operation: Estimate, calls: Sequence[Estimate], operations: Sequence[Estimate]) -> bool:
+def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Sequence[Estimate]) -> bool:
     """Whether what the operation added, at the least, is more than its whole case can have got slower.
 
     What other operations of the case gave back, at the most, is allowed for.
     """
     case = operation.effect.case
-    added = operation.low * operation.effect.share
+    added = operation.low * operation.effect.weight
     given_back = sum(
-        -other.low * other.effect.share
+        -other.low * other.effect.weight
         for other in operations
         if other.effect.case == case and other.effect.key != operation.effect.key and other.p <= LEVEL and other.change < 0
     )
-    bounds = [call.high for call in calls if call.effect.case == case]
+    bounds = [one.high for one in cases if one.effect.case == case and one.effect.kind == CALL]
     return bool(bounds) and added - given_back > max(bounds)
 
 
 # ---- Why it is inconclusive ------------------------------------------------------------------------------------------
 
-_MOVED = "the machine moved"
 
-
-def _of_controls(controls: Sequence[Sequence[float]], seed: int) -> list[str]:
-    found = []
+def _of_controls(controls: Sequence[Sequence[float]], seed: int) -> Iterable[Reason]:
     for stage in controls:
         if not all(map(math.isfinite, stage)):
-            found.append("the control gave no usable time, so nothing says that the machine stayed the same; measure again")
+            text = "the control has no usable time, so a change of the machine would not be noticed; measure again"
+            yield Reason(UNMEASURED, text)
             continue
         if len(stage) < LEAST_LAUNCHES:
             continue
         logs = np.array([stage], dtype=np.float64)
-        change = math.expm1(logs.mean())
+        change = _share(logs.mean())
         if abs(change) > CONTROL_BOUND and family_test(logs, [""], seed)[0] <= LEVEL:
-            found.append(
-                f"{_MOVED}, not only the code: the control, which is the same on both sides, differs by "
-                f"{units.percent(change, signed=True)}; measure again when nothing else runs"
+            yield Reason(
+                MACHINE,
+                "the machine moved, not only the code: the control, which is the same on both sides, differs by "
+                f"{units.percent(change, signed=True)}; measure again when nothing else runs",
             )
-    return found
 
 
-def _of_unusable(effects: Sequence[Effect]) -> list[str]:
-    return [
-        f"{effect.case}: a launch gave no usable {effect.clock} time (zero or none); measure again, or a longer case"
-        for effect in effects
-        if effect.kind == "call" and not _usable(effect)
-    ]
+def _of_unusable(effects: Sequence[Effect]) -> Iterable[Reason]:
+    for effect in effects:
+        if not _usable(effect):
+            what = f"{effect.case}: too few iterations have a usable time of {effect.title}"
+            yield Reason(UNMEASURED, f"{what} (zero, or on one side only); measure again, or a longer case")
 
 
-def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds) -> list[str]:
-    found = []
+def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds) -> Iterable[Reason]:
     for finding in findings:
         if finding.screened.change < 0:
             continue
@@ -437,35 +514,54 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
         change = units.percent(finding.best.change, signed=True)
         if finding.verdict == UNDECIDED:
             limit, up_to = (units.percent(thresholds.of(finding.screened.effect)), units.percent_up(finding.best.high))
-            found.append(
+            yield Reason(
+                NOISE,
                 f"{name} was flagged, and {fresh} fresh launches neither confirm nor exclude {limit} (up to {up_to}); "
-                "measure again"
+                "measure again",
             )
         elif finding.verdict == CONTRADICTED:
-            found.append(f"{name} differs by {change}, but its case's untraced time does not; look at it by itself")
+            text = f"{name} differs by {change}, but its case's untraced time does not; look at it by itself"
+            yield Reason(CONTRADICTION, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_LAUNCHES:
-            found.append(f"{name} differs by {change}, and fresh launches gave no usable time of it; measure again")
+            yield Reason(UNMEASURED, f"{name} differs by {change}, and fresh launches have no usable time of it; measure again")
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
-            found.append(
+            text = (
                 f"{name} differs by {change}, and {fresh} fresh launches are too few to confirm it; give it a larger --budget"
             )
-    return found
+            yield Reason(BUDGET, text)
 
 
-def _of_bounds(calls: Sequence[Estimate], thresholds: Thresholds, failing: Sequence[Finding]) -> list[str]:
+def _of_bounds(cases: Sequence[Estimate], thresholds: Thresholds, failing: Sequence[Finding]) -> Iterable[Reason]:
+    """Yield a reason for each case whose median or mean may have grown too much: the clock that excludes least."""
     settled = {finding.screened.effect.case for finding in failing}
-    worst: dict[str, Estimate] = {}  # of each case the clock that excludes least
-    for call in calls:
-        if call.high > thresholds.call and call.effect.case not in settled:
-            worst[call.effect.case] = max(worst.get(call.effect.case, call), call, key=lambda estimate: estimate.high)
-    found = []
-    for call in worst.values():
-        up_to = f"by up to {units.percent_up(call.high)}"
-        excluded = f"{call.effect.case}: that its {call.effect.title} grew {up_to} cannot be excluded"
-        if call.change >= thresholds.call:
-            found.append(f"{excluded}, the estimate being {units.percent(call.change, signed=True)}; measure again")
+    worst: dict[tuple[str, str], Estimate] = {}
+    for one in cases:
+        key = (one.effect.case, one.effect.kind)
+        if one.high > thresholds.to_exclude(one.effect) and one.effect.case not in settled:
+            worst[key] = max(worst.get(key, one), one, key=lambda estimate: estimate.high)
+    for one in worst.values():
+        up_to = f"of up to {units.percent_up(one.high)}"
+        left = f"{one.effect.case}: a slowdown {up_to} of its {one.effect.title} cannot be ruled out"
+        limit = thresholds.to_exclude(one.effect)
+        if one.change >= limit:
+            yield Reason(NOISE, f"{left}, the estimate being {units.percent(one.change, signed=True)}; measure again")
             continue
-        reach, room = (math.log1p(value) - math.log1p(call.change) for value in (call.high, thresholds.call))
-        needed = math.ceil(call.launches * (reach / room) ** 2)
-        found.append(f"{excluded}; about {needed} launches would settle it" if needed <= 1_000 else f"{excluded}; too noisy")
-    return found
+        needed = _launches_needed(one, limit)
+        yield Reason(NOISE, f"{left}; {f'about {needed} launches would settle it' if needed <= 1_000 else 'too noisy'}")
+
+
+def _launches_needed(one: Estimate, limit: float) -> float:
+    """Return how many launches would bring the bound below a limit above the estimate; a bound falls with their root."""
+    estimate = max(one.change, -1 + _LEAST_SPREAD)
+    reach, room = (math.log1p(value) - math.log1p(estimate) for value in (one.high, limit))
+    needed = one.launches * (reach / room) ** 2
+    return math.ceil(needed) if math.isfinite(needed) else math.inf
+
+
+def _of_unbounded(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
+    """Yield a reason for each large operation that is not bounded; others and groups are in the closing sentence."""
+    for one in unbounded:
+        if one.effect.share >= LARGE_SHARE and one.effect.kind in (OPERATION, REPLACED):
+            limit, share = units.percent(thresholds.of(one.effect)), units.percent(one.effect.share)
+            slower = f"{one.effect.title} ({share} of its case) may be up to {units.percent_up(one.high)} slower"
+            yield Reason(NOISE, f"{one.effect.case}: {slower}, and {limit} matters; more --launches would narrow it")

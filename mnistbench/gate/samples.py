@@ -14,6 +14,7 @@ import statistics
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,10 +34,17 @@ _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device time"}
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
 
-#: Operations that are a smaller share of their case than this, on both sides, are held together.
+#: Operations that are a smaller share of their case than this, on the mean of both sides, are tested together.
 MIN_SHARE = 0.02
 
-OTHER, OUTSIDE_NAME = "other", "outside operations"
+#: Fewest pairs of usable times that a difference is computed from.
+LEAST_PAIRS = 3
+
+#: Kinds of quantities. Of a case: the median and the mean of its iterations. Of its operations: one; several that only one
+#: side has; all time outside operations; the small ones together.
+CALL, MEAN, OPERATION, REPLACED, OUTSIDE_KIND, OTHER = "call", "mean", "operation", "replaced", "outside", "other"
+
+OUTSIDE_NAME = "outside operations"
 
 
 class Operation(NamedTuple):
@@ -52,7 +60,7 @@ class SideSample(NamedTuple):
     """One side of a case in one build."""
 
     times: Mapping[str, tuple[int, ...]]  # by clock: of each untraced call, ns; the nth calls of both sides are a pair
-    outcome: tuple[str, float]  # hash of what was computed, and a number of it
+    outcome: tuple[str, float | None]  # hash of what was computed, and a number of it; None: not finite
     parameters: int
     operations: Mapping[OpKey, Operation]
 
@@ -69,22 +77,34 @@ class Launch:
 
 @dataclass(frozen=True)
 class Effect:
-    """A quantity that both sides have: a case by a clock, or operations of it."""
+    """A quantity that is compared between the sides: the time of a case, or of operations of it."""
 
     case: str  # node id
-    kind: str  # call, operation, replaced, outside or other
-    name: str  # of a call its clock; else the operation
+    kind: str  # CALL, MEAN, OPERATION, REPLACED, OUTSIDE_KIND or OTHER
+    name: str  # of a case its clock; else the operation
     clock: str
-    members: tuple[OpKey, ...]  # what it sums; none for a call
-    logs: tuple[float, ...]  # per launch: :func:`difference`, mean over builds; NaN where a time is not usable
-    base_ns: float  # median over launches
+    members: tuple[OpKey, ...]  # what it sums; none for a case
+    logs: tuple[float, ...]  # per launch: the difference, mean over builds; NaN where too few times are usable
+    base_ns: float  # median over builds
     new_ns: float
-    share: float  # of its case on the base's side; 1 for the call
+    share: float  # of its case on the base's side; 1 for the case, of REPLACED the larger side's
+
+    @property
+    def is_case(self) -> bool:
+        """Whether it is the time of a whole case."""
+        return self.kind in (CALL, MEAN)
+
+    @property
+    def weight(self) -> float:
+        """What its change has to be multiplied by to be a share of its case."""
+        return 1.0 if self.kind == REPLACED else self.share
 
     @property
     def title(self) -> str:
         """What people call it, without its case."""
-        return _CLOCK_TITLES[self.clock] if self.kind == "call" else self.name
+        if not self.is_case:
+            return self.name
+        return f"{'mean ' if self.kind == MEAN else ''}{_CLOCK_TITLES[self.clock]}"
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -95,8 +115,11 @@ class Effect:
 # ---- Effects ---------------------------------------------------------------------------------------------------------
 
 
-#: What is held of a case: (kind, name, the operations that it sums).
+#: What is tested of a case: (kind, name, the operations that it sums).
 Group = tuple[str, str, Sequence[OpKey]]
+
+#: One build of a case: side -> sample.
+Build = Mapping[str, SideSample]
 
 
 def effects(launches: Sequence[Launch], held: Mapping[str, Sequence[Group]] | None = None) -> list[Effect]:
@@ -112,52 +135,86 @@ def effects(launches: Sequence[Launch], held: Mapping[str, Sequence[Group]] | No
     for case in launches[0].cases:
         if all(case in launch.cases for launch in launches):
             builds = [launch.cases[case] for launch in launches]
-            found += _calls(case, builds)
-            found += _operations(case, builds, held[case] if held and case in held else groups(builds))
+            found += _of_case(case, builds)
+            found += _of_operations(case, builds, held[case] if held and case in held else groups(builds))
     return found
 
 
-def _calls(case: str, launches: Sequence[Sequence[Mapping[str, SideSample]]]) -> Iterable[Effect]:
+def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Effect]:
     for clock in (WALL, CPU, DEVICE):
         if all(clock in side.times for builds in launches for build in builds for side in build.values()):
-            yield _effect(case, "call", clock, clock, (), launches, functools.partial(_times_by, clock))
+            times = functools.partial(_times_by, clock)
+            for kind, differ, summed in ((CALL, difference, median_ns), (MEAN, difference_of_means, statistics.fmean)):
+                logs = _logs(launches, functools.partial(_differ_by, differ, times))
+                base_ns, new_ns = (_typical(launches, side, times, summed) for side in (BASE, NEW))
+                yield Effect(case, kind, clock, clock, (), logs, base_ns, new_ns, 1.0)
 
 
 def _times_by(clock: str, side: SideSample) -> Sequence[int]:
     return side.times[clock]
 
 
-def groups(launches: Sequence[Sequence[Mapping[str, SideSample]]]) -> list[Group]:
-    """Say what is held: operations that matter one by one, places where operations came or went, and the rest.
+def _differ_by(
+    differ: Callable[[Sequence[int], Sequence[int]], float], times: Callable[[SideSample], Sequence[int]], build: Build
+) -> float:
+    return differ(times(build[BASE]), times(build[NEW]))
 
-    Which side is which does not enter: the choice must not favour one.
+
+def _logs(launches: Sequence[Sequence[Build]], of_build: Callable[[Build], float]) -> tuple[float, ...]:
+    """Return the difference of each launch, mean over its builds."""
+    return tuple(statistics.fmean(map(of_build, builds)) for builds in launches)
+
+
+def _typical(
+    launches: Sequence[Sequence[Build]],
+    side: str,
+    times: Callable[[SideSample], Sequence[int]],
+    summed: Callable[[Sequence[int]], float] = median_ns,
+) -> float:
+    """Return the median over all builds of the median, or whatever sums it up, of a build."""
+    return statistics.median(summed(times(build[side]) or (0,)) for builds in launches for build in builds)
+
+
+def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
+    """Return what is tested: operations that matter one by one, those that only one side has by place, and the rest.
+
+    Every rule treats both sides alike and all launches together, so that exchanging the roles of any launch changes nothing:
+    the level of the permutation test depends on that.
     """
     sides = [side for builds in launches for build in builds for side in build.values()]
     if not all(side.operations for side in sides):
         return []
     everywhere = set.intersection(*(set(side.operations) for side in sides))
     ever = set().union(*(side.operations for side in sides))
+    whole = sum(_sum(side, side.operations) for side in sides)
     found: list[Group] = []
-    places: dict[tuple[str, str], list[OpKey]] = defaultdict(list)
-    changed = {(key[1], key[2]) for key in ever - everywhere if key[0] != OUTSIDE}
     rest: list[OpKey] = []
-    for key in sorted(ever):
-        if (key[1], key[2]) in changed and key[0] != OUTSIDE:
-            places[key[1], key[2]].append(key)
-        if key[0] == OUTSIDE or key not in everywhere:
-            continue
-        if _share(key, sides) >= MIN_SHARE:
-            found.append(("operation", operation_text(*key), (key,)))
+    for key in sorted(key for key in everywhere if key[0] != OUTSIDE):
+        if sum(_sum(side, (key,)) for side in sides) >= MIN_SHARE * whole:
+            found.append((OPERATION, operation_text(*key), (key,)))
         else:
             rest.append(key)
-    for (phase, module), keys in sorted(places.items()):
-        found.append(("replaced", f"all operations, {f'{phase} {module}'.strip() or 'no module'}", tuple(keys)))
+    found += _replaced(sides, sorted(key for key in ever - everywhere if key[0] != OUTSIDE))
     outside = tuple(sorted(key for key in ever if key[0] == OUTSIDE))
     if outside:
-        found.append(("outside", OUTSIDE_NAME, outside))
+        found.append((OUTSIDE_KIND, OUTSIDE_NAME, outside))
     if rest:
-        found.append(("other", OTHER, tuple(rest)))
+        found.append((OTHER, OTHER, tuple(rest)))
     return found
+
+
+def _replaced(sides: Sequence[SideSample], changed: Sequence[OpKey]) -> Iterable[Group]:
+    """Yield operations that came or went: together by place, and in one group those whose whole place came or went.
+
+    A renamed module is one place that went and one that came. Apart, they could not be set against each other.
+    """
+    in_all = set.intersection(*({key[1:] for key in side.operations} for side in sides))
+    places: dict[tuple[str, ...], list[OpKey]] = defaultdict(list)
+    for key in changed:
+        places[key[1:] if key[1:] in in_all else ()].append(key)
+    for place, keys in sorted(places.items()):
+        where = " ".join(filter(None, place)) or "no module" if place else "new and gone modules"
+        yield REPLACED, f"new and gone operations, {where}", tuple(keys)
 
 
 def operation_text(name: str, phase: str, module: str) -> str:
@@ -166,69 +223,83 @@ def operation_text(name: str, phase: str, module: str) -> str:
     return name.removeprefix("autograd::engine::") + (f", {place}" if place else "")
 
 
-def _share(key: OpKey, sides: Sequence[SideSample]) -> float:
-    """Return the largest share that the operation has on either side, by sums over all launches."""
-    return max(_share_of(key, sides[0::2]), _share_of(key, sides[1::2]))
+def _sum(side: SideSample, keys: Iterable[OpKey]) -> int:
+    """Sum the times of operations over all iterations; one that the side lacks takes none."""
+    return sum(sum(side.operations[key].self_ns) for key in keys if key in side.operations)
 
 
-def _share_of(key: OpKey, sides: Sequence[SideSample]) -> float:
-    whole = sum(sum(operation.self_ns) for side in sides for operation in side.operations.values())
-    return sum(sum(side.operations[key].self_ns) for side in sides) / whole if whole else 0.0
-
-
-def _operations(case: str, launches: Sequence[Sequence[Mapping[str, SideSample]]], held: Sequence[Group]) -> Iterable[Effect]:
+def _of_operations(case: str, launches: Sequence[Sequence[Build]], held: Sequence[Group]) -> Iterable[Effect]:
     for kind, name, keys in held:
-        yield _effect(case, kind, name, "", tuple(keys), launches, functools.partial(_times_of, keys))
+        times = functools.partial(_times_of, keys)
+        if not any(_sum(side, keys) for builds in launches for build in builds for side in build.values()):
+            continue  # an accelerator has no time outside operations
+        base_ns, new_ns = (_typical(launches, side, times) for side in (BASE, NEW))
+        whole = _typical(launches, BASE, lambda side: _times_of(side.operations, side)) or 1.0
+        differ = functools.partial(_added, keys) if kind == REPLACED else functools.partial(_differ_by, difference, times)
+        share = max(base_ns, new_ns) / whole if kind == REPLACED else base_ns / whole
+        yield Effect(case, kind, name, "", tuple(keys), _logs(launches, differ), base_ns, new_ns, share)
 
 
-def _times_of(keys: Sequence[OpKey], side: SideSample) -> Sequence[int]:
-    """Sum operations iteration by iteration."""
-    return list(map(sum, zip(*(side.operations[key].self_ns for key in keys if key in side.operations), strict=True)))
+def _times_of(keys: Iterable[OpKey], side: SideSample) -> list[int]:
+    """Sum operations iteration by iteration; those that the side lacks take no time."""
+    rows = [side.operations[key].self_ns for key in keys if key in side.operations]
+    iterations = max((len(operation.self_ns) for operation in side.operations.values()), default=0)
+    return list(map(sum, zip(*rows, strict=True))) if rows else [0] * iterations
 
 
-def _effect(
-    case: str,
-    kind: str,
-    name: str,
-    clock: str,
-    members: tuple[OpKey, ...],
-    launches: Sequence[Sequence[Mapping[str, SideSample]]],
-    times: Callable[[SideSample], Sequence[int]],
-) -> Effect:
-    def typical(side: str) -> float:
-        return statistics.median(median_ns(times(build[side])) for builds in launches for build in builds)
+def _added(keys: Sequence[OpKey], build: Build) -> float:
+    """Return what new and gone operations add to their case, as a logarithm; no more than their whole places add.
 
-    whole = [
-        sum(median_ns(operation.self_ns) for operation in build[BASE].operations.values())
-        for builds in launches
-        for build in builds
-    ]
-    base_ns = typical(BASE)
-    return Effect(
-        case=case,
-        kind=kind,
-        name=name,
-        clock=clock,
-        members=members,
-        logs=tuple(
-            statistics.fmean(difference(times(build[BASE]), times(build[NEW])) for build in builds) for builds in launches
-        ),
-        base_ns=base_ns,
-        new_ns=typical(NEW),
-        share=1.0 if kind == "call" else base_ns / (statistics.median(whole) or 1.0),
+    Without the second limit, work that moves to a new operation from one of the same place that stays would look like a
+    slowdown. Of the two the one nearer to no change counts, and none if their signs differ.
+    """
+    places = {key[1:] for key in keys}
+    around = {key for side in build.values() for key in side.operations if key[1:] in places and key[0] != OUTSIDE}
+    alone, in_place = _share_added(set(keys), build), _share_added(around, build)
+    if math.isnan(alone) or math.isnan(in_place):
+        return math.nan
+    return min(alone, in_place, key=abs) if alone * in_place > 0 else 0.0
+
+
+def _share_added(keys: AbstractSet[OpKey], build: Build) -> float:
+    """Return the median over pairs of log((rest + new) / (rest + gone)).
+
+    An operation that a side lacks takes no time there. The rest of an iteration is the mean of both sides of the pair, so that
+    exchanging the sides changes the sign and nothing else, and the speed of the machine cancels.
+    """
+    gone, new = (_times_of(keys, build[side]) for side in (BASE, NEW))
+    others = [_times_of(side.operations.keys() - keys, side) for side in build.values()]
+    rest = [(one + other) / 2 for one, other in zip(*others, strict=False)]
+    return difference(
+        [remains + time for remains, time in zip(rest, gone, strict=False)],
+        [remains + time for remains, time in zip(rest, new, strict=False)],
     )
 
 
-def difference(base: Sequence[int], new: Sequence[int]) -> float:
-    """Return the median over pairs of log(new / base); NaN where a time is 0 or there is no pair.
+def difference(base: Sequence[float], new: Sequence[float]) -> float:
+    """Return the median over pairs of log(new / base); NaN where too few pairs are usable.
 
-    The two calls of a pair are neighbours in time. A shared machine changes its speed by up to a factor of two for
-    seconds at a time; both calls of most pairs see the same speed, and the median passes over the others.
+    The two iterations of a pair are neighbours in time. A shared machine changes its speed by up to a factor of two for
+    seconds at a time; both iterations of most pairs see the same speed, and the median passes over the others. A pair with a
+    time of 0 is left out. Where that leaves fewer than LEAST_PAIRS, or where one side alone has a 0 in half as many pairs
+    as remain (an operation that runs in some iterations, on one side in more of them), there is no difference to state.
     """
     pairs = list(zip(base, new, strict=False))
-    if not pairs or any(time <= 0 for pair in pairs for time in pair):
+    usable = [(earlier, later) for earlier, later in pairs if earlier > 0 and later > 0]
+    one_sided = sum((earlier > 0) != (later > 0) for earlier, later in pairs)
+    if len(usable) < LEAST_PAIRS or 2 * one_sided >= len(usable):
         return math.nan
-    return statistics.median(math.log(later / earlier) for earlier, later in pairs)
+    return statistics.median(math.log(later / earlier) for earlier, later in usable)
+
+
+def difference_of_means(base: Sequence[int], new: Sequence[int]) -> float:
+    """Return log(mean of new / mean of base); NaN where there is no time.
+
+    A median cannot see what happens in fewer than half of the iterations; a mean can.
+    """
+    if not base or not new or sum(base) <= 0 or sum(new) <= 0:
+        return math.nan
+    return math.log(statistics.fmean(new) / statistics.fmean(base))
 
 
 # ---- The file --------------------------------------------------------------------------------------------------------
@@ -240,10 +311,11 @@ class End:
 
     cut_short: str = ""  # why not all was measured
     broken_off: bool = False  # by a fault or a user, not by a budget
+    elapsed_s: float = 0.0  # from start to finish, in seconds; 0 in files of earlier versions
 
     def line(self) -> dict[str, Any]:
         """Return what the file holds."""
-        return {"end": {"cut_short": self.cut_short, "broken_off": self.broken_off}}
+        return {"end": {"cut_short": self.cut_short, "broken_off": self.broken_off, "elapsed_s": self.elapsed_s}}
 
 
 #: All was measured.
@@ -298,7 +370,9 @@ def load(path: Path) -> Recorded:
 
 
 def _end(line: Reader) -> End:
-    return End(line["end"]["cut_short"].text(), line["end"]["broken_off"].flag())
+    end = line["end"]
+    elapsed = end["elapsed_s"].number() if "elapsed_s" in end.mapping() else 0.0
+    return End(end["cut_short"].text(), end["broken_off"].flag(), elapsed)
 
 
 def _check_schema(schema: int) -> None:
@@ -381,7 +455,7 @@ def _side(side: Reader) -> SideSample:
         raise side["outcome"].wrong("a hash and a number")
     return SideSample(
         times={clock: side[f"{clock}_ns"].all_nanoseconds() for clock in (WALL, CPU, DEVICE) if side[f"{clock}_ns"].items()},
-        outcome=(outcome[0].text(), outcome[1].number_or_none() or 0.0),
+        outcome=(outcome[0].text(), outcome[1].number_or_none()),
         parameters=side["parameters"].whole(),
         operations=dict(_rows(side)) if "keys" in side.mapping() else {},
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -13,8 +16,22 @@ from mnistbench.criteria import Acceptance
 from mnistbench.digest import CaseDigest
 from mnistbench.errors import RecordError
 from mnistbench.gate import samples
-from mnistbench.gate.decision import INCONCLUSIVE, PASSED, REGRESSED, Decision, Finding, Thresholds, decide
-from mnistbench.gate.samples import BASE, NEW, Effect, Launch, SideSample
+from mnistbench.gate.decision import (
+    ACCEPTANCE,
+    BROKEN,
+    BUDGET,
+    INCONCLUSIVE,
+    MISSING,
+    PASSED,
+    REGRESSED,
+    UNMEASURED,
+    Decision,
+    Finding,
+    Reason,
+    Thresholds,
+    decide,
+)
+from mnistbench.gate.samples import BASE, CALL, COMPLETE, NEW, OTHER, Effect, End, Launch, SideSample
 from mnistbench.reader import Reader
 from mnistbench.record import median_ns
 from mnistbench.witnesses import TOLERANCE, facts, shortened
@@ -66,41 +83,65 @@ class Header:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision, and what is told beside it."""
+    """The decision, and what is reported beside it."""
 
     header: Header
     decision: Decision  # cases are called by their names for people
     thresholds: Thresholds
     accepted: tuple[Finding, ...]
+    exceeded: tuple[tuple[Finding, Acceptance], ...]  # slower than --accept allows
+    unlimited: tuple[tuple[Finding, Acceptance], ...]  # --accept gives no limit
     unused: tuple[str, ...]  # --accept that matched nothing
     reason: str  # why that is accepted
     facts: Mapping[str, tuple[str, ...]]  # case -> exact differences
     different: tuple[str, ...]  # cases in which the sides do not compute the same
+    not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
     unmeasured: tuple[str, ...]  # cases without a time in every launch
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
     missing_allowed: bool  # a case of the base that the head has not, or has otherwise, is no reason
-    cut_short: str
+    end: End
     seconds: float  # measured
 
     @property
     def regressions(self) -> tuple[Finding, ...]:
         """What fails the gate."""
-        return tuple(f for f in self.decision.findings if f.verdict == REGRESSED and f not in self.accepted)
+        passed_over = (*self.accepted, *(finding for finding, _ in self.unlimited))
+        return tuple(f for f in self.decision.findings if f.verdict == REGRESSED and f not in passed_over)
 
     @property
-    def reasons(self) -> tuple[str, ...]:
+    def reasons(self) -> tuple[Reason, ...]:
         """Why it could not be judged."""
-        short = (self.cut_short,) if self.cut_short else ()
-        unmeasured = tuple(f"{case}: was not measured in every launch; measure again" for case in self.unmeasured)
-        return (*short, *self._missing(), *unmeasured, *self.decision.reasons)
+        return (*self._of_end(), *self._missing(), *self._unmeasured(), *self._unlimited(), *self.decision.reasons)
 
-    def _missing(self) -> Iterator[str]:
+    def _of_end(self) -> Iterator[Reason]:
+        if self.end.cut_short:
+            yield Reason(BROKEN if self.end.broken_off else BUDGET, self.end.cut_short)
+
+    def _missing(self) -> Iterator[Reason]:
         if self.missing_allowed:
             return
         for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "not the same in the head")):
             if cases:
                 more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
-                yield f"{what}, so not judged: {', '.join(cases[:3])}{more}; add --allow-missing if that is meant"
+                text = f"{what}, so not judged: {', '.join(cases[:3])}{more}; add --allow-missing if that is meant"
+                yield Reason(MISSING, text)
+
+    def _unmeasured(self) -> Iterator[Reason]:
+        for case in self.unmeasured:
+            yield Reason(UNMEASURED, f"{case}: was not measured in every launch; measure again")
+        for case in self.unprofiled:
+            yield Reason(UNMEASURED, f"{case}: some launches have no profile of it, so no operation is judged; measure again")
+
+    def _unlimited(self) -> Iterator[Reason]:
+        for finding, acceptance in self.unlimited:
+            effect = finding.screened.effect
+            limit = math.ceil(round(100 * finding.best.high, 6)) if math.isfinite(finding.best.high) else 1000
+            line = shlex.quote(f"{acceptance.pattern}:{limit}%")
+            text = (
+                f"--accept {acceptance.text!r} gives no limit, and {effect.title} ({effect.case}) is up to {limit} % slower; "
+                f"give one: --accept {line}"
+            )
+            yield Reason(ACCEPTANCE, text)
 
     @property
     def outcome(self) -> str:
@@ -108,6 +149,11 @@ class Verdict:
         if self.decision.outcome == REGRESSED and self.regressions:
             return REGRESSED
         return INCONCLUSIVE if self.reasons else PASSED
+
+    @property
+    def is_excusable(self) -> bool:
+        """Whether ``--inconclusive ok`` lets an inconclusive gate pass: nothing but noise and the budget kept it open."""
+        return all(reason.is_excusable for reason in self.reasons)
 
 
 def conclude(
@@ -117,7 +163,7 @@ def conclude(
     *,
     accept: Sequence[Acceptance] = (),
     reason: str = "",
-    cut_short: str = "",
+    end: End = COMPLETE,
     allow_missing: bool = False,
 ) -> Verdict:
     """Judge what was measured.
@@ -133,12 +179,12 @@ def conclude(
     first = samples.effects(stages[0])
     held: dict[str, list[tuple[str, str, Sequence[samples.OpKey]]]] = {}
     for effect in first:
-        if effect.kind != "call":
+        if not effect.is_case:
             held.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
     second = samples.effects(stages[1], held)
 
-    def matching(finding: Finding) -> list[str]:
-        return [pattern for pattern in accept if _means(pattern, finding, read)]
+    def matching(finding: Finding) -> list[Acceptance]:
+        return [one for one in accept if _means(one.pattern, finding, read)] if finding.verdict == REGRESSED else []
 
     decision = decide(
         [_named(effect, read) for effect in first],
@@ -146,35 +192,73 @@ def conclude(
         [[launch.control for launch in stage] for stage in stages],
         thresholds,
         read.seed,
-        lambda finding: bool(matching(finding)),
+        lambda finding: any(map(functools.partial(_allows, finding), matching(finding))),
     )
-    accepted = {id(finding): matching(finding) for finding in decision.findings}
-    used = {p for finding in decision.findings if finding.verdict == REGRESSED for p in accepted[id(finding)]}
-    measured = {effect.case for effect in first if effect.kind == "call"}
+    accepted, exceeded, unlimited = _sorted_acceptances(decision.findings, matching)
+    used = {one for finding in decision.findings for one in matching(finding)}
+    measured = {effect.case for effect in first if effect.kind == CALL}
     return Verdict(
         header=read,
         decision=decision,
         thresholds=thresholds,
-        accepted=tuple(f for f in decision.findings if f.verdict == REGRESSED and accepted[id(f)]),
-        unused=tuple(pattern for pattern in accept if pattern not in used),
+        accepted=accepted,
+        exceeded=exceeded,
+        unlimited=unlimited,
+        unused=tuple(one.text for one in accept if one not in used),
         reason=reason,
-        facts={
-            read.name(case): found
-            for launch in stages[0][-1:]
-            for case, builds in launch.cases.items()
-            if (found := facts(_compared(case, builds[0])))
-        },
+        facts=_facts(read, stages[0]),
         different=tuple(
             read.name(case)
             for case in read.labels
             if any(_differs(build, read.exact[case]) for launch in launches for build in launch.cases.get(case, ()))
         ),
+        not_finite={read.name(case): sides for case in read.labels if (sides := _not_finite(case, launches))},
         unmeasured=tuple(read.name(case) for case in read.labels if case not in measured) if first else (),
         unprofiled=tuple(read.name(case) for case in read.labels if _partly_profiled(case, stages[0])),
         missing_allowed=allow_missing,
-        cut_short=cut_short,
+        end=end,
         seconds=sum(launch.seconds for launch in launches),
     )
+
+
+def _allows(finding: Finding, acceptance: Acceptance) -> bool:
+    """Whether a regression is no larger than what is accepted."""
+    return acceptance.limit is not None and finding.best.change <= acceptance.limit
+
+
+_Refused = tuple[tuple[Finding, Acceptance], ...]
+
+
+def _sorted_acceptances(
+    findings: Sequence[Finding], matching: Callable[[Finding], list[Acceptance]]
+) -> tuple[tuple[Finding, ...], _Refused, _Refused]:
+    """Return the regressions that are accepted, those above the limit of their --accept, and those whose --accept has none."""
+    accepted, exceeded, unlimited = [], [], []
+    for finding in findings:
+        found = matching(finding)
+        limited = [one for one in found if one.limit is not None]
+        if any(_allows(finding, one) for one in limited):
+            accepted.append(finding)
+        elif limited:
+            exceeded.append((finding, max(limited, key=lambda one: one.limit or 0.0)))
+        elif found:
+            unlimited.append((finding, found[0]))
+    return tuple(accepted), tuple(exceeded), tuple(unlimited)
+
+
+def _facts(header: Header, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
+    """Return the exact differences of each case, from the last launch."""
+    return {
+        header.name(case): found
+        for launch in launches[-1:]
+        for case, builds in launch.cases.items()
+        if (found := facts(_compared(case, builds[0])))
+    }
+
+
+def _not_finite(case: str, launches: Sequence[Launch]) -> tuple[str, ...]:
+    builds = [build for launch in launches for build in launch.cases.get(case, ())]
+    return tuple(side for side in (BASE, NEW) if any(build[side].outcome[1] is None for build in builds))
 
 
 def _partly_profiled(case: str, launches: Sequence[Launch]) -> bool:
@@ -190,7 +274,9 @@ def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
     (base_bits, base_number), (new_bits, new_number) = build[BASE].outcome, build[NEW].outcome
     if base_bits == new_bits:
         return False
-    return exact or abs(new_number - base_number) > TOLERANCE * max(abs(base_number), abs(new_number))
+    if exact or base_number is None or new_number is None:
+        return True
+    return abs(new_number - base_number) > TOLERANCE * max(abs(base_number), abs(new_number))
 
 
 def _means(pattern: str, finding: Finding, header: Header) -> bool:
@@ -205,10 +291,10 @@ def _means(pattern: str, finding: Finding, header: Header) -> bool:
         node_id.rpartition("::")[2],
     }
     operations = {effect.name}
-    if effect.kind != "other":
+    if effect.kind != OTHER:
         operations |= {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
-    if effect.kind == "call":
-        operations = {"call", effect.name}
+    if effect.is_case:
+        operations = {"call", effect.name, effect.title, replace(effect, kind=CALL).title}  # of a clock median and mean
     literal = pattern.replace("[", "[[]").replace("?", "[?]")
     return any(fnmatchcase(f"{case}:{operation}", literal) for case in cases for operation in operations)
 

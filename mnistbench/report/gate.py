@@ -14,6 +14,7 @@ from mnistbench.gate.decision import (
     CONFIDENCE,
     IMPROVED,
     INCONCLUSIVE,
+    LARGE_SHARE,
     LEVEL,
     PASSED,
     REGRESSED,
@@ -21,7 +22,7 @@ from mnistbench.gate.decision import (
     Estimate,
     Finding,
 )
-from mnistbench.gate.samples import operation_text
+from mnistbench.gate.samples import BASE, MEAN, NEW, REPLACED, operation_text
 from mnistbench.gate.verdict import Verdict
 from mnistbench.report.comparison import Block
 from mnistbench.report.markdown import markdown_report
@@ -30,6 +31,12 @@ from mnistbench.report.terminal import draw_report
 
 #: Characters of a forest plot; odd, so that no change has a column of its own.
 WIDTH = 31
+
+#: Largest change that a forest plot makes room for, as a share; larger ones end at its edge.
+WIDEST = 10.0
+
+#: From which share of its case on an operation belongs to the large ones, whose bounds are a family of their own.
+_LARGE = units.percent(LARGE_SHARE)
 
 #: Exact differences shown per case.
 FACTS = 6
@@ -53,7 +60,7 @@ def blocks(verdict: Verdict, top: int) -> list[Block]:
     """
     return [
         Block("", tuple(_head(verdict))),
-        Block("Found", tuple(_finding_line(finding, verdict) for finding in verdict.decision.findings)),
+        Block("Found", tuple(_finding_line(finding, verdict) for finding in _without_echoes(verdict.decision.findings))),
         Block("Cases", tables=tuple(_case_table(verdict))),
         Block("Operations", tables=tuple(_operation_tables(verdict, top))),
         Block("Exact differences", tuple(_facts(verdict))),
@@ -68,6 +75,8 @@ def _head(verdict: Verdict) -> Iterable[str]:
     yield f"base {header.base} -> head {header.head}"
     count = f"{len(header.labels)} case{'s' if len(header.labels) != 1 else ''}"
     time = units.duration(verdict.seconds * 1e9)
+    if verdict.end.elapsed_s:
+        time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish ({time} of measuring)"
     yield f"measured: {count}, {decision.launches} {kind} launches{fresh}, {time}, torch {header.torch}"
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
@@ -77,16 +86,34 @@ def _head(verdict: Verdict) -> Iterable[str]:
             yield f"{what}: {', '.join(cases)}"
 
 
+def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
+    """Leave out the mean of a case where its median by the same clock has the same verdict and explains it."""
+    medians = {
+        (finding.screened.effect.case, finding.screened.effect.clock, finding.verdict): finding.best
+        for finding in findings
+        if finding.screened.effect.is_case and finding.screened.effect.kind != MEAN
+    }
+
+    def echoes(finding: Finding) -> bool:
+        effect = finding.screened.effect
+        median = medians.get((effect.case, effect.clock, finding.verdict))
+        return effect.kind == MEAN and median is not None and finding.best.low <= median.high
+
+    return [finding for finding in findings if not echoes(finding)]
+
+
 def _finding_line(finding: Finding, verdict: Verdict) -> str:
     best, effect = finding.best, finding.best.effect
     accepted = f", accepted: {verdict.reason}" if finding in verdict.accepted else ""
-    times = f"{units.duration(effect.base_ns)} -> {units.duration(effect.new_ns)}"
-    share = "" if effect.kind == "call" else f"; {units.percent(best.change * effect.share, signed=True)} of the case"
-    cause = _cause(finding, verdict)
-    change = units.percent(best.change, signed=True)
     interval = f"{_interval(best)}{', by fresh launches alone' if finding.confirmed else ''}"
-    told = f"{finding.verdict}{accepted}: {effect.title} ({effect.case}), {change} ({interval}), {times}{share}"
-    return f"{told}; {cause}" if cause else told
+    change = f"{units.percent(best.change, signed=True)}{' of the case' if effect.kind == REPLACED else ''} ({interval})"
+    times = f"{units.duration(effect.base_ns)} -> {units.duration(effect.new_ns)}"
+    told = f"{finding.verdict}{accepted}: {effect.title} ({effect.case}), {change}, {times}"
+    if not effect.is_case and effect.kind != REPLACED:
+        told = f"{told}; {units.percent(best.change * effect.share, signed=True)} of the case"
+    limits = [acceptance.limit or 0.0 for exceeding, acceptance in verdict.exceeded if exceeding is finding]
+    exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
+    return "; ".join(filter(None, (told, *exceeded, _cause(finding, verdict))))
 
 
 def _cause(finding: Finding, verdict: Verdict) -> str:
@@ -95,10 +122,10 @@ def _cause(finding: Finding, verdict: Verdict) -> str:
     if finding.verdict != REGRESSED:
         return ""
     found = verdict.facts.get(effect.case, ())
-    if effect.kind == "replaced":
+    if effect.kind == REPLACED:
         of_place = [fact for fact in found if any(fact.startswith(f"{operation_text(*key)}: ") for key in effect.members)]
         return "; ".join(of_place[:2])
-    if effect.kind == "call":
+    if effect.is_case:
         return next((f"likely cause: {fact}" for fact in found if _is_more(fact)), "")
     return next((fact.removeprefix(f"{effect.name}: ") for fact in found if fact.startswith(f"{effect.name}: ")), "")
 
@@ -115,22 +142,22 @@ def _interval(estimate: Estimate) -> str:
 
 
 def _case_table(verdict: Verdict) -> Iterable[Table]:
-    calls = verdict.decision.calls
-    if calls:
-        scale = _scale(calls, verdict.thresholds.call)
+    cases = verdict.decision.cases
+    if cases:
+        scale = _scale(cases, verdict.thresholds.call)
         yield Table(
-            title=f"cases: change of the time of a call, head against base; {_confidence()}",
+            title=f"cases: change of the time of an iteration, head against base; {_confidence()}",
             headers=("case", "clock", "base us", "head us", "change", "from", "to", _plot_head(scale), "no regression of"),
             rows=tuple(
                 (
-                    call.effect.case,
-                    call.effect.clock,
-                    units.microseconds(call.effect.base_ns),
-                    units.microseconds(call.effect.new_ns),
-                    *_change_cells(call, scale),
-                    _excluded(call),
+                    one.effect.case,
+                    f"{one.effect.clock}{', mean' if one.effect.kind == MEAN else ''}",
+                    units.microseconds(one.effect.base_ns),
+                    units.microseconds(one.effect.new_ns),
+                    *_change_cells(one, scale),
+                    _excluded(one),
                 )
-                for call in calls
+                for one in cases
             ),
             sums=(),
             numbers_from=2,
@@ -146,11 +173,11 @@ def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
         shown = [operation for rank, operation in enumerate(ranked) if rank < top or operation.effect.key in found]
         scale = _scale(shown, verdict.thresholds.operation)
         yield Table(
-            title=units.printable(f"{case}: change of operations; {_confidence()}"),
+            title=units.printable(f"{case}: change of operations; {_confidence()}, those of {_LARGE} and more apart"),
             headers=("operation", "base us", "share", "change", "from", "to", _plot_head(scale), "verdict"),
             rows=tuple(
                 (
-                    operation.effect.name,
+                    f"{operation.effect.name}{' (change as a share of the case)' if operation.effect.kind == REPLACED else ''}",
                     units.microseconds(operation.effect.base_ns),
                     units.percent(operation.effect.share),
                     *_change_cells(operation, scale),
@@ -177,7 +204,7 @@ def _verdict(operation: Estimate, finding: Finding | None, verdict: Verdict) -> 
 
 
 def _confidence() -> str:
-    return f"all intervals hold together with {CONFIDENCE:.0%} confidence".replace("%", " %")
+    return f"intervals hold together with {CONFIDENCE:.0%} confidence".replace("%", " %")
 
 
 def _excluded(estimate: Estimate) -> str:
@@ -185,8 +212,10 @@ def _excluded(estimate: Estimate) -> str:
 
 
 def _scale(estimates: Sequence[Estimate], threshold: float) -> float:
-    """Return the change at the plot's edges: what shows every estimate, and no less than twice the threshold."""
-    reaches = (max(abs(estimate.change), min(max(abs(estimate.low), abs(estimate.high)), 1.0)) for estimate in estimates)
+    """Return the change at the plot's edges: what shows every estimate up to WIDEST, and no less than twice the threshold."""
+    reaches = (
+        max(min(abs(estimate.change), WIDEST), min(max(abs(estimate.low), abs(estimate.high)), 1.0)) for estimate in estimates
+    )
     widest = max(reaches, default=0.0)
     return max(2 * threshold, math.ceil(widest * 100) / 100)
 
@@ -204,7 +233,7 @@ def forest(estimate: Estimate, scale: float) -> str:
 
     def column(change: float) -> int:
         half = (WIDTH - 1) // 2
-        return half + max(-half, min(half, round(change / scale * half)))
+        return half + round(max(-1.0, min(1.0, change / scale)) * half)
 
     line = [" "] * WIDTH
     low, middle, high = (column(value) for value in (estimate.low, estimate.change, estimate.high))
@@ -227,12 +256,10 @@ def _facts(verdict: Verdict) -> Iterable[str]:
 def _notes(verdict: Verdict) -> Iterable[str]:
     for case in verdict.different:
         yield f"{case}: the two sides do not compute the same numbers, so a difference in time may be the data's"
+    for case, sides in verdict.not_finite.items():
+        yield f"{case}: NaN or infinity is computed by the {' and the '.join(sides)}, and times may depend on it"
     for pattern in verdict.unused:
         yield f"--accept {pattern!r} matched no regression"
-    for effect in verdict.decision.unheld:
-        yield f"{effect.case}: {effect.title} is not held: it has no time in some profiled iteration"
-    for case in verdict.unprofiled:
-        yield f"{case}: no operation is held: some launch has no profile of it"
     for finding in verdict.decision.findings:
         if finding.verdict == UNCONFIRMED and finding.confirmed:
             yield (
@@ -241,26 +268,56 @@ def _notes(verdict: Verdict) -> Iterable[str]:
             )
     in_last_line = 1 if verdict.outcome == INCONCLUSIVE else 0
     for reason in verdict.reasons[in_last_line:]:
-        yield f"{INCONCLUSIVE}: {reason}"
+        yield f"{INCONCLUSIVE}: {reason.text}"
 
 
 def last_line(verdict: Verdict) -> str:
-    """Return the outcome in a sentence."""
+    """Return the outcome in a sentence, with what it does not cover."""
+    return "; ".join([_outcome(verdict), *_limits(verdict)])
+
+
+def _outcome(verdict: Verdict) -> str:
     decision = verdict.decision
     if verdict.outcome == REGRESSED:
-        count = len(verdict.regressions)
-        names = ", ".join(f"{f.screened.effect.title} ({f.screened.effect.case})" for f in verdict.regressions[:3])
-        return f"{REGRESSED}: {count} confirmed in fresh launches, {names}{', ...' if count > 3 else ''}"
+        regressions = _without_echoes(verdict.regressions)
+        names = ", ".join(f"{f.screened.effect.title} ({f.screened.effect.case})" for f in regressions[:3])
+        more = ", ..." if len(regressions) > 3 else ""
+        return f"{REGRESSED}: {len(regressions)} confirmed in fresh launches, {names}{more}"
     if verdict.outcome == PASSED:
-        improved = sum(finding.verdict == IMPROVED for finding in decision.findings)
+        improved = sum(finding.verdict == IMPROVED for finding in _without_echoes(decision.findings))
         better = f"; {improved} improved" if improved else ""
-        none = f"no regression of {units.percent_up(max(decision.bound, 0.0))} or more"
         if not verdict.accepted:
-            return f"{PASSED}: {none} in any case{better}"
-        others = f"; {none} in other cases" if math.isfinite(decision.bound) else ""
-        return f"{PASSED}: {len(verdict.accepted)} accepted ({verdict.reason}){others}{better}"
+            return f"{PASSED}: {_covered(verdict, 'any case')}{better}"
+        others = f"; {_covered(verdict, 'other cases')}" if math.isfinite(decision.bound) else ""
+        return f"{PASSED}: {len(_without_echoes(verdict.accepted))} accepted ({verdict.reason}){others}{better}"
     more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
-    return f"{INCONCLUSIVE}: {verdict.reasons[0]}{more}"
+    return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
+
+
+def _covered(verdict: Verdict, where: str) -> str:
+    """Return the smallest changes that are excluded, of the median and of the mean."""
+    median, mean = (units.percent_up(max(bound, 0.0)) for bound in (verdict.decision.bound, verdict.decision.bound_of_means))
+    return f"no regression of {median} or more in the median time of {where}, nor of {mean} or more in the mean"
+
+
+def _limits(verdict: Verdict) -> Iterable[str]:
+    """Yield what a reader of the closing sentence must know beside the outcome."""
+    unbounded = verdict.decision.unbounded
+    if unbounded and verdict.outcome != REGRESSED:
+        largest, count = unbounded[0], len(unbounded)
+        what = f"{largest.effect.title} ({largest.effect.case})"
+        up_to = f"up to {units.percent_up(largest.high)}{' of the case' if largest.effect.kind == REPLACED else ''}"
+        limit = units.percent(verdict.thresholds.operation)
+        yield f"{count} operation{'s' if count > 1 else ''} could not be held to {limit}, the largest {what}: {up_to}"
+    if verdict.different:
+        yield f"the sides compute different numbers in {_some(verdict.different)}"
+    for side in (BASE, NEW):
+        if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
+            yield f"the {side} computes NaN or infinity in {_some(cases)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
@@ -272,8 +329,9 @@ def json_report(verdict: Verdict) -> str:
     data = {
         "outcome": verdict.outcome,
         "sentence": last_line(verdict),
-        "reasons": list(verdict.reasons),
+        "reasons": [reason._asdict() for reason in verdict.reasons],
         "no_regression_of": _finite(decision.bound),
+        "no_regression_of_means": _finite(decision.bound_of_means),
         "base": verdict.header.base,
         "head": verdict.header.head,
         "torch": verdict.header.torch,
@@ -281,6 +339,7 @@ def json_report(verdict: Verdict) -> str:
         "launches": decision.launches,
         "fresh_launches": decision.fresh,
         "seconds": verdict.seconds,
+        "elapsed_seconds": verdict.end.elapsed_s,
         "level": LEVEL,
         "confidence": CONFIDENCE,
         "thresholds": asdict(verdict.thresholds),
@@ -293,11 +352,12 @@ def json_report(verdict: Verdict) -> str:
             }
             for finding in decision.findings
         ],
-        "cases": [_estimate(call) for call in decision.calls],
+        "cases": [_estimate(one) for one in decision.cases],
         "operations": [_estimate(operation) for operation in decision.operations],
         "exact": {case: list(found) for case, found in verdict.facts.items()},
         "different": list(verdict.different),
-        "unheld": [{"case": effect.case, "name": effect.title} for effect in verdict.decision.unheld],
+        "not_finite": {case: list(sides) for case, sides in verdict.not_finite.items()},
+        "unbounded": [{"case": one.effect.case, "name": one.effect.title} for one in decision.unbounded],
         "unprofiled": list(verdict.unprofiled),
         "only_base": list(verdict.header.only_base),
         "only_head": list(verdict.header.only_head),
@@ -317,8 +377,8 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         "base_ns": effect.base_ns,
         "head_ns": effect.new_ns,
         "share": effect.share,
-        "change": estimate.change,
-        "low": estimate.low,
+        "change": _finite(estimate.change),
+        "low": _finite(estimate.low),
         "high": _finite(estimate.high),
         "p": estimate.p,
         "launches": estimate.launches,
