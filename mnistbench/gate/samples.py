@@ -240,10 +240,11 @@ class End:
 
     cut_short: str = ""  # why not all was measured
     broken_off: bool = False  # by a fault or a user, not by a budget
+    elapsed_s: float = 0.0  # wall time of the whole run; 0 in files that do not say
 
     def line(self) -> dict[str, Any]:
         """Return what the file holds."""
-        return {"end": {"cut_short": self.cut_short, "broken_off": self.broken_off}}
+        return {"end": {"cut_short": self.cut_short, "broken_off": self.broken_off, "elapsed_s": self.elapsed_s}}
 
 
 #: All was measured.
@@ -298,7 +299,9 @@ def load(path: Path) -> Recorded:
 
 
 def _end(line: Reader) -> End:
-    return End(line["end"]["cut_short"].text(), line["end"]["broken_off"].flag())
+    end = line["end"]
+    elapsed_s = end["elapsed_s"].number() if "elapsed_s" in end.mapping() else 0.0
+    return End(end["cut_short"].text(), end["broken_off"].flag(), elapsed_s)
 
 
 def _check_schema(schema: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -35,6 +35,9 @@ class Header:
     only_head: tuple[str, ...]
     changed: tuple[str, ...]  # one name, and other Params
     torch: str
+    split_because: str = ""  # why the sides had processes of their own, where their code is the reason
+    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # node id -> side -> most bytes of tensors
+    resident: Mapping[str, int] = field(default_factory=dict)  # side -> most bytes that its process had
 
     @classmethod
     def read(cls, header: Mapping[str, Any]) -> Header:
@@ -56,6 +59,9 @@ class Header:
             only_head=reader["only_head"].texts(),
             changed=reader["changed"].texts(),
             torch=reader["torch"].text(),
+            split_because=reader["split_because"].text() if "split_because" in header else "",
+            memory={case: _sizes(sizes) for case, sizes in reader["memory"].mapping().items()} if "memory" in header else {},
+            resident=_sizes(reader["resident"]) if "resident" in header else {},
         )
 
     def name(self, case: str) -> str:
@@ -108,6 +114,10 @@ class Verdict:
         if self.decision.outcome == REGRESSED and self.regressions:
             return REGRESSED
         return INCONCLUSIVE if self.reasons else PASSED
+
+
+def _sizes(sizes: Reader) -> dict[str, int]:
+    return {side: size.whole() for side, size in sizes.mapping().items()}
 
 
 def conclude(
