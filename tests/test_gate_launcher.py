@@ -429,7 +429,8 @@ os.unlink(busy)
 builds = [{"first": name, "sides": {name: {"wall_ns": [number]}}} for number in range(2)]
 seconds = {"both": 0.25, name: 0.25}
 control = [{name: [1]}, {name: [2]}]
-say(result={"cases": {"both": builds, name: builds}, "case_seconds": seconds, "control": control, "order": [name], "seconds": 0.5})
+cases = {"both": builds, name: builds}
+say(result={"cases": cases, "case_seconds": seconds, "control": control, "order": [name], "seconds": 0.5})
 """
 
 

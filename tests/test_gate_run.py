@@ -19,7 +19,7 @@ from mnistbench.gate import run, samples
 from mnistbench.gate.decision import LEAST_LAUNCHES
 from mnistbench.gate.fingerprint import BEFORE, ENDED, IMPORTED, Fingerprint
 from mnistbench.gate.launcher import Clash, Default, LaunchError, Listing
-from mnistbench.gate.run import FIRST_SHARE, FRESH, Progress, Request, measure
+from mnistbench.gate.run import FRESH, Progress, Request, measure
 from mnistbench.gate.samples import BASE, NEW, NO_END, End, Recorded
 
 #: Two cases, and what a base takes for each.
