@@ -10,7 +10,7 @@ from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, ti
 
 from mnistbench.case import build
 from mnistbench.gate import clocks
-from mnistbench.gate.clocks import Player, RandomState, measure, measure_control
+from mnistbench.gate.clocks import Player, RandomState, live_storages, measure, measure_control, peak_memory
 from mnistbench.profiling import profile
 from mnistbench.record import OUTSIDE
 
@@ -151,3 +151,71 @@ class TestOperations:
 def test_the_control_is_timed_as_often_for_both():
     found = measure_control(["base", "head"], coin())
     assert {name: len(times) for name, times in found.items()} == dict.fromkeys(("base", "head"), clocks.CONTROL_PAIRS)
+
+
+class TestMemory:
+    """Peak bytes of a build and three iterations; a step of the tiny model takes some kilobytes."""
+
+    def peak(self, **changes):
+        return peak_memory(player("base", **changes), lambda: None)
+
+    def test_the_same_code_takes_the_same_memory_to_the_byte(self):
+        first, second = self.peak(), self.peak()
+        assert first == second
+        assert first > sum(parameter.numel() * 4 for parameter in tiny_model().parameters())
+
+    def test_a_larger_temporary_is_seen(self):
+        def loss(output, targets):
+            return torch.nn.functional.nll_loss(output, targets) + 0 * torch.ones(1_000_000).sum()
+
+        assert 3_900_000 < self.peak(loss=loss) - self.peak() < 4_000_001
+
+    def test_a_temporary_in_the_backward_pass_is_seen(self):
+        class Wasteful(torch.autograd.Function):
+            @staticmethod
+            def forward(context, output):
+                return output.clone()
+
+            @staticmethod
+            def backward(context, gradient):
+                return gradient + 0 * torch.ones(1_000_000).sum()
+
+        def loss(output, targets):
+            return torch.nn.functional.nll_loss(Wasteful.apply(output), targets)
+
+        assert 3_900_000 < self.peak(loss=loss) - self.peak() < 4_000_001
+
+    def test_a_buffer_that_a_model_keeps_is_seen(self):
+        class Keeping(torch.nn.Linear):
+            def __init__(self, *arguments):
+                super().__init__(*arguments)
+                self.register_buffer("kept", torch.zeros(1_000_000))
+
+        def peak(linear):
+            def make_model():
+                return torch.nn.Sequential(torch.nn.Flatten(), linear(PIXELS, CLASSES))
+
+            workload = tiny_workload(make_model=make_model)
+            return peak_memory(Player("base", lambda: build(tiny_params(), workload), nullcontext), lambda: None)
+
+        assert 4_000_000 <= peak(Keeping) - peak(torch.nn.Linear) < 9_000_000  # building copies the weights to reset them
+
+    def test_a_cache_that_lives_on_is_seen_in_later_cases(self):
+        before = self.peak()
+        cache = torch.zeros(1_000_000)
+        assert self.peak() - before == cache.nbytes
+
+    def test_storages_are_counted_once(self):
+        before = live_storages()
+        tensor = torch.zeros(1_000)
+        views = [tensor[:10], tensor.view(10, 100)]
+        assert sum(live_storages().values()) - sum(before.values()) == 4_000
+        del views
+
+    def test_the_build_is_told_of_and_an_epoch_has_no_number(self):
+        from torch_builders import whole_tiny_set
+
+        told, workload = [], tiny_workload(load=whole_tiny_set)
+        epoch = Player("base", lambda: build(tiny_params(phase="train"), workload), nullcontext)
+        assert peak_memory(epoch, lambda: told.append(epoch.case)) is None
+        assert told == [epoch.case]

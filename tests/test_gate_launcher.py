@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import sys
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from mnistbench.allocator import PINNED
 from mnistbench.errors import UsageError
 from mnistbench.gate import launcher
-from mnistbench.gate.launcher import Clash, LaunchError, Plan, environment, launching, stage_home
+from mnistbench.gate.launcher import Clash, Default, LaunchError, Plan, environment, launching, stage_home, survey
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.snapshot import Tree
 
@@ -31,8 +32,22 @@ def say(**message):
 
 
 def ready(**changes):
-    listed = {name: {"cases": {"t.py::t": {"label": name, "params": {}}}, "files": {"t": f"{name}.py"}} for name in names}
-    say(**{"ready": listed, "torch": "2.15.0", "shared": {}, **changes})
+    say(ready={"shared": {}, **changes})
+
+
+def surveyed(**changes):
+    state = {"settings": {"gc.isenabled()": "True"}, "packages": {}, "additions": {}}
+    said = {
+        "torch": "2.15.0", "shared": {}, "cases": {"t.py::t": {"label": names[0], "params": {"threads": 1}}},
+        "files": {"t": f"{names[0]}.py"}, "stages": {"before": state, "end": state}, "memory": {"t.py::t": 4}, "resident": 8,
+        "failed": {},
+    }
+    say(surveyed={**said, **changes})
+
+
+def select():
+    if job["default"]:
+        say(selected={"arguments": ["x.py"], "phases": []})
 
 
 def start_another(**streams):
@@ -103,18 +118,14 @@ def nobody_lives(plan):
 # ---- A launch that does what it should ---------------------------------------------------------------------------------
 
 
-def test_a_launch_lists_its_cases_and_is_measured_when_told(start, plan):
+def test_a_launch_is_measured_when_told(start, plan):
     program = """
 ready()
 wait_to_go()
 say(result={"cases": {"t.py::t": []}, "seconds": 1.5})
 """
     with start(program) as launch:
-        found = launch.ready()
-        assert list(found) == [BASE, NEW]
-        for name in (BASE, NEW):
-            assert found[name].cases == {"t.py::t": {"label": name, "params": {}}}
-            assert (found[name].files, found[name].torch) == ({"t": f"{name}.py"}, "2.15.0")
+        launch.ready()
         assert launch.measure() == {"cases": {"t.py::t": []}, "seconds": 1.5}
     assert nobody_lives(plan)
 
@@ -165,7 +176,7 @@ say(result={"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys.pat
     assert said["path"] not in ("", said["cwd"])
 
 
-def test_a_launch_that_only_listed_is_ended(start, plan):
+def test_a_launch_that_only_loaded_is_ended(start, plan):
     with start("ready()\nwait_to_go()") as launch:
         launch.ready()
     assert nobody_lives(plan)
@@ -181,7 +192,7 @@ def test_what_a_launch_prints_as_an_error_is_in_the_log(start, tmp_path):
 def test_what_a_start_up_file_prints_is_no_message(start):
     # sitecustomize, or a .pth file: it runs before anything of ours.
     with start("print('welcome')\nprint()\nready()\nwait_to_go()\nsay(result={})") as launch:
-        assert list(launch.ready()) == [BASE, NEW]
+        launch.ready()
         assert launch.measure() == {}
 
 
@@ -271,6 +282,121 @@ def test_stopping_twice_is_harmless(start):
         launch.stop()
 
 
+@pytest.mark.parametrize("when", ["loading", "measuring"])
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("sys.stdout.write('{\"rea')", "a launch ended with exit code 3: it printed nothing"),
+        ("print('{\"rea', flush=True); time.sleep(60)", "a launch sent a message that is not JSON: '{\"rea'; measure again"),
+    ],
+    ids=["it ended", "it lives"],
+)
+def test_a_message_that_is_torn_is_one_line(start, plan, when, program, said):
+    before = "" if when == "loading" else "ready()\nwait_to_go()\n"
+    with start(f"{before}{program}\nsys.exit(3)") as launch, pytest.raises(LaunchError) as raised:
+        whole(launch)
+    assert str(raised.value) == said
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("say(ready=[])", "ready: needs an object, found []"),
+        ("say(ready={})", "ready.shared: is missing"),
+        ("ready()\nwait_to_go()\nsay(result=1)", "result: needs an object, found 1"),
+    ],
+)
+def test_a_message_that_lacks_something_is_one_line(start, program, said):
+    with start(program) as launch, pytest.raises(LaunchError) as raised:
+        whole(launch)
+    assert str(raised.value) == f"a launch's message cannot be used: {said}"
+
+
+def test_half_a_launch_that_lacks_something_is_one_line(start, plan):
+    program = "ready()\nwait_to_go()\nsay(result={'cases': {}, 'order': names, 'seconds': 1})"
+    with start(program, plan=split(plan)) as launch, pytest.raises(LaunchError) as raised:
+        whole(launch)
+    assert str(raised.value) == "a launch's message cannot be used: result.case_seconds: is missing"
+
+
+# ---- The survey --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def look(plan, tmp_path, monkeypatch):
+    """Survey both sides with processes that run this program."""
+
+    def looked(program, *, plan=plan):
+        monkeypatch.setattr(launcher, "_BOOT", PROTOCOL + program)
+        return survey(plan, 7, Default("bench", "step"), tmp_path / "log")
+
+    return looked
+
+
+def test_a_survey_loads_each_side_alone_and_measures_what_the_head_selects(look, plan, tmp_path):
+    program = """
+select()
+surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["PYTHONHASHSEED"]})
+"""
+    selected, found = look(program)
+    assert (selected.arguments, selected.phases, selected.split) == (("x.py",), (), False)
+    jobs = {side: json.loads(listing.files["job"]) for side, listing in found.items()}
+    for side in (BASE, NEW):
+        listing = found[side]
+        assert listing.cases == {"t.py::t": {"label": side, "params": {"threads": 1}}}
+        assert (listing.torch, listing.memory, listing.resident, listing.failed) == ("2.15.0", {"t.py::t": 4}, 8, {})
+        assert listing.stages["end"].settings == {"gc.isenabled()": "True"}
+        assert (listing.files["cwd"], listing.files["hash"]) == (str(tmp_path / side / "project"), "7")
+        assert [one["name"] for one in jobs[side]["sides"]] == [side]
+    assert (jobs[NEW]["default"], jobs[NEW]["arguments"]) == ({"folder": "bench", "phase": "step"}, ["bench", "-k", "step"])
+    assert (jobs[BASE]["default"], jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (None, ["x.py"], [])
+    assert nobody_lives(plan)
+
+
+def test_both_sides_are_loaded_at_the_same_time(look):
+    program = """
+select()
+open(os.path.join(job["home"], names[0]), "w").close()
+other = os.path.join(job["home"], "base" if names[0] == "head" else "head")
+while not os.path.exists(other):
+    time.sleep(0.01)
+surveyed()
+"""
+    assert set(look(program)[1]) == {BASE, NEW}
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("say(error=f'{names[0]}: no good')", "head: no good"),
+        ("select()\nsay(error='base: no good') if names == ['base'] else surveyed()", "base: no good"),
+        ("say(selected={})", "a launch's message cannot be used: selected.arguments: is missing"),
+        ("select()\nsurveyed(cases=[])", "a launch's message cannot be used: surveyed.cases: needs an object, found []"),
+        (
+            "select()\nsurveyed(stages={'end': {}})",
+            "a launch's message cannot be used: surveyed.stages.end.settings: is missing",
+        ),
+        ("select()\nsys.stdout.write('{\"surv')\nsys.exit(3)", "a launch ended with exit code 3: it printed nothing"),
+    ],
+    ids=["both fail", "base fails", "nothing selected", "no cases", "no state", "torn"],
+)
+def test_a_survey_that_fails_is_one_line_and_leaves_no_process(look, plan, program, said):
+    with pytest.raises(LaunchError) as raised:
+        look(program)
+    assert str(raised.value) == said
+    assert nobody_lives(plan)
+
+
+def test_an_interrupt_ends_both_processes_of_a_survey(look, plan, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launcher.Listing, "read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        look("select()\nsurveyed()\ntime.sleep(60)")
+    assert nobody_lives(plan)
+
+
 # ---- What the sides cannot share ---------------------------------------------------------------------------------------
 
 
@@ -301,7 +427,10 @@ os.close(os.open(busy, os.O_CREAT | os.O_EXCL))
 time.sleep(0.1)
 os.unlink(busy)
 builds = [{"first": name, "sides": {name: {"wall_ns": [number]}}} for number in range(2)]
-say(result={"cases": {"both": builds, name: builds}, "control": [{name: [1]}, {name: [2]}], "order": [name], "seconds": 0.5})
+seconds = {"both": 0.25, name: 0.25}
+control = [{name: [1]}, {name: [2]}]
+cases = {"both": builds, name: builds}
+say(result={"cases": cases, "case_seconds": seconds, "control": control, "order": [name], "seconds": 0.5})
 """
 
 
@@ -309,8 +438,7 @@ def test_split_sides_have_a_process_each_and_never_measure_at_once(start, plan):
     orders = set()
     for seed in range(6):
         with start(HALF, plan=split(plan), seed=seed) as launch:
-            found = launch.ready()
-            assert {side: list(listing.cases) for side, listing in found.items()} == {BASE: ["t.py::t"], NEW: ["t.py::t"]}
+            launch.ready()
             said = launch.measure()
         first, second = said["order"]
         orders.add(first)
@@ -321,7 +449,7 @@ def test_split_sides_have_a_process_each_and_never_measure_at_once(start, plan):
             ]
         }
         assert said["control"] == [{BASE: [1], NEW: [1]}, {BASE: [2], NEW: [2]}]
-        assert said["seconds"] == 1.0
+        assert (said["seconds"], said["case_seconds"]) == (1.0, {"both": 0.5})
     assert orders == {BASE, NEW}  # the coin of the launch decides who is first
     assert nobody_lives(plan)
 
@@ -330,7 +458,8 @@ def test_each_half_runs_in_its_own_tree(start, plan, tmp_path):
     program = """
 ready()
 wait_to_go()
-say(result={"cases": {names[0]: []}, "control": [{names[0]: os.getcwd()}], "order": names, "seconds": 0})
+control = [{names[0]: os.getcwd()}]
+say(result={"cases": {names[0]: []}, "case_seconds": {}, "control": control, "order": names, "seconds": 0})
 """
     with start(program, plan=split(plan)) as launch:
         launch.ready()
@@ -342,7 +471,8 @@ def test_each_half_has_its_own_interpreter(start, plan, tmp_path):
     program = """
 ready()
 wait_to_go()
-say(result={"cases": {}, "control": [{names[0]: sys.orig_argv[0]}], "order": names, "seconds": 0})
+control = [{names[0]: sys.orig_argv[0]}]
+say(result={"cases": {}, "case_seconds": {}, "control": control, "order": names, "seconds": 0})
 """
     with start(program, plan=split(plan, **{BASE: str(tmp_path / "python")})) as launch:
         launch.ready()

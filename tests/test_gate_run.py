@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import gate_builders
@@ -16,8 +17,9 @@ import pytest
 from mnistbench.errors import UsageError
 from mnistbench.gate import run, samples
 from mnistbench.gate.decision import LEAST_LAUNCHES
-from mnistbench.gate.launcher import Clash, LaunchError, Listing
-from mnistbench.gate.run import FIRST_SHARE, FRESH, Progress, Request, measure
+from mnistbench.gate.fingerprint import BEFORE, ENDED, IMPORTED, Fingerprint
+from mnistbench.gate.launcher import Clash, Default, LaunchError, Listing
+from mnistbench.gate.run import FRESH, Progress, Request, measure
 from mnistbench.gate.samples import BASE, NEW, NO_END, End, Recorded
 
 #: Two cases, and what a base takes for each.
@@ -60,18 +62,28 @@ class Heard(Progress):
         self.launches.append((done, of, seconds_left))
 
 
+def stages(anomaly="False", **additions):
+    """What is seen of a side's process; anomaly mode is set when its code is imported."""
+    before, after = (Fingerprint({"torch.is_anomaly_enabled()": value}, {}, additions) for value in ("False", anomaly))
+    return {BEFORE: before, IMPORTED: after, f"build {QUICK}": after, ENDED: after}
+
+
 class Launches:
     """Starts launches that nobody measures, by a clock of their own."""
 
-    loading, measuring = 5.0, 20.0  # seconds
+    loading, of_case = 5.0, 10.0  # seconds: of each launch and of the survey, and of a case that is measured
 
     def __init__(self):
         self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, NEW)}
         self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
         self.started = []  # (plan, seed, only) of each
+        self.looked = []  # (plan, default) of each survey
+        self.stages = {side: stages() for side in (BASE, NEW)}  # what is seen of each side's process
+        self.selects = lambda arguments, default: ((default.folder, *arguments), (default.phase,))
+        self.failed = {}  # of the head
         self.running = 0
         self.clock = 0.0
-        self.before = {}  # number of the launch -> called before it is measured; 0 is the one that lists
+        self.before = {}  # number of the launch -> called before it is measured; 0 is the survey
         self.changes = {}  # number of the launch -> changes of what it leaves
 
     def now(self):
@@ -88,28 +100,33 @@ class Launches:
         finally:
             self.running -= 1
 
-    def ready(self):
+    def look(self, plan, seed, default, log):
+        assert all(tree.directory.is_dir() for tree in plan.trees.values())
+        self.looked.append((plan, default))
         self.clock += self.loading
-        if len(self.started) == 1:
-            self._happens()
-        return {side: self.listing(side) for side in (BASE, NEW)}
+        self.before.get(0, lambda: None)()
+        arguments, phases = self.selects(plan.arguments, default)
+        listings = {side: self.listing(side) for side in (BASE, NEW)}
+        return replace(plan, arguments=tuple(filter(None, arguments)), phases=phases), listings
 
     def listing(self, side):
         cases = {case: {"label": case.rpartition("::")[2], "params": params} for case, params in self.cases[side].items()}
-        return Listing(cases, {"model": f"{side}/model.py"}, "2.15.0")
+        memory = {case: {BASE: 1_000, NEW: 2_000}[side] for case in cases if case != SLOW}
+        failed = self.failed if side == NEW else {}
+        return Listing(cases, {"model": f"{side}/model.py"}, "2.15.0", self.stages[side], memory, 500_000, failed)
+
+    def ready(self):
+        self.clock += self.loading
 
     def measure(self):
-        self.clock += self.measuring
-        self._happens()
         _, seed, only = self.started[-1]
+        self.clock += self.of_case * len(only)
+        self.before.get(len(self.started), lambda: None)()
         cases = {case: gate_builders.Measured(factor=self.factors[case]) for case in only}
         [launch] = gate_builders.series(cases, count=1, seed=seed)
         line = gate_builders.line(launch)
         del line["stage"]
-        return {**line, **self.changes.get(len(self.started) - 1, {})}
-
-    def _happens(self):
-        self.before.get(len(self.started) - 1, lambda: None)()
+        return {**line, "case_seconds": dict.fromkeys(only, self.of_case), **self.changes.get(len(self.started), {})}
 
 
 @pytest.fixture
@@ -123,7 +140,9 @@ def gate(here, tmp_path, launches):
 
     def measured(progress=None, *, where=here, **changes):
         request = Request(**{"base_dir": str(tmp_path / "base"), "storage": tmp_path / "storage", "launches": 9, **changes})
-        return measure(request, progress or Heard(), here=where, start=launches.start, now=launches.now, seed=100)
+        return measure(
+            request, progress or Heard(), here=where, look=launches.look, start=launches.start, now=launches.now, seed=100
+        )
 
     return measured
 
@@ -135,18 +154,18 @@ def raising(error):
     return raises
 
 
-def stages(measured):
+def stages_of(measured):
     return [launch.stage for launch in measured.launches]
 
 
 # ---- All of it ---------------------------------------------------------------------------------------------------------
 
 
-def test_there_are_as_many_launches_as_asked_for_and_one_that_lists(gate, launches):
+def test_there_are_as_many_launches_as_asked_for(gate, launches):
     measured = gate(launches=9)
-    assert stages(measured) == [1] * 9
-    assert [only for _, _, only in launches.started] == [None, *[[QUICK, SLOW]] * 9]
-    assert len({seed for _, seed, _ in launches.started[1:]}) == 9  # each has a coin of its own
+    assert stages_of(measured) == [1] * 9
+    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * 9
+    assert len({seed for _, seed, _ in launches.started}) == 9  # each has a coin of its own
     assert (measured.end.cut_short, launches.running) == ("", 0)
 
 
@@ -172,7 +191,7 @@ def test_progress_is_told_before_each_launch_and_at_the_end(gate):
 
 
 def test_the_header_says_what_is_compared(gate, here):
-    header = gate(launches=8, arguments=("bench", "-k", "step")).header
+    header = gate(launches=8, arguments=("-k", "step")).header
     assert header["base"].endswith("/base")
     assert header["head"] == str(here)
     assert header["arguments"] == ["bench", "-k", "step"]
@@ -196,7 +215,7 @@ def test_of_a_repository_the_header_has_commits(gate, launches, here):
 
 def test_another_torch_on_one_side_is_said(gate, launches):
     def listing(side):
-        return Listing(Launches.listing(launches, side).cases, {}, {BASE: "2.14.0", NEW: "2.15.0"}[side])
+        return replace(Launches.listing(launches, side), torch={BASE: "2.14.0", NEW: "2.15.0"}[side])
 
     launches.listing = listing
     assert gate(launches=8).header["torch"] == "2.14.0 -> 2.15.0"
@@ -220,7 +239,7 @@ def test_a_case_that_one_side_has_alone_is_said_and_not_measured(gate, launches)
     measured = gate(launches=8)
     assert (measured.header["only_base"], measured.header["only_head"]) == (["t.py::gone"], ["t.py::new"])
     assert list(measured.header["labels"]) == [QUICK]
-    assert [only for _, _, only in launches.started[1:]] == [[QUICK]] * 8
+    assert [only for _, _, only in launches.started] == [[QUICK]] * 8
 
 
 def test_a_case_that_means_something_else_now_is_said_and_not_measured(gate, launches):
@@ -258,36 +277,20 @@ def test_nothing_to_measure_is_one_line_and_leaves_no_file(gate, launches, tmp_p
     assert list(tmp_path.glob("storage/gate/*")) == []
 
 
-@pytest.mark.parametrize(
-    ("given", "arguments", "phases"),
-    [
-        ((), ("bench",), ("step",)),
-        (("-k", "step"), ("bench", "-k", "step"), ("step",)),
-        (("-k", "bench"), ("bench", "-k", "bench"), ("step",)),
-        (("-k", "step or " * 100 + "step"), ("bench", "-k", "step or " * 100 + "step"), ("step",)),
-        (("--bench-model=convnet",), ("bench", "--bench-model=convnet"), ("step",)),
-        (("nowhere",), ("bench", "nowhere"), ("step",)),
-        (("bench",), ("bench",), ()),
-        (("bench/test_step.py",), ("bench/test_step.py",), ()),
-        (("bench/test_step.py::test_step[a/b]", "-x"), ("bench/test_step.py::test_step[a/b]", "-x"), ()),
-        (("-x", "bench/test_step.py"), ("-x", "bench/test_step.py"), ()),
-        (("--lf", "-vv", "bench"), ("--lf", "-vv", "bench"), ()),
-        (("--ignore=bench/x.py", "bench"), ("--ignore=bench/x.py", "bench"), ()),
-        (("--ignore", "bench/test_step.py"), ("bench", "--ignore", "bench/test_step.py"), ("step",)),
-        (("--bench-data-dir", "bench"), ("bench", "--bench-data-dir", "bench"), ("step",)),
-    ],
-    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else None,
-)
-def test_where_nobody_names_a_test_the_steps_of_the_folder_bench_are_measured(gate, launches, given, arguments, phases):
-    gate(launches=8, arguments=given)
-    plan, _, _ = launches.started[0]
-    assert (plan.arguments, plan.phases) == (arguments, phases)
+def test_what_the_survey_selects_is_measured_in_every_launch_and_kept(gate, launches):
+    launches.selects = lambda arguments, default: (arguments, ())
+    header = gate(launches=8, arguments=("-x", "bench/test_step.py")).header
+    [(plan, default)] = launches.looked
+    assert (plan.arguments, default) == (("-x", "bench/test_step.py"), Default("bench", "step"))
+    assert {(plan.arguments, plan.phases) for plan, _, _ in launches.started} == {(("-x", "bench/test_step.py"), ())}
+    assert header["arguments"] == ["-x", "bench/test_step.py"]
 
 
 def test_a_project_without_that_folder_is_searched_whole(gate, launches, here):
     (here / "bench/test_step.py").rename(here / "test_step.py")
     (here / "bench").rmdir()
     gate(launches=8)
+    assert launches.looked[0][1] == Default("", "step")
     plan, _, _ = launches.started[0]
     assert (plan.arguments, plan.phases) == ((), ("step",))
 
@@ -307,10 +310,10 @@ def test_what_was_flagged_is_measured_again_alone(gate, launches):
     heard = Heard()
     launches.factors[SLOW] = 1.1
     measured = gate(heard, launches=8)
-    assert stages(measured) == [1] * 8 + [2] * FRESH
-    assert [only for _, _, only in launches.started[1:]] == [[QUICK, SLOW]] * 8 + [[SLOW]] * FRESH
+    assert stages_of(measured) == [1] * 8 + [2] * FRESH
+    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * 8 + [[SLOW]] * FRESH
     assert all(list(launch.cases) == [SLOW] for launch in measured.launches[8:])
-    assert len({seed for _, seed, _ in launches.started[1:]}) == 8 + FRESH
+    assert len({seed for _, seed, _ in launches.started}) == 8 + FRESH
     assert heard.said == ["loading both sides", "measuring 1 case again, in fresh launches"]
     assert samples.load(measured.path).launches == measured.launches
 
@@ -326,7 +329,7 @@ def test_what_got_faster_is_measured_again_too(gate, launches):
 def test_what_changed_by_less_than_matters_is_not_measured_again(gate, launches):
     launches.factors[SLOW] = 1.1
     thresholds = run.Thresholds(call=0.5, operation=0.5)
-    assert stages(gate(launches=8, thresholds=thresholds)) == [1] * 8
+    assert stages_of(gate(launches=8, thresholds=thresholds)) == [1] * 8
 
 
 # ---- A budget ----------------------------------------------------------------------------------------------------------
@@ -334,32 +337,58 @@ def test_what_changed_by_less_than_matters_is_not_measured_again(gate, launches)
 
 def test_a_budget_that_is_large_enough_changes_nothing(gate):
     measured = gate(launches=8, budget_s=1_000.0)
-    assert (stages(measured), measured.end.cut_short) == ([1] * 8, "")
+    assert (stages_of(measured), measured.end.cut_short) == ([1] * 8, "")
 
 
-@pytest.mark.parametrize("budget", [60.0, 200.0, 300.0, 400.0])
-def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launches(gate, launches, budget):
+@pytest.mark.parametrize(
+    ("budget", "first", "fresh"),
+    [
+        (60.0, 2, 0),
+        (200.0, 7, 0),
+        (300.0, 8, 0),
+        (325.0, 8, 8),
+        (400.0, 9, 8),
+    ],  # 5 s of loading, 25 s a launch, fresh ones 15 s
+)
+def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launches(gate, launches, budget, first, fresh):
     heard = Heard()
     launches.factors[SLOW] = 1.1
     measured = gate(heard, launches=20, budget_s=budget)
-    first = stages(measured).count(1)
-    ends = [launches.loading + 25.0 * (number + 1) for number in range(len(measured.launches))]
-    left = budget - launches.loading
-    whole, share = left // 25.0, FIRST_SHARE * left // 25.0
-    assert first == max(share, min(whole, LEAST_LAUNCHES))  # fewer judge nothing, so a rest for fresh ones would be of no use
+    assert [stages_of(measured).count(stage) for stage in (1, 2)] == [first, fresh]
     assert launches.clock <= budget
     used_up = f"the budget allowed {first} of 20 launches"
     assert used_up in heard.said
     if first < LEAST_LAUNCHES:
-        assert (stages(measured).count(2), measured.end.cut_short) == (0, used_up)
-    else:  # they are enough to judge
-        assert stages(measured).count(2) == min(FRESH, (budget - ends[first - 1]) // 25.0)
+        assert measured.end.cut_short == used_up
+    elif not fresh:
+        assert measured.end.cut_short == heard.said[-1]
+        assert heard.said[-1] == "the budget leaves 95 s, and 8 fresh launches take about 120 s; give a larger --budget"
+    else:
         assert measured.end.cut_short == ""
+    assert not measured.end.broken_off
+
+
+def test_the_first_launch_is_expected_to_take_as_long_as_loading_did(gate, launches):
+    measured = gate(launches=8, budget_s=9.0)  # 4 s are left, and loading took 5 s
+    assert (launches.started, measured.end.cut_short) == ([], "the budget allowed 0 of 8 launches")
+
+
+def test_a_fresh_launch_that_takes_longer_than_expected_ends_the_run_in_time(gate, launches):
+    launches.factors[SLOW] = 1.1
+
+    def slow_down():
+        launches.of_case = 40.0
+
+    launches.before[9] = slow_down
+    measured = gate(launches=8, budget_s=5.0 + 8 * 25.0 + 8 * 15.0)
+    assert [stages_of(measured).count(stage) for stage in (1, 2)] == [8, 3]
+    assert measured.end.cut_short == "the budget allowed 3 of 8 fresh launches"
+    assert not measured.end.broken_off
 
 
 def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, launches):
     measured = gate(launches=10, budget_s=launches.loading + LEAST_LAUNCHES * 25.0)
-    assert (stages(measured), measured.end) == ([1] * LEAST_LAUNCHES, End())
+    assert (stages_of(measured), measured.end.cut_short) == ([1] * LEAST_LAUNCHES, "")
 
 
 def test_a_budget_that_loading_uses_up_measures_nothing(gate, launches):
@@ -367,12 +396,9 @@ def test_a_budget_that_loading_uses_up_measures_nothing(gate, launches):
     assert (measured.launches, measured.end.cut_short) == ([], "the budget allowed 0 of 8 launches")
 
 
-def test_a_budget_that_cuts_fresh_launches_alone_is_not_said_of_the_first(gate, launches):
-    launches.factors[SLOW] = 1.1
-    measured = gate(launches=8, budget_s=5.0 + 8 * 25.0 / FIRST_SHARE)
-    assert stages(measured).count(1) == 8
-    assert 0 < stages(measured).count(2) < FRESH
-    assert measured.end.cut_short == ""  # the verdict says that there are too few of them, if so
+def test_the_time_from_start_to_end_is_in_the_file(gate, launches):
+    measured = gate(launches=8)
+    assert measured.end.elapsed_s == samples.load(measured.path).end.elapsed_s == launches.clock == 205.0
 
 
 # ---- Early ends --------------------------------------------------------------------------------------------------------
@@ -403,7 +429,7 @@ def test_an_interrupt_keeps_what_was_measured(gate, launches, number):
     launches.before[number] = raising(KeyboardInterrupt)
     measured = gate(launches=8)
     assert len(measured.launches) == number - 1
-    assert measured.end == End("interrupted", broken_off=True)
+    assert measured.end == End("interrupted", broken_off=True, elapsed_s=launches.clock)
     assert samples.load(measured.path) == Recorded(measured.header, measured.launches, measured.end)
     assert launches.running == 0
 
@@ -437,7 +463,8 @@ def test_a_launch_that_fails_later_keeps_what_was_measured(gate, launches, numbe
     launches.before[number] = raising(LaunchError("a launch was killed by SIGKILL"))
     measured = gate(launches=8)
     assert len(measured.launches) == number - 1
-    assert measured.end == samples.load(measured.path).end == End("a launch was killed by SIGKILL", broken_off=True)
+    assert measured.end == samples.load(measured.path).end
+    assert (measured.end.cut_short, measured.end.broken_off) == ("a launch was killed by SIGKILL", True)
 
 
 # ---- Sides that cannot share a process ---------------------------------------------------------------------------------
@@ -450,25 +477,66 @@ def test_both_sides_run_by_the_interpreter_that_runs_the_gate(gate, launches):
     assert os.access(sys.executable, os.X_OK)
 
 
-def test_sides_that_cannot_share_a_process_get_one_each(gate, launches):
+def test_sides_of_which_one_changes_the_process_get_one_each(gate, launches):
     heard = Heard()
-    launches.before[0] = raising(Clash("one set of operators"))
+    launches.stages[NEW] = stages("True")
     measured = gate(heard, launches=8)
-    assert heard.said == [
-        "loading both sides",
-        "the two sides cannot share a process: one set of operators; measuring them one after the other",
-        "loading both sides",
-    ]
-    assert [plan.split for plan, _, _ in launches.started] == [False] + [True] * 9
-    assert measured.header["split"]
-    assert stages(measured) == [1] * 8
+    reason = "the head changes torch.is_anomaly_enabled() from False to True"
+    assert heard.said == ["loading both sides", f"measuring the sides in separate processes, because {reason}"]
+    assert [plan.split for plan, _, _ in launches.started] == [True] * 8
+    assert (measured.header["split"], measured.header["split_because"]) == (True, reason)
+    assert len(launches.looked) == 1
 
 
-def test_a_clash_that_shows_later_is_no_traceback(gate, launches):
-    launches.before[4] = raising(Clash("one set of operators"))
-    measured = gate(launches=8)
-    assert measured.header["split"]  # what was measured before may be one side's operators twice
-    assert stages(measured) == [1] * 8
+def test_of_several_reasons_the_first_is_said_and_the_others_are_counted(gate, launches):
+    launches.stages[NEW] = stages("True", **{"a global forward hook": "hook of conftest.py"})
+    because = gate(launches=8).header["split_because"]
+    assert because == "the head adds a global forward hook (hook of conftest.py) (and 1 more)"
+
+
+def test_sides_that_set_the_same_share_a_process(gate, launches):
+    launches.stages = dict.fromkeys((BASE, NEW), stages("True"))
+    header = gate(launches=8).header
+    assert (header["split"], header["split_because"]) == (False, "")
+
+
+def test_what_a_user_splits_needs_no_reason(gate, launches):
+    launches.stages[NEW] = stages("True")
+    header = gate(launches=8, split=True).header
+    assert (header["split"], header["split_because"]) == (True, "")
+
+
+def test_a_clash_that_shows_later_measures_all_again_in_separate_processes(gate, launches):
+    heard = Heard()
+    launches.before[4] = raising(Clash("a side changes gc.isenabled() from True to False while it runs"))
+    measured = gate(heard, launches=8)
+    assert [plan.split for plan, _, _ in launches.started] == [False] * 4 + [True] * 8
+    assert measured.header["split_because"] == "a side changes gc.isenabled() from True to False while it runs"
+    assert heard.said[-1].endswith(measured.header["split_because"])
+    assert stages_of(measured) == [1] * 8  # what was measured before may be of a process that a side had changed
+    assert len(launches.looked) == 1
+
+
+# ---- What the survey finds ---------------------------------------------------------------------------------------------
+
+
+def test_memory_of_cases_that_both_sides_know_is_in_the_header(gate):
+    header = gate(launches=8).header
+    assert header["memory"] == {QUICK: {BASE: 1_000, NEW: 2_000}}
+    assert header["resident"] == {BASE: 500_000, NEW: 500_000}
+
+
+def test_a_case_that_fails_on_a_side_is_an_error_before_anything_is_measured(gate, launches):
+    launches.failed = {SLOW: "head: RuntimeError: boom"}
+    with pytest.raises(LaunchError, match=r"^head: RuntimeError: boom$"):
+        gate()
+    assert launches.started == []
+
+
+def test_a_case_that_fails_and_is_on_one_side_alone_does_not_matter(gate, launches):
+    launches.cases[NEW] = {**launches.cases[NEW], "t.py::new": PARAMS}
+    launches.failed = {"t.py::new": "head: RuntimeError: boom"}
+    assert stages_of(gate(launches=8)) == [1] * 8
 
 
 # ---- The file's name ---------------------------------------------------------------------------------------------------
@@ -518,7 +586,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_anything_is_started(gat
     assert (
         str(raised.value) == f"--storage: {tmp_path / 'storage/gate'} cannot be written (Not a directory); name another folder"
     )
-    assert launches.started == []
+    assert launches.looked == launches.started == []
 
 
 @pytest.mark.parametrize("name", ["nowhere", "base/bench/test_step.py"])

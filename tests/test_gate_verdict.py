@@ -420,6 +420,24 @@ def zeroed(one):
     return {**one, BASE: one[BASE]._replace(operations=operations)}
 
 
+# ---- memory -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("new", "said"), [(110, "+10.0 %"), (90, "-10.0 %"), (300, "+200.0 %"), (109, ""), (91, ""), (100, "")]
+)
+def test_peak_memory_is_an_exact_difference_from_a_tenth_on(new, said):
+    of_case = concluded(series(), memory={CASE: {"base": 100, "head": new}}).facts
+    of_process = concluded(series(), resident={"base": 100, "head": new}).facts
+    assert of_case == ({LABEL: (f"peak memory of tensors: 100 -> {new} bytes ({said})",)} if said else {})
+    assert of_process == ({"all cases": (f"peak memory of the process: 100 -> {new} bytes ({said})",)} if said else {})
+
+
+def test_files_that_do_not_tell_memory_have_no_difference_of_it():
+    assert concluded(series()).facts == {}
+    assert concluded(series(), memory={CASE: {"base": 0, "head": 5}}).facts == {}
+
+
 # ---- numbers ------------------------------------------------------------------------------------------------------------
 
 

@@ -27,9 +27,12 @@ COMPARING = {
     "report.charts", "report.page",
 }  # fmt: skip
 #: What judges launches of the gate: arrays of numbers, but no torch.
-JUDGING = {"gate", "gate.samples", "gate.decision", "gate.verdict", "gate.snapshot", "gate.launcher", "gate.run", "report.gate"}
+JUDGING = {
+    "gate", "gate.samples", "gate.decision", "gate.verdict", "gate.snapshot", "gate.launcher", "gate.run", "gate.fingerprint",
+    "report.gate",
+}  # fmt: skip
 #: What runs inside a launch.
-MEASURING = {"gate.sides", "gate.clocks", "gate.launch"}
+MEASURING = {"gate.sides", "gate.clocks", "gate.launch", "gate.process_state", "gate.survey"}
 #: What the lab knows and how it is told: no torch.
 LAB_READING = {
     "lab", "lab.trained", "lab.profiled", "report.profile", "lab.findings", "lab.sheets", "lab.explain", "lab.claims",
@@ -51,7 +54,7 @@ MAY_IMPORT = [
     ({"hookspec", "options", "session", "plugin"}, BASE | PLUGIN_SIDE - {"fixture", "attachments"}),
     ({"fixture", "attachments"}, BASE | TORCH_SIDE | PLUGIN_SIDE),
     (JUDGING, BASE | COMPARING | JUDGING),
-    (MEASURING, BASE | TORCH_SIDE | MEASURING | {"gate"}),
+    (MEASURING, BASE | TORCH_SIDE | MEASURING | {"gate", "gate.fingerprint"}),
     (LAB_READING, BASE | COMPARING | LAB_READING),
     (LAB_DRAWING, BASE | LAB_READING),
     (LAB_MEASURING, BASE | TORCH_SIDE | LAB_READING | LAB_MEASURING | {"lab.cold"}),

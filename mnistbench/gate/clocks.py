@@ -6,6 +6,7 @@ within seconds. A coin decides who goes first in every other pair, and the pair 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 import random
@@ -18,6 +19,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import torch
 from torch import nn
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
+from torch.autograd.profiler import profile as allocations_profile
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.garbage import without_collection
@@ -269,6 +272,87 @@ def operations(profile: OpTable) -> dict[str, Any]:
         "kernels": [list(row.kernels) for row in profile.rows],
         "self_ns": [list(row.self_cpu_ns if clock == "cpu" else row.self_device_ns) for row in profile.rows],
     }
+
+
+# ---- Memory ----------------------------------------------------------------------------------------------------------
+
+
+def peak_memory(player: Player, built: Callable[[], None]) -> int | None:
+    """Build a case, run it until it is warm, and return the most bytes of tensors that were alive in one more iteration.
+
+    On a CPU these are the tensors that were alive before the build, and what the allocator reports from the build on,
+    temporary buffers inside operations included. On an accelerator its allocator's own peak. None where there is no such
+    number, and for whole epochs and data, which run once.
+
+    Args:
+        player: a side that is alone in the process.
+        built: called when the case is built.
+    """
+    before = sum(live_storages().values())
+    with allocations_profile(profile_memory=True) as profiler:
+        _build(player)
+        built()
+        of_cpu = player.case.runner is not None and player.random.device.type == "cpu"
+        if of_cpu:
+            _warm_iterations(player)
+            with player.playing() as case, without_collection(), record_function(ITERATION):
+                case()
+    if of_cpu:
+        return before + _peak_bytes(profiler)
+    if player.case.runner is None:
+        with player.playing() as case:
+            case()
+        return None
+    _warm_iterations(player)
+    return _peak_of_device(player)
+
+
+def _warm_iterations(player: Player) -> None:
+    for _ in range(WARMUP_CALLS):
+        with player.playing() as case:
+            case()
+
+
+def live_storages() -> dict[int, int]:
+    """Return the bytes of each storage on the CPU that a tensor uses, by its address; not of objects frozen by ``gc``."""
+    gc.collect()
+    found: dict[int, int] = {}
+    for thing in gc.get_objects():
+        if issubclass(type(thing), torch.Tensor) and thing.device.type == "cpu" and thing.layout is torch.strided:
+            try:
+                storage = thing.untyped_storage()
+            except (NotImplementedError, RuntimeError):
+                continue  # a wrapper without a storage of its own
+            found[storage.data_ptr()] = storage.nbytes()
+    return found
+
+
+def _peak_bytes(profiler: allocations_profile) -> int:
+    """Return the most bytes that were allocated at once during the marked iteration, of what the profiler has seen."""
+    recorded: Any = profiler.kineto_results
+    events = recorded.events()
+    [iteration] = [event for event in events if event.name() == ITERATION]
+    began, ended = iteration.start_ns(), iteration.start_ns() + iteration.duration_ns()
+    allocations = [e for e in events if e.name() == "[memory]" and e.device_type() == DeviceType.CPU]
+    current = peak = 0
+    for event in sorted(allocations, key=lambda event: event.start_ns()):
+        if event.start_ns() > ended:
+            break
+        if event.start_ns() >= began:
+            peak = max(peak, current)
+        current += event.nbytes()
+    return max(peak, current)
+
+
+def _peak_of_device(player: Player) -> int | None:
+    device = player.random.device
+    if device.type not in {"cuda", "xpu"}:
+        return None
+    of_device = torch.get_device_module(device)
+    of_device.reset_peak_memory_stats(device)
+    with player.playing() as case:
+        case()
+    return int(of_device.max_memory_allocated(device))
 
 
 # ---- The control -----------------------------------------------------------------------------------------------------

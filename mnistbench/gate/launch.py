@@ -1,5 +1,7 @@
 """One launch: a fresh process that holds both sides (a twin), or one of them (split), and measures their cases.
 
+A job with the key ``default`` is a survey of one side instead: nothing is timed.
+
 Reads a job (JSON) from its first line of input, writes messages (a JSON object a line) to its output: ``ready`` when
 everything is imported, then, once a second line of input has come, ``result`` or ``error``. Whatever else is printed goes to
 the log, which is its standard error.
@@ -22,7 +24,10 @@ from typing import Any
 import torch
 
 from mnistbench.gate.clocks import Player, measure, measure_control, rehearse
-from mnistbench.gate.sides import ClashError, Side, SideError, TakenCase, stray_modules, watch_registrations
+from mnistbench.gate.fingerprint import changes
+from mnistbench.gate.process_state import ProcessState
+from mnistbench.gate.sides import ClashError, Side, SideError, added_to_torch, stray_modules, wanted, watch_registrations
+from mnistbench.gate.survey import survey
 
 #: Builds of each case in a launch. The second reverses the order of the first, so that what the order does cancels.
 REBUILDS = 2
@@ -42,9 +47,11 @@ def main() -> None:
 
     try:
         job = json.loads(sys.stdin.readline())
+        if "default" in job:
+            survey(job, say)
+            return
         launch = Launch(job)
-        ready = {side.name: _listed(side) for side in launch.sides}
-        say(ready=ready, torch=torch.__version__, shared=launch.shared)
+        say(ready={"shared": launch.shared})
         if sys.stdin.readline().strip() != "go":
             return
         start = time.monotonic()
@@ -58,13 +65,6 @@ def main() -> None:
         say(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
 
 
-def _listed(side: Side) -> dict[str, Any]:
-    return {
-        "cases": {node_id: {"label": case.label, "params": dict(vars(case.params))} for node_id, case in side.cases.items()},
-        "files": side.files,
-    }
-
-
 class Launch:
     """The sides of a job, loaded."""
 
@@ -73,49 +73,46 @@ class Launch:
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         torch.set_num_threads(1)
         sides = [Side(side["name"], Path(side["tree"]), Path(side["directory"]), job["home"]) for side in job["sides"]]
+        self.sides = sides
+        self._process = ProcessState([side.tree for side in sides])
         self._registered = watch_registrations([side.tree for side in sides])
         for side in self._coin.sample(sides, len(sides)):
             try:
-                side.load(job["arguments"], partial(_wanted, job))
+                side.load(job["arguments"], partial(wanted, job))
             except SideError as error:
                 if self._registered:  # the other side's operators may be in the way: apart, it will show
-                    raise ClashError(f"{self._registrations}, and then {error}") from None
+                    raise ClashError(f"the sides add operators registered with torch, and then {error}") from None
                 raise
-        self.sides = sides
         self.shared = stray_modules(Path(job["repository"]), sides)
         _use_cores(self._coin, [case.params for side in sides for case in side.cases.values()])
         for side in self._coin.sample(sides, len(sides)):
             for case in list(side.cases.values())[:1]:
                 rehearse(Player(side.name, case.build, side.turn))
+        self._before = self._process.fingerprint()
         self._check()
         _tidy_memory()
 
-    @property
-    def _registrations(self) -> str:
-        return f"their code registers operators with torch ({self._registered[0]}), of which a process has one set"
-
     def _check(self) -> None:
-        """Make sure that two sides can share this process.
+        """Make sure that two sides can share this process, and that neither has changed it since it was loaded.
 
         Raises:
             ClashError: they cannot.
         """
         if len(self.sides) > 1:
-            if self._registered:
-                raise ClashError(self._registrations)
-            for side in self.sides:
-                if side.native:
-                    raise ClashError(f"they have compiled code ({side.native[0]}), of which a process has one copy")
+            now = added_to_torch(self._process.fingerprint(), self._registered, self.sides)
+            if found := changes(self._before, now):
+                raise ClashError(found[0])
 
     def measure(self, say: Callable[..., None]) -> dict[str, Any]:
         """Measure every case that all sides have, in an order of this launch's own; say each that is done."""
         common = [node_id for node_id in self.sides[0].cases if all(node_id in side.cases for side in self.sides)]
         found: dict[str, Any] = {}
+        seconds: dict[str, float] = {}
         control: list[dict[str, list[int]]] = []
         order = self._coin.sample(self.sides, len(self.sides))
         names = [side.name for side in order]
         for node_id in self._coin.sample(common, len(common)):
-            found[node_id] = []
+            found[node_id], start = [], time.monotonic()
             for rebuild in range(REBUILDS):
                 step = -1 if rebuild % 2 else 1
                 control.append(measure_control(names[::step], self._coin))
@@ -123,16 +120,10 @@ class Launch:
                 found[node_id].append(measure(players, self._coin))
                 del players
                 gc.collect()
+            seconds[node_id] = time.monotonic() - start
             self._check()  # what is imported late can clash late
             say(measured=node_id)
-        return {"cases": found, "control": control, "order": names}
-
-
-def _wanted(job: dict[str, Any], case: TakenCase) -> bool:
-    only: Sequence[str] | None = job["only"]
-    if only is not None:
-        return case.node_id in only
-    return not job["phases"] or case.params.phase in job["phases"]
+        return {"cases": found, "case_seconds": seconds, "control": control, "order": names}
 
 
 def _tidy_memory() -> None:

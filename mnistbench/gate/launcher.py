@@ -14,15 +14,17 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import mnistbench
 from mnistbench.allocator import PINNED
-from mnistbench.errors import MnistbenchError, UsageError
+from mnistbench.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.gate.fingerprint import Fingerprint
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.snapshot import Tree
+from mnistbench.reader import Reader
 
 #: A launch that says nothing for so long hangs, in seconds.
 PATIENCE_S = 600.0
@@ -53,11 +55,43 @@ class Plan:
 
 @dataclass(frozen=True)
 class Listing:
-    """What a side has: its cases by node id, and the files of its modules."""
+    """What a side has, as a survey of it alone finds."""
 
-    cases: Mapping[str, Mapping[str, Any]]
-    files: Mapping[str, str]
+    cases: Mapping[str, Mapping[str, Any]]  # node id -> label and params
+    files: Mapping[str, str]  # of its modules
     torch: str
+    stages: Mapping[str, Fingerprint] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)  # node id -> most bytes of tensors during an iteration
+    resident: int = 0  # most bytes of memory that the process had
+    failed: Mapping[str, str] = field(default_factory=dict)  # node id -> why the case cannot be run
+
+    @classmethod
+    def read(cls, said: Reader) -> Listing:
+        """Check what a survey said.
+
+        Raises:
+            RecordError: names the field.
+        """
+        return cls(
+            cases={
+                case: {"label": found["label"].text(), "params": {k: v.value for k, v in found["params"].mapping().items()}}
+                for case, found in said["cases"].mapping().items()
+            },
+            files={name: file.text() for name, file in said["files"].mapping().items()},
+            torch=said["torch"].text(),
+            stages={stage: Fingerprint.read(state) for stage, state in said["stages"].mapping().items()},
+            memory={case: size.whole() for case, size in said["memory"].mapping().items()},
+            resident=said["resident"].whole(),
+            failed={case: reason.text() for case, reason in said["failed"].mapping().items()},
+        )
+
+
+@dataclass(frozen=True)
+class Default:
+    """What is measured where a user names no test."""
+
+    folder: str  # empty: the whole project
+    phase: str
 
 
 def stage_home(folder: Path) -> Path:
@@ -77,29 +111,22 @@ class Launching:
         self._processes: list[_Process] = []
         try:
             for names in coin.sample(groups, len(groups)):
-                self._processes.append(_Process(plan, names, seed, only, log))
+                self._processes.append(_Process(plan, names, seed, log))
+                self._processes[-1].begin(_job(plan, names, seed, only))
         except BaseException:
             self.stop()
             raise
 
-    def ready(self) -> dict[str, Listing]:
-        """Wait until the sides are loaded; return what they have.
+    def ready(self) -> None:
+        """Wait until the sides are loaded.
 
         Raises:
             LaunchError: a side cannot be loaded.
             Clash: they cannot share a process.
         """
-        found: dict[str, Listing] = {}
         for process in self._processes:
-            said = process.hear("ready")
-            if said["shared"]:
-                name, path = next(iter(said["shared"].items()))
-                raise LaunchError(
-                    f"{name} comes from {path} on both sides, not from the copies that are compared; "
-                    "install the project without its path (no editable install), or set pythonpath in pytest's configuration"
-                )
-            found |= {side: Listing(listed["cases"], listed["files"], said["torch"]) for side, listed in said["ready"].items()}
-        return found
+            with _usable():
+                _check_shared(process.hear("ready"))
 
     def measure(self) -> dict[str, Any]:
         """Let the sides be measured, never two processes at a time; return what a line of the file holds.
@@ -110,8 +137,9 @@ class Launching:
         results = []
         for process in self._processes:
             process.go()
-            results.append(process.hear("result")["result"])
-        return results[0] if len(results) == 1 else _merged(results)
+            results.append(process.hear("result"))
+        with _usable():
+            return _values(results[0]) if len(results) == 1 else _merged(results)
 
     def stop(self) -> None:
         """End what still runs."""
@@ -129,41 +157,110 @@ def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path) -> I
         launch.stop()
 
 
-def _merged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Put the two halves of a split launch together, build by build."""
+def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, dict[str, Listing]]:
+    """Load each side alone, both at the same time; return what they have, and the plan with what is to be measured.
+
+    Args:
+        plan: its arguments are those of the user; the head's own pytest decides whether a path is among them.
+        seed: of hashes, the same for both sides.
+        default: measured where no path is among the arguments.
+        log: what the processes print.
+
+    Raises:
+        LaunchError: a side cannot be loaded.
+    """
+    processes: dict[str, _Process] = {}
+    try:
+        for side in (NEW, BASE):
+            processes[side] = _Process(plan, [side], seed, log)
+        processes[NEW].begin(_job(plan, [NEW], seed, None, default=vars(default)))
+        with _usable():
+            selected = processes[NEW].hear("selected")
+            plan = replace(plan, arguments=selected["arguments"].texts(), phases=selected["phases"].texts())
+        processes[BASE].begin(_job(plan, [BASE], seed, None, default=None))
+        found = {}
+        for side, process in processes.items():
+            with _usable():
+                said = process.hear("surveyed")
+                _check_shared(said)
+                found[side] = Listing.read(said)
+        return plan, found
+    finally:
+        for process in processes.values():
+            process.stop()
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    """Turn a message that lacks something into an error of the launch."""
+    try:
+        yield
+    except RecordError as error:
+        raise LaunchError(f"a launch's message cannot be used: {error}") from None
+
+
+def _check_shared(said: Reader) -> None:
+    for name, path in said["shared"].mapping().items():
+        raise LaunchError(
+            f"{name} comes from {path.text()} on both sides, not from the copies that are compared; "
+            "install the project without its path (no editable install), or set pythonpath in pytest's configuration"
+        )
+
+
+def _merged(results: Sequence[Reader]) -> dict[str, Any]:
+    """Put the two halves of a split launch together, build by build.
+
+    Raises:
+        RecordError: a half lacks something.
+    """
     first, second = results
+    other_cases = second["cases"].mapping()
+    common = {case: builds for case, builds in first["cases"].mapping().items() if case in other_cases}
+    order = [*first["order"].texts(), *second["order"].texts()]
+    seconds = [half["case_seconds"].mapping() for half in results]
     return {
         "cases": {
             case: [
-                {"first": first["order"][0], "sides": {**one["sides"], **other["sides"]}}
-                for one, other in zip(builds, second["cases"][case], strict=True)
+                {"first": order[0], "sides": {**_values(one["sides"]), **_values(other["sides"])}}
+                for one, other in zip(builds.items(), other_cases[case].items(), strict=False)
             ]
-            for case, builds in first["cases"].items()
-            if case in second["cases"]
+            for case, builds in common.items()
         },
-        "control": [{**one, **other} for one, other in zip(first["control"], second["control"], strict=False)],
-        "order": [*first["order"], *second["order"]],
-        "seconds": first["seconds"] + second["seconds"],
+        "case_seconds": {case: sum(half[case].number() for half in seconds if case in half) for case in common},
+        "control": [
+            {**_values(one), **_values(other)}
+            for one, other in zip(first["control"].items(), second["control"].items(), strict=False)
+        ],
+        "order": order,
+        "seconds": first["seconds"].number() + second["seconds"].number(),
+    }
+
+
+def _values(found: Reader) -> dict[str, Any]:
+    return {name: item.value for name, item in found.mapping().items()}
+
+
+def _job(plan: Plan, names: Sequence[str], seed: int, only: Sequence[str] | None, **more: Any) -> dict[str, Any]:
+    sides = [(name, plan.trees[name]) for name in names]
+    return {
+        "seed": seed,
+        "home": str(plan.home),
+        "repository": str(plan.repository),
+        "arguments": list(plan.arguments),
+        "phases": list(plan.phases),
+        "only": only,
+        "sides": [{"name": name, "tree": str(tree.root), "directory": str(tree.directory)} for name, tree in sides],
+        **more,
     }
 
 
 class _Process:
     """A child with a group of its own, heard line by line."""
 
-    def __init__(self, plan: Plan, names: Sequence[str], seed: int, only: Sequence[str] | None, log: Path) -> None:
+    def __init__(self, plan: Plan, names: Sequence[str], seed: int, log: Path) -> None:
         self._log = log
         self._log_begins = log.stat().st_size if log.exists() else 0
         python = plan.pythons[names[0]]
-        sides = [(name, plan.trees[name]) for name in names]
-        job = {
-            "seed": seed,
-            "home": str(plan.home),
-            "repository": str(plan.repository),
-            "arguments": list(plan.arguments),
-            "phases": list(plan.phases),
-            "only": only,
-            "sides": [{"name": name, "tree": str(tree.root), "directory": str(tree.directory)} for name, tree in sides],
-        }
         try:
             with log.open("ab") as stream:
                 self._child = subprocess.Popen(
@@ -175,14 +272,17 @@ class _Process:
             raise UsageError(f"{python}: cannot be started ({error.strerror}); name a Python interpreter") from None
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
+
+    def begin(self, job: Mapping[str, Any]) -> None:
+        """Let it do a job; until then it only imports torch."""
         self._tell(json.dumps(job))
 
     def go(self) -> None:
         """Let it measure."""
         self._tell("go")
 
-    def hear(self, expected: str) -> dict[str, Any]:
-        """Wait for its next message that is not only a sign of life.
+    def hear(self, expected: str) -> Reader:
+        """Wait for its message of this name; return what is in it.
 
         Raises:
             LaunchError: it says that something failed, is gone, or says nothing.
@@ -192,13 +292,16 @@ class _Process:
             line = self._next_line()
             if not line.startswith("{"):
                 continue  # what the interpreter's own start prints
-            said: dict[str, Any] = json.loads(line)
+            try:
+                said = json.loads(line)
+            except (ValueError, RecursionError):
+                raise LaunchError(self._how_it_broke_off(line)) from None
             if "error" in said:
-                raise LaunchError(said["error"])
+                raise LaunchError(str(said["error"]))
             if "clash" in said:
-                raise Clash(said["clash"])
+                raise Clash(str(said["clash"]))
             if expected in said:
-                return said
+                return Reader(said)[expected]
 
     def _next_line(self) -> str:
         """Return the next line.
@@ -236,6 +339,13 @@ class _Process:
             for line in self._child.stdout:  # type: ignore[union-attr]
                 self._lines.put(line)
         self._lines.put("")
+
+    def _how_it_broke_off(self, line: str) -> str:
+        """Return why a message is not whole: mostly because its process was killed while it wrote."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._child.wait(timeout=1.0):
+                return self._how_it_ended()
+        return f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again"
 
     def _how_it_ended(self) -> str:
         code = self._child.wait()

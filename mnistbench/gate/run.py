@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shutil
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,8 @@ from mnistbench import __version__
 from mnistbench.errors import RecordError, UsageError
 from mnistbench.gate import samples, snapshot
 from mnistbench.gate.decision import LEAST_LAUNCHES, Thresholds, candidates
-from mnistbench.gate.launcher import Clash, LaunchError, Launching, Listing, Plan, launching, stage_home
+from mnistbench.gate.fingerprint import difference
+from mnistbench.gate.launcher import Clash, Default, LaunchError, Launching, Listing, Plan, launching, stage_home, survey
 from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
 from mnistbench.reader import Reader
 
@@ -35,9 +36,7 @@ FIRST_SHARE = 0.6
 #: What is measured where nobody says: the step cases of this folder.
 DEFAULT_FOLDER, DEFAULT_PHASE = "bench", "step"
 
-#: pytest's options after which a word may stand that is not their value; -x and -v need no list.
-_FLAG = re.compile(r"-[hlqsvx]+|--(lf|ff|nf|sw|last-failed|failed-first|new-first|stepwise|exitfirst|verbose|quiet|showlocals)")
-
+Survey = Callable[[Plan, int, Default, Path], tuple[Plan, dict[str, Listing]]]
 Start = Callable[[Plan, int, "Sequence[str] | None", Path], AbstractContextManager[Launching]]
 
 
@@ -82,6 +81,7 @@ def measure(
     progress: Progress,
     *,
     here: Path | None = None,
+    look: Survey | None = None,
     start: Start | None = None,
     now: Callable[[], float] = time.monotonic,
     seed: int | None = None,
@@ -92,6 +92,7 @@ def measure(
         request: what is compared.
         progress: told of each launch.
         here: the user's directory.
+        look: loads each side alone; in a process of its own if not given.
         start: starts a launch; a process of its own if not given.
         now: a clock, in seconds.
         seed: of all coins; of the system's if not given.
@@ -102,10 +103,10 @@ def measure(
     """
     here = (here or Path.cwd()).resolve()
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
-    deadline = now() + request.budget_s
+    began = now()
     with snapshot.scratch() as folder, _terminable():
         plan = _plan(request, here, folder)
-        gate = _Gate(request, plan, folder / "log", progress, start or launching, now, seed, deadline)
+        gate = _Gate(request, plan, folder / "log", progress, look or survey, start or launching, now, seed, began)
         return gate.run(here)
 
 
@@ -118,25 +119,15 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
     else:
         base = snapshot.of_revision(here, request.base, folder / BASE)
     new = snapshot.of_working_tree(here, folder / NEW)
-    named = any((new.directory / path).exists() for path in _paths(request.arguments))
-    default = [DEFAULT_FOLDER] if (new.directory / DEFAULT_FOLDER).is_dir() else []
     return Plan(
         trees={BASE: base, NEW: new},
         pythons={BASE: request.base_python or sys.executable, NEW: request.new_python or sys.executable},
         home=stage_home(folder),
         repository=(snapshot.repository_of(here) if shutil.which("git") else None) or here,
-        arguments=request.arguments if named else (*default, *request.arguments),
-        phases=() if named else (DEFAULT_PHASE,),
+        arguments=request.arguments,
+        phases=(),
         split=request.split or bool(request.base_python or request.new_python),
     )
-
-
-def _paths(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield what may be paths among pytest's arguments: not the words after an option, which may be its value."""
-    for before, argument in zip(("", *arguments), arguments, strict=False):
-        takes_a_value = before.startswith("-") and "=" not in before and not _FLAG.fullmatch(before)
-        if not argument.startswith("-") and not takes_a_value:
-            yield argument.split("::", maxsplit=1)[0]
 
 
 @contextmanager
@@ -163,48 +154,65 @@ class _Gate:
     """One run of the gate."""
 
     def __init__(
-        self, request: Request, plan: Plan, log: Path, progress: Progress, start: Start, now: Callable[[], float],
-        seed: int, deadline: float,
+        self, request: Request, plan: Plan, log: Path, progress: Progress, look: Survey, start: Start,
+        now: Callable[[], float], seed: int, began: float,
     ) -> None:  # fmt: skip
         self._request, self._plan, self._log, self._progress = request, plan, log, progress
-        self._start, self._now, self._seed, self._deadline = start, now, seed, deadline
+        self._look, self._start, self._now, self._seed, self._began = look, start, now, seed, began
+        self._deadline = began + request.budget_s
+        self._split_because = ""
+        self._loading_s = 0.0  # of the sides, before anything is measured
+        self._durations_s: list[float] = []  # of each launch of the first stage
+        self._case_seconds: list[Mapping[str, float]] = []  # of the same
         self._launched = 0
 
     def run(self, here: Path) -> Measured:
+        _new_file(self._request.storage)  # what cannot be written is refused before anything is started
+        listing = self._listing()
+        if not self._plan.split and (reasons := difference(listing[BASE].stages, listing[NEW].stages)):
+            self._split(f"{reasons[0]}{f' (and {len(reasons) - 1} more)' if len(reasons) > 1 else ''}")
         while True:
             try:
-                return self._measured(here)
+                return self._measured(here, listing)
             except Clash as clash:
                 if self._plan.split:
                     raise LaunchError(f"a side alone clashes: {clash}") from None
-                self._progress.say(f"the two sides cannot share a process: {clash}; measuring them one after the other")
-                self._plan = replace(self._plan, split=True)
+                self._split(str(clash))
 
-    def _measured(self, here: Path) -> Measured:
+    def _split(self, reason: str) -> None:
+        """Give each side a process of its own from now on."""
+        self._progress.say(f"measuring the sides in separate processes, because {reason}")
+        self._plan, self._split_because = replace(self._plan, split=True), reason
+
+    def _measured(self, here: Path, listing: Mapping[str, Listing]) -> Measured:
         path = _new_file(self._request.storage)
-        header = self._header(here, self._listing())
+        header = self._header(here, listing)
+        self._durations_s, self._case_seconds = [], []
         measured = Measured(path, header, [])
         samples.append(measured.path, header)
         try:
-            self._stage(measured, 1, self._request.launches, None, self._first_deadline())
+            cases = list(header["labels"])
+            self._stage(measured, 1, self._request.launches, cases, self._loading_s, self._first_deadline())
             flagged = self._flagged(measured)
             if flagged:
-                self._progress.say(f"measuring {len(flagged)} case{'s' if len(flagged) > 1 else ''} again, in fresh launches")
-                self._stage(measured, 2, FRESH, flagged, self._deadline)
+                self._measure_again(measured, flagged)
         except KeyboardInterrupt:
             measured.end = End("interrupted", broken_off=True)
         except LaunchError as error:
             if not measured.launches:
                 raise
             measured.end = End(str(error), broken_off=True)
+        measured.end = replace(measured.end, elapsed_s=round(self._now() - self._began, 3))
         samples.append(measured.path, measured.end.line())
         return measured
 
     def _listing(self) -> dict[str, Listing]:
-        """Load both sides once to see what they have."""
+        """Load each side alone to see what it has, and which tests pytest selects."""
         self._progress.say("loading both sides")
-        with self._start(self._plan, self._seed, None, self._log) as launch:
-            listing = launch.ready()
+        began = self._now()
+        folder = DEFAULT_FOLDER if (self._plan.trees[NEW].directory / DEFAULT_FOLDER).is_dir() else ""
+        self._plan, listing = self._look(self._plan, self._seed, Default(folder, DEFAULT_PHASE), self._log)
+        self._loading_s = self._now() - began
         for side, tree in self._plan.trees.items():
             if not listing[side].cases:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
@@ -219,6 +227,10 @@ class _Gate:
             raise LaunchError(
                 f"no case in common: the base has {', '.join(list(base)[:3])}, the head {', '.join(list(new)[:3])}"
             )
+        for case in common:
+            for side in (BASE, NEW):
+                if case in listing[side].failed:
+                    raise LaunchError(listing[side].failed[case])
         return {
             "schema": samples.SCHEMA,
             "mnistbench": __version__,
@@ -228,6 +240,7 @@ class _Gate:
             "arguments": list(self._plan.arguments),
             "seed": self._seed,
             "split": self._plan.split,
+            "split_because": self._split_because,
             "torch": " -> ".join(dict.fromkeys(listing[side].torch for side in (BASE, NEW))),
             "labels": {case: new[case]["label"] for case in common},
             "exact": {case: new[case]["params"]["device"] == "cpu" and new[case]["params"]["threads"] == 1 for case in common},
@@ -235,31 +248,69 @@ class _Gate:
             "only_head": [case for case in new if case not in base],
             "changed": changed,
             "files": {side: dict(listing[side].files) for side in (BASE, NEW)},
+            "memory": {
+                case: {side: listing[side].memory[case] for side in (BASE, NEW)}
+                for case in common
+                if all(case in listing[side].memory for side in (BASE, NEW))
+            },
+            "resident": {side: listing[side].resident for side in (BASE, NEW)},
         }
 
     def _first_deadline(self) -> float:
         left = self._deadline - self._now()
         return self._now() + FIRST_SHARE * left if math.isfinite(left) else math.inf
 
-    def _stage(self, measured: Measured, stage: int, count: int, only: Sequence[str] | None, deadline: float) -> None:
-        """Run launches until there are enough, or the next would end too late."""
-        began, cases = self._now(), only if only is not None else list(measured.header["labels"])
+    def _measure_again(self, measured: Measured, flagged: Sequence[str]) -> None:
+        """Measure what was flagged in fresh launches, if enough of them fit into the budget."""
+        start_up = statistics.fmean(self._durations_s) - statistics.fmean(sum(each.values()) for each in self._case_seconds)
+        of_flagged = statistics.fmean(sum(each.get(case, 0.0) for case in flagged) for each in self._case_seconds)
+        each, left = start_up + of_flagged, max(0.0, self._deadline - self._now())
+        if left < LEAST_LAUNCHES * each:
+            too_little = (
+                f"the budget leaves {left:.0f} s, and {LEAST_LAUNCHES} fresh launches take about "
+                f"{LEAST_LAUNCHES * each:.0f} s; give a larger --budget"
+            )
+            self._progress.say(too_little)
+            measured.end = End(too_little)
+            return
+        self._progress.say(f"measuring {len(flagged)} case{'s' if len(flagged) > 1 else ''} again, in fresh launches")
+        self._stage(measured, 2, FRESH, flagged, each, self._deadline)
+
+    def _stage(
+        self, measured: Measured, stage: int, count: int, cases: Sequence[str], each: float, deadline: float
+    ) -> None:  # fmt: skip
+        """Run launches until there are enough, or the next would end too late.
+
+        Args:
+            measured: gets them.
+            stage: 1 or 2.
+            count: how many are enough.
+            cases: what is measured.
+            each: seconds that the first takes at least; the next take as long as those before on average.
+            deadline: by the clock.
+        """
+        began = self._now()
         for number in range(count):
-            each = (self._now() - began) / number if number else 0.0
-            too_few = stage == 1 and number < LEAST_LAUNCHES  # to judge: a rest for fresh launches would be of no use
+            each = (self._now() - began) / number if number else each
+            too_few = number < LEAST_LAUNCHES  # to judge: a rest for fresh launches would be of no use
             if self._now() + each > (self._deadline if too_few else deadline):
-                used_up = f"the budget allowed {number} of {count} launches"
+                used_up = f"the budget allowed {number} of {count} {'fresh ' if stage == 2 else ''}launches"
                 if too_few:
                     measured.end = End(used_up)
                 self._progress.say(used_up)
                 return
-            self._progress.launch(number, count, each * (count - number))
+            self._progress.launch(number, count, each * (count - number) if number or stage == 2 else 0.0)
+            launch_began = self._now()
             self._launched += 1
             with self._start(self._plan, self._seed + self._launched, cases, self._log) as launch:
                 launch.ready()
                 line = {"stage": stage, **launch.measure()}
-            measured.launches.append(_checked(line))
+            checked, case_seconds = _checked(line)
+            measured.launches.append(checked)
             samples.append(measured.path, line)
+            if stage == 1:
+                self._durations_s.append(self._now() - launch_began)
+                self._case_seconds.append(case_seconds)
         self._progress.launch(count, count, 0.0)
 
     def _flagged(self, measured: Measured) -> list[str]:
@@ -268,10 +319,12 @@ class _Gate:
         return list(dict.fromkeys(estimate.effect.case for estimate in found))
 
 
-def _checked(line: Mapping[str, Any]) -> Launch:
-    """Read a launch before it is written: a spoiled line would make the whole file unreadable."""
+def _checked(line: Mapping[str, Any]) -> tuple[Launch, dict[str, float]]:
+    """Read a launch before it is written, as a spoiled line would make the whole file unreadable; and its seconds by case."""
     try:
-        return samples.read_launch(Reader(line))
+        reader = Reader(line)
+        seconds = {case: taken.number() for case, taken in reader["case_seconds"].mapping().items()}
+        return samples.read_launch(reader), seconds
     except RecordError as error:
         raise LaunchError(f"a launch's answer cannot be used: {error}") from None
 

@@ -10,15 +10,17 @@ import contextlib
 import importlib.machinery
 import importlib.metadata
 import io
+import json
 import os
 import re
 import sys
 import sysconfig
 import tomllib
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -28,6 +30,7 @@ import torch
 from torch import library
 
 from mnistbench.errors import MnistbenchError
+from mnistbench.gate.fingerprint import Fingerprint
 
 #: Given to pytest after the user's arguments: the session only collects cases for us, and leaves nothing behind.
 _QUIET = ("--benchmark-disable", "--bench-tensorboard=off", "-p", "no:cacheprovider", "-q")
@@ -72,19 +75,48 @@ class Side:
         Raises:
             SideError: a file cannot be imported, or pytest refuses the arguments.
         """
-        source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
-        shared = [path for path in sys.path if path and path != self.fallback]
-        self._path = [str(self.directory), *source, *shared, self.fallback]
         taker = _Taker()
-        errors, output = io.StringIO(), io.StringIO()
-        with self.turn(), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
-            code = pytest.main([*arguments, *_QUIET], plugins=[taker])
-        sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
+        code, errors = self._run_pytest(arguments, taker)
         if taker.failures:
             raise SideError(f"{self.name}: {taker.failures[0]}")
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            raise SideError(f"{self.name}: {_refusal(errors.getvalue()) or f'pytest ended with exit code {int(code)}'}")
+            raise SideError(f"{self.name}: {_refusal(errors) or f'pytest ended with exit code {int(code)}'}")
         self.cases = {case.node_id: case for case in taker.cases if wanted(case)}
+
+    def paths_among(self, arguments: list[str]) -> list[str] | None:
+        """Return what the side's own pytest takes for paths among these arguments; None if it does not accept them.
+
+        In a forked process: to know its options pytest imports conftest.py, and code that runs twice in one process may
+        register its operators or hooks twice.
+        """
+        reading, writing = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of threads: those of imported libraries wait for work
+            child = os.fork()
+        if not child:
+            try:
+                reader = _PathReader()
+                self._run_pytest(arguments, reader)
+                os.write(writing, json.dumps(reader.paths).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as stream:
+            text = stream.read()
+        os.waitpid(child, 0)
+        found: list[str] | None = json.loads(text or "null")
+        return found
+
+    def _run_pytest(self, arguments: list[str], plugin: object) -> tuple[int, str]:
+        """Run the side's own pytest; return its exit code and what it printed as errors."""
+        source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
+        shared = [path for path in sys.path if path and path != self.fallback]
+        self._path = [str(self.directory), *source, *shared, self.fallback]
+        errors, output = io.StringIO(), io.StringIO()
+        with self.turn(), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
+            code = pytest.main([*arguments, *_QUIET], plugins=[plugin])
+        sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
+        return int(code), errors.getvalue()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -154,6 +186,19 @@ def _paths(module: ModuleType) -> list[str]:
         return []
 
 
+class _PathReader:
+    """The plug-in that reads which arguments are paths and ends the session before it begins."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> int:
+        """Read the paths, after all options are known."""
+        self.paths = list(config.option.file_or_dir)
+        return 0
+
+
 class _Taker:
     """The plug-in that takes the cases of a side's session instead of having them measured."""
 
@@ -212,7 +257,21 @@ def _refusal(text: str) -> str:
     return ""
 
 
+def wanted(job: Mapping[str, Any], case: TakenCase) -> bool:
+    """Whether a job asks for a case: by name, or by its phase."""
+    if job["only"] is not None:
+        return case.node_id in job["only"]
+    return not job["phases"] or case.params.phase in job["phases"]
+
+
 # ---- Whether two sides can share a process ---------------------------------------------------------------------------
+
+
+def added_to_torch(state: Fingerprint, registered: Sequence[str], sides: Sequence[Side]) -> Fingerprint:
+    """Return a fingerprint with the operators and compiled modules of the sides, of which a process holds one set."""
+    native = [name for side in sides for name in side.native]
+    added = {"operators registered with torch": registered, "compiled modules": native}
+    return replace(state, additions={**state.additions, **{key: ", ".join(dict.fromkeys(v)) for key, v in added.items() if v}})
 
 
 def watch_registrations(trees: Sequence[Path]) -> list[str]:

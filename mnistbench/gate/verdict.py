@@ -7,10 +7,11 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from mnistbench import units
 from mnistbench.compare import CaseComparison, OpChange, Side
 from mnistbench.criteria import Acceptance
 from mnistbench.digest import CaseDigest
@@ -52,6 +53,9 @@ class Header:
     only_head: tuple[str, ...]
     changed: tuple[str, ...]  # one name, and other Params
     torch: str
+    split_because: str = ""  # why the sides had processes of their own, where their code is the reason
+    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # node id -> side -> most bytes of tensors
+    resident: Mapping[str, int] = field(default_factory=dict)  # side -> most bytes that its process had
 
     @classmethod
     def read(cls, header: Mapping[str, Any]) -> Header:
@@ -73,6 +77,9 @@ class Header:
             only_head=reader["only_head"].texts(),
             changed=reader["changed"].texts(),
             torch=reader["torch"].text(),
+            split_because=reader["split_because"].text() if "split_because" in header else "",
+            memory={case: _sizes(sizes) for case, sizes in reader["memory"].mapping().items()} if "memory" in header else {},
+            resident=_sizes(reader["resident"]) if "resident" in header else {},
         )
 
     def name(self, case: str) -> str:
@@ -154,6 +161,10 @@ class Verdict:
     def is_excusable(self) -> bool:
         """Whether ``--inconclusive ok`` lets an inconclusive gate pass: nothing but noise and the budget kept it open."""
         return all(reason.is_excusable for reason in self.reasons)
+
+
+def _sizes(sizes: Reader) -> dict[str, int]:
+    return {side: size.whole() for side, size in sizes.mapping().items()}
 
 
 def conclude(
@@ -246,14 +257,28 @@ def _sorted_acceptances(
     return tuple(accepted), tuple(exceeded), tuple(unlimited)
 
 
+#: Change of peak memory from which it is reported: smaller ones come and go with the order of deallocations.
+MEMORY_SHARE = 0.10
+
+#: Where differences that belong to no case are reported.
+ALL_CASES = "all cases"
+
+
 def _facts(header: Header, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
-    """Return the exact differences of each case, from the last launch."""
-    return {
-        header.name(case): found
-        for launch in launches[-1:]
-        for case, builds in launch.cases.items()
-        if (found := facts(_compared(case, builds[0])))
+    """Return the exact differences of each case, from the last launch; and peak memory, from each side's own process."""
+    counted = {case: facts(_compared(case, builds[0])) for one in launches[-1:] for case, builds in one.cases.items()}
+    found = {
+        header.name(case): (*_more_memory("peak memory of tensors", header.memory.get(case, {})), *counted.get(case, ()))
+        for case in header.labels
     }
+    found[ALL_CASES] = tuple(_more_memory("peak memory of the process", header.resident))
+    return {case: differences for case, differences in found.items() if differences}
+
+
+def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
+    base, new = sizes.get(BASE, 0), sizes.get(NEW, 0)
+    if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
+        yield f"{what}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
 
 
 def _not_finite(case: str, launches: Sequence[Launch]) -> tuple[str, ...]:

@@ -78,6 +78,8 @@ def _head(verdict: Verdict) -> Iterable[str]:
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish ({time} of measuring)"
     yield f"measured: {count}, {decision.launches} {kind} launches{fresh}, {time}, torch {header.torch}"
+    if header.split_because:
+        yield f"measured in separate processes, because {header.split_because}"
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("not the same case any more, so not compared", header.changed),
@@ -336,6 +338,9 @@ def json_report(verdict: Verdict) -> str:
         "head": verdict.header.head,
         "torch": verdict.header.torch,
         "split": verdict.header.split,
+        "split_because": verdict.header.split_because,
+        "memory": {verdict.header.name(case): dict(sizes) for case, sizes in verdict.header.memory.items()},
+        "resident": dict(verdict.header.resident),
         "launches": decision.launches,
         "fresh_launches": decision.fresh,
         "seconds": verdict.seconds,

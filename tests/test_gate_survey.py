@@ -1,0 +1,268 @@
+"""A side alone in a process: which tests are measured, what its code changes, what its cases take."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mnistbench.gate.fingerprint import difference
+from mnistbench.gate.launcher import Listing, environment, stage_home
+from mnistbench.reader import Reader
+
+CONFTEST = """
+from pathlib import Path
+
+import torch
+from nets import Tiny
+from torch import library, nn
+
+from mnistbench.workload import Workload
+
+LIBRARY = library.Library("gate_survey_test", "DEF")  # torch refuses a second one
+
+
+def pytest_addoption(parser):
+    parser.addoption("--my-switch", action="store_true")
+
+
+def make_batch(batch_size, device, generator):
+    inputs = torch.randn(batch_size, 8, generator=generator)
+    return inputs.to(device), (inputs.sum(dim=1) > 0).long().to(device)
+
+
+def pytest_mnistbench_workloads(config):
+    def make_optimizer(parameters):
+        return torch.optim.SGD(parameters, lr=0.1)
+
+    return [Workload("tiny", Tiny, make_batch, nn.functional.cross_entropy, make_optimizer)]
+"""
+
+NETS = """
+import gc, os, threading
+import torch
+from torch import nn
+
+
+class Tiny(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 2)
+
+    def forward(self, inputs):
+        return self.layer(inputs)
+"""
+
+FILES = {
+    "pytest.ini": "[pytest]\nbench_model = tiny\nbench_batch_size = 4\nbench_device = cpu\nfilterwarnings = error\n",
+    "bench/conftest.py": CONFTEST.replace('LIBRARY = library.Library("gate_survey_test", "DEF")', "LIBRARY = None"),
+    "bench/test_step.py": "def test_step(op_benchmark):\n    op_benchmark('step')\n",
+    "bench/test_forward.py": "def test_forward(op_benchmark):\n    op_benchmark('forward')\n",
+    "bench/test_epoch.py": "def test_epoch(op_benchmark):\n    op_benchmark('eval')\n",
+    "nets.py": NETS,
+}
+
+#: Tree -> what its code does beyond the plain one's, and why it cannot share a process with the plain one.
+HEADS = {
+    "anomaly mode": (
+        {"nets.py": f"{NETS}\ntorch.autograd.set_detect_anomaly(True)\n"},
+        ["the head changes torch.is_anomaly_enabled() from False to True"],
+    ),
+    "threads in a step": (
+        {"nets.py": NETS.replace("return self.layer", "torch.set_num_threads(2); return self.layer")},
+        ["the head changes torch.get_num_threads() from 1 to 2"],
+    ),
+    "a hook in a build": (
+        {
+            "nets.py": NETS.replace(
+                "self.layer =", "nn.modules.module.register_module_forward_hook(lambda *_: None); self.layer ="
+            )
+        },
+        ["the head adds a global forward hook (*Tiny.__init__.<locals>.<lambda> of nets.py*)"],
+    ),
+    "operators": (
+        {"bench/conftest.py": CONFTEST},
+        ["the head adds operators registered with torch (gate_survey_test)"],
+    ),
+    "a bar": ({"nets.py": f"from tqdm import tqdm\n{NETS}\nfor _ in tqdm([1]): pass\n"}, ["the head adds a thread*tqdm*"]),
+    "a larger layer": ({"nets.py": NETS.replace("nn.Linear(8, 2)", "nn.Sequential(nn.Linear(8, 99), nn.Linear(99, 2))")}, []),
+    "a case that fails": ({"nets.py": NETS.replace("return self.layer", "raise ValueError('boom'); return self.layer")}, None),
+}
+
+#: pytest's arguments of a user -> those that are used and the phases that are measured, in a project with options of its own.
+SELECTIONS = [
+    ("", "bench", "step"),
+    ("-k step", "bench -k step", "step"),
+    ("-k bench", "bench -k bench", "step"),
+    ("--bench-model=tiny", "bench --bench-model=tiny", "step"),
+    ("--bench-compile", "bench --bench-compile", "step"),
+    ("--my-switch", "bench --my-switch", "step"),
+    ("--ignore bench/test_step.py", "bench --ignore bench/test_step.py", "step"),
+    ("--bench-data-dir bench", "bench --bench-data-dir bench", "step"),
+    ("--nonsense", "bench --nonsense", "step"),
+    ("bench", "bench", ""),
+    ("bench/test_step.py", "bench/test_step.py", ""),
+    ("bench/test_step.py::test_step[a/b] -x", "bench/test_step.py::test_step[a/b] -x", ""),
+    ("--bench-compile bench/test_forward.py", "--bench-compile bench/test_forward.py", ""),
+    ("--no-op-profile bench/test_forward.py", "--no-op-profile bench/test_forward.py", ""),
+    ("--my-switch bench/test_forward.py", "--my-switch bench/test_forward.py", ""),
+    ("-x -vv bench", "-x -vv bench", ""),
+    ("nowhere.py", "nowhere.py", ""),
+]
+
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+
+home, folder, trees, selections = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), json.loads(sys.argv[4])
+sys.path.insert(0, home)
+
+import torch
+
+from mnistbench.gate.launch import survey
+from mnistbench.gate.sides import Side, SideError
+from mnistbench.gate.survey import selection
+
+
+def in_a_process(body, *arguments):
+    child = os.fork()
+    if not child:
+        try:
+            body(*arguments)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def surveyed(tree, arguments, default):
+    said = {}
+    job = {"home": home, "repository": str(folder / "nowhere"), "arguments": arguments, "phases": ["step"], "only": None}
+    spec = {"name": "head", "tree": str(folder / tree), "directory": str(folder / tree)}
+    try:
+        survey({**job, "default": default, "sides": [spec]}, lambda **message: said.update(message))
+    except SideError as error:
+        said["error"] = str(error)
+    (folder / f"{tree} {' '.join(arguments)}.json".replace("/", "-")).write_text(json.dumps(said))
+
+
+for tree in trees:
+    in_a_process(surveyed, tree, ["bench"], None)
+in_a_process(surveyed, "operators", ["nowhere.py"], {"folder": "bench", "phase": "step"})
+in_a_process(surveyed, "operators", [], {"folder": "bench", "phase": "step"})
+in_a_process(surveyed, "operators", ["--my-switch", "bench/test_forward.py"], {"folder": "bench", "phase": "step"})
+side = Side("head", folder / "plain", folder / "plain", home)
+found = {text: selection(side, text.split(), "bench", "step") for text in selections}
+found["broken"] = selection(Side("head", folder / "broken", folder / "broken", home), ["tests/test_own.py"], "bench", "step")
+found["no folder"] = selection(side, ["-x"], "", "step")
+found["modules"] = [name for name in sys.modules if name in ("nets", "conftest")]
+Path(folder, "selections").write_text(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Trees, and what one process and its forks have found in them: torch's import takes seconds."""
+    folder = tmp_path_factory.mktemp("trees")
+    broken = {"bench/conftest.py": "raise RuntimeError\n", "tests/test_own.py": FILES["bench/test_step.py"]}
+    trees = {"plain": {}, "the same": {}, "broken": broken, **{name: changes for name, (changes, _) in HEADS.items()}}
+    for name, changes in trees.items():
+        for path, text in {**FILES, **changes}.items():
+            (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name / path).write_text(text, encoding="utf-8")
+    home = stage_home(folder)
+    names = [name for name in trees if name != "broken"]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))}
+    given = [arguments for arguments, _, _ in SELECTIONS]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder), json.dumps(names), json.dumps(given)],
+        cwd=folder, env=environment(inherited, home, 1), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def read(folder, tree, arguments="bench"):
+    return json.loads((folder / f"{tree} {arguments}.json".replace("/", "-")).read_text(encoding="utf-8"))
+
+
+def listing(folder, tree):
+    return Listing.read(Reader(read(folder, tree)["surveyed"]))
+
+
+# ---- Which tests are measured ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "arguments", "phase"), SELECTIONS, ids=[given or "nothing" for given, _, _ in SELECTIONS])
+def test_a_path_is_what_pytest_takes_for_one(folder, given, arguments, phase):
+    found = json.loads((folder / "selections").read_text(encoding="utf-8"))
+    assert found[given] == [arguments.split(), [phase] if phase else []]
+
+
+def test_a_default_folder_that_cannot_be_imported_does_not_hide_a_path(folder):
+    found = json.loads((folder / "selections").read_text(encoding="utf-8"))
+    assert found["broken"] == [["tests/test_own.py"], []]
+    assert found["no folder"] == [["-x"], ["step"]]
+
+
+def test_selecting_leaves_the_process_as_it_was(folder):
+    found = json.loads((folder / "selections").read_text(encoding="utf-8"))
+    assert found["modules"] == []
+    said = read(folder, "operators", "--my-switch bench/test_forward.py")
+    assert said["selected"] == {"arguments": ["--my-switch", "bench/test_forward.py"], "phases": []}
+    assert list(said["surveyed"]["cases"]) == ["bench/test_forward.py::test_forward[tiny-b4-cpu]"]
+
+
+def test_without_arguments_the_steps_of_the_default_folder_are_measured(folder):
+    said = read(folder, "operators", "")
+    assert said["selected"] == {"arguments": ["bench"], "phases": ["step"]}
+    assert list(said["surveyed"]["cases"]) == ["bench/test_step.py::test_step[tiny-b4-cpu]"]
+
+
+def test_a_path_that_does_not_exist_is_named_in_one_line(folder):
+    said = read(folder, "operators", "nowhere.py")
+    assert said["error"] == "head: file or directory not found: nowhere.py"
+
+
+# ---- What its code changes ---------------------------------------------------------------------------------------------
+
+
+def test_a_side_that_changes_nothing_can_share_a_process(folder):
+    base, head = listing(folder, "plain"), listing(folder, "the same")
+    assert difference(base.stages, head.stages) == []
+    assert list(base.stages) == ["before", "import", "build bench/test_step.py::test_step[tiny-b4-cpu]", "end"]
+
+
+@pytest.mark.parametrize("tree", [tree for tree, (_, reasons) in HEADS.items() if reasons is not None])
+def test_a_side_that_changes_its_process_cannot(folder, tree):
+    from fnmatch import fnmatchcase
+
+    found = difference(listing(folder, "plain").stages, listing(folder, tree).stages)
+    expected = HEADS[tree][1]
+    assert len(found) == len(expected), found
+    assert all(map(fnmatchcase, found, expected)), found
+
+
+def test_both_sides_that_use_a_package_alike_can_share_a_process(folder):
+    found = listing(folder, "a bar")
+    assert difference(found.stages, found.stages) == []
+    assert found.stages["end"].packages["a thread 'tqdm_monitor'"] == "started by tqdm/_monitor.py"
+
+
+# ---- What its cases take -----------------------------------------------------------------------------------------------
+
+
+def test_the_same_code_takes_the_same_memory(folder):
+    base, head = listing(folder, "plain"), listing(folder, "the same")
+    assert base.memory == head.memory
+    assert list(base.memory) == list(base.cases)
+    assert base.resident > 50_000_000
+    assert listing(folder, "a larger layer").memory != base.memory
+
+
+def test_a_case_that_fails_is_kept_with_its_reason(folder):
+    found = listing(folder, "a case that fails")
+    assert found.failed == {"bench/test_step.py::test_step[tiny-b4-cpu]": "head: ValueError: boom"}
+    assert found.memory == {}
