@@ -322,8 +322,7 @@ def _compare(parsed: argparse.Namespace) -> int:
             raise UsageError(f"{parsed.base!r} and {parsed.new!r} are one saved run, {now.path}: name another base")
     finally:
         _complain(storage)
-    comparison = compare([saved.run for saved in others], now.run, by=criteria.by, across_versions=criteria.across_versions)
-    judgement = judge(comparison, criteria)
+    judgement = judge(compare([saved.run for saved in others], now.run, **criteria.of_comparison), criteria)
     colour = parsed.format == "terminal" and not parsed.output and colours(sys.stdout)
     _deliver(rendered(judgement, parsed.format, top, colour=colour), parsed.output, write)
     if note := append_step_summary(judgement, top):

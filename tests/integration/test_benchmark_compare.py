@@ -39,7 +39,7 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
             "exact: *: 1 -> 3 calls*",
             "exact: * more; --format json has all",
             "training on synthetic*: *train/*",
-            "gate: no threshold was given, so nothing fails; *",
+            "thresholds: none was given, so nothing fails; *",
         ]
     )
     text = result.stdout.str()
