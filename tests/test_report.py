@@ -197,6 +197,8 @@ def test_cases_that_have_other_base_runs_are_told_apart():
 def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
     bases = builders.base_runs(8, 1_000_000, 1_500_000, 800_000, 1_200_000)
     assert report(bases, bases[0], **gate("10%")).endswith("thresholds: passed (minimum detectable change up to 85.2 %)\n")
+    noisy = report(bases, builders.base_runs(1, 1_400_000)[0], **gate("10%"), noise_passes=True)
+    assert noisy.endswith("thresholds: passed, 1 inconclusive (minimum detectable change up to 85.2 %)\n")
 
 
 def test_a_loss_that_blew_up_is_said_to_be_not_finite():

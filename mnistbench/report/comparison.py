@@ -351,8 +351,9 @@ def _outcome(judgement: Judgement) -> str:
         return f"regressed: {len(judgement.regressions)}{f', {unjudged}' if judgement.unjudged else ''}"
     if judgement.outcome == "unjudged":
         return unjudged
+    passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
     largest = judgement.minimum_detectable
-    return f"passed (minimum detectable change up to {units.percent(largest[1].smallest or 0)})" if largest else "passed"
+    return f"{passed} (minimum detectable change up to {units.percent(largest[1].smallest or 0)})" if largest else passed
 
 
 def _problem_line(problem: Problem) -> str:
