@@ -11,6 +11,7 @@ import sys
 import pytest
 
 HELD, REGRESSED, USAGE_ERROR, UNJUDGED = 0, 1, 4, 8
+COMMIT = {"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": False, "branch": "main"}
 HEADING = "*- mnistbench: operations compared -*"
 
 
@@ -37,6 +38,7 @@ def save_a_base(project, *arguments, factor=1.0, environment=None, copies=1):
         saved = json.loads(text)
         change_operations(saved, factor * (1 + copy / 1_000))
         saved["mnistbench"]["environment"].update(environment or {})
+        saved["commit_info"] = COMMIT
         (path.parent / f"{copy + 1:04}_base.json").write_text(json.dumps(saved), encoding="utf-8")
 
 
@@ -148,7 +150,7 @@ def test_no_case_in_common_is_not_held(project):
     result.stdout.fnmatch_lines(
         [
             "missing: no case in common with the base; *",
-            "missing: in the base and not run now: test_bench.py::test_forward?tiny-b2-cpu?",
+            "missing: in the base and not run now: test_bench.py::test_forward?tiny-b2-cpu?, last saved *",
         ]
     )
 
@@ -272,6 +274,7 @@ def test_noise_above_a_threshold_is_not_judged_unless_that_is_allowed(project):
     path = project.save_base()
     saved = json.loads(path.read_text(encoding="utf-8"))
     for number in range(1, 9):
+        saved["commit_info"] = COMMIT
         change_operations(saved, 1 if number == 1 else 30 if number % 2 else 1 / 30)
         (path.parent / f"{number:04}_base.json").write_text(json.dumps(saved), encoding="utf-8")
     arguments = ("--benchmark-compare=0", "--case-fail=10%", "--no-op-profile")
