@@ -91,9 +91,9 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     compare = command(
-        "compare", _compare, "compare two saved runs, operation by operation; exit 0 held, 1 regressed, 2 not judged"
+        "compare", _compare, "compare saved runs, operation by operation; exit code 0 passed, 1 regressed, 2 could not judge"
     )
-    compare.add_argument("base", metavar="BASE", help=f"{_REFERENCE}; several runs are taken as samples of one base")
+    compare.add_argument("base", metavar="BASE", help=f"{_REFERENCE}; of several, runs of one commit are samples of one base")
     compare.add_argument("new", metavar="NEW", help=f"{_REFERENCE}; of several the newest")
     _add_settings(compare, SETTINGS)
     compare.add_argument("--op-top", type=int, default=None, metavar="N", help="operations shown per case (default: 10)")
@@ -126,7 +126,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_lab(command("lab", _lab, "run the whole lab on this machine and write its report; exit 0 done, 2 cannot, 130 stopped"))
     report = command("report", _report, "write saved runs as one HTML page: cases, operations, curves, what changed")
     report.add_argument("runs", metavar="RUN", nargs="+", help=f"{_REFERENCE}; each is held against the one before it")
-    report.add_argument("--base", metavar="RUN", help="hold each against this one; several are samples of one base")
+    report.add_argument(
+        "--base", metavar="RUN", help="compare each with this one; of several, runs of one commit are samples of one base"
+    )
     report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="write there (default: report.html)")
     _add_settings(report, SETTINGS)
     for subparser in (compare, listing, history, export, prune, gate, report):
@@ -325,8 +327,7 @@ def _compare(parsed: argparse.Namespace) -> int:
             raise UsageError(f"{parsed.base!r} and {parsed.new!r} are one saved run, {now.path}: name another base")
     finally:
         _complain(storage)
-    comparison = compare([saved.run for saved in others], now.run, by=criteria.by, across_versions=criteria.across_versions)
-    judgement = judge(comparison, criteria)
+    judgement = judge(compare([saved.run for saved in others], now.run, **criteria.of_comparison), criteria)
     colour = parsed.format == "terminal" and not parsed.output and colours(sys.stdout)
     _deliver(rendered(judgement, parsed.format, top, colour=colour), parsed.output, write)
     if note := append_step_summary(judgement, top):

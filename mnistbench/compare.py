@@ -11,12 +11,16 @@ import functools
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mnistbench.comparable import VERSIONS, decisive, differences
 from mnistbench.digest import CaseDigest, OpDigest, OpKey, RunDigest, TableDigest
 from mnistbench.record import OUTSIDE, median_ns
+
+#: Why a base run does not count for a case.
+ABSENT, ELSEWHERE = "without the case", "another machine or software"
+OTHER_COMMIT, DIRTY, UNVERSIONED = "other commit", "dirty tree", "no commit"
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,16 @@ class OpChange:
 class CaseComparison:
     """One case that both sides have."""
 
-    base: CaseDigest  # in the last base run that has it
+    base: CaseDigest  # in the newest base run that counts
     now: CaseDigest
     clock: str  # cpu: untraced wall time and host self times. device: the accelerator's own
-    base_runs: tuple[int, ...]  # time of one call in every comparable base run
+    base_runs: tuple[int, ...]  # time of one call in every base run that counts
     now_ns: int
     operations: tuple[OpChange, ...]  # by size of change, the largest first
     profiler_ns: int  # cost per call; 0 on the device's clock
     incomparable: Mapping[str, tuple[Any, Any]]  # why times cannot be compared: field -> (base, now)
+    used: tuple[RunDigest, ...] = ()  # the base runs that count, oldest first; none where the case is incomparable
+    left_out: Mapping[str, int] = field(default_factory=dict)  # the other base runs: reason -> how many
 
     @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> int:
@@ -117,21 +123,30 @@ class Comparison:
     bases: tuple[RunDigest, ...]  # the last is the newest
     now: RunDigest
     cases: tuple[CaseComparison, ...]
-    only_base: tuple[CaseDigest, ...]  # of the newest base run
+    only_base: tuple[tuple[RunDigest, CaseDigest], ...]  # with the newest base run that has it
     only_now: tuple[CaseDigest, ...]
     by: str
 
+    @functools.cached_property
+    def newest_used(self) -> tuple[RunDigest, ...]:
+        """The newest base run of each case; the newest of all where no case has one."""
+        found = {id(case.used[-1]): case.used[-1] for case in self.cases if case.used}
+        return tuple(found.values()) or self.bases[-1:]
+
     @property
     def environment(self) -> dict[str, tuple[Any, Any]]:
-        """What differs between the newest base run and now: field -> (base, now)."""
-        return differences(self.bases[-1].environment, self.now.environment) if self.bases else {}
+        """What differs between the base and now: field -> (base, now)."""
+        found: dict[str, tuple[Any, Any]] = {}
+        for run in self.newest_used:
+            found = {**differences(run.environment, self.now.environment), **found}
+        return found
 
     @functools.cached_property
     def redefined(self) -> tuple[tuple[CaseDigest, CaseDigest, Mapping[str, tuple[Any, Any]]], ...]:
         """Cases of one name, or that differ only in how they were run: (base, now, field -> (base, now)). Not the same case."""
         found = []
         left = list(self.only_now)
-        for case in self.only_base:
+        for _, case in self.only_base:
             other = next((now for now in left if _run_differently(case, now)), None)
             if other is not None and case.params and other.params:
                 left.remove(other)
@@ -149,94 +164,201 @@ def _run_differently(base: CaseDigest, now: CaseDigest) -> bool:
     return base.node_id == now.node_id or (base.test == now.test and set(base.params.differences(now.params)) <= set(_HOW))
 
 
-def compare(bases: Sequence[RunDigest], now: RunDigest, *, by: str = "op,module", across_versions: bool = False) -> Comparison:
+def compare(
+    bases: Sequence[RunDigest],
+    now: RunDigest,
+    *,
+    by: str = "op,module",
+    across_versions: bool = False,
+    pool_commits: bool = False,
+) -> Comparison:
     """Match the cases of two sides by test and Params, and their operations by name, phase and module.
 
-    A base run that a case cannot be compared with does not count for it. Where none is left, the newest stands in, and
-    the case says why it is incomparable.
+    Each case has a base of its own: the newest base run that has the case and can be compared with the new run, and the
+    runs of the same commit. Where no base run can be compared, the newest is used, and the case says why it is incomparable.
 
     Args:
-        bases: the base runs, oldest first; each is one sample.
+        bases: the base runs, oldest first.
         now: the run that is judged.
         by: ``op``, ``module`` or ``op,module``: what operations are summed over.
         across_versions: compare runs of different torch versions.
+        pool_commits: use all comparable base runs, whatever their commits.
     """
-    newest = bases[-1].cases if bases else ()
-    pairs = dict(_matched(newest, now.cases))
+    pairs, only_base = _paired(bases, now)
     by_key = [{_key(case): case for case in run.cases} for run in bases]
     cases = []
-    for case, base in pairs.values():
-        having = [(run, found) for run, cases_of in zip(bases, by_key, strict=True) if (found := cases_of.get(_key(base)))]
-        cases.append(_compare_case(having, case, now.environment, by, across_versions=across_versions))
-    matched_bases = {id(base) for _, base in pairs.values()}
+    for case, base in pairs:
+        key = _key(base)
+        having = [(run, cases_of[key]) for run, cases_of in zip(bases, by_key, strict=True) if key in cases_of]
+        counted = _counted(having, case, now, across_versions=across_versions, pool_commits=pool_commits)
+        counted.left_out[ABSENT] = len(bases) - len(having)
+        cases.append(_compare_case(counted, case, by))
+    paired = {id(case) for case, _ in pairs}
     return Comparison(
         bases=tuple(bases),
         now=now,
         cases=tuple(cases),
-        only_base=tuple(case for case in newest if id(case) not in matched_bases),
-        only_now=tuple(case for case in now.cases if id(case) not in pairs),
+        only_base=only_base,
+        only_now=tuple(case for case in now.cases if id(case) not in paired),
         by=by,
     )
+
+
+# ---- Which cases are the same ----------------------------------------------------------------------------------------
 
 
 def _key(case: CaseDigest) -> tuple[Any, ...]:
     return (case.test, case.params) if case.params else (case.node_id,)
 
 
-def _matched(bases: Sequence[CaseDigest], now: Sequence[CaseDigest]) -> Iterable[tuple[int, tuple[CaseDigest, CaseDigest]]]:
-    """Pair cases by test and Params; then plain benchmarks by name; then Params that only one test on each side has."""
-    rules: tuple[Callable[[CaseDigest], Any], ...] = (
-        lambda case: (case.test, case.params) if case.params else None,
-        lambda case: case.node_id,
-        lambda case: case.params,
-    )
-    left, right = list(now), list(bases)
-    for rule, plain_only in zip(rules, (False, True, False), strict=True):
-        for case in list(left):
-            found = [base for base in right if rule(case) is not None and rule(base) == rule(case)]
-            rivals = [other for other in left if rule(other) == rule(case)]
-            if plain_only and case.params and all(base.params for base in found):
-                continue  # one name and two Params: not the same case any more
-            if len(found) == len(rivals) == 1:
-                yield id(case), (case, found[0])
-                left.remove(case)
-                right.remove(found[0])
+def _paired(
+    bases: Sequence[RunDigest], now: RunDigest
+) -> tuple[list[tuple[CaseDigest, CaseDigest]], tuple[tuple[RunDigest, CaseDigest], ...]]:
+    """Pair cases by test and Params; then plain benchmarks by name; then Params that only one test on each side has.
+
+    Returns:
+        The pairs (now, base), and what only base runs have, each with the newest run that has it.
+    """
+    left, right = list(now.cases), list(_latest(bases))
+    pairs: list[tuple[CaseDigest, CaseDigest]] = []
+
+    def pair(rule: Callable[[CaseDigest], Any], *, plain_only: bool = False) -> None:
+        found = list(_matched(left, [case for _, case in right], rule, plain_only=plain_only))
+        pairs.extend(found)
+        taken = {id(case) for both in found for case in both}
+        left[:] = [case for case in left if id(case) not in taken]
+        right[:] = [(run, case) for run, case in right if id(case) not in taken]
+
+    pair(_key)
+    pair(lambda case: case.node_id, plain_only=True)
+    right = _without_earlier_forms(right, [base for _, base in pairs], bases)
+    pair(lambda case: case.params)
+    return pairs, tuple(right)
 
 
-def _compare_case(
-    bases: Sequence[tuple[RunDigest, CaseDigest]],
-    now: CaseDigest,
-    environment: Mapping[str, Any],
-    by: str,
+def _latest(bases: Sequence[RunDigest]) -> Iterable[tuple[RunDigest, CaseDigest]]:
+    """Yield every case of the base runs once, as the newest run that has it has it; those of newer runs first."""
+    seen: set[tuple[Any, ...]] = set()
+    for run in reversed(bases):
+        yield from ((run, case) for case in run.cases if _key(case) not in seen)
+        seen.update(map(_key, run.cases))
+
+
+def _matched(
+    left: Sequence[CaseDigest], right: Sequence[CaseDigest], rule: Callable[[CaseDigest], Any], *, plain_only: bool
+) -> Iterable[tuple[CaseDigest, CaseDigest]]:
+    """Yield the cases that have one value of the rule, where no other case of their side has it."""
+    groups: dict[Any, tuple[list[CaseDigest], list[CaseDigest]]] = defaultdict(lambda: ([], []))
+    for side, cases in enumerate((left, right)):
+        for case in cases:
+            groups[rule(case)][side].append(case)
+    for value, (mine, others) in groups.items():
+        if value is None or len(mine) != 1 or len(others) != 1:
+            continue
+        if plain_only and mine[0].params and others[0].params:
+            continue  # one name and two Params: not the same case any more
+        yield mine[0], others[0]
+
+
+def _without_earlier_forms(
+    found: Iterable[tuple[RunDigest, CaseDigest]], paired: Iterable[CaseDigest], bases: Sequence[RunDigest]
+) -> list[tuple[RunDigest, CaseDigest]]:
+    """Leave out what is an earlier name, or another way to run, of a case that is paired or that a newer run has.
+
+    Two cases that one run has are two cases, whatever they have in common.
+    """
+    keys = [{_key(case) for case in run.cases} for run in bases]
+    current, kept = list(paired), []
+    for run, case in found:
+        forms = [other for other in current if _another_form(case, other)]
+        if all(any({_key(case), _key(other)} <= of_run for of_run in keys) for other in forms):
+            kept.append((run, case))
+            current.append(case)
+    return kept
+
+
+def _another_form(case: CaseDigest, other: CaseDigest) -> bool:
+    same_params = case.params is not None and case.params == other.params
+    return case.node_id == other.node_id or same_params or _run_differently(case, other)
+
+
+# ---- Which base runs count -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The base runs of one case."""
+
+    cases: tuple[CaseDigest, ...]  # the samples, oldest first; where none is comparable, the newest
+    used: tuple[RunDigest, ...]  # the runs of the samples; none where none is comparable
+    left_out: Counter[str]
+    incomparable: Mapping[str, tuple[Any, Any]]
+
+
+def _counted(
+    having: Sequence[tuple[RunDigest, CaseDigest]],
+    case: CaseDigest,
+    now: RunDigest,
     *,
     across_versions: bool,
-) -> CaseComparison:
-    comparable = [
-        found for run, found in bases if not decisive(run.environment, environment, now.params, across_versions=across_versions)
-    ]
-    incomparable = {}
+    pool_commits: bool,
+) -> _Counted:
+    """Choose the samples of a case among the base runs that have it, oldest first.
+
+    Runs of one commit with a clean tree are replicates. What a dirty tree held is not known, so such a run is alone.
+    """
+    different = [decisive(run.environment, now.environment, case.params, across_versions=across_versions) for run, _ in having]
+    comparable = [one for one, differing in zip(having, different, strict=True) if not differing]
     if not comparable:
-        run, newest = bases[-1]
-        comparable = [newest]
-        incomparable = decisive(run.environment, environment, now.params, across_versions=across_versions)
-    last = comparable[-1]
+        return _Counted((having[-1][1],), (), Counter({ELSEWHERE: len(having)}), different[-1])
+    newest, _ = comparable[-1]
+    reasons = ["" if pool_commits or run is newest else _not_a_replicate(run, newest) for run, _ in comparable]
+    samples = [one for one, reason in zip(comparable, reasons, strict=True) if not reason]
+    left_out = Counter(reason for reason in reasons if reason)
+    left_out[ELSEWHERE] = len(having) - len(comparable)
+    return _Counted(tuple(found for _, found in samples), tuple(run for run, _ in samples), left_out, {})
+
+
+def _not_a_replicate(run: RunDigest, newest: RunDigest) -> str:
+    """Return why a run is not a replicate of the newest; empty where it is one."""
+    if run.commit != newest.commit:
+        return OTHER_COMMIT
+    if not run.commit:
+        return UNVERSIONED
+    return DIRTY if run.dirty or newest.dirty else ""
+
+
+# ---- One case --------------------------------------------------------------------------------------------------------
+
+
+def _compare_case(counted: _Counted, now: CaseDigest, by: str) -> CaseComparison:
+    last = counted.cases[-1]
     clock = "device" if _on_device(last) and _on_device(now) else "cpu"
     view = "device" if clock == "device" else "host"
-    same_versions = not any(name in incomparable for name in VERSIONS)
-    having_tables = [case.tables[view] for case in comparable if view in case.tables]
+    same_versions = not any(name in counted.incomparable for name in VERSIONS)
+    tables = [table for case in counted.cases if (table := table_of(case, view))]
+    mine = table_of(now, view)
     operations: tuple[OpChange, ...] = ()
-    if view in now.tables and view in last.tables and same_versions:
-        operations = _compare_operations(having_tables, now.tables[view], by, clock)
+    if mine and table_of(last, view) and same_versions:
+        operations = _compare_operations(tables, mine, by, clock)
     return CaseComparison(
         base=last,
         now=now,
         clock=clock,
-        base_runs=tuple(_call_ns(case, clock) for case in comparable),
+        base_runs=tuple(_call_ns(case, clock) for case in counted.cases),
         now_ns=_call_ns(now, clock),
         operations=operations,
         profiler_ns=now.tables[view].profiler_ns if operations and clock == "cpu" else 0,
-        incomparable=incomparable,
+        incomparable=counted.incomparable,
+        used=counted.used,
+        left_out={reason: count for reason, count in counted.left_out.items() if count},
     )
+
+
+def table_of(case: CaseDigest, view: str) -> TableDigest | None:
+    """Return the table of a view; none where a device table has no device time: the profiler recorded no kernel."""
+    table = case.tables.get(view)
+    return None if table is None or (view == "device" and not any(table.self_ns)) else table
 
 
 def _on_device(case: CaseDigest) -> bool:

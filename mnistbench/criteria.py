@@ -19,6 +19,9 @@ DEFAULT_SHARE = 0.10
 #: What operations may be summed over: name and module both kept, or one of them.
 GROUPINGS = ("op", "module", "op,module")
 
+#: The largest limit of an ``--accept``, as a share; beyond, nothing would be held.
+LARGEST_LIMIT = 1e4
+
 _LIMITED = re.compile(r"(?P<pattern>.*\S)\s*:\s*(?P<percent>\d+(?:\.\d+)?)\s*%", re.DOTALL)  # a name may have any character
 
 _THRESHOLD = re.compile(r"(?:(?P<name>.*\S)\s*:)?\s*(?P<percent>\d+(?:\.\d+)?)\s*%")
@@ -62,14 +65,14 @@ class Acceptance:
         pattern, limit = (found["pattern"], float(f"{found['percent']}e-2")) if found else (text.strip(), None)
         if ":" not in pattern.strip(":"):
             raise UsageError(f"--accept: {text!r} needs a case, an operation and a limit: CASE:OP:5%")
-        if limit is not None and not 0 < limit <= 1e4:
+        if limit is not None and not 0 < limit <= LARGEST_LIMIT:
             raise UsageError(f"--accept: {text!r} has a limit that allows nothing or everything; give CASE:OP:5%")
         return cls(pattern, limit)
 
     @property
     def text(self) -> str:
         """What the user gave."""
-        return self.pattern if self.limit is None else f"{self.pattern}:{100 * self.limit:g}%"
+        return self.pattern if self.limit is None else f"{self.pattern}:{100 * self.limit:.10g}%"
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,15 @@ class Criteria:
     across_versions: bool = False  # compare operations of different torch versions
     allow_missing: bool = False
     allow_incomparable: bool = False
+    pool_commits: bool = False  # take runs of several commits as samples of one base
+    noise_passes: bool = False  # a change above a threshold that the base runs differ by does not fail
     accept: tuple[Acceptance, ...] = ()  # intended regressions
     reason: str = ""
+
+    @property
+    def of_comparison(self) -> dict[str, Any]:
+        """The keywords of ``compare.compare``."""
+        return {"by": self.by, "across_versions": self.across_versions, "pool_commits": self.pool_commits}
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, Any], origin: Callable[[str], str]) -> Criteria:
@@ -116,6 +126,8 @@ class Criteria:
             across_versions=texts["across_versions"],
             allow_missing=texts["allow_missing"],
             allow_incomparable=texts["allow_incomparable"],
+            pool_commits=texts["pool_commits"],
+            noise_passes=parsed("inconclusive", texts["inconclusive"], _passes),
             accept=accept,
             reason=reason,
         )
@@ -190,3 +202,9 @@ def _grouping(text: str) -> str:
     if grouping not in GROUPINGS:
         raise ValueError(f"not known; choose {' or '.join(GROUPINGS)}")
     return grouping
+
+
+def _passes(text: str) -> bool:
+    if text not in ("fail", "ok"):
+        raise ValueError("not known; choose fail or ok")
+    return text == "ok"

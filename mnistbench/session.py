@@ -138,8 +138,7 @@ class Session:
                 self.refused.append(str(error))
         bases.sort(key=lambda run: run.saved_at)
         now = RunDigest.of_session(self.environment, self.records) if self.records else RunDigest({}, ())
-        comparison = compare(bases, now, by=self.criteria.by, across_versions=self.criteria.across_versions)
-        self.judgement = judge(comparison, self.criteria)
+        self.judgement = judge(compare(bases, now, **self.criteria.of_comparison), self.criteria)
         return self.judgement
 
     @functools.cached_property

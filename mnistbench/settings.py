@@ -44,8 +44,22 @@ SETTINGS = (
     Setting("--op-min-cost", "TIMES", "operations quicker than so many times the profiler's cost per call are pooled", "20"),
     Setting("--by", "KEYS", "op, module or op,module: what operations are summed over", "op,module"),
     Setting("--across-versions", "", "compare operations of different torch versions too", configurable=False),
+    Setting("--pool-commits", "", "take base runs of several commits as samples of one base", configurable=False),
     Setting("--allow-missing", "", "a case or table of the base that is missing does not fail", configurable=False),
     Setting("--allow-incomparable", "", "a case of another machine or software does not fail", configurable=False),
-    Setting("--accept", "CASE:OP", "an intended regression; * stands for anything", repeatable=True, configurable=False),
+    Setting(
+        "--inconclusive",
+        "WHAT",
+        "fail or ok: whether a change above a threshold fails where the base runs vary too much to judge it",
+        "fail",
+        configurable=False,
+    ),
+    Setting(
+        "--accept",
+        "CASE:OP:LIMIT",
+        "an intended regression and how much slower it may get: 'step convnet-b16-cpu:aten::mm:12%'; * matches any text",
+        repeatable=True,
+        configurable=False,
+    ),
     Setting("--reason", "TEXT", "why it is accepted, for the report", configurable=False),
 )

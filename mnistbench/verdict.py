@@ -2,12 +2,14 @@
 
 Two rules:
 
-- *Runs*: with RUNS_NEEDED or more comparable base runs, each a process of its own, the new run is held against their
+- *Runs*: with RUNS_NEEDED or more base runs of one commit, each a process of its own, the new run is held against their
   prediction interval. Times are taken as log-normal (effects multiply): one future observation lies below
   exp(mean + t s sqrt(1 + 1/n)) of the logs with the probability that t = t(n - 1) was chosen for [1]. The risk of
   FALSE_ALARM is shared evenly among all that is held (Bonferroni), so that it holds for the whole report.
 - *Threshold*: with fewer, a change is held against the threshold alone. By how much the runs' own spread could have
   moved it says whether it is ``regressed`` or ``suspect``.
+
+Neither rule passes a change above a threshold that was given: it is ``regressed``, or it could not be judged.
 
 [1] Hahn and Meeker, Statistical Intervals, 1991, section 4.7: prediction interval for one future observation.
 """
@@ -24,8 +26,8 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from mnistbench import units
-from mnistbench.compare import CaseComparison, Comparison, OpChange
-from mnistbench.criteria import DEFAULT_SHARE, Criteria, Threshold
+from mnistbench.compare import CaseComparison, Comparison, OpChange, table_of
+from mnistbench.criteria import DEFAULT_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold
 from mnistbench.witnesses import operation_name, shortened
 
 REGRESSED, IMPROVED, WITHIN, SUSPECT = "regressed", "improved", "within", "suspect"
@@ -56,8 +58,10 @@ class Held:
     verdict: str = INCONCLUSIVE
     within: float = 0.0  # the X of "within X %", as a share
     by_runs: bool = False  # the rule of runs judged
-    smallest: float | None = None  # the smallest slowdown that the rule of runs could have called, as a share
+    smallest: float | None = None  # the minimum detectable change under the rule of runs, as a share
     accepted: bool = False
+    accept_limit: float | None = None  # of the --accept that matches it, as a share; None where none with a limit matches
+    accept_unlimited: bool = False  # only an --accept without a limit matches it
 
     @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> int:
@@ -76,17 +80,23 @@ class Held:
 
     @property
     def fails(self) -> bool:
-        """Whether a gate fails for it."""
-        return self.verdict == REGRESSED and self.given and not self.accepted
+        """Whether it is a regression above a threshold that was given."""
+        return self.verdict == REGRESSED and self.given and not self.accepted and not self.accept_unlimited
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether it is above a threshold that was given, and not beyond what the base runs differ by."""
+        return self.verdict == INCONCLUSIVE and self.given and self.change > self.threshold and not self.accepted
 
     @property
     def text(self) -> str:
         """The verdict as a table shows it."""
         if self.verdict == WITHIN:
             return f"within {units.percent(self.within)}"
+        detectable = ""
         if self.verdict == INCONCLUSIVE and self.smallest is not None:
-            return f"{self.verdict} (sees {units.percent(self.smallest)})"
-        return f"{self.verdict}, accepted" if self.accepted else self.verdict
+            detectable = f" (minimum detectable change {units.percent(self.smallest)})"
+        return f"{self.verdict}{detectable}{', accepted' if self.accepted else ''}"
 
 
 @dataclass(frozen=True)
@@ -123,23 +133,48 @@ class Judgement:
     unused: tuple[str, ...]  # --accept that matched no regression
 
     @property
+    def held(self) -> tuple[tuple[CaseJudgement, Held], ...]:
+        """Everything that has a verdict, with its case."""
+        return tuple((case, held) for case in self.cases for held in case.held)
+
+    @property
     def regressions(self) -> tuple[tuple[CaseJudgement, Held], ...]:
-        """What fails the gate."""
-        return tuple((case, held) for case in self.cases for held in case.held if held.fails)
+        """What is regressed above a threshold."""
+        return tuple((case, held) for case, held in self.held if held.fails)
 
     @property
     def accepted(self) -> tuple[tuple[CaseJudgement, Held], ...]:
-        """Regressions that were said to be intended."""
-        return tuple((case, held) for case in self.cases for held in case.held if held.accepted)
+        """Regressions within the limit that they were accepted with."""
+        return tuple((case, held) for case, held in self.held if held.accepted)
 
     @property
-    def unjudged(self) -> tuple[Problem, ...]:
-        """What a gate cannot pass over."""
-        return tuple(problem for problem in self.problems if self.asked and not problem.excused)
+    def unlimited(self) -> tuple[tuple[CaseJudgement, Held], ...]:
+        """Regressions above a threshold that are accepted without a limit, so that nothing is decided."""
+        found = (pair for pair in self.held if pair[1].accept_unlimited and pair[1].given)
+        return tuple((case, held) for case, held in found if held.verdict == REGRESSED)
+
+    @property
+    def noise(self) -> tuple[tuple[CaseJudgement, Held], ...]:
+        """What is above a threshold, and not beyond what the base runs differ by."""
+        return tuple((case, held) for case, held in self.held if held.is_noise)
+
+    @property
+    def unjudged(self) -> int:
+        """How many things could not be judged and are not excused."""
+        if not self.asked:
+            return 0
+        problems = sum(not problem.excused for problem in self.problems)
+        return problems + len(self.unlimited) + (0 if self.criteria.noise_passes else len(self.noise))
+
+    @property
+    def minimum_detectable(self) -> tuple[CaseJudgement, Held] | None:
+        """What has the largest minimum detectable change of all that was judged by the rule of runs."""
+        by_runs = [(case, held) for case, held in self.held if held.smallest is not None]
+        return max(by_runs, key=lambda pair: pair[1].smallest or 0.0, default=None)
 
     @property
     def outcome(self) -> str:
-        """``held``, ``regressed``, ``unjudged``, or ``none`` where no gate was asked for."""
+        """``held``, ``regressed``, ``unjudged``, or ``none`` where no threshold was given."""
         if not self.asked:
             return "none"
         return "regressed" if self.regressions else "unjudged" if self.unjudged else "held"
@@ -158,9 +193,10 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
         for draft in drafts
     )
     used = {
-        pattern for case in cases for held in case.held if held.accepted for pattern in _matching(case.case, held, criteria)
+        one for case in cases for held in case.held if _may_be_accepted(held) for one in _matching(case.case, held, criteria)
     }
-    concerned = (*comparison.now.cases, *comparison.only_base)  # a marked case that is missing now was to be held, too
+    # A marked case that is missing now was to be held, too.
+    concerned = (*comparison.now.cases, *(case for _, case in comparison.only_base))
     marks = any(case.op_fail or case.case_fail for case in concerned)
     return Judgement(
         comparison=comparison,
@@ -168,7 +204,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
         cases=cases,
         problems=tuple(_problems(comparison, criteria, cases)),
         asked=bool(criteria.op_fail or criteria.case_fail or marks),
-        unused=tuple(pattern for pattern in criteria.accept if pattern not in used),
+        unused=tuple(one.text for one in criteria.accept if one not in used),
     )
 
 
@@ -306,7 +342,7 @@ def _judge(held: Held, case: CaseComparison, family: int, criteria: Criteria) ->
     if held.base_ns <= 0 and held.kind != "replaced" and held.change_ns <= criteria.min_share * case.base_ns:
         return replace(held, verdict=WITHIN, within=held.threshold)  # the profiler's cost left nothing to take shares of
     judged = _by_runs(held, family) if len(held.base_runs) >= RUNS_NEEDED else _by_threshold(held)
-    return replace(judged, accepted=judged.verdict == REGRESSED and bool(_matching(case, held, criteria)))
+    return _accept(judged, case, criteria)
 
 
 def _by_runs(held: Held, family: int) -> Held:
@@ -353,17 +389,55 @@ def _by_threshold(held: Held) -> Held:
     return replace(held, verdict=WITHIN, within=max(held.threshold, spread))
 
 
-def _matching(case: CaseComparison, held: Held, criteria: Criteria) -> list[str]:
-    """Return the ``--accept`` patterns that mean this."""
+# ---- Intended regressions --------------------------------------------------------------------------------------------
+
+
+def _may_be_accepted(held: Held) -> bool:
+    """Whether an ``--accept`` may apply: a regression, or what only noise keeps from being one."""
+    return held.verdict == REGRESSED or (held.verdict == INCONCLUSIVE and held.given and held.change > held.threshold)
+
+
+def _accept(held: Held, case: CaseComparison, criteria: Criteria) -> Held:
+    """Hold a regression to the largest limit that an ``--accept`` gives it."""
+    matching = _matching(case, held, criteria) if _may_be_accepted(held) else []
+    limits = [one.limit for one in matching if one.limit is not None]
+    if not limits:
+        return replace(held, accept_unlimited=bool(matching))
+    return replace(held, accept_limit=max(limits), accepted=held.change_ns / _accept_base(held, case) <= max(limits))
+
+
+def _accept_base(held: Held, case: CaseComparison) -> int:
+    """Return what the limit of an ``--accept`` is a share of: the base or, of what is new, the time of the call."""
+    return held.base_ns if held.change <= LARGEST_LIMIT else max(case.base_ns, 1)
+
+
+def acceptance_for(judgement: Judgement, judged: CaseJudgement, held: Held) -> str:
+    """Return the ``--accept`` value that accepts a regression as large as this one, and no other where names allow that."""
+    label, short, node_id, _ = judged.case.now.names
+    patterns = [f"{_as_pattern(name)}:{_as_pattern(held.name)}" for name in (short, label, node_id)]
+    alone = (p for p in patterns if sum(_means(p, case.case, other) for case, other in judgement.held) == 1)
+    percent = -(-100 * held.change_ns // _accept_base(held, judged.case))  # rounded up
+    return f"{next(alone, patterns[-1])}:{percent}%"
+
+
+def _as_pattern(name: str) -> str:
+    """Return a pattern for a name that can be typed: ``*`` stands for what cannot be printed."""
+    return "".join(sign if sign.isprintable() else "*" for sign in name)
+
+
+def _matching(case: CaseComparison, held: Held, criteria: Criteria) -> list[Acceptance]:
+    return [one for one in criteria.accept if _means(one.pattern, case, held)]
+
+
+def _means(pattern: str, case: CaseComparison, held: Held) -> bool:
+    """Whether the pattern of an ``--accept`` means this."""
     of_held = {held.name}
     if held.kind == OTHER:
         of_held.add(OTHER)  # also of a module; one operation's name does not excuse those pooled with it
     else:
         of_held.update(name for change in held.members for name in (*operation_names(change), change.module) if name)
-    candidates = [f"{case_name}:{name}" for case_name in case.now.names for name in of_held]
-    return [
-        pattern for pattern in criteria.accept if any(fnmatchcase(candidate, _only_stars(pattern)) for candidate in candidates)
-    ]
+    literal = _only_stars(pattern)
+    return any(fnmatchcase(f"{case_name}:{name}", literal) for case_name in case.now.names for name in of_held)
 
 
 def _only_stars(pattern: str) -> str:
@@ -388,9 +462,10 @@ def _problems(comparison: Comparison, criteria: Criteria, cases: Sequence[CaseJu
         text = f"not the same case any more: {base.node_id} ({changed}); measure both sides alike"
         yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
     redefined = {id(base) for base, _, _ in comparison.redefined}
-    for case in comparison.only_base:
+    for run, case in comparison.only_base:
         if id(case) not in redefined:
-            yield Problem(MISSING, f"in the base and not run now: {case.node_id}", excused=criteria.allow_missing)
+            text = f"in the base and not run now: {case.node_id}, last saved {run.label}"
+            yield Problem(MISSING, text, excused=criteria.allow_missing)
     yield from _incomparable(cases, criteria)
     yield from _missing_tables(cases, criteria)
     yield from _unmatched(cases, criteria)
@@ -414,7 +489,13 @@ def _missing_tables(cases: Sequence[CaseJudgement], criteria: Criteria) -> Itera
         case = judged.case
         if judged.operations or case.incomparable or not (criteria.op_fail or case.now.op_fail):
             continue
-        sides = [name for name, side in (("the base", case.base), ("this run", case.now)) if not side.tables]
+        both = (("the base", case.base), ("this run", case.now))
+        lost = [name for name, side in both if case.clock == "device" and table_of(side, "device") is None]
+        if lost:
+            text = f"no device time in the operation table of {case.now.node_id} in {' and in '.join(lost)}"
+            yield Problem(MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing)
+            continue
+        sides = [name for name, side in both if not side.tables]
         if case.now.tables_in and len(sides) == 2 and not case.now.op_fail:  # both, and nobody asked this test for one
             continue  # such a case never has a table of its own
         where = " and in ".join(sides) or "both by the same view"

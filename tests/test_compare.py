@@ -204,10 +204,123 @@ def test_operations_of_another_torch_are_compared_only_when_asked():
     assert case.operations
 
 
-def test_missing_cases_are_those_of_the_newest_base_run():
-    old = builders.digest(builders.case_record(), builders.case_record(batch_size=1))
-    comparison = compare([old, builders.digest()], builders.digest())
-    assert comparison.only_base == ()
+STEP, SMALL = builders.case_record(), builders.case_record(batch_size=1)
+OTHER = "f" * 40
+
+
+def saved(minute, *cases, **changes):
+    """A base run of these cases, saved in this minute."""
+    return builders.digest(*cases, saved_at=f"2026-11-20T10:{minute:02}:00+00:00", **changes)
+
+
+def minutes(runs):
+    return [int(run.minute[-2:]) for run in runs]
+
+
+def missing(comparison):
+    return [(case.node_id, int(run.minute[-2:])) for run, case in comparison.only_base]
+
+
+def test_each_case_is_compared_with_the_newest_base_run_that_has_it():
+    bases = [*(saved(minute, STEP, SMALL) for minute in range(8)), saved(8, STEP)]
+    step, small = compare(bases, builders.digest(STEP, SMALL)).cases
+    assert (minutes(step.used), step.left_out) == ([*range(9)], {})
+    assert (minutes(small.used), small.left_out) == ([*range(8)], {"without the case": 1})
+
+
+def test_missing_cases_are_those_of_any_base_run_with_the_run_that_had_them_last():
+    large = builders.case_record(batch_size=64)
+    comparison = compare([saved(1, STEP, SMALL, large), saved(2, STEP, SMALL), saved(3, STEP)], builders.digest(STEP))
+    assert missing(comparison) == [(SMALL.node_id, 2), (large.node_id, 1)]
+    assert comparison.only_now == ()
+
+
+def test_an_earlier_name_of_a_case_is_not_missing():
+    renamed = builders.case_record(test="bench/test_step.py::test_old", node_id="bench/test_step.py::test_old[x]")
+    comparison = compare([saved(1, renamed), saved(2, STEP)], builders.digest(STEP))
+    assert (missing(comparison), minutes(comparison.cases[0].used)) == ([], [2])
+    # Two tests that ran in one session are two cases.
+    comparison = compare([saved(1, renamed, STEP), saved(2, STEP)], builders.digest(STEP))
+    assert missing(comparison) == [(renamed.node_id, 1)]
+
+
+def test_a_case_that_was_renamed_twice_is_compared_with_its_newest_name():
+    first, second = (
+        builders.case_record(test=f"bench/test_step.py::{name}", node_id=f"bench/test_step.py::{name}[x]")
+        for name in ("test_first", "test_second")
+    )
+    comparison = compare([saved(1, first), saved(2, second)], builders.digest(STEP))
+    [case] = comparison.cases
+    assert (case.renamed_from, missing(comparison)) == (second.node_id, [])
+
+
+def test_a_case_is_compared_with_the_newest_run_of_its_own_name_although_another_had_its_params_later():
+    other = builders.case_record(test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]")
+    comparison = compare([saved(1, STEP), saved(2, other)], builders.digest(STEP))
+    [case] = comparison.cases
+    assert (case.renamed_from, minutes(case.used)) == ("", [1])
+
+
+def test_a_case_that_older_runs_measured_in_another_way_is_not_missing():
+    threads = builders.case_record(threads=4, node_id=STEP.node_id)
+    assert missing(compare([saved(1, threads), saved(2, STEP)], builders.digest(STEP))) == []
+    # Where it now runs in a third way, the newest of the others is what it was.
+    comparison = compare([saved(1, threads), saved(2, STEP)], builders.digest(builders.case_record(dtype="bfloat16")))
+    [(base, _, differences)] = comparison.redefined
+    assert (base.node_id, differences, len(comparison.only_base)) == (STEP.node_id, {"dtype": ("float32", "bfloat16")}, 1)
+
+
+# ---- which base runs are samples ---------------------------------------------------------------------------------------
+
+ELSEWHERE = builders.environment(cpu_model="other")
+
+
+@pytest.mark.parametrize(
+    ("runs", "used", "left_out"),
+    [
+        ([{}, {}, {}], [0, 1, 2], {}),
+        ([{"commit": OTHER}, {}, {}], [1, 2], {"other commit": 1}),
+        ([{}, {"commit": OTHER}], [1], {"other commit": 1}),
+        ([{}, {"commit": OTHER}, {}], [0, 2], {"other commit": 1}),
+        ([{}, {"dirty": True}, {}], [0, 2], {"dirty tree": 1}),
+        # What a dirty tree held is not known: such a run is alone, and so is one without a commit.
+        ([{}, {"dirty": True}], [1], {"dirty tree": 1}),
+        ([{"dirty": True}, {"dirty": True}], [1], {"dirty tree": 1}),
+        ([{"commit": "unknown"}, {"commit": "unknown"}], [1], {"no commit": 1}),
+        ([{}, {"commit": "unknown"}], [1], {"other commit": 1}),
+        # The newest run that can be compared decides, not the newest.
+        ([{}, {}, {"environment": ELSEWHERE}], [0, 1], {"another machine or software": 1}),
+        ([{"commit": OTHER}, {"environment": ELSEWHERE}, {}], [2], {"other commit": 1, "another machine or software": 1}),
+        ([{"environment": ELSEWHERE}] * 2, [], {"another machine or software": 2}),
+    ],
+    ids=str,
+)
+def test_the_samples_of_a_case_are_the_runs_of_one_commit_with_a_clean_tree(runs, used, left_out):
+    bases = [saved(number, STEP, **changes) for number, changes in enumerate(runs)]
+    [case] = compare(bases, builders.digest(STEP)).cases
+    assert (minutes(case.used), case.left_out) == (used, left_out)
+    assert len(case.base_runs) == max(1, len(used))
+    assert bool(case.incomparable) is not bool(used)
+
+
+def test_runs_of_several_commits_are_samples_of_one_base_where_that_is_asked_for():
+    changes = [{"commit": OTHER}, {"dirty": True}, {"commit": "unknown"}, {"environment": ELSEWHERE}, {}]
+    bases = [saved(number, STEP, **change) for number, change in enumerate(changes)]
+    [case] = compare(bases, builders.digest(STEP), pool_commits=True).cases
+    assert (minutes(case.used), case.left_out) == ([0, 1, 2, 4], {"another machine or software": 1})
+
+
+def test_a_real_change_between_commits_does_not_widen_the_interval():
+    before = [saved(number, STEP, commit=OTHER) for number in range(8)]
+    slower = builders.case_record(timing=builders.timing(median_ns=15_000_000))
+    [case] = compare([*before, saved(9, slower)], builders.digest(slower)).cases
+    assert (case.base_runs, case.change_ns) == ((15_000_000,), 0)
+
+
+def test_differences_of_the_environment_are_those_of_the_runs_that_count():
+    bases = [saved(1, STEP), saved(2, STEP, environment=ELSEWHERE)]
+    assert compare(bases, builders.digest(STEP)).environment == {}
+    assert set(compare(bases[1:], builders.digest(STEP)).environment) == {"cpu_model"}
 
 
 def plain_run(name, median=0.5):
@@ -242,6 +355,12 @@ def test_on_an_accelerator_the_device_clock_is_compared():
     assert case.clock == "device"
     assert (case.base_ns, case.now_ns) == (1_000, 1_500)
     assert case.operations[0].change_ns == 400
+
+
+@pytest.mark.parametrize("kernels", [(0, 600), (600, 0), (0, 0)], ids=str)
+def test_a_device_table_without_any_device_time_is_none(kernels):
+    case = only_case(*(device_case(1_000, ns) for ns in kernels))
+    assert (case.clock, case.operations) == ("device", ())
 
 
 def test_where_one_side_lacks_device_times_both_are_compared_by_host_views():

@@ -3,7 +3,7 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.criteria import Criteria, Threshold, mark_thresholds, plain_threshold
+from mnistbench.criteria import Acceptance, Criteria, Threshold, mark_thresholds, plain_threshold
 from mnistbench.errors import UsageError
 from mnistbench.settings import SETTINGS, Setting
 
@@ -156,7 +156,7 @@ def test_without_settings_nothing_fails_and_the_limits_are_those_that_help_shows
     assert read() == Criteria()
     assert Criteria() == Criteria(op_fail=(), case_fail=None, min_share=0.02, min_cost=20, by="op,module")
     shown = {setting.name: setting.default for setting in SETTINGS if setting.default}
-    assert shown == {"op_min_share": "2%", "op_min_cost": "20", "by": "op,module"}
+    assert shown == {"op_min_share": "2%", "op_min_cost": "20", "by": "op,module", "inconclusive": "fail"}
 
 
 def test_all_settings_are_read():
@@ -169,7 +169,9 @@ def test_all_settings_are_read():
         across_versions=True,
         allow_missing=True,
         allow_incomparable=True,
-        accept=["a:b"],
+        pool_commits=True,
+        inconclusive="ok",
+        accept=["a:b:5%", "a:c"],
         reason="  exact  ",
     )
     assert criteria == Criteria(
@@ -181,12 +183,14 @@ def test_all_settings_are_read():
         across_versions=True,
         allow_missing=True,
         allow_incomparable=True,
-        accept=("a:b",),
+        pool_commits=True,
+        noise_passes=True,
+        accept=(Acceptance("a:b", 0.05), Acceptance("a:c", None)),
         reason="exact",
     )
 
 
-@pytest.mark.parametrize("name", ["across_versions", "allow_missing", "allow_incomparable"])
+@pytest.mark.parametrize("name", ["across_versions", "pool_commits", "allow_missing", "allow_incomparable"])
 def test_each_switch_sets_itself_alone(name):
     assert read(**{name: True}) == Criteria(**{name: True})
 
@@ -215,13 +219,14 @@ def test_each_switch_sets_itself_alone(name):
         ({"by": "name"}, "--by: 'name' is not known; choose op or module or op,module"),
         ({"by": ""}, "--by: '' is not known; choose op or module or op,module"),
         ({"by": "op,op"}, "--by: 'op,op' is not known; choose op or module or op,module"),
+        ({"inconclusive": "yes"}, "--inconclusive: 'yes' is not known; choose fail or ok"),
         ({"accept": ["a:b"]}, "--accept: 'a:b' needs a reason that the report can show: add --reason TEXT"),
         ({"accept": ["a:b"], "reason": " \n"}, "--accept: 'a:b' needs a reason that the report can show: add --reason TEXT"),
-        ({"reason": "exact"}, "--reason: 'exact' is a reason for nothing: add --accept CASE:OP"),
-        ({"accept": ["a:b", "conv2"], "reason": "x"}, "--accept: 'conv2' needs a case and an operation: CASE:OP"),
-        ({"accept": ["case:"], "reason": "x"}, "--accept: 'case:' needs a case and an operation: CASE:OP"),
-        ({"accept": [":op"], "reason": "x"}, "--accept: ':op' needs a case and an operation: CASE:OP"),
-        ({"accept": [""], "reason": "x"}, "--accept: '' needs a case and an operation: CASE:OP"),
+        ({"reason": "exact"}, "--reason: 'exact' is a reason for nothing: add --accept CASE:OP:LIMIT"),
+        ({"accept": ["a:b", "conv2"], "reason": "x"}, "--accept: 'conv2' needs a case, an operation and a limit: CASE:OP:5%"),
+        ({"accept": ["case:"], "reason": "x"}, "--accept: 'case:' needs a case, an operation and a limit: CASE:OP:5%"),
+        ({"accept": [":op"], "reason": "x"}, "--accept: ':op' needs a case, an operation and a limit: CASE:OP:5%"),
+        ({"accept": [""], "reason": "x"}, "--accept: '' needs a case, an operation and a limit: CASE:OP:5%"),
     ],
 )
 def test_an_error_names_the_setting_and_the_value(texts, message):
@@ -285,13 +290,15 @@ def test_any_settings_are_read_or_refused_in_one_line(texts):
 
 def test_settings_have_names_of_their_own():
     names = [setting.name for setting in SETTINGS]
-    assert len(set(names)) == len(names) == 10
+    assert len(set(names)) == len(names) == 12
     assert all(setting.flag == flag(setting.name) for setting in SETTINGS)
 
 
 def test_what_excuses_a_failure_is_said_by_hand_and_stands_in_no_file():
     fixed = {setting.name for setting in SETTINGS if not setting.configurable}
-    assert fixed == {"across_versions", "allow_missing", "allow_incomparable", "accept", "reason"}
+    assert fixed == {
+        "across_versions", "pool_commits", "allow_missing", "allow_incomparable", "inconclusive", "accept", "reason"
+    }  # fmt: skip
 
 
 def test_help_shows_the_default_with_percent_signs_that_argparse_leaves_alone():

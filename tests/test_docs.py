@@ -10,6 +10,7 @@ import pytest
 import mnistbench
 from mnistbench import cli, plugin
 from mnistbench.allocator import PINNED
+from mnistbench.compare import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.gate.run import FRESH, LAUNCHES
 from mnistbench.options import OPTIONS
 from mnistbench.settings import SETTINGS
@@ -90,8 +91,8 @@ def test_the_oldest_python_is_the_one_that_readme_names():
 
 def test_readme_says_which_settings_stand_on_the_command_line_alone():
     only_there = [setting.flag for setting in SETTINGS if not setting.configurable]
-    assert only_there == [setting.flag for setting in SETTINGS][-5:]
-    assert "The last five stand on the command line alone" in README
+    assert only_there == [setting.flag for setting in SETTINGS][-7:]
+    assert "The last seven can be given on the command line only" in README
 
 
 def test_the_job_to_copy_runs_the_gate_on_a_clone_that_has_the_base():
@@ -122,3 +123,10 @@ def test_readme_shows_pictures_that_are_there_and_small():
     shown = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)
     assert len(shown) == 3
     assert all((REPOSITORY / path).stat().st_size < 100_000 for path in shown)
+
+
+def test_the_page_on_verdicts_has_every_reason_for_leaving_out_a_base_run():
+    reasons = {ELSEWHERE, DIRTY, OTHER_COMMIT}
+    page = (REPOSITORY / "docs" / "verdicts.md").read_text(encoding="utf-8")
+    [line] = [line for line in page.splitlines() if line.startswith("base runs used: ")]
+    assert set(re.findall(r"\(([^)]+)\)", line)) == reasons

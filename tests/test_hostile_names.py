@@ -10,7 +10,7 @@ import builders
 import pytest
 
 from mnistbench.compare import compare
-from mnistbench.criteria import Criteria, Threshold
+from mnistbench.criteria import Acceptance, Criteria, Threshold
 from mnistbench.digest import RunDigest
 from mnistbench.report.data import csv_text, github_action_benchmark
 from mnistbench.report.output import FORMATS, rendered
@@ -22,7 +22,7 @@ from mnistbench.verdict import judge
 NAMES = {
     "path upwards": "../../etc/passwd",
     "absolute path": "/etc/passwd",
-    "line end": "a\ngate: held",
+    "line end": "a\nthresholds: passed",
     "other line ends": "a\r\nb\x0bc\x0cd\x85e\u2028f\u2029g",
     "escape": "\x1b[31mred\x1b[0m\x1b]8;;http://evil.example\x07link",
     "one-byte escape": "\x9b31mred",
@@ -105,7 +105,7 @@ def run(name, scale=1, minute=1, **changes):
 def judgement(name):
     criteria = Criteria(
         op_fail=(Threshold("", 0.1), Threshold(name, 0.1), Threshold(f"not {name}", 0.1)),
-        accept=(f"*:{name}", f"nothing:{name}"),
+        accept=(Acceptance(f"*:{name}", 0.05), Acceptance(f"nothing:{name}", None)),
         reason=f"because {name}",
     )
     return judge(compare([run(name)], run(name, 2)), criteria)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.compare import compare
-from mnistbench.criteria import Criteria, Threshold
+from mnistbench.criteria import Acceptance, Criteria, Threshold
 from mnistbench.digest import RunDigest
 from mnistbench.record import OUTSIDE
 from mnistbench.report.comparison import Block
@@ -125,7 +125,7 @@ def table(**changes):
 
 
 def test_the_outcome_is_the_heading():
-    assert markdown_report([], "gate: held") == "### mnistbench: gate: held\n"
+    assert markdown_report([], "thresholds: passed") == "### mnistbench: thresholds: passed\n"
     assert markdown_report([], "<x> a_b") == "### mnistbench: &lt;x&gt; a\\_b\n"
 
 
@@ -213,13 +213,16 @@ def report_of(bases, now, **criteria):
     return rendered(judge(compare(bases, now, by=limits.by), limits), "markdown", 1)
 
 
+ACCEPTED = (Acceptance(f"*:{HOSTILE}", 5.0), Acceptance("*:aten*", 5.0))
+
+
 def more_cases(*sizes):
     return [builders.case_record(batch_size=size, node_id=f"{HOSTILE}{size}") for size in sizes]
 
 
 REPORTS = {
     "regressed": lambda: report_of([hostile(1_000_000)], hostile(3_000_000)),
-    "accepted": lambda: report_of([hostile(1_000_000)], hostile(3_000_000), accept=(f"*:{HOSTILE}", "*:aten*"), reason=HOSTILE),
+    "accepted": lambda: report_of([hostile(1_000_000)], hostile(3_000_000), accept=ACCEPTED, reason=HOSTILE),
     "by runs": lambda: report_of([hostile(1_000_000 + number) for number in range(8)], hostile(1_000_001)),
     "unjudged": lambda: report_of(
         [hostile(1_000_000, more=more_cases(1), environment=builders.environment(cpu_model=HOSTILE))],
@@ -246,7 +249,7 @@ def test_a_report_has_the_structure_that_it_was_drawn_with(name):
     assert not drawn.endswith("\n\n")
     assert "\n\n\n" not in drawn
     assert [line for line in lines if line.startswith("#")] == [lines[0]]
-    assert lines[0].startswith("### mnistbench: gate: ")
+    assert lines[0].startswith("### mnistbench: thresholds: ")
     for number, line in enumerate(lines):
         if line.startswith("<details>"):
             assert re.fullmatch(r"<details><summary>[^\n]*</summary>", line)

@@ -16,7 +16,7 @@ from strategies import ANY_SPEED
 from test_hostile_names import NAMES, is_clean
 
 from mnistbench import units
-from mnistbench.criteria import Criteria, Threshold
+from mnistbench.criteria import Acceptance, Criteria, Threshold
 from mnistbench.errors import UsageError
 from mnistbench.record import KEY, median_ns
 from mnistbench.report.page import STACKED, operation_place, page, shown_runs
@@ -344,7 +344,7 @@ def test_a_run_that_is_held_against_another_has_the_ledger_and_every_difference(
     rows = data_of(root)["r0d0"]
     assert [tuple(row[:3]) for row in rows] == [operation_cells(one.name, one.phase, one.module) for one in operations]
     assert [tuple(row[3:6]) for row in rows] == [(one.base_ns, one.now_ns, one.change_ns) for one in operations]
-    assert f"gate: regressed: {len(run.judgement.regressions)}" in [line.text for line in root.all("p", class_="line")]
+    assert f"thresholds: regressed: {len(run.judgement.regressions)}" in [line.text for line in root.all("p", class_="line")]
     assert cases_of(root)["step convnet-b16-cpu on digits"]["change"] == "+50.0 %, regressed"
     assert cases_of(root)["eval convnet-b16-cpu on digits"]["change"] == units.MISSING
 
@@ -406,13 +406,13 @@ def skeleton(root):
 
 @pytest.fixture(scope="module")
 def plain():
-    criteria = Criteria(op_fail=(Threshold("plain", 0.1),), accept=("*:plain",), reason="because plain")
+    criteria = Criteria(op_fail=(Threshold("plain", 0.1),), accept=(Acceptance("*:plain", 0.5),), reason="because plain")
     return page([shown(hostile("plain")), shown(hostile("plain", 2), hostile("plain"), criteria, name="plain.json")])
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_no_name_becomes_markup_a_script_or_a_mark_that_turns_text(name, plain):
-    criteria = Criteria(op_fail=(Threshold(name, 0.1),), accept=(f"*:{name}",), reason=f"because {name}")
+    criteria = Criteria(op_fail=(Threshold(name, 0.1),), accept=(Acceptance(f"*:{name}", 0.5),), reason=f"because {name}")
     text = page([shown(hostile(name)), shown(hostile(name, 2), hostile(name), criteria, name=f"{name}.json")])
     assert is_clean(text)
     assert skeleton(read(text)) == skeleton(read(plain))

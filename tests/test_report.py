@@ -4,7 +4,7 @@ import builders
 import pytest
 
 from mnistbench.compare import compare
-from mnistbench.criteria import Criteria, Threshold
+from mnistbench.criteria import Acceptance, Criteria, Threshold
 from mnistbench.record import OUTSIDE
 from mnistbench.report.environment import environment_text
 from mnistbench.report.output import FORMATS, rendered
@@ -161,9 +161,44 @@ def test_with_eight_base_runs_the_report_says_which_rule_judged_and_what_it_coul
 
 
 def test_an_accepted_regression_is_echoed_with_its_reason(golden):
-    accepted = {"accept": ("step convnet-b16-cpu:aten::mm", "*:aten::gone"), "reason": "the new kernel is exact"}
+    patterns = ("step convnet-b16-cpu:aten::mm:60%", "*:aten::gone:5%")
+    accepted = {"accept": tuple(map(Acceptance.parse, patterns)), "reason": "the new kernel is exact"}
     bases = builders.base_runs(1, 3_000_000)
     golden(report(bases, builders.base_runs(1, 4_500_000)[0], **gate("10%"), **accepted), "comparison_accepted.txt")
+
+
+def varying(factor, now=(1, 1, 1), **changes):
+    """A run of three operations: the first differs from run to run."""
+    times = (1_000_000 * factor * now[0], 800_000 * now[1], 600_000 * now[2])
+    rows = [builders.op_row(f"aten::{name}", round(ns)) for name, ns in zip(("mm", "conv", "add"), times, strict=True)]
+    return builders.digest(builders.case_record(tables=(builders.op_table(*rows),)), **changes)
+
+
+def test_what_could_not_be_judged_is_named_with_what_to_do_about_it(golden):
+    bases = [varying(factor) for factor in (1, 1.5, 0.8, 1.2) * 2]
+    left_out = [varying(1, commit="f" * 40), varying(1, environment=builders.environment(cpu_count=8)), varying(1, dirty=True)]
+    patterns = ("*:aten::conv:5%", "*:aten::add")
+    accepted = {"accept": tuple(map(Acceptance.parse, patterns)), "reason": "the new kernel is exact"}
+    judged = [*left_out, *bases], varying(1.4, (1, 1.3, 1.415))
+    golden(report(*judged, **gate("10%"), **accepted), "comparison_undecided.txt")
+    assert "(passed over: --inconclusive ok)\n" in report(*judged, **gate("10%"), **accepted, noise_passes=True)
+
+
+def test_cases_that_have_other_base_runs_are_told_apart():
+    step, small, large = (builders.case_record(batch_size=size) for size in (16, 1, 64))
+    bases = [builders.digest(step, small, large) for _ in range(2)] + [builders.digest(step), builders.digest(step, commit="")]
+    lines = [line for line in report(bases, builders.digest(step, small, large)).splitlines() if "base runs used" in line]
+    assert lines == [
+        "base runs used for step convnet-b16-cpu on digits: 1 of 4; left out: 3 (other commit)",
+        "base runs used for 2 cases: 2 of 4, commit 1a2b3c4; left out: 2 (without the case)",
+    ]
+
+
+def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
+    bases = builders.base_runs(8, 1_000_000, 1_500_000, 800_000, 1_200_000)
+    assert report(bases, bases[0], **gate("10%")).endswith("thresholds: passed (minimum detectable change up to 85.2 %)\n")
+    noisy = report(bases, builders.base_runs(1, 1_400_000)[0], **gate("10%"), noise_passes=True)
+    assert noisy.endswith("thresholds: passed, 1 inconclusive (minimum detectable change up to 85.2 %)\n")
 
 
 def test_a_loss_that_blew_up_is_said_to_be_not_finite():

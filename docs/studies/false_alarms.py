@@ -33,7 +33,7 @@ def measure(repetitions, folder):
 
 def alarms(pairs, criteria):
     """Pairs (base runs, new run) that fail, and the mean number of operations that do."""
-    judged = [judge(compare(bases, now), criteria) for bases, now in pairs]
+    judged = [judge(compare(bases, now, pool_commits=True), criteria) for bases, now in pairs]
     return [bool(one.regressions) for one in judged], [len(one.regressions) for one in judged]
 
 
@@ -68,7 +68,7 @@ def evaluate(folder):
             print(f"{label:42}{share(near):>22}{share(far):>24}   {sum(count) / len(count):.1f} verdicts a report")
         for size in (8, 15, 24):
             windows = [(runs[start : start + size], runs[start + size]) for start in range(len(runs) - size)]
-            judged = [judge(compare(bases, now), TEN_PERCENT) for bases, now in windows]
+            judged = [judge(compare(bases, now, pool_commits=True), TEN_PERCENT) for bases, now in windows]
             flags = [bool(one.regressions) for one in judged]
             seen = sorted(
                 held.smallest for one in judged for case in one.cases for held in case.held if held.smallest is not None

@@ -60,7 +60,7 @@ def main(source):
             commands = {
                 "list": ["list"],
                 "history of one case": ["history", case],
-                "compare with all": ["compare", "*", "latest", "--op-fail=10%"],
+                "compare with all": ["compare", "*", "latest", "--op-fail=10%", "--pool-commits"],
             }
             for label, arguments in commands.items():
                 rows.setdefault(label, []).append(measured([*arguments, "--storage", name]))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mnistbench import units
-from mnistbench.compare import CaseComparison
+from mnistbench.compare import CaseComparison, Comparison
 from mnistbench.criteria import DEFAULT_SHARE
 from mnistbench.report.rows import Table, operation_cells
 from mnistbench.verdict import (
@@ -22,6 +24,7 @@ from mnistbench.verdict import (
     Held,
     Judgement,
     Problem,
+    acceptance_for,
 )
 from mnistbench.witnesses import TOLERANCE, facts, final_value, is_exact
 
@@ -73,12 +76,14 @@ def head(judgement: Judgement) -> Iterable[str]:
     if bases:
         others = f" and {len(bases) - 1} older saved run{'s' if len(bases) > 2 else ''}" if len(bases) > 1 else ""
         yield f"base: {bases[-1].label}{others}"
+        if len(bases) > 1:
+            yield from _runs_used(comparison)
     yield f"now:  {comparison.now.label}"
     for name, (base, now) in comparison.environment.items():
         yield (
             f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(now)}; times may differ for this alone"
         )
-    if bases and (bases[-1].plain or comparison.now.plain):
+    if bases and (comparison.now.plain or any(run.plain for run in comparison.newest_used)):
         yield "a run without operation records is compared by case only"
     for case in comparison.cases:
         if case.renamed_from:
@@ -87,6 +92,26 @@ def head(judgement: Judgement) -> Iterable[str]:
     new = [case.node_id for case in comparison.only_now if id(case) not in redefined]
     if new and bases:
         yield f"new, with nothing to compare: {', '.join(new)}"
+
+
+def _runs_used(comparison: Comparison) -> Iterable[str]:
+    """Yield how many base runs are samples and why the others are not: one line where all cases are alike."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for case in comparison.cases:
+        commits = {run.commit: run.short_commit for run in case.used}
+        of = (
+            f", {len(commits)} commits"
+            if len(commits) > 1
+            else f", commit {case.used[-1].short_commit}"
+            if any(commits)
+            else ""
+        )
+        reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(case.left_out.items()))
+        left_out = f"; left out: {reasons}" if reasons else ""
+        found[f"{len(case.used)} of {len(comparison.bases)}{of}{left_out}"].append(case.now.label)
+    for text, cases in found.items():
+        which = f" for {cases[0] if len(cases) == 1 else f'{len(cases)} cases'}" if len(found) > 1 else ""
+        yield f"base runs used{which}: {text}"
 
 
 # ---- The three operations to look at first ---------------------------------------------------------------------------
@@ -140,7 +165,7 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
     """Rows: what is held one by one, by size of change; sums: the rest, what nothing explains, and the call itself."""
     case, share = judged.case, _Shares(judged.case)
     alone = [held for held in judged.operations if held.kind in ("operation", "replaced")]
-    shown = alone[:top] + [held for held in alone[top:] if held.verdict in (REGRESSED, SUSPECT)]
+    shown = alone[:top] + [held for held in alone[top:] if held.verdict in (REGRESSED, SUSPECT) or held.is_noise]
     hidden = [held for held in alone if held not in shown]
     others = [held for held in judged.operations if held.kind == "other"]
     outside = [held for held in judged.operations if held.kind == "outside"]
@@ -201,8 +226,9 @@ def _counted(operations: Sequence[object]) -> str:
 
 
 def _whole_calls(cases: Sequence[CaseJudgement]) -> Table:
+    clocks = {"device" if judged.case.clock == "device" else "wall" for judged in cases}
     return Table(
-        title="cases without operation tables: wall time of one call",
+        title=f"cases without operation tables: {' or '.join(sorted(clocks))} time of one call",
         headers=("case", "operations in", "base us", "now us", "change us", "change", "verdict"),
         rows=tuple(
             (
@@ -282,25 +308,52 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
     for problem in judgement.problems:
         yield _problem_line(problem)
     for case, held in judgement.accepted:
-        yield f"accepted: {held.name} ({case.case.now.label}), {_numbers(case, held)}; reason: {judgement.criteria.reason}"
-    undecided = [held for case in judgement.cases for held in case.held if held.verdict == INCONCLUSIVE and held.change > 0]
-    if undecided and judgement.asked:
+        limit = units.percent(held.accept_limit or 0)
+        yield f"accepted up to {limit}: {_finding(case, held)}; reason: {judgement.criteria.reason}"
+    for text in judgement.unused:
+        yield f"accepted, but not regressed: --accept {text!r} matches no regression; remove it"
+    for case, held in judgement.noise:
+        excuse = " (passed over: --inconclusive ok)" if judgement.criteria.noise_passes else ""
         yield (
-            f"inconclusive: {len(undecided)} over the limit, but not beyond what the base runs differ by among themselves; "
-            "more base runs or a quieter machine can tell"
+            f"inconclusive: {_finding(case, held)}; the limit is {units.percent(held.threshold)}, "
+            f"the minimum detectable change {units.percent(held.smallest or 0)}{excuse or _way_out(judgement, case, held)}"
         )
-    for pattern in judgement.unused:
-        yield f"accepted, but not regressed: {pattern!r} matches no regression; take it away"
+    for case, held in judgement.unlimited:
+        yield f"accepted without a limit: {_finding(case, held)}; to accept this change, give {_option(judgement, case, held)}"
     for case, held in judgement.regressions:
-        limit = units.percent(held.threshold)
-        yield f"regressed: {held.name} ({case.case.now.label}), {_numbers(case, held)}; the limit is {limit}"
-    outcomes = {
-        "none": "no threshold was given, so nothing fails; --op-fail 10% holds operations",
-        "held": "held",
-        "regressed": f"regressed: {len(judgement.regressions)}",
-        "unjudged": f"could not judge: {len(judgement.unjudged)}",
-    }
-    yield f"gate: {outcomes[judgement.outcome]}"
+        exceeded = "" if held.accept_limit is None else f"; it exceeds the accepted limit of {units.percent(held.accept_limit)}"
+        yield f"regressed: {_finding(case, held)}; the limit is {units.percent(held.threshold)}{exceeded}"
+    yield f"thresholds: {_outcome(judgement)}"
+
+
+def _finding(case: CaseJudgement, held: Held) -> str:
+    return f"{held.name} ({case.case.now.label}), {_numbers(case, held)}"
+
+
+def _option(judgement: Judgement, case: CaseJudgement, held: Held) -> str:
+    return f"--accept {shlex.quote(acceptance_for(judgement, case, held))}"
+
+
+def _way_out(judgement: Judgement, case: CaseJudgement, held: Held) -> str:
+    """Return what to do about a change that the base runs vary too much to judge."""
+    if held.accept_unlimited:
+        return f"; to accept this change, give {_option(judgement, case, held)}"
+    exceeded = "" if held.accept_limit is None else f"; it exceeds the accepted limit of {units.percent(held.accept_limit)}"
+    return f"{exceeded}; save more base runs or measure on a quieter machine, or add --inconclusive ok"
+
+
+def _outcome(judgement: Judgement) -> str:
+    """Return the outcome with the numbers behind it."""
+    unjudged = f"could not judge: {judgement.unjudged}"
+    if judgement.outcome == "none":
+        return "none was given, so nothing fails; --op-fail 10% sets one for operations"
+    if judgement.outcome == "regressed":
+        return f"regressed: {len(judgement.regressions)}{f', {unjudged}' if judgement.unjudged else ''}"
+    if judgement.outcome == "unjudged":
+        return unjudged
+    passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
+    largest = judgement.minimum_detectable
+    return f"{passed} (minimum detectable change up to {units.percent(largest[1].smallest or 0)})" if largest else passed
 
 
 def _problem_line(problem: Problem) -> str:
@@ -314,20 +367,21 @@ def _rules(judgement: Judgement) -> Iterable[str]:
     if by_runs:
         runs = sorted({len(one.base_runs) for one in by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
-        smallest = [one.smallest for one in by_runs if one.smallest is not None]
-        sees = f"; the smallest slowdown each could have called: {_range(smallest)}" if smallest else ""
         yield (
             f"judged by runs: {len(by_runs)} verdicts, against the prediction interval of {shown} base runs, "
-            f"aiming at false alarms in {units.percent(FALSE_ALARM)} of reports{sees}"
+            f"aiming at false alarms in {units.percent(FALSE_ALARM)} of reports{_detectable(judgement)}"
         )
     if len(held) > len(by_runs):
         limit = "" if judgement.asked else f", worded by {units.percent(DEFAULT_SHARE)}"
         yield (
-            f"judged by threshold: {len(held) - len(by_runs)} verdicts{limit}; with fewer than {RUNS_NEEDED} comparable "
-            "base runs a saved run from another day cannot tell the day from the code"
+            f"judged by threshold: {len(held) - len(by_runs)} verdicts{limit}; "
+            f"fewer than {RUNS_NEEDED} base runs of one commit cannot separate machine drift from a code change"
         )
 
 
-def _range(shares: Sequence[float]) -> str:
-    low, high = units.percent(min(shares)), units.percent(max(shares))
-    return low if low == high else f"{low} to {high}"
+def _detectable(judgement: Judgement) -> str:
+    largest = judgement.minimum_detectable
+    if largest is None:
+        return ""
+    case, held = largest
+    return f"; largest minimum detectable change {units.percent(held.smallest or 0)}: {held.name} ({case.case.now.label})"

@@ -101,7 +101,7 @@ def _whole(saved: SavedRun) -> Run:
 def _judgement(bases: Sequence[RunDigest], now: RunDigest, criteria: Criteria) -> Judgement | None:
     if not bases:
         return None
-    return judge(compare(bases, now, by=criteria.by, across_versions=criteria.across_versions), criteria)
+    return judge(compare(bases, now, **criteria.of_comparison), criteria)
 
 
 def page(runs: Sequence[Shown]) -> str:

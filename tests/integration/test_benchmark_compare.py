@@ -39,7 +39,7 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
             "exact: *: 1 -> 3 calls*",
             "exact: * more; --format json has all",
             "training on synthetic*: *train/*",
-            "gate: no threshold was given, so nothing fails; *",
+            "thresholds: none was given, so nothing fails; *",
         ]
     )
     text = result.stdout.str()
@@ -53,7 +53,7 @@ def test_cases_on_one_side_only_are_listed(project):
         [
             "new, with nothing to compare: test_bench.py::test_forward?tiny-b8-cpu?",
             "forward tiny-b4-cpu *",
-            "missing: in the base and not run now: test_bench.py::test_forward?tiny-b2-cpu?",
+            "missing: in the base and not run now: test_bench.py::test_forward?tiny-b2-cpu?, last saved *",
         ]
     )
 

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 HELD, REGRESSED, USAGE_ERROR, UNJUDGED = 0, 1, 4, 8
+COMMIT = {"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": False, "branch": "main"}
 HEADING = "*- mnistbench: operations compared -*"
 
 
@@ -37,6 +38,7 @@ def save_a_base(project, *arguments, factor=1.0, environment=None, copies=1):
         saved = json.loads(text)
         change_operations(saved, factor * (1 + copy / 1_000))
         saved["mnistbench"]["environment"].update(environment or {})
+        saved["commit_info"] = COMMIT
         (path.parent / f"{copy + 1:04}_base.json").write_text(json.dumps(saved), encoding="utf-8")
 
 
@@ -57,7 +59,7 @@ def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(pro
     result = project.run("--benchmark-compare=0001", "--op-fail=10%", "--case-fail=10%", "--benchmark-save=now")
     assert result.ret == REGRESSED
     result.stdout.fnmatch_lines(
-        [HEADING, "Look first at:", "1. * regressed: *", "forward tiny-b4-cpu on synthetic", "gate: regressed: *"]
+        [HEADING, "Look first at:", "1. * regressed: *", "forward tiny-b4-cpu on synthetic", "thresholds: regressed: *"]
     )
     done = command(project, "compare", "1", "2", "--op-fail=10%", "--case-fail", "10%")
     assert done.returncode == REGRESSED
@@ -76,14 +78,14 @@ def test_what_got_no_slower_is_held(project):
     save_a_base(project, factor=1_000)
     result = project.run("--benchmark-compare", "--op-fail=10%", "--case-fail=5%")
     assert result.ret == HELD
-    result.stdout.fnmatch_lines(["*improved*", "gate: held"])
+    result.stdout.fnmatch_lines(["*improved*", "thresholds: passed"])
 
 
 def test_without_a_threshold_nothing_fails(project):
     save_a_base(project, factor=0.001)
     result = project.run("--benchmark-compare")
     assert result.ret == HELD
-    result.stdout.fnmatch_lines(["*regressed*", "gate: no threshold was given, so nothing fails; *"])
+    result.stdout.fnmatch_lines(["*regressed*", "thresholds: none was given, so nothing fails; *"])
 
 
 def test_thresholds_in_the_configuration_hold_wherever_a_base_is_compared_with(project):
@@ -116,12 +118,14 @@ def test_a_mark_holds_its_own_test_in_pytest_and_from_the_file(project):
 def test_an_accepted_regression_passes_and_is_echoed(project):
     save_a_base(project, factor=0.001)
     result = project.run(
-        "--benchmark-compare", "--op-fail=10%", "--accept=*", "--accept=forward tiny-b4-cpu:*", "--reason=new kernel"
+        "--benchmark-compare", "--op-fail=10%", "--accept=*", "--accept=forward tiny-b4-cpu:*:1000000%", "--reason=new kernel"
     )
     assert result.ret == USAGE_ERROR  # a pattern for everything names no case
-    result = project.run("--benchmark-compare", "--op-fail=10%", "--accept=forward tiny-b4-cpu:*", "--reason=new kernel")
+    result = project.run(
+        "--benchmark-compare", "--op-fail=10%", "--accept=forward tiny-b4-cpu:*:1000000%", "--reason=new kernel"
+    )
     assert result.ret == HELD
-    result.stdout.fnmatch_lines(["accepted: *; reason: new kernel", "gate: held"])
+    result.stdout.fnmatch_lines(["accepted up to *; reason: new kernel", "thresholds: passed"])
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,7 @@ def test_an_accepted_regression_passes_and_is_echoed(project):
 def test_nothing_to_judge_is_not_held(project, arguments, line):
     result = project.run("--benchmark-compare", *arguments)
     assert result.ret == UNJUDGED
-    result.stdout.fnmatch_lines([HEADING, line, "gate: could not judge: 1"])
+    result.stdout.fnmatch_lines([HEADING, line, "thresholds: could not judge: 1"])
 
 
 def test_no_case_in_common_is_not_held(project):
@@ -146,7 +150,7 @@ def test_no_case_in_common_is_not_held(project):
     result.stdout.fnmatch_lines(
         [
             "missing: no case in common with the base; *",
-            "missing: in the base and not run now: test_bench.py::test_forward?tiny-b2-cpu?",
+            "missing: in the base and not run now: test_bench.py::test_forward?tiny-b2-cpu?, last saved *",
         ]
     )
 
@@ -155,10 +159,12 @@ def test_a_case_of_the_base_that_is_missing_is_not_held_unless_that_is_allowed(p
     save_a_base(project, "--bench-batch-size=2,4", factor=1_000)
     result = project.run("--benchmark-compare", "--op-fail=10%", "--allow-missing", "--benchmark-save=now")
     assert result.ret == HELD
-    result.stdout.fnmatch_lines(["missing: in the base and not run now: * (passed over: --allow-missing)", "gate: held"])
+    result.stdout.fnmatch_lines(
+        ["missing: in the base and not run now: * (passed over: --allow-missing)", "thresholds: passed"]
+    )
     done = command(project, "compare", "1", "2", "--op-fail=10%")
     assert done.returncode == 2
-    assert done.stdout.endswith("gate: could not judge: 1\n")
+    assert done.stdout.endswith("thresholds: could not judge: 1\n")
 
 
 def test_a_missing_operation_table_is_not_held(project):
@@ -176,7 +182,7 @@ def test_another_machine_is_not_held_unless_that_is_allowed(project):
         [
             "incomparable: 1 case: torch 2.0.0 -> *; add --across-versions to compare them all the same",
             "incomparable: 1 case: cpu model 6502 -> *; measure both sides on one machine",
-            "gate: could not judge: 2",
+            "thresholds: could not judge: 2",
         ]
     )
     done = command(project, "compare", "1", "2", "--op-fail=10%", "--allow-incomparable")
@@ -190,7 +196,7 @@ def test_a_failing_test_keeps_its_exit_code(project, factor):
     project.write("test_broken.py", "def test_broken():\n    assert False\n")
     result = project.run("--benchmark-compare", "--case-fail=10%", "--no-op-profile")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines([HEADING, "gate: *"])
+    result.stdout.fnmatch_lines([HEADING, "thresholds: *"])
 
 
 def test_an_interrupted_session_keeps_its_exit_code(project):
@@ -202,7 +208,7 @@ def test_an_interrupted_session_keeps_its_exit_code(project):
 def test_collecting_only_judges_nothing(project):
     result = project.run("--benchmark-compare", "--op-fail=10%", "--collect-only")
     assert result.ret == HELD
-    result.stdout.no_fnmatch_line("*gate:*")
+    result.stdout.no_fnmatch_line("*thresholds:*")
 
 
 @pytest.mark.parametrize(
@@ -219,8 +225,9 @@ def test_collecting_only_judges_nothing(project):
         (["--op-min-share=200%"], "--op-min-share: '200%' is not a share of a case; give 2%"),
         (["--op-min-cost=many"], "--op-min-cost: 'many' is not a number of times; give 20"),
         (["--benchmark-compare", "--accept=a:b"], "--accept: 'a:b' needs a reason that the report can show: add --reason TEXT"),
+        (["--benchmark-compare", "--inconclusive=yes"], "--inconclusive: 'yes' is not known; choose fail or ok"),
         (["--benchmark-compare", "--case-fail="], "--case-fail: '' is no value; give one, or leave the option out"),
-        (["--reason=why"], "--reason: 'why' is a reason for nothing: add --accept CASE:OP"),
+        (["--reason=why"], "--reason: 'why' is a reason for nothing: add --accept CASE:OP:LIMIT"),
     ],
 )
 def test_a_wrong_setting_is_one_line(project, arguments, line):
@@ -263,11 +270,25 @@ def test_eight_base_runs_are_judged_by_their_spread(project):
     )
 
 
+def test_noise_above_a_threshold_is_not_judged_unless_that_is_allowed(project):
+    path = project.save_base()
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    for number in range(1, 9):
+        saved["commit_info"] = COMMIT
+        change_operations(saved, 1 if number == 1 else 30 if number % 2 else 1 / 30)
+        (path.parent / f"{number:04}_base.json").write_text(json.dumps(saved), encoding="utf-8")
+    arguments = ("--benchmark-compare=0", "--case-fail=10%", "--no-op-profile")
+    result = project.run(*arguments)
+    assert result.ret == UNJUDGED
+    result.stdout.fnmatch_lines(["inconclusive: call (*, the minimum detectable change *", "thresholds: could not judge: 1"])
+    assert project.run(*arguments, "--inconclusive=ok").ret == HELD
+
+
 def test_quiet_reporting_still_says_why_a_gate_failed(project):
     save_a_base(project, factor=0.001)
     result = project.run("--benchmark-compare", "--op-fail=10%", "--benchmark-quiet")
     assert result.ret == REGRESSED
-    result.stdout.fnmatch_lines([HEADING, "regressed: *the limit is 10.0 %", "gate: regressed: *"])
+    result.stdout.fnmatch_lines([HEADING, "regressed: *the limit is 10.0 %", "thresholds: regressed: *"])
     result.stdout.no_fnmatch_line("*of change*")
 
 
@@ -278,7 +299,7 @@ def test_the_summary_of_a_github_job_gets_the_report_as_markdown(project, monkey
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     assert project.run("--benchmark-compare", "--op-fail=10%").ret == REGRESSED
     text = summary.read_text(encoding="utf-8")
-    assert text.startswith("before\n### mnistbench: gate: regressed: ")
+    assert text.startswith("before\n### mnistbench: thresholds: regressed: ")
     assert "| operation | phase | module |" in text
 
 
@@ -286,7 +307,7 @@ def test_workers_of_xdist_measure_nothing_so_that_the_gate_is_not_held(project):
     save_a_base(project)
     result = project.run("--benchmark-compare", "--op-fail=10%", "-n1", "-p", "xdist")
     assert result.ret == UNJUDGED
-    result.stdout.fnmatch_lines(["missing: no benchmark ran that has an operation record", "gate: could not judge: 1"])
+    result.stdout.fnmatch_lines(["missing: no benchmark ran that has an operation record", "thresholds: could not judge: 1"])
 
 
 def test_a_torn_file_is_named_and_the_run_before_it_is_compared_with(project):
@@ -296,7 +317,7 @@ def test_a_torn_file_is_named_and_the_run_before_it_is_compared_with(project):
     torn.write_text(base.read_text(encoding="utf-8")[:3_000], encoding="utf-8")
     result = project.run("--benchmark-compare", "--op-fail=10%", "--benchmark-save=now")
     assert result.ret == REGRESSED
-    result.stdout.fnmatch_lines([HEADING, "gate: regressed: *"])
+    result.stdout.fnmatch_lines([HEADING, "thresholds: regressed: *"])
     assert "Failed to load" in result.stdout.str() + result.stderr.str()
     assert torn.name in result.stdout.str() + result.stderr.str()
     done = command(project, "compare", "1", "latest", "--op-fail=10%")
@@ -321,7 +342,9 @@ def test_a_marked_test_that_no_longer_runs_is_not_held(project):
     save_a_base(project)
     result = project.run("--benchmark-compare", "-k", "nothing")
     assert result.ret == UNJUDGED
-    result.stdout.fnmatch_lines([HEADING, "missing: no benchmark ran that has an operation record", "gate: could not judge: 1"])
+    result.stdout.fnmatch_lines(
+        [HEADING, "missing: no benchmark ran that has an operation record", "thresholds: could not judge: 1"]
+    )
 
 
 def test_a_project_without_cases_of_ours_is_left_alone(project):

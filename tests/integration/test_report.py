@@ -84,9 +84,9 @@ def test_two_runs_are_compared_by_the_projects_own_limits():
     Path("pyproject.toml").write_text('[tool.mnistbench]\nop_fail = ["10%"]\n', encoding="utf-8")
     done = report("1", "2")
     assert done.returncode == WRITTEN
-    assert "gate: regressed: " in Path("report.html").read_text(encoding="utf-8")
+    assert "thresholds: regressed: " in Path("report.html").read_text(encoding="utf-8")
     assert report("1", "2", "--op-fail", "200%").returncode == WRITTEN
-    assert "gate: held" in Path("report.html").read_text(encoding="utf-8")
+    assert "thresholds: passed" in Path("report.html").read_text(encoding="utf-8")
 
 
 def test_a_base_is_held_against_every_run():
