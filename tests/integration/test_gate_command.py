@@ -110,14 +110,15 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
     assert f"base {commit} -> head {commit} with changes\n" in report
     assert re.search(r"^measured: 1 case, 8 twin launches( and \d+ fresh ones)?, .*, torch ", report, re.MULTILINE)
     case = "forward tiny-b4-cpu on synthetic"
-    for part in ("cases: change of the time of a call", f"{case} +wall ", f"{case}: change of operations", "Verdict:"):
+    for part in ("cases: change of the time of an iteration", f"{case} +wall ", f"{case}: change of operations", "Verdict:"):
         assert re.search(f"^{part}", report, re.MULTILINE), part
     assert re.search(r"^aten::addmm, forward 0 ", report, re.MULTILINE)
     assert report.splitlines()[-1].startswith("passed: " if done.returncode == PASSED else "inconclusive: ")
 
     recorded = samples.load(path)
     header, launches = recorded.header, recorded.launches
-    assert recorded.end == samples.COMPLETE
+    assert recorded.end == samples.End(elapsed_s=recorded.end.elapsed_s)
+    assert recorded.end.elapsed_s > sum(launch.seconds for launch in recorded.launches)
     assert header["files"][BASE] == header["files"][NEW] == {"conftest": "conftest.py", "test_bench": "test_bench.py"}
     assert [launch.stage for launch in launches][:8] == [1] * 8
     for launch in launches:
@@ -186,7 +187,11 @@ def slower(factor, **changes):
 @pytest.mark.parametrize(
     ("factor", "code", "last"),
     [
-        (1.0, PASSED, r"passed: no regression of \d\.\d % or more in any case"),
+        (
+            1.0,
+            PASSED,
+            r"passed: no regression of \d\.\d % or more in the median time of any case, nor of \d\.\d % or more in the mean",
+        ),
         (1.2, REGRESSED, r"regressed: \d confirmed in fresh launches, .*"),
     ],
     ids=["same", "slower"],
@@ -221,6 +226,12 @@ def test_a_run_that_broke_off_does_not_pass_as_noise(project, end, reason):
     assert (done.returncode, done.stdout.splitlines()[-1]) == (INCONCLUSIVE, f"inconclusive: {reason}")
 
 
+def test_what_noise_does_not_explain_is_not_excused(project):
+    path = write(project, gate_builders.series(control=0.05))
+    done = command(project, "gate", "--replay", path, "--inconclusive", "ok")
+    assert (done.returncode, "the machine moved" in done.stdout) == (INCONCLUSIVE, True)
+
+
 @pytest.mark.parametrize("missing", [{"only_base": ["t.py::gone"]}, {"changed": ["t.py::gone"]}])
 def test_a_case_of_the_base_that_is_missing_does_not_pass_unless_that_is_allowed(project, missing):
     path = write(project, gate_builders.series(), **missing)
@@ -242,7 +253,7 @@ def test_a_regression_that_is_accepted_passes_and_the_report_says_why(project):
         "--replay",
         write(project, slower(1.2)),
         "--accept",
-        "step convnet-b16-cpu:*",
+        "step convnet-b16-cpu:*:25%",
         "--reason",
         "a better model",
     )
@@ -334,10 +345,10 @@ def test_a_folder_is_no_file(project):
             ["--base", "HEAD", "--accept", "step:*"],
             "--accept: 'step:*' needs a reason that the report can show: add --reason TEXT",
         ),
-        (["--base", "HEAD", "--reason", "why"], "--reason: 'why' is a reason for nothing: add --accept CASE:OP"),
+        (["--base", "HEAD", "--reason", "why"], "--reason: 'why' is a reason for nothing: add --accept CASE:OP:LIMIT"),
         (
             ["--base", "HEAD", "--accept", "step", "--reason", "why"],
-            "--accept: 'step' needs a case and an operation: CASE:OP",
+            "--accept: 'step' needs a case, an operation and a limit: CASE:OP:5%",
         ),
         (
             ["--base", "HEAD", "--base-python", "/nowhere/python"],
