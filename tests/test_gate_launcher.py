@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -566,3 +567,34 @@ def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):
         path.relative_to(package.parent) for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     }
     assert {path.relative_to(home) for path in home.rglob("*") if path.is_file()} == expected
+
+
+# ---- Interrupts while a process starts ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_a_process_starts_waits_until_it_can_be_stopped(number):
+    started = []
+
+    def start():
+        with launcher._uninterrupted():
+            signal.raise_signal(number)
+            started.append("process")
+
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        assert (started, signal.getsignal(number)) == (["process"], signal.default_int_handler)
+    finally:
+        signal.signal(number, before)
+
+
+def test_an_interrupt_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with launcher._uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -111,7 +111,8 @@ class Launching:
         self._processes: list[_Process] = []
         try:
             for names in coin.sample(groups, len(groups)):
-                self._processes.append(_Process(plan, names, seed, log))
+                with _uninterrupted():
+                    self._processes.append(_Process(plan, names, seed, log))
                 self._processes[-1].begin(_job(plan, names, seed, only))
         except BaseException:
             self.stop()
@@ -172,7 +173,8 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
     processes: dict[str, _Process] = {}
     try:
         for side in (NEW, BASE):
-            processes[side] = _Process(plan, [side], seed, log)
+            with _uninterrupted():
+                processes[side] = _Process(plan, [side], seed, log)
         processes[NEW].begin(_job(plan, [NEW], seed, None, default=vars(default)))
         with _usable():
             selected = processes[NEW].hear("selected")
@@ -188,6 +190,26 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
     finally:
         for process in processes.values():
             process.stop()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put off Ctrl-C and a polite kill while a process starts: before it is known, nothing would stop it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    put_off = {number: handler for number, handler in handlers.items() if callable(handler)}  # not what is ignored
+    for number in put_off:
+        signal.signal(number, lambda received_number, _: received.append(received_number))
+    try:
+        yield
+    finally:
+        for number, handler in put_off.items():
+            signal.signal(number, handler)
+    if received:
+        raise KeyboardInterrupt
 
 
 @contextmanager
