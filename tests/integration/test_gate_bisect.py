@@ -12,20 +12,18 @@ GATE = textwrap.dedent("""
 
     from mnistbench.cli import main
     from mnistbench.gate import run
+    from mnistbench.gate.fingerprint import BEFORE, ENDED, IMPORTED, Fingerprint
     from mnistbench.gate.launcher import Listing, LaunchError
 
     PARAMS = {"device": "cpu", "threads": 1}
 
     class Launch:
         def __init__(self, plan, seed):
-            self.us = {side: (tree.root / "speed.txt").read_text().strip() for side, tree in plan.trees.items()}
+            self.us = speeds(plan)
             self.noise = random.Random(seed)
 
         def ready(self):
-            if "broken" in self.us.values():
-                raise LaunchError("head: speed.txt cannot be measured")
-            listing = Listing({"bench.py::test_step": {"label": "step", "params": PARAMS}}, {}, "2.15.0")
-            return {"base": listing, "head": listing}
+            pass
 
         def measure(self):
             def sample(us, spread=0.002):
@@ -40,8 +38,20 @@ GATE = textwrap.dedent("""
                 for side, us in self.us.items()
             }
             control = {"base": sample(50), "head": sample(50)}
-            return {"cases": {"bench.py::test_step": [{"sides": sides}]}, "control": [control], "seconds": 1.0}
+            cases = {"bench.py::test_step": [{"sides": sides}]}
+            return {"cases": cases, "case_seconds": {"bench.py::test_step": 1.0}, "control": [control], "seconds": 1.0}
 
+    def speeds(plan):
+        return {side: (tree.root / "speed.txt").read_text().strip() for side, tree in plan.trees.items()}
+
+    def survey(plan, seed, default, log):
+        if "broken" in speeds(plan).values():
+            raise LaunchError("head: speed.txt cannot be measured")
+        stages = dict.fromkeys((BEFORE, IMPORTED, ENDED), Fingerprint({}))
+        listing = Listing({"bench.py::test_step": {"label": "step", "params": PARAMS}}, {}, "2.15.0", stages)
+        return plan, {"base": listing, "head": listing}
+
+    run.survey = survey
     run.launching = lambda plan, seed, only, log: contextlib.nullcontext(Launch(plan, seed))
     sys.exit(main())
 """)
