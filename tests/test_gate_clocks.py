@@ -212,6 +212,15 @@ class TestMemory:
         assert sum(live_storages().values()) - sum(before.values()) == 4_000
         del views
 
+    def test_a_tensor_without_memory_is_passed_over(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        before = live_storages()
+        with FakeTensorMode():  # torch.compile keeps such tensors
+            fake = torch.zeros(1_000)
+        assert live_storages() == before
+        del fake
+
     def test_the_build_is_told_of_and_an_epoch_has_no_number(self):
         from torch_builders import whole_tiny_set
 

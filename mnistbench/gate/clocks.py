@@ -318,12 +318,13 @@ def live_storages() -> dict[int, int]:
     gc.collect()
     found: dict[int, int] = {}
     for thing in gc.get_objects():
-        if issubclass(type(thing), torch.Tensor) and thing.device.type == "cpu" and thing.layout is torch.strided:
+        if issubclass(type(thing), torch.Tensor) and thing.layout is torch.strided:
             try:
                 storage = thing.untyped_storage()
+                if storage.device.type == "cpu":  # a fake tensor says it is on the CPU, its storage does not
+                    found[storage.data_ptr()] = storage.nbytes()
             except (NotImplementedError, RuntimeError):
-                continue  # a wrapper without a storage of its own
-            found[storage.data_ptr()] = storage.nbytes()
+                continue  # a wrapper without memory of its own
     return found
 
 
