@@ -95,6 +95,25 @@ class TestSides:
         found = measure([player("base", diverging)], coin())
         assert found["sides"]["base"]["outcome"][1] is None
 
+    def test_a_number_that_is_not_finite_after_some_iterations_is_none(self):
+        calls = []
+
+        def diverging_late(output, targets):
+            calls.append(0)
+            return torch.nn.functional.nll_loss(output, targets) * (1.0 if len(calls) < 5 else float("inf"))
+
+        found = measure([player("base", diverging_late)], coin())
+        assert found["sides"]["base"]["outcome"][1] is None
+
+    def test_sides_that_are_timed_for_other_numbers_of_iterations_compute_the_same(self, monkeypatch):
+        outcomes = []
+        for pairs in (6, 9):
+            monkeypatch.setattr(clocks, "TIMED_PAIRS", (5.0, pairs, pairs))
+            side = measure([player("base")], coin())["sides"]["base"]
+            assert len(side["wall_ns"]) == pairs
+            outcomes.append(side["outcome"])
+        assert outcomes[0] == outcomes[1]
+
     def test_a_model_may_keep_more_than_tensors(self):
         class Remembering(torch.nn.Linear):
             def get_extra_state(self):
@@ -211,6 +230,15 @@ class TestMemory:
         views = [tensor[:10], tensor.view(10, 100)]
         assert sum(live_storages().values()) - sum(before.values()) == 4_000
         del views
+
+    def test_a_tensor_without_memory_is_passed_over(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        before = live_storages()
+        with FakeTensorMode():  # torch.compile keeps such tensors
+            fake = torch.zeros(1_000)
+        assert live_storages() == before
+        del fake
 
     def test_the_build_is_told_of_and_an_epoch_has_no_number(self):
         from torch_builders import whole_tiny_set

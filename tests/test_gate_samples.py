@@ -466,12 +466,19 @@ def test_a_number_that_was_not_finite_is_kept_as_none(tmp_path):
     assert one.cases[CASE][0]["head"].outcome == ("ffff", None)
 
 
-@pytest.mark.parametrize("end", [End(), End("the budget allowed 9 of 10 launches"), End("interrupted", broken_off=True)])
+@pytest.mark.parametrize(
+    "end", [End(), End("the budget allowed 9 of 10 launches", elapsed_s=61.5), End("interrupted", broken_off=True)]
+)
 def test_how_a_run_ended_is_the_last_line(tmp_path, end):
     path = tmp_path / "x.jsonl.gz"
     for document in (header(), line(launch()), end.line()):
         append(path, document)
     assert load(path) == Recorded(header(), [launch()], end)
+
+
+def test_a_file_that_does_not_tell_how_long_its_run_took_is_read(tmp_path):
+    end = {"end": {"cut_short": "", "broken_off": False}}
+    assert load(written(tmp_path / "x.jsonl.gz", header(), line(launch()), end)).end == End("", broken_off=False, elapsed_s=0.0)
 
 
 @pytest.mark.parametrize("kept", [1, 5, 12, 100, -9, -1])

@@ -655,3 +655,22 @@ def test_whatever_one_of_many_launches_measured_there_is_a_verdict_or_one_refusa
     assert verdict.outcome in {PASSED, INCONCLUSIVE}
     assert math.isfinite(verdict.decision.bound) or verdict.outcome == INCONCLUSIVE
     rendered(verdict, "json", 3)
+
+
+# ---- What a header may lack --------------------------------------------------------------------------------------------
+
+
+def test_a_header_of_an_earlier_run_lacks_memory_and_reasons():
+    read = Header.read(header())
+    assert (read.split_because, read.memory, read.resident) == ("", {}, {})
+
+
+def test_a_header_has_memory_and_why_the_sides_were_apart():
+    read = Header.read(
+        header(split_because="the head changes a", memory={CASE: {"base": 1, "head": 2}}, resident={"base": 3, "head": 4})
+    )
+    assert (read.split_because, read.memory, read.resident) == (
+        "the head changes a", {CASE: {"base": 1, "head": 2}}, {"base": 3, "head": 4},
+    )  # fmt: skip
+    with pytest.raises(RecordError, match=r"resident\.base: needs a whole number, found 'x'"):
+        Header.read(header(resident={"base": "x", "head": 4}))

@@ -70,6 +70,7 @@ class Player:
     turn: Callable[[], AbstractContextManager[None]]
     case: Case = field(init=False)
     random: RandomState = field(init=False)
+    outcome: tuple[str, float | None] = field(init=False)  # of the warm-up, which has as many calls on both sides
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
     device_ns: list[int] = field(default_factory=list)
@@ -131,7 +132,7 @@ def measure(players: Sequence[Player], coin: random.Random) -> dict[str, Any]:
                 "wall_ns": player.wall_ns,
                 "cpu_ns": player.cpu_ns,
                 "device_ns": player.device_ns,
-                "outcome": outcome(player),
+                "outcome": _checked_outcome(player),
                 "parameters": player.case.parameter_count,
             }
             for player in players
@@ -168,8 +169,10 @@ def _warm_up(player: Player) -> int:
             start = time.perf_counter_ns()
             case()
             elapsed = time.perf_counter_ns() - start
+    player.outcome = outcome(player)
+    with player.playing() as case:
         case.reset()
-        return elapsed
+    return elapsed
 
 
 def _pairs(call_ns: int, pairs_of_a_second: float, fewest: int, most: int) -> int:
@@ -224,6 +227,15 @@ def outcome(player: Player) -> tuple[str, float | None]:
         for tensor in found:
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16], finite(number)
+
+
+def _checked_outcome(player: Player) -> tuple[str, float | None]:
+    """Return what the warm-up computed, without a number if the timed calls have left none that is finite.
+
+    Sides in separate processes have different numbers of timed calls, after which the same code has other weights.
+    """
+    digest, number = player.outcome
+    return digest, number if outcome(player)[1] is not None else None
 
 
 # ---- Operations ------------------------------------------------------------------------------------------------------
@@ -318,12 +330,13 @@ def live_storages() -> dict[int, int]:
     gc.collect()
     found: dict[int, int] = {}
     for thing in gc.get_objects():
-        if issubclass(type(thing), torch.Tensor) and thing.device.type == "cpu" and thing.layout is torch.strided:
+        if issubclass(type(thing), torch.Tensor) and thing.layout is torch.strided:
             try:
                 storage = thing.untyped_storage()
+                if storage.device.type == "cpu":  # a fake tensor says it is on the CPU, its storage does not
+                    found[storage.data_ptr()] = storage.nbytes()
             except (NotImplementedError, RuntimeError):
-                continue  # a wrapper without a storage of its own
-            found[storage.data_ptr()] = storage.nbytes()
+                continue  # a wrapper without memory of its own
     return found
 
 

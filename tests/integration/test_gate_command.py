@@ -117,8 +117,11 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
 
     recorded = samples.load(path)
     header, launches = recorded.header, recorded.launches
-    assert recorded.end == samples.End(elapsed_s=recorded.end.elapsed_s)
-    assert recorded.end.elapsed_s > sum(launch.seconds for launch in recorded.launches)
+    assert (recorded.end.cut_short, recorded.end.broken_off) == ("", False)
+    assert recorded.end.elapsed_s > sum(launch.seconds for launch in launches)
+    assert (header["split"], header["split_because"]) == (False, "")
+    memory = header["memory"]["test_bench.py::test_forward[tiny-b4-cpu]"]
+    assert memory[BASE] == memory[NEW] > 0
     assert header["files"][BASE] == header["files"][NEW] == {"conftest": "conftest.py", "test_bench": "test_bench.py"}
     assert [launch.stage for launch in launches][:8] == [1] * 8
     for launch in launches:
@@ -145,6 +148,11 @@ def test_a_base_whose_tests_cannot_be_imported_is_named_with_the_reason(reposito
         "mnistbench: base: test_bench.py cannot be imported: ModuleNotFoundError: No module named 'nothing_of_that_name'"
     )
     assert copies(temporary) == []
+
+
+def test_a_path_that_does_not_exist_is_named(repository):
+    line = refused(repository, "--base", "HEAD", "--", "--bench-compile", "nowhere.py")
+    assert line == "mnistbench: head: file or directory not found: nowhere.py"
 
 
 def test_a_base_without_a_case_is_named(repository):
