@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,9 @@ def golden(request):
         assert text == path.read_text(encoding="utf-8")
 
     return check
+
+
+def pytest_sessionstart():
+    # A script that starts the tests in the background makes them ignore Ctrl-C, and the processes that they start inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
