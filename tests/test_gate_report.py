@@ -486,3 +486,12 @@ def test_a_report_for_programs_holds_the_names_as_they_are(judged, name):
     assert (data["base"], data["only_base"], data["torch"]) == (name, [name], name)
     assert f"step {name}" in {case["case"] for case in data["cases"]}
     assert name in {key[0] for operation in data["operations"] for key in operation["members"]}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("bound", [1e300, float("inf")])
+def test_bounds_without_a_limit_are_shown(form, bound):
+    estimates = tuple(gate_builders.estimate(change, -1.0, bound, kind="operation") for change in (0.0, bound))
+    calls = (gate_builders.estimate(0.0, -1.0, bound), gate_builders.estimate(bound, -1.0, bound, clock="cpu"))
+    text = rendered(with_decision(passed(), cases=calls, operations=estimates, unbounded=estimates), form, 3)
+    assert "could not be held to 5.0 %" in text
