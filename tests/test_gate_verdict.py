@@ -324,6 +324,12 @@ def test_an_acceptance_without_a_limit_judges_nothing_and_says_what_to_give(slow
     assert concluded(slower, *shlex.split(pasted), "*:call:10%").outcome == PASSED
 
 
+def test_the_limit_to_paste_allows_for_all_that_the_pattern_matches(slower):
+    verdict = conclude(header(), slower, Thresholds(), accept=(Acceptance.parse("*:*"),), reason="it is exact now")
+    [reason] = verdict.reasons
+    assert concluded(slower, *shlex.split(reason.text.partition("give one: --accept ")[2])).outcome == PASSED
+
+
 def test_a_clock_is_accepted_with_its_mean(slower):
     titles = {finding.screened.effect.title for finding in concluded(slower, f"{LABEL}:wall").accepted}
     assert titles == {"wall time", "mean wall time"}

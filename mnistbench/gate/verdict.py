@@ -140,9 +140,12 @@ class Verdict:
             yield Reason(UNMEASURED, f"{case}: some launches have no profile of it, so no operation is judged; measure again")
 
     def _unlimited(self) -> Iterator[Reason]:
-        for finding, acceptance in self.unlimited:
-            effect = finding.screened.effect
-            limit = math.ceil(round(100 * finding.best.high, 6)) if math.isfinite(finding.best.high) else 1000
+        """Yield a reason for each --accept without a limit, with one that allows for all that it matches."""
+        for acceptance in dict.fromkeys(acceptance for _, acceptance in self.unlimited):
+            matched = [finding for finding, matching in self.unlimited if matching == acceptance]
+            largest = max(matched, key=lambda finding: finding.best.high)
+            effect, high = largest.screened.effect, largest.best.high
+            limit = math.ceil(round(100 * high, 6)) if math.isfinite(high) else 1000
             line = shlex.quote(f"{acceptance.pattern}:{limit}%")
             text = (
                 f"--accept {acceptance.text!r} gives no limit, and {effect.title} ({effect.case}) is up to {limit} % slower; "
