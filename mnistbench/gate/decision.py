@@ -40,8 +40,8 @@ EXCHANGES = 10_000
 #: A control that moved by more than this, and surely, makes the verdict inconclusive.
 CONTROL_BOUND = 0.01
 
-#: A pass needs every mean bounded below this many times the threshold of a case: means have a spread that is two to five
-#: times as large as that of medians (docs/gate.md), because every disturbed iteration counts.
+#: A pass needs every mean bounded below this many times the threshold of a case: on a busy machine means have a spread that is
+#: up to five times as large as that of medians, because every disturbed iteration counts.
 MEAN_FACTOR = 5
 
 #: Operations of this share of their case have to be bounded below their threshold for a pass. It is also how the cost of new
