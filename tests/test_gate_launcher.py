@@ -320,6 +320,19 @@ def test_half_a_launch_that_lacks_something_is_one_line(start, plan):
     assert str(raised.value) == "a launch's message cannot be used: result.case_seconds: is missing"
 
 
+def test_halves_of_other_numbers_of_builds_are_no_launch(start, plan):
+    # Builds that have no partner would be left out without a word.
+    program = """
+ready()
+wait_to_go()
+builds = [{"sides": {name: {}}} for name in names] * (1 if names == ["base"] else 2)
+say(result={"cases": {"x": builds}, "case_seconds": {"x": 1}, "control": [], "order": names, "seconds": 1})
+"""
+    with start(program, plan=split(plan)) as launch, pytest.raises(LaunchError) as raised:
+        whole(launch)
+    assert ": needs as many builds as the other side has, found [" in str(raised.value)
+
+
 # ---- The survey --------------------------------------------------------------------------------------------------------
 
 

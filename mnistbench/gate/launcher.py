@@ -238,6 +238,9 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
     first, second = results
     other_cases = second["cases"].mapping()
     common = {case: builds for case, builds in first["cases"].mapping().items() if case in other_cases}
+    for case, builds in common.items():
+        if len(builds.items()) != len(other_cases[case].items()):
+            raise builds.wrong("as many builds as the other side has")
     order = [*first["order"].texts(), *second["order"].texts()]
     seconds = [half["case_seconds"].mapping() for half in results]
     return {
