@@ -185,10 +185,10 @@ def compare(
         pool_commits: use all comparable base runs, whatever their commits.
     """
     pairs, only_base = _paired(bases, now)
-    by_key = [{_key(case): case for case in run.cases} for run in bases]
+    by_key = [{case.key: case for case in run.cases} for run in bases]
     cases = []
     for case, base in pairs:
-        key = _key(base)
+        key = base.key
         having = [(run, cases_of[key]) for run, cases_of in zip(bases, by_key, strict=True) if key in cases_of]
         counted = _counted(having, case, now, across_versions=across_versions, pool_commits=pool_commits)
         counted.left_out[ABSENT] = len(bases) - len(having)
@@ -205,10 +205,6 @@ def compare(
 
 
 # ---- Which cases are the same ----------------------------------------------------------------------------------------
-
-
-def _key(case: CaseDigest) -> tuple[Any, ...]:
-    return (case.test, case.params) if case.params else (case.node_id,)
 
 
 def _paired(
@@ -229,7 +225,7 @@ def _paired(
         left[:] = [case for case in left if id(case) not in taken]
         right[:] = [(run, case) for run, case in right if id(case) not in taken]
 
-    pair(_key)
+    pair(lambda case: case.key)
     pair(lambda case: case.node_id, plain_only=True)
     right = _without_earlier_forms(right, [base for _, base in pairs], bases)
     pair(lambda case: case.params)
@@ -240,8 +236,8 @@ def _latest(bases: Sequence[RunDigest]) -> Iterable[tuple[RunDigest, CaseDigest]
     """Yield every case of the base runs once, as the newest run that has it has it; those of newer runs first."""
     seen: set[tuple[Any, ...]] = set()
     for run in reversed(bases):
-        yield from ((run, case) for case in run.cases if _key(case) not in seen)
-        seen.update(map(_key, run.cases))
+        yield from ((run, case) for case in run.cases if case.key not in seen)
+        seen.update(case.key for case in run.cases)
 
 
 def _matched(
@@ -267,11 +263,11 @@ def _without_earlier_forms(
 
     Two cases that one run has are two cases, whatever they have in common.
     """
-    keys = [{_key(case) for case in run.cases} for run in bases]
+    keys = [{case.key for case in run.cases} for run in bases]
     current, kept = list(paired), []
     for run, case in found:
         forms = [other for other in current if _another_form(case, other)]
-        if all(any({_key(case), _key(other)} <= of_run for of_run in keys) for other in forms):
+        if all(any({case.key, other.key} <= of_run for of_run in keys) for other in forms):
             kept.append((run, case))
             current.append(case)
     return kept

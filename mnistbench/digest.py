@@ -80,6 +80,11 @@ class CaseDigest:
     case_fail: str = ""
 
     @property
+    def key(self) -> tuple[Any, ...]:
+        """What the same case has in other runs."""
+        return (self.test, self.params) if self.params else (self.node_id,)
+
+    @property
     def label(self) -> str:
         """A name for people that no other case of the run has."""
         return f"{self.params.label} on {self.params.dataset}" if self.params else self.node_id

@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
@@ -15,7 +17,9 @@ from mnistbench.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.options import Options, criteria_from_config
 
 if TYPE_CHECKING:
+    from mnistbench.compare import Comparison
     from mnistbench.criteria import Criteria
+    from mnistbench.digest import RunDigest
     from mnistbench.record import CaseRecord, Environment
     from mnistbench.tracking import Tracker
     from mnistbench.verdict import Judgement
@@ -138,8 +142,30 @@ class Session:
                 self.refused.append(str(error))
         bases.sort(key=lambda run: run.saved_at)
         now = RunDigest.of_session(self.environment, self.records) if self.records else RunDigest({}, ())
-        self.judgement = judge(compare(bases, now, **self.criteria.of_comparison), self.criteria)
+        comparison = compare(bases, now, **self.criteria.of_comparison)
+        if older := self._older_runs_of(comparison):
+            comparison = compare([*older, *bases], now, **self.criteria.of_comparison)
+        self.judgement = judge(comparison, self.criteria)
         return self.judgement
+
+    def _older_runs_of(self, comparison: Comparison) -> list[RunDigest]:
+        """Return the older saved runs of cases that the base lacks, oldest first, reduced to these cases.
+
+        Without a value --benchmark-compare takes the newest saved run, which may have been made with -k.
+        """
+        location = str(self._config.getoption("benchmark_storage", default=""))
+        bare = self._config.getoption("benchmark_compare", default=None) is True
+        if not (bare and comparison.bases and comparison.only_now and location.startswith("file://")):
+            return []
+        from mnistbench.saved import Storage
+
+        wanted = {case.key for case in comparison.only_now}
+        newest = comparison.bases[-1].saved_at
+        storage = Storage(Path(location.removeprefix("file://")))
+        runs = [saved.run for saved in storage.all() if saved.run.saved_at < newest]
+        self.refused += storage.refused
+        reduced = [replace(run, cases=tuple(case for case in run.cases if case.key in wanted)) for run in runs]
+        return [run for run in reduced if run.cases]
 
     @functools.cached_property
     def tracker(self) -> Tracker:

@@ -287,6 +287,21 @@ def test_noise_above_a_threshold_is_not_judged_unless_that_is_allowed(project):
     assert project.run(*arguments, "--inconclusive=ok").ret == HELD
 
 
+def test_a_newest_run_of_some_cases_leaves_the_others_their_own_base(project):
+    sizes = "--bench-batch-size=2,4"
+    path = project.save_base(sizes)
+    newest = json.loads(path.read_text(encoding="utf-8"))
+    older = json.loads(json.dumps(newest))
+    older["datetime"] = "2020-01-01T00:00:00+00:00"
+    change_operations(older, 0.001)
+    path.write_text(json.dumps(older), encoding="utf-8")
+    newest["benchmarks"] = [benchmark for benchmark in newest["benchmarks"] if "-b2-" in benchmark["fullname"]]
+    (path.parent / "0002_base.json").write_text(json.dumps(newest), encoding="utf-8")
+    result = project.run(sizes, "--benchmark-compare", "--case-fail=900%", "--no-op-profile")
+    assert result.ret == REGRESSED
+    result.stdout.fnmatch_lines(["regressed: call (forward tiny-b4-cpu on synthetic), *", "thresholds: regressed: 1"])
+
+
 def test_quiet_reporting_still_says_why_a_gate_failed(project):
     save_a_base(project, factor=0.001)
     result = project.run("--benchmark-compare", "--op-fail=10%", "--benchmark-quiet")
