@@ -395,7 +395,7 @@ def _prune(parsed: argparse.Namespace) -> int:
 
 
 def _gate(parsed: argparse.Namespace) -> int:
-    from mnistbench.gate.command import run
+    from mnistbench.commands.gate import run
 
     try:
         code, is_excusable = run(parsed)
@@ -410,7 +410,7 @@ def _gate(parsed: argparse.Namespace) -> int:
 
 
 def _train(parsed: argparse.Namespace) -> int:
-    from mnistbench.lab.train_command import STOPPED, run
+    from mnistbench.commands.train import STOPPED, run
 
     try:
         return run(parsed)
@@ -420,13 +420,13 @@ def _train(parsed: argparse.Namespace) -> int:
 
 
 def _profile(parsed: argparse.Namespace) -> int:
-    from mnistbench.lab.profile_command import run
+    from mnistbench.commands.profile import run
 
     return run(parsed)
 
 
 def _lab(parsed: argparse.Namespace) -> int:
-    from mnistbench.lab.lab_command import run
+    from mnistbench.commands.lab import run
 
     return run(parsed)
 
@@ -489,7 +489,7 @@ def _complain(storage: Storage) -> None:
 
 
 def _deliver(text: str, output: str | None, write: Callable[[Path, str], None]) -> None:
-    from mnistbench.arguments import given
+    from mnistbench.commands.arguments import given
 
     if target := given("--output", output):
         write(Path(target), text)

@@ -13,9 +13,9 @@ import pytest
 from builders import environment
 
 from mnistbench import cli, tracking
+from mnistbench.commands import train
 from mnistbench.environment import accelerators
 from mnistbench.lab import train as lab
-from mnistbench.lab import train_command
 from mnistbench.lab.trained import WEIGHTS, EpochResult, Point, Settings
 
 SMALL = ("--dataset", "digits", "--model", "lenet5", "--batch-size", "512", "--epochs", "1", "--threads", "1", "--no-accel")
@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settings_of(*arguments: str) -> Settings:
-    return train_command._settings(cli._parser().parse_args(["train", *arguments]))
+    return train._settings(cli._parser().parse_args(["train", *arguments]))
 
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_the_accelerator_is_taken_where_there_is_one(
 ) -> None:
     monkeypatch.setattr("mnistbench.environment.accelerators", lambda: present)
     parsed = cli._parser().parse_args(["train", *arguments])
-    assert train_command._device(train_command._settings(parsed).device, no_accelerator=parsed.no_accel) == device
+    assert train._device(train._settings(parsed).device, no_accelerator=parsed.no_accel) == device
 
 
 # ---- While it trains -------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ EPOCH = EpochResult(1, 10, 1.0, 640, 0.25, 87.5, 500_000_000)
 def shown(terminal: io.StringIO, script: Callable[[Any], None]) -> tuple[str, str]:
     """What is printed to the output and to the terminal."""
     out = io.StringIO()
-    with train_command._Shown(Settings(epochs=2), out, terminal, []) as view:
+    with train._Shown(Settings(epochs=2), out, terminal, []) as view:
         script(view)
     return out.getvalue(), terminal.getvalue()
 
@@ -207,7 +207,7 @@ def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
 
 def test_the_first_interrupt_is_noted_and_the_second_one_ends_everything() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with train_command._interruptible() as received:
+    with train._interruptible() as received:
         os.kill(os.getpid(), signal.SIGINT)
         assert received == [signal.SIGINT]
         with pytest.raises(KeyboardInterrupt):
@@ -255,13 +255,13 @@ def test_training_that_diverged_is_said(capsys: pytest.CaptureFixture[str]) -> N
 def test_an_interrupt_ends_with_130_and_says_so(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = train_command._Shown.begin
+    begin = train._Shown.begin
 
     def interrupted(self: Any, *samples: int) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         begin(self, *samples)
 
-    monkeypatch.setattr(train_command._Shown, "begin", interrupted)
+    monkeypatch.setattr(train._Shown, "begin", interrupted)
     assert cli.main(["train", *SMALL, "--save-model", "--output", "run"]) == 130
     assert "interrupted; what is written is of the steps before" in capsys.readouterr().out
     assert (here / "run" / WEIGHTS).exists()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from mnistbench import units
-from mnistbench.arguments import MOST_THREADS, given, one_of, whole
+from mnistbench.commands.arguments import MOST_THREADS, given, one_of, whole
 from mnistbench.errors import UsageError
 from mnistbench.files import hindrance
 from mnistbench.lab.trained import INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Listener, Point, Result, Settings

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench import units
-from mnistbench.arguments import given
+from mnistbench.commands.arguments import given
 from mnistbench.criteria import acceptances, plain_threshold
 from mnistbench.errors import RecordError, UsageError
 from mnistbench.gate import samples

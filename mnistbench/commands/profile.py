@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnistbench.arguments import MOST_THREADS, given, one_of, parts, whole, wholes
+from mnistbench.commands.arguments import MOST_THREADS, given, one_of, parts, whole, wholes
 from mnistbench.criteria import plain_threshold
 from mnistbench.errors import UsageError
 from mnistbench.files import hindrance

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mnistbench.arguments import given, one_of, parts, whole, wholes
+from mnistbench.commands.arguments import given, one_of, parts, whole, wholes
 from mnistbench.errors import UsageError
 from mnistbench.files import hindrance, replace_file
 from mnistbench.lab.document import html, markdown, picture_in

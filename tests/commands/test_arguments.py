@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 
-from mnistbench.arguments import LARGEST, given, one_of, parts, whole, wholes
+from mnistbench.commands.arguments import LARGEST, given, one_of, parts, whole, wholes
 from mnistbench.errors import UsageError
 
 
