@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mnistbench import __version__
-from mnistbench.criteria import Criteria
+from mnistbench.compare.settings import SETTINGS, Setting
+from mnistbench.compare.thresholds import Criteria
 from mnistbench.errors import MnistbenchError, UsageError
-from mnistbench.settings import SETTINGS, Setting
 
 if TYPE_CHECKING:
     from mnistbench.saved import Storage
@@ -309,10 +309,10 @@ def _configuration() -> tuple[dict[str, Any], str]:
 
 
 def _compare(parsed: argparse.Namespace) -> int:
-    from mnistbench.compare import compare
+    from mnistbench.compare.diff import compare
+    from mnistbench.compare.judge import judge
     from mnistbench.report.output import TOP, append_step_summary, rendered, write
     from mnistbench.report.terminal import colours
-    from mnistbench.verdict import judge
 
     criteria = _criteria(parsed)
     top = TOP if parsed.op_top is None else parsed.op_top

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from mnistbench import units
-from mnistbench.criteria import Threshold, plain_threshold
+from mnistbench.compare.thresholds import Threshold, plain_threshold
 from mnistbench.errors import RecordError
 from mnistbench.params import Params
 from mnistbench.reader import LARGEST, in_path

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from mnistbench.compare.settings import SETTINGS
 from mnistbench.errors import UsageError
 from mnistbench.params import DATASETS, DTYPES
-from mnistbench.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from mnistbench.criteria import Criteria
+    from mnistbench.compare.thresholds import Criteria
 
 OFF = "off"
 DEFAULT_TENSORBOARD = Path(".benchmarks") / "tensorboard"
@@ -204,7 +204,7 @@ def criteria_from_config(config: pytest.Config) -> Criteria:
     Raises:
         UsageError: names the setting and the value, or a threshold that has nothing to compare with.
     """
-    from mnistbench.criteria import Criteria
+    from mnistbench.compare.thresholds import Criteria
 
     texts, origins = {}, {}
     for setting in SETTINGS:

@@ -17,12 +17,12 @@ from mnistbench.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.options import Options, criteria_from_config
 
 if TYPE_CHECKING:
-    from mnistbench.compare import Comparison
-    from mnistbench.criteria import Criteria
+    from mnistbench.compare.diff import Comparison
+    from mnistbench.compare.judge import Judgement
+    from mnistbench.compare.thresholds import Criteria
     from mnistbench.digest import RunDigest
     from mnistbench.record import CaseRecord, Environment
     from mnistbench.tracking import Tracker
-    from mnistbench.verdict import Judgement
     from mnistbench.workload import Batch, Workload
 
 #: What a test that uses the fixture ``op_benchmark`` is parametrized over.
@@ -130,9 +130,9 @@ class Session:
 
     def judge(self) -> Judgement:
         """Compare the records with the baselines, as ``mnistbench compare`` compares files."""
-        from mnistbench.compare import compare
+        from mnistbench.compare.diff import compare
+        from mnistbench.compare.judge import judge
         from mnistbench.digest import RunDigest
-        from mnistbench.verdict import judge
 
         bases = []
         for parsed in self.baselines:
@@ -276,7 +276,7 @@ def gate_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
     mark = item.get_closest_marker("opgate")
     if mark is None:
         return (), ""
-    from mnistbench.criteria import mark_thresholds
+    from mnistbench.compare.thresholds import mark_thresholds
 
     return mark_thresholds(mark.args, mark.kwargs)
 

@@ -4,12 +4,12 @@ import json
 
 import builders
 
-from mnistbench.compare import compare
-from mnistbench.criteria import Criteria
+from mnistbench.compare.diff import compare
+from mnistbench.compare.judge import judge
+from mnistbench.compare.thresholds import Criteria
 from mnistbench.digest import RunDigest
 from mnistbench.record import OUTSIDE, Run
 from mnistbench.report.page import Shown
-from mnistbench.verdict import judge
 
 
 def shown(document, base=None, criteria=None, name="0001_base.json"):

@@ -14,8 +14,9 @@ import strategies
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mnistbench.compare import compare
-from mnistbench.criteria import Criteria, Threshold
+from mnistbench.compare.diff import compare
+from mnistbench.compare.judge import judge
+from mnistbench.compare.thresholds import Criteria, Threshold
 from mnistbench.digest import RunDigest
 from mnistbench.errors import RecordError, UsageError
 from mnistbench.params import Params
@@ -25,7 +26,6 @@ from mnistbench.report.output import FORMATS, rendered
 from mnistbench.report.runs import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
 from mnistbench.report.terminal import draw
 from mnistbench.saved import SavedRun, read_json
-from mnistbench.verdict import judge
 
 SOURCE = "0001_base.json"
 CRITERIA = Criteria(op_fail=(Threshold("", 0.10),))

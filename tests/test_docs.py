@@ -10,10 +10,10 @@ import pytest
 import mnistbench
 from mnistbench import cli, plugin
 from mnistbench.allocator import PINNED
-from mnistbench.compare import DIRTY, ELSEWHERE, OTHER_COMMIT
+from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
+from mnistbench.compare.settings import SETTINGS
 from mnistbench.gate.run import FRESH, LAUNCHES
 from mnistbench.options import OPTIONS
-from mnistbench.settings import SETTINGS
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import gate_builders
 import pytest
 from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measured, header, series
 
-from mnistbench.criteria import Acceptance
+from mnistbench.compare.thresholds import Acceptance
 from mnistbench.gate import decision
 from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, UNCONFIRMED, Thresholds
 from mnistbench.gate.samples import COMPLETE, End

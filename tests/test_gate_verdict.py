@@ -32,7 +32,7 @@ from gate_builders import (
 )
 from hypothesis import given, settings
 
-from mnistbench.criteria import Acceptance
+from mnistbench.compare.thresholds import Acceptance
 from mnistbench.errors import RecordError
 from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, read_launch

@@ -9,15 +9,15 @@ from pathlib import Path
 import builders
 import pytest
 
-from mnistbench.compare import compare
-from mnistbench.criteria import Acceptance, Criteria, Threshold
+from mnistbench.compare.diff import compare
+from mnistbench.compare.judge import judge
+from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.digest import RunDigest
 from mnistbench.report.data import csv_text, github_action_benchmark
 from mnistbench.report.output import FORMATS, rendered
 from mnistbench.report.runs import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
 from mnistbench.report.terminal import draw
 from mnistbench.saved import SavedRun
-from mnistbench.verdict import judge
 
 NAMES = {
     "path upwards": "../../etc/passwd",

@@ -9,8 +9,9 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare import compare
-from mnistbench.criteria import Acceptance, Criteria, Threshold
+from mnistbench.compare.diff import compare
+from mnistbench.compare.judge import judge
+from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.digest import RunDigest
 from mnistbench.record import OUTSIDE
 from mnistbench.report.comparison import Block
@@ -18,7 +19,6 @@ from mnistbench.report.markdown import escaped, in_html, markdown_report
 from mnistbench.report.output import rendered
 from mnistbench.report.rows import Table
 from mnistbench.units import printable
-from mnistbench.verdict import judge
 
 COMMENT = "<!-- -->"
 

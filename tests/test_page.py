@@ -16,7 +16,7 @@ from strategies import ANY_SPEED
 from test_hostile_names import NAMES, is_clean
 
 from mnistbench import units
-from mnistbench.criteria import Acceptance, Criteria, Threshold
+from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.errors import UsageError
 from mnistbench.record import KEY, median_ns
 from mnistbench.report.page import STACKED, operation_place, page, shown_runs

@@ -3,15 +3,15 @@
 import builders
 import pytest
 
-from mnistbench.compare import compare
-from mnistbench.criteria import Acceptance, Criteria, Threshold
+from mnistbench.compare.diff import compare
+from mnistbench.compare.judge import judge
+from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.record import OUTSIDE
 from mnistbench.report.environment import environment_text
 from mnistbench.report.output import FORMATS, rendered
 from mnistbench.report.rows import operation_tables
 from mnistbench.report.summary import session_line
 from mnistbench.report.terminal import draw
-from mnistbench.verdict import judge
 
 
 def step(batch_size, scale=1, **changes):

@@ -7,7 +7,7 @@ from pathlib import Path
 import builders
 import pytest
 
-from mnistbench.criteria import Criteria
+from mnistbench.compare.thresholds import Criteria
 from mnistbench.digest import RunDigest
 from mnistbench.errors import UsageError
 from mnistbench.record import OUTSIDE

@@ -10,13 +10,13 @@ import builders
 import pytest
 
 from mnistbench import saved
-from mnistbench.compare import compare
-from mnistbench.criteria import Criteria, Threshold
+from mnistbench.compare.diff import compare
+from mnistbench.compare.judge import judge
+from mnistbench.compare.thresholds import Criteria, Threshold
 from mnistbench.errors import RecordError, UsageError
 from mnistbench.record import COUNTED
 from mnistbench.report.output import rendered
 from mnistbench.saved import LARGEST_FILE, SavedRun, Storage, read_json, tensorboard_directory
-from mnistbench.verdict import judge
 
 MACHINE = "Linux-CPython-3.11-64bit"
 FIRST, SECOND = "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c"

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 from mnistbench.allocator import PINNED
-from mnistbench.compare import compare
-from mnistbench.criteria import Criteria, Threshold
+from mnistbench.compare.diff import compare
+from mnistbench.compare.judge import judge
+from mnistbench.compare.thresholds import Criteria, Threshold
 from mnistbench.saved import Storage
-from mnistbench.verdict import judge
 
 TEN_PERCENT = Criteria(op_fail=(Threshold("", 0.10),), case_fail=Threshold("", 0.10))
 OPERATIONS = Criteria(op_fail=(Threshold("", 0.10),))

@@ -12,7 +12,7 @@ from typing import Any
 
 from mnistbench import units
 from mnistbench.commands.arguments import given
-from mnistbench.criteria import acceptances, plain_threshold
+from mnistbench.compare.thresholds import acceptances, plain_threshold
 from mnistbench.errors import RecordError, UsageError
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds

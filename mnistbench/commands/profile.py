@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.commands.arguments import MOST_THREADS, given, one_of, parts, whole, wholes
-from mnistbench.criteria import plain_threshold
+from mnistbench.compare.thresholds import plain_threshold
 from mnistbench.errors import UsageError
 from mnistbench.files import hindrance
 from mnistbench.lab.profiled import Profiled, dumps

@@ -12,8 +12,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from mnistbench import units
-from mnistbench.compare import CaseComparison, OpChange, Side
-from mnistbench.criteria import Acceptance
+from mnistbench.compare.diff import CaseComparison, OpChange, Side
+from mnistbench.compare.exact import TOLERANCE, facts, shortened
+from mnistbench.compare.thresholds import Acceptance
 from mnistbench.digest import CaseDigest
 from mnistbench.errors import RecordError
 from mnistbench.gate import samples
@@ -35,7 +36,6 @@ from mnistbench.gate.decision import (
 from mnistbench.gate.samples import BASE, CALL, COMPLETE, NEW, OTHER, Effect, End, Launch, SideSample
 from mnistbench.reader import Reader
 from mnistbench.record import median_ns
-from mnistbench.witnesses import TOLERANCE, facts, shortened
 
 
 @dataclass(frozen=True)

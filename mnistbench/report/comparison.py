@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mnistbench import units
-from mnistbench.compare import CaseComparison, Comparison
-from mnistbench.criteria import DEFAULT_SHARE
-from mnistbench.report.rows import Table, operation_cells
-from mnistbench.verdict import (
+from mnistbench.compare.diff import CaseComparison, Comparison
+from mnistbench.compare.exact import TOLERANCE, facts, final_value, is_exact
+from mnistbench.compare.judge import (
     FALSE_ALARM,
     IMPROVED,
     INCOMPARABLE,
@@ -26,7 +25,8 @@ from mnistbench.verdict import (
     Problem,
     acceptance_for,
 )
-from mnistbench.witnesses import TOLERANCE, facts, final_value, is_exact
+from mnistbench.compare.thresholds import DEFAULT_SHARE
+from mnistbench.report.rows import Table, operation_cells
 
 #: Operations that the summary at the top names.
 RANKED = 3

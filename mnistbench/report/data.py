@@ -11,10 +11,10 @@ from dataclasses import asdict
 from typing import Any
 
 from mnistbench import __version__, units
-from mnistbench.compare import OpChange, Side
+from mnistbench.compare.diff import OpChange, Side
+from mnistbench.compare.exact import facts
+from mnistbench.compare.judge import CaseJudgement, Held, Judgement
 from mnistbench.digest import RunDigest
-from mnistbench.verdict import CaseJudgement, Held, Judgement
-from mnistbench.witnesses import facts
 
 #: Version of the JSON report.
 #:

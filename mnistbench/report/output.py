@@ -8,13 +8,13 @@ import os
 import stat
 from pathlib import Path
 
+from mnistbench.compare.judge import Judgement
 from mnistbench.errors import UsageError
 from mnistbench.files import replace_file
 from mnistbench.report.comparison import blocks, verdict_lines
 from mnistbench.report.data import csv_report, json_report
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.terminal import draw_report
-from mnistbench.verdict import Judgement
 
 FORMATS = ("terminal", "markdown", "json", "csv")
 

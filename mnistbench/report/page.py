@@ -20,8 +20,10 @@ from jinja2 import PackageLoader, StrictUndefined
 
 from mnistbench import __version__, units
 from mnistbench.allocator import status
-from mnistbench.compare import OpChange, compare
-from mnistbench.criteria import Criteria
+from mnistbench.compare.diff import OpChange, compare
+from mnistbench.compare.exact import final_value
+from mnistbench.compare.judge import CaseJudgement, Judgement, judge
+from mnistbench.compare.thresholds import Criteria
 from mnistbench.digest import RunDigest
 from mnistbench.errors import RecordError, UsageError
 from mnistbench.record import CaseRecord, OpTable, Run, Scalars, median_ns
@@ -30,8 +32,6 @@ from mnistbench.report.comparison import Block, blocks
 from mnistbench.report.environment import environment_rows
 from mnistbench.report.rows import Column, Table, batch_groups, operation_cells, operation_table, ranked
 from mnistbench.saved import SavedRun, read_json
-from mnistbench.verdict import CaseJudgement, Judgement, judge
-from mnistbench.witnesses import final_value
 
 #: Operations that stacked bars tell apart: as many colours as can be, and one for the rest.
 STACKED = 7

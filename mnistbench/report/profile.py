@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mnistbench import units
-from mnistbench.compare import grouped
+from mnistbench.compare.diff import grouped
 from mnistbench.lab.profiled import ColdCall, Cost, OpKey, Profiled
 from mnistbench.params import device_label
 from mnistbench.record import OpRow, OpTable, median_ns, quartiles_ns

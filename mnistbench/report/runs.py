@@ -11,8 +11,8 @@ from typing import Any
 
 from mnistbench import units
 from mnistbench.comparable import decisive, differences
-from mnistbench.compare import grouped_times
-from mnistbench.criteria import Criteria
+from mnistbench.compare.diff import grouped_times
+from mnistbench.compare.thresholds import Criteria
 from mnistbench.digest import CaseDigest, RunDigest
 from mnistbench.errors import UsageError
 from mnistbench.report.rows import Table

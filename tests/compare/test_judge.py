@@ -12,12 +12,12 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench import verdict
-from mnistbench.compare import compare
-from mnistbench.criteria import DEFAULT_SHARE, GROUPINGS, Acceptance, Criteria, Threshold
+from mnistbench.compare import judge as verdict
+from mnistbench.compare.diff import compare
+from mnistbench.compare.judge import FALSE_ALARM, RUNS_NEEDED, Held, judge, prediction_interval
+from mnistbench.compare.thresholds import DEFAULT_SHARE, GROUPINGS, Acceptance, Criteria, Threshold
 from mnistbench.digest import RunDigest
 from mnistbench.record import OUTSIDE
-from mnistbench.verdict import FALSE_ALARM, RUNS_NEEDED, Held, judge, prediction_interval
 
 row = builders.op_row
 NODE = builders.case_record().node_id

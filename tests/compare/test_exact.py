@@ -3,10 +3,10 @@ import dataclasses
 import builders
 import pytest
 
-from mnistbench.compare import compare
+from mnistbench.compare.diff import compare
+from mnistbench.compare.exact import TOLERANCE, facts, final_value, is_exact, operation_name, renamed_operations
 from mnistbench.digest import RunDigest
 from mnistbench.record import OUTSIDE
-from mnistbench.witnesses import TOLERANCE, facts, final_value, is_exact, operation_name, renamed_operations
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 

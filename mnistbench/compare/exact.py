@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterable
 
 from mnistbench import units
-from mnistbench.compare import CaseComparison, OpChange, Side
+from mnistbench.compare.diff import CaseComparison, OpChange, Side
 
 #: Where results are not the same to the bit (several threads, an accelerator), final values may differ by this share. A
 #: choice: on two threads of a CPU runs of the same code differed by less; no accelerator has been seen yet.

@@ -3,9 +3,9 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.criteria import Acceptance, Criteria, Threshold, mark_thresholds, plain_threshold
+from mnistbench.compare.settings import SETTINGS, Setting
+from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold, mark_thresholds, plain_threshold
 from mnistbench.errors import UsageError
-from mnistbench.settings import SETTINGS, Setting
 
 NOTHING = {setting.name: setting.empty for setting in SETTINGS}
 

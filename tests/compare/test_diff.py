@@ -6,8 +6,8 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare import compare
-from mnistbench.criteria import GROUPINGS
+from mnistbench.compare.diff import compare
+from mnistbench.compare.thresholds import GROUPINGS
 from mnistbench.digest import RunDigest
 from mnistbench.record import OUTSIDE
 
