@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from mnistbench.case import Case
+from mnistbench.core.record import CaseRecord
 from mnistbench.profiling import has_device_view, profile
-from mnistbench.record import CaseRecord
 from mnistbench.session import SESSION
 
 

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from mnistbench import data
-from mnistbench.errors import UsageError
-from mnistbench.params import Params
-from mnistbench.record import OpTable
+from mnistbench.core.errors import UsageError
+from mnistbench.core.params import Params
+from mnistbench.core.record import OpTable
 from mnistbench.training import Inference, Step, evaluate
 from mnistbench.workload import Batch, Workload
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mnistbench import __version__
 from mnistbench.compare.settings import SETTINGS, Setting
 from mnistbench.compare.thresholds import Criteria
-from mnistbench.errors import MnistbenchError, UsageError
+from mnistbench.core.errors import MnistbenchError, UsageError
 
 if TYPE_CHECKING:
     from mnistbench.saved import Storage
@@ -75,7 +75,7 @@ def _main(given: list[str]) -> int:
 
 def complain(error: MnistbenchError) -> None:
     """Print the one line of an error."""
-    from mnistbench.units import printable
+    from mnistbench.core.units import printable
 
     print(f"mnistbench: {printable(str(error))}", file=sys.stderr)
 
@@ -374,8 +374,8 @@ def _export(parsed: argparse.Namespace) -> int:
 
 
 def _prune(parsed: argparse.Namespace) -> int:
+    from mnistbench.core.units import printable
     from mnistbench.prune import plan, remove
-    from mnistbench.units import printable
 
     if parsed.keep < 1:
         raise UsageError(f"--keep: {parsed.keep} would leave no saved run; give at least 1")
@@ -432,9 +432,9 @@ def _lab(parsed: argparse.Namespace) -> int:
 
 
 def _report(parsed: argparse.Namespace) -> int:
+    from mnistbench.core.units import printable
     from mnistbench.report.output import write
     from mnistbench.report.page import page, shown_runs
-    from mnistbench.units import printable
 
     criteria = _criteria(parsed)
     storage = _storage(parsed)
@@ -457,7 +457,7 @@ def _env(_: argparse.Namespace) -> int:
     import_torch()
     import torch
 
-    from mnistbench.allocator import status
+    from mnistbench.core.allocator import status
     from mnistbench.environment import read
     from mnistbench.report.environment import environment_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mnistbench.params import Params
+from mnistbench.core.params import Params
 
 #: Field of ``record.Environment`` -> what to do where it differs. Fields that are not here are named and do not decide.
 DECISIVE = {

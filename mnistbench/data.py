@@ -27,8 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mnistbench.errors import DataError, UsageError
-from mnistbench.params import DATASETS
+from mnistbench.core.errors import DataError, UsageError
+from mnistbench.core.params import DATASETS
 
 #: Images (float32 [B, 1, 28, 28], normalised) and labels (int64 [B]).
 Batch = tuple[Tensor, Tensor]

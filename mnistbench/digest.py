@@ -10,12 +10,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from mnistbench import units
 from mnistbench.compare.thresholds import Threshold, plain_threshold
-from mnistbench.errors import RecordError
-from mnistbench.params import Params
-from mnistbench.reader import LARGEST, in_path
-from mnistbench.record import COUNTED, KEY, MEASURED, NO_COMMIT, CaseRecord, Environment, RecordReader, check_schema, run_header
+from mnistbench.core import units
+from mnistbench.core.errors import RecordError
+from mnistbench.core.json_reader import LARGEST, in_path
+from mnistbench.core.params import Params
+from mnistbench.core.record import (
+    COUNTED,
+    KEY,
+    MEASURED,
+    NO_COMMIT,
+    CaseRecord,
+    Environment,
+    RecordReader,
+    check_schema,
+    run_header,
+)
 
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]

@@ -13,9 +13,9 @@ from importlib.metadata import version
 import torch
 
 from mnistbench import __version__
-from mnistbench.allocator import settings
-from mnistbench.errors import UsageError
-from mnistbench.record import Environment
+from mnistbench.core.allocator import settings
+from mnistbench.core.errors import UsageError
+from mnistbench.core.record import Environment
 
 AUTO = "auto"
 

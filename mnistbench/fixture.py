@@ -13,12 +13,12 @@ import torch
 
 from mnistbench import attachments
 from mnistbench.case import Case, build, fork_random, thread_count
+from mnistbench.core.errors import UsageError
+from mnistbench.core.params import PHASES, Params
+from mnistbench.core.record import KEY, CaseRecord, Timing, thin
 from mnistbench.data import mnist_unpacked
 from mnistbench.environment import resolve_devices
-from mnistbench.errors import UsageError
 from mnistbench.measurement import measure
-from mnistbench.params import PHASES, Params
-from mnistbench.record import KEY, CaseRecord, Timing, thin
 from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, gate_of, registered_workloads
 from mnistbench.tracking import first_line
 from mnistbench.workload import Workload

@@ -13,8 +13,8 @@ import pytest
 
 if TYPE_CHECKING:
     from mnistbench.case import Case
-    from mnistbench.params import Params
-    from mnistbench.record import CaseRecord
+    from mnistbench.core.params import Params
+    from mnistbench.core.record import CaseRecord
     from mnistbench.workload import Workload
 
 

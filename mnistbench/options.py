@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from mnistbench.compare.settings import SETTINGS
-from mnistbench.errors import UsageError
-from mnistbench.params import DATASETS, DTYPES
+from mnistbench.core.errors import UsageError
+from mnistbench.core.params import DATASETS, DTYPES
 
 if TYPE_CHECKING:
     from mnistbench.compare.thresholds import Criteria

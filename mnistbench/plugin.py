@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mnistbench import hookspec
-from mnistbench.errors import MnistbenchError
+from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.params import device_label
 from mnistbench.options import Options, add_options, gate_is_configured
-from mnistbench.params import device_label
 from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, gate_of, registered_workloads
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, A
     session = config.stash[SESSION]
     if not session.records:
         return
-    from mnistbench.record import KEY, run_header
+    from mnistbench.core.record import KEY, run_header
 
     if any(KEY in benchmark["extra_info"] for benchmark in output_json["benchmarks"]):
         output_json[KEY] = run_header(session.environment)

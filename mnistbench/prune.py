@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.saved import SavedRun, tensorboard_directory
 
 

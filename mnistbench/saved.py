@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnistbench import units
+from mnistbench.core import units
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.gc_pause import without_collection
 from mnistbench.digest import RunDigest
-from mnistbench.errors import RecordError, UsageError
-from mnistbench.garbage import without_collection
 
 #: Larger files are not read: a run of 100 cases has 5 MB.
 LARGEST_FILE = 64 * 1024**2

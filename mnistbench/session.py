@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
-from mnistbench.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.options import Options, criteria_from_config
 
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
     from mnistbench.compare.judge import Judgement
     from mnistbench.compare.thresholds import Criteria
+    from mnistbench.core.record import CaseRecord, Environment
     from mnistbench.digest import RunDigest
-    from mnistbench.record import CaseRecord, Environment
     from mnistbench.tracking import Tracker
     from mnistbench.workload import Batch, Workload
 
@@ -186,7 +186,7 @@ class Session:
         root = self.options.tensorboard
         if root is None:
             return
-        from mnistbench.files import hindrance
+        from mnistbench.core.files import hindrance
 
         if problem := hindrance(root):
             raise UsageError(f"--bench-tensorboard: {problem}; name another directory, or off")

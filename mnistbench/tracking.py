@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from mnistbench.case import autocaster, fork_random, seeded_model
-from mnistbench.params import Params
-from mnistbench.record import Scalars, finite, thin
+from mnistbench.core.params import Params
+from mnistbench.core.record import Scalars, finite, thin
 from mnistbench.training import Inference, Step, Window, evaluate, fit
 from mnistbench.workload import Batch, Workload
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mnistbench import data
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.models import ConvNet, LeNet5
 
 #: Inputs and targets; the first dimension of both is the sample.

@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from mnistbench.core.params import Params
+from mnistbench.core.record import KEY, CaseRecord, Environment, OpRow, OpTable, Run, Scalars, Timing, run_header
 from mnistbench.digest import RunDigest
-from mnistbench.params import Params
-from mnistbench.record import KEY, CaseRecord, Environment, OpRow, OpTable, Run, Scalars, Timing, run_header
 
 ITERATIONS = 3
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from builders import environment
 
+from mnistbench.core.record import OUTSIDE
 from mnistbench.lab.findings import (
     TRAINED,
     UNTRAINED,
@@ -26,7 +27,6 @@ from mnistbench.lab.findings import (
     Training,
 )
 from mnistbench.lab.profiled import Layer
-from mnistbench.record import OUTSIDE
 
 SIZES = (1, 16, 64)
 US, MS, S = 1_000, 1_000_000, 1_000_000_000

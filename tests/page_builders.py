@@ -7,8 +7,8 @@ import builders
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Criteria
+from mnistbench.core.record import OUTSIDE, Run
 from mnistbench.digest import RunDigest
-from mnistbench.record import OUTSIDE, Run
 from mnistbench.report.page import Shown
 
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from mnistbench.params import DATASETS, DTYPES, PHASES, Params
-from mnistbench.record import OUTSIDE, UNTIED, CaseRecord, Environment, OpRow, OpTable, Scalars, Timing
+from mnistbench.core.params import DATASETS, DTYPES, PHASES, Params
+from mnistbench.core.record import OUTSIDE, UNTIED, CaseRecord, Environment, OpRow, OpTable, Scalars, Timing
 
 #: Decorates every test that draws: how long an example takes is not what is tested.
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

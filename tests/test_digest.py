@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Criteria, Threshold
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.params import Params
+from mnistbench.core.record import COUNTED, run_header
 from mnistbench.digest import RunDigest
-from mnistbench.errors import RecordError, UsageError
-from mnistbench.params import Params
-from mnistbench.record import COUNTED, run_header
 from mnistbench.report.data import csv_text, github_action_benchmark
 from mnistbench.report.output import FORMATS, rendered
 from mnistbench.report.runs import RUN_COLUMNS, export_entries, history_table, list_table, run_rows

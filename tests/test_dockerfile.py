@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.allocator import PINNED
+from mnistbench.core.allocator import PINNED
 
 REPOSITORY = Path(__file__).parent.parent
 TEXT = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ import pytest
 
 import mnistbench
 from mnistbench import cli, plugin
-from mnistbench.allocator import PINNED
 from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.compare.settings import SETTINGS
+from mnistbench.core.allocator import PINNED
 from mnistbench.gate.run import FRESH, LAUNCHES
 from mnistbench.options import OPTIONS
 

@@ -14,9 +14,9 @@ import torch
 
 import mnistbench
 from mnistbench import environment
-from mnistbench.allocator import PINNED
+from mnistbench.core.allocator import PINNED
+from mnistbench.core.errors import UsageError
 from mnistbench.environment import accelerators, read, resolve_devices
-from mnistbench.errors import UsageError
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, present: list[str]) -> None:

@@ -9,10 +9,10 @@ import torch
 from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, tiny_workload
 
 from mnistbench.case import build
+from mnistbench.core.record import OUTSIDE
 from mnistbench.gate import clocks
 from mnistbench.gate.clocks import Player, RandomState, live_storages, measure, measure_control, peak_memory
 from mnistbench.profiling import profile
-from mnistbench.record import OUTSIDE
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from mnistbench.errors import RecordError
+from mnistbench.core.errors import RecordError
+from mnistbench.core.json_reader import Reader
 from mnistbench.gate.fingerprint import BEFORE, ENDED, IMPORTED, Fingerprint, changes, difference
-from mnistbench.reader import Reader
 
 
 def fingerprint(settings=None, packages=None, additions=None):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.allocator import PINNED
-from mnistbench.errors import UsageError
+from mnistbench.core.allocator import PINNED
+from mnistbench.core.errors import UsageError
 from mnistbench.gate import launcher
 from mnistbench.gate.launcher import Clash, Default, LaunchError, Plan, environment, launching, stage_home, survey
 from mnistbench.gate.samples import BASE, NEW

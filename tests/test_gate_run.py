@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import gate_builders
 import pytest
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.gate import run, samples
 from mnistbench.gate.decision import LEAST_LAUNCHES
 from mnistbench.gate.fingerprint import BEFORE, ENDED, IMPORTED, Fingerprint

@@ -36,7 +36,7 @@ from gate_builders import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnistbench.errors import RecordError, UsageError
+from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate.samples import (
     MIN_SHARE,
     NO_END,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.gate import snapshot
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.snapshot import head_of, of_revision, of_working_tree, repository_of, scratch

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from mnistbench.core.json_reader import Reader
 from mnistbench.gate.fingerprint import difference
 from mnistbench.gate.launcher import Listing, environment, stage_home
-from mnistbench.reader import Reader
 
 CONFTEST = """
 from pathlib import Path

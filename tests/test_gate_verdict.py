@@ -33,11 +33,11 @@ from gate_builders import (
 from hypothesis import given, settings
 
 from mnistbench.compare.thresholds import Acceptance
-from mnistbench.errors import RecordError
+from mnistbench.core.errors import RecordError
+from mnistbench.core.json_reader import Reader
 from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, read_launch
 from mnistbench.gate.verdict import Header, conclude
-from mnistbench.reader import Reader
 from mnistbench.report.gate import last_line, rendered
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"

@@ -20,11 +20,11 @@ from lab_builders import (
     without_device_view,
 )
 
+from mnistbench.core.record import OUTSIDE
 from mnistbench.lab.explain import Name, Noun, Place, best_view, explain
 from mnistbench.lab.findings import Ceiling, Settings
 from mnistbench.lab.sheets import sheets_of
 from mnistbench.lab.texts import LANGUAGES, Texts
-from mnistbench.record import OUTSIDE
 
 
 def sentences(findings, section):

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lab_builders import cluster, laptop
 
-from mnistbench.errors import RecordError
+from mnistbench.core.errors import RecordError
+from mnistbench.core.json_reader import Reader
 from mnistbench.lab.findings import FILE, Findings, Settings, read
-from mnistbench.reader import Reader
 
 
 @pytest.mark.parametrize("machine", [laptop, cluster])

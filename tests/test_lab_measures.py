@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.lab import measures
 from mnistbench.lab.findings import Settings
 from mnistbench.lab.measures import Measures

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_builders import tiny_params, tiny_workload
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.lab import ceilings, cold
 from mnistbench.lab.profile import profile_case
 from mnistbench.lab.profiled import Ceilings

@@ -5,9 +5,9 @@ import json
 import pytest
 from profiled_builders import CEILINGS, CONV, RELU, cold_calls, on_accelerator, profiled
 
-from mnistbench.errors import RecordError
+from mnistbench.core.errors import RecordError
+from mnistbench.core.record import SCHEMA
 from mnistbench.lab.profiled import Cost, dumps, loads
-from mnistbench.record import SCHEMA
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from builders import environment
 from lab_builders import LAYERS, call_time, epoch_time, first_calls, forward_rows, step_rows, table, training
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.lab.findings import FILE, Ceiling, Findings, ProfiledCase, Settings
 from mnistbench.lab.progress import Bar, Lines
 from mnistbench.lab.run import BEGUN, STEPS, Lab

@@ -18,9 +18,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor, nn
 from torch_builders import CPU, TEST_SAMPLES, TRAIN_SAMPLES, sgd, tiny_model, tiny_set, tiny_workload, whole_tiny_set
 
-from mnistbench import files
 from mnistbench.case import fork_random, thread_count
-from mnistbench.errors import UsageError
+from mnistbench.core import files
+from mnistbench.core.errors import UsageError
 from mnistbench.lab import train as lab
 from mnistbench.lab.train import EpochResult, Listener, Point, Result, Settings, run, workload_of
 from mnistbench.lab.trained import DONE, INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS

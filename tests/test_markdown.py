@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
+from mnistbench.core.record import OUTSIDE
+from mnistbench.core.units import printable
 from mnistbench.digest import RunDigest
-from mnistbench.record import OUTSIDE
 from mnistbench.report.comparison import Block
 from mnistbench.report.markdown import escaped, in_html, markdown_report
 from mnistbench.report.output import rendered
 from mnistbench.report.rows import Table
-from mnistbench.units import printable
 
 COMMENT = "<!-- -->"
 

@@ -12,9 +12,9 @@ from torch.nn import functional
 from torch_builders import tiny_workload
 
 from mnistbench.case import build, fork_random, thread_count
+from mnistbench.core.record import OUTSIDE
 from mnistbench.models import ConvNet, LeNet5
 from mnistbench.profiling import LOSS, profile
-from mnistbench.record import OUTSIDE
 
 CPU = torch.device("cpu")
 both_models = pytest.mark.parametrize("make_model", [ConvNet, LeNet5])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.report.output import check, write
 
 

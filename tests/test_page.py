@@ -15,10 +15,10 @@ from page_builders import document, epoch, shown, step
 from strategies import ANY_SPEED
 from test_hostile_names import NAMES, is_clean
 
-from mnistbench import units
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
-from mnistbench.errors import UsageError
-from mnistbench.record import KEY, median_ns
+from mnistbench.core import units
+from mnistbench.core.errors import UsageError
+from mnistbench.core.record import KEY, median_ns
 from mnistbench.report.page import STACKED, operation_place, page, shown_runs
 from mnistbench.report.rows import operation_cells
 from mnistbench.saved import Storage

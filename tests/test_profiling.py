@@ -18,9 +18,9 @@ from torch_builders import CPU, LossSpy, tiny_batch, tiny_model, tiny_params, ti
 
 from mnistbench import profiling
 from mnistbench.case import Case, build, fork_random, thread_count
+from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable
 from mnistbench.models import ConvNet, LeNet5
 from mnistbench.profiling import LOSS, MODEL, has_device_view, marked, profile, profile_first_call, table
-from mnistbench.record import OUTSIDE, UNTIED, OpRow, OpTable
 from mnistbench.workload import Workload
 
 

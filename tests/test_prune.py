@@ -6,7 +6,7 @@ from pathlib import Path
 import builders
 import pytest
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.prune import plan, remove
 from mnistbench.saved import SavedRun
 

@@ -6,7 +6,7 @@ import pytest
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
-from mnistbench.record import OUTSIDE
+from mnistbench.core.record import OUTSIDE
 from mnistbench.report.environment import environment_text
 from mnistbench.report.output import FORMATS, rendered
 from mnistbench.report.rows import operation_tables

@@ -8,9 +8,9 @@ import builders
 import pytest
 
 from mnistbench.compare.thresholds import Criteria
+from mnistbench.core.errors import UsageError
+from mnistbench.core.record import OUTSIDE
 from mnistbench.digest import RunDigest
-from mnistbench.errors import UsageError
-from mnistbench.record import OUTSIDE
 from mnistbench.report.data import csv_text
 from mnistbench.report.runs import (
     RUN_COLUMNS,

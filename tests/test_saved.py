@@ -13,8 +13,8 @@ from mnistbench import saved
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Criteria, Threshold
-from mnistbench.errors import RecordError, UsageError
-from mnistbench.record import COUNTED
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.record import COUNTED
 from mnistbench.report.output import rendered
 from mnistbench.saved import LARGEST_FILE, SavedRun, Storage, read_json, tensorboard_directory
 

@@ -18,8 +18,8 @@ from torch_builders import CPU, PIXELS, TEST_SAMPLES, LossSpy, tiny_model, tiny_
 
 from mnistbench import tracking
 from mnistbench.case import build, fork_random, thread_count
+from mnistbench.core.record import MAX_POINTS
 from mnistbench.models import ConvNet, LeNet5
-from mnistbench.record import MAX_POINTS
 from mnistbench.tracking import Tracker, first_line, new_directory
 from mnistbench.training import Inference, evaluate
 from mnistbench.workload import Batch, Workload, number_correct

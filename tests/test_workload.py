@@ -10,7 +10,7 @@ from torch import nn
 from torch_builders import CPU, tiny_set, tiny_workload
 
 from mnistbench import data
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.models import ConvNet, LeNet5
 from mnistbench.workload import Workload, builtin_workloads, number_correct
 

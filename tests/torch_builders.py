@@ -10,8 +10,8 @@ import torch
 from builders import params
 from torch import Tensor, nn
 
+from mnistbench.core.params import Params
 from mnistbench.data import Dataset, Split
-from mnistbench.params import Params
 from mnistbench.workload import Workload, number_correct
 
 CLASSES = 3

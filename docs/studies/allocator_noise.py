@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from mnistbench.allocator import PINNED
+from mnistbench.core.allocator import PINNED
 
 BATCH_SIZES = (1, 16, 64)
 SECONDS_PER_CASE = 1.0
@@ -30,7 +30,7 @@ def measure():
     import torch
 
     from mnistbench.case import build
-    from mnistbench.params import Params
+    from mnistbench.core.params import Params
     from mnistbench.workload import builtin_workloads
 
     torch.set_num_threads(1)

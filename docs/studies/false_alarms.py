@@ -12,10 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mnistbench.allocator import PINNED
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Criteria, Threshold
+from mnistbench.core.allocator import PINNED
 from mnistbench.saved import Storage
 
 TEN_PERCENT = Criteria(op_fail=(Threshold("", 0.10),), case_fail=Threshold("", 0.10))

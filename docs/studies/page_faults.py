@@ -19,7 +19,7 @@ import torch
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.case import build
-from mnistbench.params import Params
+from mnistbench.core.params import Params
 from mnistbench.profiling import ITERATION, marked, table
 from mnistbench.workload import builtin_workloads
 

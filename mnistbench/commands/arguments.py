@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 
 #: No batch, epoch or number of launches is larger.
 LARGEST = 2**31

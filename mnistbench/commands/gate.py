@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mnistbench import units
 from mnistbench.commands.arguments import given
 from mnistbench.compare.thresholds import acceptances, plain_threshold
-from mnistbench.errors import RecordError, UsageError
+from mnistbench.core import units
+from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, measure

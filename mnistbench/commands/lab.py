@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mnistbench.commands.arguments import given, one_of, parts, whole, wholes
-from mnistbench.errors import UsageError
-from mnistbench.files import hindrance, replace_file
+from mnistbench.core.errors import UsageError
+from mnistbench.core.files import hindrance, replace_file
+from mnistbench.core.params import DATASETS
+from mnistbench.core.units import printable
 from mnistbench.lab.document import html, markdown, picture_in
 from mnistbench.lab.findings import FILE, Findings, Settings
 from mnistbench.lab.merged import Machine, Merged
 from mnistbench.lab.run import REPORTS, STEPS, Lab, write_report, write_sheet
 from mnistbench.lab.texts import LANGUAGES, Texts
-from mnistbench.params import DATASETS
-from mnistbench.units import printable
 
 #: Where a lab goes that is not told where.
 DIRECTORY, MERGED = "mnistbench-lab", "mnistbench-labs"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from mnistbench.commands.arguments import MOST_THREADS, given, one_of, parts, whole, wholes
 from mnistbench.compare.thresholds import plain_threshold
-from mnistbench.errors import UsageError
-from mnistbench.files import hindrance
+from mnistbench.core.errors import UsageError
+from mnistbench.core.files import hindrance
+from mnistbench.core.params import DATASETS, DTYPES, Params
 from mnistbench.lab.profiled import Profiled, dumps
-from mnistbench.params import DATASETS, DTYPES, Params
 from mnistbench.report.data import csv_text
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.output import check, write

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from mnistbench import units
 from mnistbench.commands.arguments import MOST_THREADS, given, one_of, whole
-from mnistbench.errors import UsageError
-from mnistbench.files import hindrance
+from mnistbench.core import units
+from mnistbench.core.errors import UsageError
+from mnistbench.core.files import hindrance
+from mnistbench.core.params import DATASETS, DTYPES
 from mnistbench.lab.trained import INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Listener, Point, Result, Settings
-from mnistbench.params import DATASETS, DTYPES
 from mnistbench.report.rows import operation_tables
 from mnistbench.report.terminal import draw
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mnistbench.comparable import VERSIONS, decisive, differences
+from mnistbench.core.record import OUTSIDE, median_ns
 from mnistbench.digest import CaseDigest, OpDigest, OpKey, RunDigest, TableDigest
-from mnistbench.record import OUTSIDE, median_ns
 
 #: Why a base run does not count for a case.
 ABSENT, ELSEWHERE = "without the case", "another machine or software"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 
-from mnistbench import units
 from mnistbench.compare.diff import CaseComparison, OpChange, Side
+from mnistbench.core import units
 
 #: Where results are not the same to the bit (several threads, an accelerator), final values may differ by this share. A
 #: choice: on two threads of a CPU runs of the same code differed by less; no accelerator has been seen yet.

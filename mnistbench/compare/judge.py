@@ -25,10 +25,10 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from mnistbench import units
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
 from mnistbench.compare.exact import operation_name, shortened
 from mnistbench.compare.thresholds import DEFAULT_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold
+from mnistbench.core import units
 
 REGRESSED, IMPROVED, WITHIN, SUSPECT = "regressed", "improved", "within", "suspect"
 INCONCLUSIVE, INCOMPARABLE, MISSING = "inconclusive", "incomparable", "missing"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 
 #: Words the verdicts where no threshold was given; nothing fails by it.
 DEFAULT_SHARE = 0.10

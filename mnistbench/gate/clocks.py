@@ -23,10 +23,10 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at
 from torch.autograd.profiler import profile as allocations_profile
 from torch.profiler import ProfilerActivity, record_function
 
-from mnistbench.garbage import without_collection
+from mnistbench.core.gc_pause import without_collection
+from mnistbench.core.record import OpTable, finite
 from mnistbench.measurement import event_ns, on_device
 from mnistbench.profiling import ITERATION, events_of, marked, table
-from mnistbench.record import OpTable, finite
 
 #: Calls of a side before anything counts: memory is allocated, algorithms are chosen, the optimizer has its state.
 WARMUP_CALLS = 2

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mnistbench import units
+from mnistbench.core import units
 from mnistbench.gate.samples import CALL, MEAN, OPERATION, REPLACED, Effect
 
 #: Family-wise level of each of the two tests.

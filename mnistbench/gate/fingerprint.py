@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Self
 
-from mnistbench.reader import Reader
+from mnistbench.core.json_reader import Reader
 
 #: Names of the stages at which a side's process is looked at; between the last two, one for each case that was built.
 BEFORE, IMPORTED, ENDED = "before", "import", "end"

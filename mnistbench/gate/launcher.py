@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import mnistbench
-from mnistbench.allocator import PINNED
-from mnistbench.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.allocator import PINNED
+from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.json_reader import Reader
 from mnistbench.gate.fingerprint import Fingerprint
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.snapshot import Tree
-from mnistbench.reader import Reader
 
 #: A launch that says nothing for so long hangs, in seconds.
 PATIENCE_S = 600.0

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench import __version__
-from mnistbench.errors import RecordError, UsageError
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.json_reader import Reader
 from mnistbench.gate import samples, snapshot
 from mnistbench.gate.decision import LEAST_LAUNCHES, Thresholds, candidates
 from mnistbench.gate.fingerprint import difference
 from mnistbench.gate.launcher import Clash, Default, LaunchError, Launching, Listing, Plan, launching, stage_home, survey
 from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
-from mnistbench.reader import Reader
 
 #: Launches of the first stage, and fresh ones of the cases that were flagged: docs/studies/gate_power.py chose them.
 LAUNCHES, FRESH = 10, 8

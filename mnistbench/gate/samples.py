@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mnistbench.errors import RecordError, UsageError
-from mnistbench.reader import Reader
-from mnistbench.record import OUTSIDE, median_ns
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.json_reader import Reader
+from mnistbench.core.record import OUTSIDE, median_ns
 
 #: Version of the file. 1 (0.1.0): the first.
 SCHEMA = 1

@@ -29,7 +29,7 @@ import pytest
 import torch
 from torch import library
 
-from mnistbench.errors import MnistbenchError
+from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.fingerprint import Fingerprint
 
 #: Given to pytest after the user's arguments: the session only collects cases for us, and leaves nothing behind.

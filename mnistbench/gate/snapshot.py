@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 
 _PREFIX = "mnistbench-gate-"
 _LOCK = "lock"

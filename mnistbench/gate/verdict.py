@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from mnistbench import units
 from mnistbench.compare.diff import CaseComparison, OpChange, Side
 from mnistbench.compare.exact import TOLERANCE, facts, shortened
 from mnistbench.compare.thresholds import Acceptance
+from mnistbench.core import units
+from mnistbench.core.errors import RecordError
+from mnistbench.core.json_reader import Reader
+from mnistbench.core.record import median_ns
 from mnistbench.digest import CaseDigest
-from mnistbench.errors import RecordError
 from mnistbench.gate import samples
 from mnistbench.gate.decision import (
     ACCEPTANCE,
@@ -34,8 +36,6 @@ from mnistbench.gate.decision import (
     decide,
 )
 from mnistbench.gate.samples import BASE, CALL, COMPLETE, NEW, OTHER, Effect, End, Launch, SideSample
-from mnistbench.reader import Reader
-from mnistbench.record import median_ns
 
 
 @dataclass(frozen=True)

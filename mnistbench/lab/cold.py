@@ -16,11 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mnistbench.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.json_reader import Reader
+from mnistbench.core.params import Params
+from mnistbench.core.record import RecordReader, table_to_json
 from mnistbench.lab.profiled import ColdCall
-from mnistbench.params import Params
-from mnistbench.reader import Reader
-from mnistbench.record import RecordReader, table_to_json
 
 #: Steps between the first call and the one after training.
 TRAINING_STEPS = 20

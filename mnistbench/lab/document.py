@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mnistbench.core.units import printable
 from mnistbench.lab.texts import Cited, Code, Inline, Text
-from mnistbench.units import printable
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mnistbench.core.record import OUTSIDE
 from mnistbench.lab.findings import TRAINED, UNTRAINED, Findings
 from mnistbench.lab.sheets import Cell, Quantity, Sheet, Sheets, rate, ratio, share
-from mnistbench.record import OUTSIDE
 
 #: Times that differ by less than this factor are called the same.
 SAME = 1.05

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from mnistbench import units
+from mnistbench.core import units
 from mnistbench.lab.chapters import OperationColumn, top_keys
 from mnistbench.lab.explain import Place, best_view, main_place
 from mnistbench.lab.findings import UNTRAINED, Findings

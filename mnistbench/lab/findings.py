@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mnistbench.errors import RecordError
+from mnistbench.core.errors import RecordError
+from mnistbench.core.json_reader import Reader
+from mnistbench.core.record import Environment
 from mnistbench.lab.profiled import Layer
-from mnistbench.reader import Reader
-from mnistbench.record import Environment
 
 _T = TypeVar("_T")
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 
 from mnistbench.case import Case, build, fork_random, memory_suffices, thread_count
+from mnistbench.core.params import Params
+from mnistbench.core.record import OpTable, median_ns, quartiles_ns, thin
 from mnistbench.lab.cold import cold_calls
 from mnistbench.lab.findings import (
     TRAINED,
@@ -37,8 +39,6 @@ from mnistbench.lab.trained import Listener
 from mnistbench.lab.trained import Point as TrainedPoint
 from mnistbench.lab.trained import Settings as TrainSettings
 from mnistbench.measurement import WARMUP_CALLS
-from mnistbench.params import Params
-from mnistbench.record import OpTable, median_ns, quartiles_ns, thin
 from mnistbench.workload import Workload, builtin_workloads
 
 #: Is told which part of a measurement is done, from 0 to 1.

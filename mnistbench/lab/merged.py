@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from mnistbench import units
+from mnistbench.core import units
 from mnistbench.lab.chapters import OperationColumn, field_name, field_value, top_keys
 from mnistbench.lab.claims import Claim, check
 from mnistbench.lab.document import Block, Document, Paragraph, Picture, Section, Table, cell

@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 
 from mnistbench.case import build, fork_random, memory_suffices, thread_count
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
+from mnistbench.core.params import Params
 from mnistbench.lab.ceilings import ceilings, default_cache
 from mnistbench.lab.cold import cold_calls
 from mnistbench.lab.costs import layers, operation_costs
 from mnistbench.lab.profiled import Profiled
 from mnistbench.measurement import time_calls
-from mnistbench.params import Params
 from mnistbench.profiling import busy_ns, has_device_view, record_warm, warm_table
 from mnistbench.workload import Workload
 

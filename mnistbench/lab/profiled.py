@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mnistbench.errors import RecordError
-from mnistbench.params import Params
-from mnistbench.reader import Reader
-from mnistbench.record import SCHEMA, OpTable, RecordReader, check_schema, median_ns, table_to_json
+from mnistbench.core.errors import RecordError
+from mnistbench.core.json_reader import Reader
+from mnistbench.core.params import Params
+from mnistbench.core.record import SCHEMA, OpTable, RecordReader, check_schema, median_ns, table_to_json
 
 #: (operation, phase, module), as in ``record.OpRow.key``.
 OpKey = tuple[str, str, str]

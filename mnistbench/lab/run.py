@@ -9,8 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from mnistbench.errors import RecordError, UsageError
-from mnistbench.files import replace_file
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import replace_file
+from mnistbench.core.json_reader import Reader
+from mnistbench.core.record import Environment
 from mnistbench.lab.chapters import Chapters
 from mnistbench.lab.document import html, markdown, picture_in
 from mnistbench.lab.findings import (
@@ -29,8 +31,6 @@ from mnistbench.lab.findings import (
 from mnistbench.lab.progress import Advance, Progress
 from mnistbench.lab.sheets import Sheet, in_a_name, sheets_of
 from mnistbench.lab.texts import Texts
-from mnistbench.reader import Reader
-from mnistbench.record import Environment
 
 _T = TypeVar("_T")
 

@@ -11,8 +11,8 @@ import io
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from mnistbench.core.units import listed
 from mnistbench.lab.findings import Findings, Operations
-from mnistbench.units import listed
 
 Cell = str | int | float | None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from mnistbench import units
+from mnistbench.core import units
 from mnistbench.lab.explain import Name, Noun, Place, Word
 from mnistbench.lab.sheets import Quantity
 

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from mnistbench.case import autocaster, build, fork_random, memory_suffices, seeded_model, thread_count
+from mnistbench.core.errors import UsageError
+from mnistbench.core.files import replace_file
+from mnistbench.core.params import Params
+from mnistbench.core.record import CaseRecord, finite
 from mnistbench.environment import read
-from mnistbench.errors import UsageError
-from mnistbench.files import replace_file
 from mnistbench.lab import trained
 from mnistbench.lab.trained import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
-from mnistbench.params import Params
 from mnistbench.profiling import has_device_view, record_warm, warm_table
-from mnistbench.record import CaseRecord, finite
 from mnistbench.tracking import (
     GRID_IMAGES,
     open_writer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from mnistbench.record import CaseRecord, Environment, Scalars
+from mnistbench.core.record import CaseRecord, Environment, Scalars
 
 #: Version of ``result.json``.
 #:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mnistbench import units
-from mnistbench.record import median_ns
+from mnistbench.core import units
+from mnistbench.core.record import median_ns
 
 SPARK_WIDTH, SPARK_HEIGHT = 120, 24
 

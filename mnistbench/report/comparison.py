@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mnistbench import units
 from mnistbench.compare.diff import CaseComparison, Comparison
 from mnistbench.compare.exact import TOLERANCE, facts, final_value, is_exact
 from mnistbench.compare.judge import (
@@ -26,6 +25,7 @@ from mnistbench.compare.judge import (
     acceptance_for,
 )
 from mnistbench.compare.thresholds import DEFAULT_SHARE
+from mnistbench.core import units
 from mnistbench.report.rows import Table, operation_cells
 
 #: Operations that the summary at the top names.

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mnistbench import __version__, units
+from mnistbench import __version__
 from mnistbench.compare.diff import OpChange, Side
 from mnistbench.compare.exact import facts
 from mnistbench.compare.judge import CaseJudgement, Held, Judgement
+from mnistbench.core import units
 from mnistbench.digest import RunDigest
 
 #: Version of the JSON report.

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from tabulate import tabulate
 
-from mnistbench import units
-from mnistbench.record import Environment
+from mnistbench.core import units
+from mnistbench.core.record import Environment
 
 
 def environment_text(environment: Environment, allocator_status: str) -> str:

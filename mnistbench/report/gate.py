@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mnistbench import units
+from mnistbench.core import units
 from mnistbench.gate.decision import (
     CONFIDENCE,
     IMPROVED,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from mnistbench.core.units import printable
 from mnistbench.report.comparison import Block
 from mnistbench.report.rows import Table
 from mnistbench.report.terminal import draw
-from mnistbench.units import printable
 
 #: Ends a word for GitHub, which else makes mentions, issue numbers and links of plain text, also of written entities.
 _BREAK = "<!-- -->"

@@ -9,8 +9,8 @@ import stat
 from pathlib import Path
 
 from mnistbench.compare.judge import Judgement
-from mnistbench.errors import UsageError
-from mnistbench.files import replace_file
+from mnistbench.core.errors import UsageError
+from mnistbench.core.files import replace_file
 from mnistbench.report.comparison import blocks, verdict_lines
 from mnistbench.report.data import csv_report, json_report
 from mnistbench.report.markdown import markdown_report

@@ -18,15 +18,16 @@ from typing import Any
 from jinja2 import Environment as Templates
 from jinja2 import PackageLoader, StrictUndefined
 
-from mnistbench import __version__, units
-from mnistbench.allocator import status
+from mnistbench import __version__
 from mnistbench.compare.diff import OpChange, compare
 from mnistbench.compare.exact import final_value
 from mnistbench.compare.judge import CaseJudgement, Judgement, judge
 from mnistbench.compare.thresholds import Criteria
+from mnistbench.core import units
+from mnistbench.core.allocator import status
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.record import CaseRecord, OpTable, Run, Scalars, median_ns
 from mnistbench.digest import RunDigest
-from mnistbench.errors import RecordError, UsageError
-from mnistbench.record import CaseRecord, OpTable, Run, Scalars, median_ns
 from mnistbench.report import charts
 from mnistbench.report.comparison import Block, blocks
 from mnistbench.report.environment import environment_rows

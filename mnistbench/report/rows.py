@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mnistbench import units
-from mnistbench.record import CaseRecord, OpTable, median_ns
+from mnistbench.core import units
+from mnistbench.core.record import CaseRecord, OpTable, median_ns
 
 _ENGINE = "autograd::engine::"
 

@@ -9,12 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mnistbench import units
 from mnistbench.comparable import decisive, differences
 from mnistbench.compare.diff import grouped_times
 from mnistbench.compare.thresholds import Criteria
+from mnistbench.core import units
+from mnistbench.core.errors import UsageError
 from mnistbench.digest import CaseDigest, RunDigest
-from mnistbench.errors import UsageError
 from mnistbench.report.rows import Table
 from mnistbench.saved import SavedRun
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from mnistbench.allocator import status
 from mnistbench.compare.judge import Judgement
-from mnistbench.record import Environment
+from mnistbench.core.allocator import status
+from mnistbench.core.record import Environment
+from mnistbench.core.units import printable
 from mnistbench.report.comparison import verdict_lines
 from mnistbench.report.output import append_step_summary, rendered
 from mnistbench.report.rows import operation_tables
 from mnistbench.report.terminal import draw
 from mnistbench.session import Session
-from mnistbench.units import printable
 
 
 def session_line(environment: Environment, dataset: str, devices: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from hypothesis import given as given_any
 from hypothesis import strategies as st
 
 from mnistbench.commands.arguments import LARGEST, given, one_of, parts, whole, wholes
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 
 
 @pytest.mark.parametrize(("text", "value"), [(None, "else"), ("DIR", "DIR"), (" x", " x")])

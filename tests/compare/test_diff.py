@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from mnistbench.compare.diff import compare
 from mnistbench.compare.thresholds import GROUPINGS
+from mnistbench.core.record import OUTSIDE
 from mnistbench.digest import RunDigest
-from mnistbench.record import OUTSIDE
 
 
 def only_case(base, now):

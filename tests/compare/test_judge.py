@@ -16,8 +16,8 @@ from mnistbench.compare import judge as verdict
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import FALSE_ALARM, RUNS_NEEDED, Held, judge, prediction_interval
 from mnistbench.compare.thresholds import DEFAULT_SHARE, GROUPINGS, Acceptance, Criteria, Threshold
+from mnistbench.core.record import OUTSIDE
 from mnistbench.digest import RunDigest
-from mnistbench.record import OUTSIDE
 
 row = builders.op_row
 NODE = builders.case_record().node_id

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from mnistbench.compare.settings import SETTINGS, Setting
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold, mark_thresholds, plain_threshold
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 
 NOTHING = {setting.name: setting.empty for setting in SETTINGS}
 

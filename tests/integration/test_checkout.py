@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import mnistbench
-from mnistbench.record import CaseRecord
+from mnistbench.core.record import CaseRecord
 
 REPOSITORY = Path(__file__).parent.parent.parent
 

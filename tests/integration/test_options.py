@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mnistbench.record import CaseRecord
+from mnistbench.core.record import CaseRecord
 
 USAGE_ERROR = 4
 

@@ -8,8 +8,8 @@ import builders
 import pytest
 from page_builders import document, epoch, shown, step
 
-from mnistbench import units
-from mnistbench.record import OUTSIDE, median_ns
+from mnistbench.core import units
+from mnistbench.core.record import OUTSIDE, median_ns
 from mnistbench.report.page import page as render
 from mnistbench.report.rows import operation_cells
 

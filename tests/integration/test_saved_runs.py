@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mnistbench.record import MAX_POINTS, CaseRecord
+from mnistbench.core.record import MAX_POINTS, CaseRecord
 
 MIXED = """
 import time

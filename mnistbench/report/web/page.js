@@ -2,7 +2,7 @@
 
 // Sorts, filters and opens. Names come from saved files, so text is only ever set as text, never as markup.
 
-// ---- Numbers as text: the rules of mnistbench/units.py, and tested against it ---------------------------------------
+// ---- Numbers as text: the rules of mnistbench/core/units.py, and tested against it ----------------------------------
 
 const units = {
   missing: "-",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mnistbench.garbage import without_collection
+from mnistbench.core.gc_pause import without_collection
 
 
 @pytest.fixture(autouse=True)

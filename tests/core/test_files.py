@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.files import hindrance, replace_file
+from mnistbench.core.files import hindrance, replace_file
 
 
 def test_a_file_is_written_and_written_again(tmp_path: Path) -> None:

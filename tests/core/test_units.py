@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import ANY_SPEED
 
-from mnistbench import units
+from mnistbench.core import units
 
 FACTORS = {
     "ns": 1,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Self
 
-from mnistbench.errors import RecordError
+from mnistbench.core.errors import RecordError
 
 #: No time in nanoseconds and no size in bytes is larger: 292 years, 8 EiB.
 LARGEST = 2**63 - 1

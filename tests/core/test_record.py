@@ -32,8 +32,8 @@ from strategies import (
     timings,
 )
 
-from mnistbench.errors import RecordError
-from mnistbench.record import (
+from mnistbench.core.errors import RecordError
+from mnistbench.core.record import (
     KEY,
     MAX_POINTS,
     OUTSIDE,

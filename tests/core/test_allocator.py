@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnistbench.allocator import PINNED, settings, status
+from mnistbench.core.allocator import PINNED, settings, status
 
 PINNED_STATUS = "allocator thresholds pinned"
 BY_HAND_STATUS = "allocator thresholds set by hand"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from mnistbench.errors import UsageError
+from mnistbench.core.errors import UsageError
 
 #: What a case does once per call. ``forward``: the model in eval mode, inference. ``step``: one training step.
 #: ``train`` and ``eval``: one pass over the training and the test set. ``batch``: one batch made and put on the

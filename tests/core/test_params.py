@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from strategies import ANY_SPEED
 from strategies import params as any_params
 
-from mnistbench.errors import UsageError
-from mnistbench.params import DTYPES, PHASES, Params
+from mnistbench.core.errors import UsageError
+from mnistbench.core.params import DTYPES, PHASES, Params
 
 #: What a test id shows of a case; seed, threads and dataset are one to a run.
 SHOWN_IN_IDS = ("workload", "phase", "batch_size", "device", "dtype", "compile")

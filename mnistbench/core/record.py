@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from mnistbench.errors import MnistbenchError, RecordError
-from mnistbench.params import Params
-from mnistbench.reader import LARGEST, Reader, in_path
+from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.json_reader import LARGEST, Reader, in_path
+from mnistbench.core.params import Params
 
 #: Version of what is written below the key "mnistbench".
 #:
