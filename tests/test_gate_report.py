@@ -12,10 +12,10 @@ import pytest
 from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measured, header, series
 
 from mnistbench.compare.thresholds import Acceptance
-from mnistbench.gate import decision
+from mnistbench.gate import permutation
 from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, UNCONFIRMED, Thresholds
+from mnistbench.gate.result import conclude
 from mnistbench.gate.samples import COMPLETE, End
-from mnistbench.gate.verdict import conclude
 from mnistbench.report.gate import FACTS, WIDTH, forest, last_line, rendered
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
@@ -71,7 +71,7 @@ SCENES = {"passed": passed, "regressed": regressed, "inconclusive": inconclusive
 def scenes():
     """Each verdict once, its sixteen launches by all their exchanges: no random number of numpy's is in a golden file."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decision, "EXCHANGES", 2**16)
+        patch.setattr(permutation, "EXCHANGES", 2**16)
         return {name: scene() for name, scene in SCENES.items()}
 
 

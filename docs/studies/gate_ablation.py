@@ -25,12 +25,12 @@ ARMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "split": (),
     "default allocator": (),
     "huge pages": (),
-    "shared generator": (("clocks.py", "            self.random.restore()\n", ""),),
-    "untouched memory": (("launch.py", "    torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)\n", ""),),
+    "shared generator": (("alternate.py", "            self.random.restore()\n", ""),),
+    "untouched memory": (("worker.py", "    torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)\n", ""),),
     "no coin": (
-        ("launch.py", "order = self._coin.sample(self.sides, len(self.sides))", "order = list(self.sides)"),
-        ("launch.py", "step = -1 if rebuild % 2 else 1", "step = 1"),
-        ("clocks.py", "order = order[::-1] if pair % 2 else coin.sample(order, len(order))", "pass"),
+        ("worker.py", "order = self._coin.sample(self.sides, len(self.sides))", "order = list(self.sides)"),
+        ("worker.py", "step = -1 if rebuild % 2 else 1", "step = 1"),
+        ("alternate.py", "order = order[::-1] if pair % 2 else coin.sample(order, len(order))", "pass"),
     ),
 }
 

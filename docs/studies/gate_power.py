@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mnistbench.gate import decision, samples
+from mnistbench.gate import decision, permutation, samples
 from mnistbench.gate.decision import CONTRADICTED, REGRESSED, Thresholds, candidates, decide
 from mnistbench.gate.run import FRESH, LAUNCHES
 from mnistbench.gate.samples import Effect
@@ -126,7 +126,7 @@ def main() -> None:
     if sys.argv[1] == "pool":
         pool(Path(sys.argv[2]), sys.argv[3:])
         return
-    decision.EXCHANGES = EXCHANGES
+    permutation.EXCHANGES = EXCHANGES
     trials = int(sys.argv[3]) if len(sys.argv) > 3 else 200
     recorded = Pool(Path(sys.argv[2]))
     print(f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches and {FRESH} fresh ones each\n")
@@ -155,7 +155,7 @@ def main() -> None:
 def with_recorded_roles(recorded: Pool) -> None:
     """Test all launches at once, and form every verdict that consecutive launches give: their windows overlap."""
     effects = [replace(effect, logs=tuple(row)) for effect, row in zip(recorded.effects, recorded.logs["pairs"], strict=True)]
-    p = decision.family_test(recorded.logs["pairs"], decision._kinds(effects), 1)  # noqa: SLF001
+    p = permutation.family_test(recorded.logs["pairs"], decision._kinds(effects), 1)  # noqa: SLF001
     smallest = effects[int(np.argmin(p))]
     print(f"  all {recorded.launches} launches together: smallest adjusted p {p.min():.2f} ({smallest.case}, {smallest.title})")
     starts = range(recorded.launches - LAUNCHES - FRESH + 1)

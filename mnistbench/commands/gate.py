@@ -16,8 +16,8 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.result import Verdict, conclude
 from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, measure
-from mnistbench.gate.verdict import Verdict, conclude
 from mnistbench.report.gate import rendered
 from mnistbench.report.output import TOP, append_text_to_step_summary, check, write
 from mnistbench.report.terminal import colours

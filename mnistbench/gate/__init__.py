@@ -1,6 +1,12 @@
-"""``mnistbench gate``: base and working tree measured together, launch by launch, and judged by a permutation test.
+"""The gate: measures a base and the working tree together, launch by launch, and judges by a permutation test.
 
-From the outside in: ``run`` is the flow; ``snapshot`` copies the two trees; ``launcher`` starts processes; ``launch`` is
-what runs in one, with ``sides`` for the two trees' code and ``clocks`` for what measures; ``samples`` is what it leaves;
-``decision`` makes the verdict of samples alone.
+Question: is the head slower than the base?
+Input: two trees (a revision or a directory, and the working tree) and arguments for pytest.
+Output: a file of raw samples, and a verdict for every case and operation.
+
+``run`` is the flow: ``snapshot`` copies the two trees; ``launcher`` starts processes; ``worker`` is the program of one,
+with ``sides`` for the code of the two trees and ``alternate`` for the measurement; ``samples`` is what a launch returns;
+``permutation`` tests the samples; ``decision`` derives the verdict; ``result`` prepares it for a report.
+
+``worker`` and the modules that it imports run in the processes of a launch; only they import torch.
 """

@@ -29,7 +29,7 @@ from mnistbench.gate.snapshot import Tree
 #: A launch that says nothing for so long hangs, in seconds.
 PATIENCE_S = 600.0
 
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.launch import main; main()"
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.worker import main; main()"
 
 
 class LaunchError(MnistbenchError):

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mnistbench.gate.clocks import Player, live_storages, peak_memory, rehearse
+from mnistbench.gate.alternate import Player, live_storages, peak_memory, rehearse
 from mnistbench.gate.fingerprint import BEFORE, ENDED, IMPORTED, Fingerprint
 from mnistbench.gate.process_state import ProcessState
 from mnistbench.gate.sides import Side, SideError, TakenCase, added_to_torch, stray_modules, wanted, watch_registrations

@@ -10,20 +10,10 @@ from dataclasses import asdict
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.gate.decision import (
-    CONFIDENCE,
-    IMPROVED,
-    INCONCLUSIVE,
-    LARGE_SHARE,
-    LEVEL,
-    PASSED,
-    REGRESSED,
-    UNCONFIRMED,
-    Estimate,
-    Finding,
-)
+from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, LARGE_SHARE, PASSED, REGRESSED, UNCONFIRMED, Estimate, Finding
+from mnistbench.gate.permutation import CONFIDENCE, LEVEL
+from mnistbench.gate.result import Verdict
 from mnistbench.gate.samples import BASE, MEAN, NEW, REPLACED, operation_text
-from mnistbench.gate.verdict import Verdict
 from mnistbench.report.comparison import Block
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.rows import Table

@@ -10,8 +10,8 @@ from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, ti
 
 from mnistbench.case import build
 from mnistbench.core.record import OUTSIDE
-from mnistbench.gate import clocks
-from mnistbench.gate.clocks import Player, RandomState, live_storages, measure, measure_control, peak_memory
+from mnistbench.gate import alternate
+from mnistbench.gate.alternate import Player, RandomState, live_storages, measure, measure_control, peak_memory
 from mnistbench.profiling import profile
 
 
@@ -36,18 +36,18 @@ def coin(seed=1):
 class TestTurns:
     @pytest.mark.parametrize("seed", range(5))
     def test_every_pair_has_both_sides_and_every_second_is_the_first_turned_round(self, seed):
-        order = list(clocks._turns(["base", "head"], coin(seed), 6))
+        order = list(alternate._turns(["base", "head"], coin(seed), 6))
         pairs = list(zip(order[::2], order[1::2], strict=True))
         assert all(set(pair) == {"base", "head"} for pair in pairs)
         assert all(second == first[::-1] for first, second in zip(pairs[::2], pairs[1::2], strict=True))
 
     def test_the_coin_decides_who_begins(self):
-        first = {next(clocks._turns(["base", "head"], coin(seed), 1)) for seed in range(20)}
+        first = {next(alternate._turns(["base", "head"], coin(seed), 1)) for seed in range(20)}
         assert first == {"base", "head"}
 
     @pytest.mark.parametrize(("call_ns", "pairs"), [(1, 64), (10_000_000, 50), (40_000_000, 25), (1_000_000_000, 6)])
     def test_a_call_of_four_times_the_length_has_half_the_pairs_within_limits(self, call_ns, pairs):
-        assert clocks._pairs(call_ns, 5.0, 6, 64) == pairs
+        assert alternate._pairs(call_ns, 5.0, 6, 64) == pairs
 
 
 class TestSides:
@@ -108,7 +108,7 @@ class TestSides:
     def test_sides_that_are_timed_for_other_numbers_of_iterations_compute_the_same(self, monkeypatch):
         outcomes = []
         for pairs in (6, 9):
-            monkeypatch.setattr(clocks, "TIMED_PAIRS", (5.0, pairs, pairs))
+            monkeypatch.setattr(alternate, "TIMED_PAIRS", (5.0, pairs, pairs))
             side = measure([player("base")], coin())["sides"]["base"]
             assert len(side["wall_ns"]) == pairs
             outcomes.append(side["outcome"])
@@ -169,7 +169,7 @@ class TestOperations:
 
 def test_the_control_is_timed_as_often_for_both():
     found = measure_control(["base", "head"], coin())
-    assert {name: len(times) for name, times in found.items()} == dict.fromkeys(("base", "head"), clocks.CONTROL_PAIRS)
+    assert {name: len(times) for name, times in found.items()} == dict.fromkeys(("base", "head"), alternate.CONTROL_PAIRS)
 
 
 class TestMemory:

@@ -115,7 +115,7 @@ sys.path.insert(0, home)
 
 import torch
 
-from mnistbench.gate.launch import survey
+from mnistbench.gate.worker import survey
 from mnistbench.gate.sides import Side, SideError
 from mnistbench.gate.survey import selection
 

@@ -36,8 +36,8 @@ from mnistbench.compare.thresholds import Acceptance
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.result import Header, conclude
 from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, read_launch
-from mnistbench.gate.verdict import Header, conclude
 from mnistbench.report.gate import last_line, rendered
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"

@@ -135,7 +135,7 @@ sys.path.insert(0, home)
 import torch
 
 import mnistbench
-from mnistbench.gate.launch import Launch
+from mnistbench.gate.worker import Launch
 from mnistbench.gate.sides import Side, SideError, watch_registrations
 
 out = os.fdopen(os.dup(1), "w")

@@ -16,13 +16,12 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnistbench.gate import decision
+from mnistbench.gate import decision, permutation
 from mnistbench.gate.decision import (
     CONTRADICTED,
     IMPROVED,
     INCONCLUSIVE,
     LEAST_LAUNCHES,
-    LEVEL,
     PASSED,
     REGRESSED,
     SMALL,
@@ -31,10 +30,8 @@ from mnistbench.gate.decision import (
     Thresholds,
     candidates,
     decide,
-    directed_test,
-    family_test,
-    simultaneous_bounds,
 )
+from mnistbench.gate.permutation import LEVEL, directed_test, family_test, simultaneous_bounds
 
 SEED = 7
 LIMITS = Thresholds()
@@ -120,7 +117,7 @@ def test_random_exchanges_are_close_to_all_of_them(monkeypatch):
     logs = drawn(4, 14, 5, mean=0.008)
     kinds = MIXED[:4]
     sampled = [family_test(logs, kinds, seed) for seed in (1, 1, 2)]
-    monkeypatch.setattr(decision, "EXCHANGES", 2**14)
+    monkeypatch.setattr(permutation, "EXCHANGES", 2**14)
     exact = family_test(logs, kinds, 1)
     assert 0.01 < min(exact) < 0.5
     np.testing.assert_array_equal(sampled[0], sampled[1])  # a seed is a result
@@ -144,8 +141,8 @@ def test_no_p_value_is_zero():
     # What was observed is one of the exchanges, also where they are drawn.
     for launches in (8, 12, 20):
         every = 2**launches
-        sure, drawn_ones = np.full((3, launches), 0.1), 1 + decision.EXCHANGES
-        least = (2 / every, 1 / every) if every <= decision.EXCHANGES else (1 / drawn_ones, 1 / drawn_ones)
+        sure, drawn_ones = np.full((3, launches), 0.1), 1 + permutation.EXCHANGES
+        least = (2 / every, 1 / every) if every <= permutation.EXCHANGES else (1 / drawn_ones, 1 / drawn_ones)
         assert family_test(sure, ["call"] * 3, SEED) == pytest.approx([least[0]] * 3)
         assert directed_test(sure, ["call"] * 3, np.ones(3), SEED) == pytest.approx([least[1]] * 3)
 

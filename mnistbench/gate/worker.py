@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from mnistbench.gate.clocks import Player, measure, measure_control, rehearse
+from mnistbench.gate.alternate import Player, measure, measure_control, rehearse
 from mnistbench.gate.fingerprint import changes
 from mnistbench.gate.process_state import ProcessState
 from mnistbench.gate.sides import ClashError, Side, SideError, added_to_torch, stray_modules, wanted, watch_registrations
