@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from mnistbench.case import Case
 from mnistbench.core.record import CaseRecord
-from mnistbench.profiling import has_device_view, profile
+from mnistbench.measuring.case import Case
+from mnistbench.measuring.profiling import has_device_view, profile
 from mnistbench.session import SESSION
 
 

@@ -452,13 +452,13 @@ def _report(parsed: argparse.Namespace) -> int:
 
 
 def _env(_: argparse.Namespace) -> int:
-    from mnistbench.session import import_torch
+    from mnistbench.measuring.torch_import import import_torch
 
     import_torch()
     import torch
 
     from mnistbench.core.allocator import status
-    from mnistbench.environment import read
+    from mnistbench.measuring.environment import read
     from mnistbench.report.environment import environment_text
 
     print(environment_text(read(torch.get_num_threads()), status(os.environ)))

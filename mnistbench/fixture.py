@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from mnistbench import attachments
-from mnistbench.case import Case, build, fork_random, thread_count
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import PHASES, Params
 from mnistbench.core.record import KEY, CaseRecord, Timing, thin
 from mnistbench.data import mnist_unpacked
-from mnistbench.environment import resolve_devices
-from mnistbench.measurement import measure
+from mnistbench.measuring.case import Case, build, fork_random, thread_count
+from mnistbench.measuring.environment import resolve_devices
+from mnistbench.measuring.tensorboard import first_line
+from mnistbench.measuring.timing import measure
 from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, gate_of, registered_workloads
-from mnistbench.tracking import first_line
 from mnistbench.workload import Workload
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from mnistbench.case import Case
     from mnistbench.core.params import Params
     from mnistbench.core.record import CaseRecord
+    from mnistbench.measuring.case import Case
     from mnistbench.workload import Workload
 
 

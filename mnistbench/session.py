@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pytest
 
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.options import Options, criteria_from_config
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from mnistbench.compare.thresholds import Criteria
     from mnistbench.core.record import CaseRecord, Environment
     from mnistbench.digest import RunDigest
-    from mnistbench.tracking import Tracker
+    from mnistbench.measuring.tensorboard import Tracker
     from mnistbench.workload import Batch, Workload
 
 #: What a test that uses the fixture ``op_benchmark`` is parametrized over.
@@ -91,7 +92,7 @@ class Session:
             UsageError: one is not.
         """
         import_torch()
-        from mnistbench.environment import resolve_devices
+        from mnistbench.measuring.environment import resolve_devices
 
         return resolve_devices(self.options.devices)
 
@@ -107,7 +108,7 @@ class Session:
     def environment(self) -> Environment:
         """Read once, when the first record or line needs it."""
         import_torch()
-        from mnistbench.environment import read
+        from mnistbench.measuring.environment import read
 
         return read(self.options.threads)
 
@@ -170,7 +171,7 @@ class Session:
     @functools.cached_property
     def tracker(self) -> Tracker:
         """Made when the first curve is asked for, so that a run without any leaves no directory."""
-        from mnistbench.tracking import Tracker, new_directory
+        from mnistbench.measuring.tensorboard import Tracker, new_directory
 
         root = self.options.tensorboard
         return Tracker(new_directory(root) if root else None, self.progress)
@@ -279,12 +280,6 @@ def gate_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
     from mnistbench.compare.thresholds import mark_thresholds
 
     return mark_thresholds(mark.args, mark.kwargs)
-
-
-def import_torch() -> None:
-    """Import torch with Kineto silenced: it complains of missing GPUs unless told not to before torch is imported."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    import torch  # noqa: F401
 
 
 #: Where the session's state lies.

@@ -9,12 +9,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch_builders import CPU, tiny_workload
 
-from mnistbench.case import build, fork_random, thread_count
 from mnistbench.lab import costs
 from mnistbench.lab.costs import layers, operation_costs
 from mnistbench.lab.profiled import Cost
+from mnistbench.measuring.case import build, fork_random, thread_count
+from mnistbench.measuring.profiling import profile
 from mnistbench.models import ConvNet, LeNet5
-from mnistbench.profiling import profile
 from mnistbench.workload import Workload
 
 

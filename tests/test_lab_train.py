@@ -18,12 +18,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor, nn
 from torch_builders import CPU, TEST_SAMPLES, TRAIN_SAMPLES, sgd, tiny_model, tiny_set, tiny_workload, whole_tiny_set
 
-from mnistbench.case import fork_random, thread_count
 from mnistbench.core import files
 from mnistbench.core.errors import UsageError
 from mnistbench.lab import train as lab
 from mnistbench.lab.train import EpochResult, Listener, Point, Result, Settings, run, workload_of
 from mnistbench.lab.trained import DONE, INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS
+from mnistbench.measuring.case import fork_random, thread_count
 
 #: 20 training samples at batch 6: batches of 6, 6, 6 and 2; 12 test samples at batch 5: 5, 5 and 2.
 SETTINGS = Settings(

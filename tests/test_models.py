@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_builders import tiny_workload
 
-from mnistbench.case import build, fork_random, thread_count
 from mnistbench.core.record import OUTSIDE
+from mnistbench.measuring.case import build, fork_random, thread_count
+from mnistbench.measuring.profiling import LOSS, profile
 from mnistbench.models import ConvNet, LeNet5
-from mnistbench.profiling import LOSS, profile
 
 CPU = torch.device("cpu")
 both_models = pytest.mark.parametrize("make_model", [ConvNet, LeNet5])

@@ -17,7 +17,7 @@ from strategies import ANY_SPEED
 from torch import Tensor, nn
 from torch_builders import CPU, TEST_SAMPLES, TRAIN_SAMPLES, sgd, tiny_batch, tiny_model, tiny_workload, whole_tiny_set
 
-from mnistbench.case import autocaster, fork_random, thread_count
+from mnistbench.measuring.case import autocaster, fork_random, thread_count
 from mnistbench.training import Epoch, Inference, Step, Watch, Window, evaluate, fit, train
 from mnistbench.workload import Batch, Workload, builtin_workloads, number_correct
 

@@ -29,8 +29,8 @@ def launch(environment):
 def measure():
     import torch
 
-    from mnistbench.case import build
     from mnistbench.core.params import Params
+    from mnistbench.measuring.case import build
     from mnistbench.workload import builtin_workloads
 
     torch.set_num_threads(1)

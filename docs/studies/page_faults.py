@@ -18,9 +18,9 @@ os.environ["KINETO_LOG_LEVEL"] = "99"
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from mnistbench.case import build
 from mnistbench.core.params import Params
-from mnistbench.profiling import ITERATION, marked, table
+from mnistbench.measuring.case import build
+from mnistbench.measuring.profiling import ITERATION, marked, table
 from mnistbench.workload import builtin_workloads
 
 

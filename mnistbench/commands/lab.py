@@ -77,16 +77,16 @@ def _measure(
     sizes: tuple[int, ...],
     epochs: int,
 ) -> None:
-    from mnistbench.session import import_torch
+    from mnistbench.measuring.torch_import import import_torch
 
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch's allocator warns of blocks that are older than a profile
     import_torch()
     import torch
 
     from mnistbench.data import data_root, mnist_is_to_be_downloaded
-    from mnistbench.environment import read, resolve_devices
     from mnistbench.lab.measures import Measures
     from mnistbench.lab.progress import Bar, Lines
+    from mnistbench.measuring.environment import read, resolve_devices
 
     try:
         devices = resolve_devices(asked)

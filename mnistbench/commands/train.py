@@ -45,7 +45,7 @@ def run(parsed: argparse.Namespace) -> int:
     """
     settings, named = _settings(parsed), given("--output", parsed.output)
     _check_output(named)
-    from mnistbench.session import import_torch
+    from mnistbench.measuring.torch_import import import_torch
 
     if settings.profile:  # torch's allocator warns of blocks that are older than the profile
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -245,7 +245,7 @@ def _number(flag: str, text: str) -> float:
 
 def _device(name: str, *, no_accelerator: bool) -> str:
     """Return the device to train on: as upstream, the accelerator where there is one, unless told otherwise."""
-    from mnistbench.environment import resolve_devices
+    from mnistbench.measuring.environment import resolve_devices
 
     if no_accelerator and name not in ("auto", "cpu"):
         raise UsageError(f"--device: {name!r} and --no-accel (or --no-cuda) contradict each other; give one of them")
@@ -268,7 +268,7 @@ def _check_output(named: str) -> None:
 
 
 def _make_output(named: str, settings: Settings) -> Path:
-    from mnistbench.tracking import new_directory
+    from mnistbench.measuring.tensorboard import new_directory
 
     output = Path(named) if named else RUNS
     try:

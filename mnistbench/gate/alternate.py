@@ -25,8 +25,8 @@ from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.gc_pause import without_collection
 from mnistbench.core.record import OpTable, finite
-from mnistbench.measurement import event_ns, on_device
-from mnistbench.profiling import ITERATION, events_of, marked, table
+from mnistbench.measuring.profiling import ITERATION, events_of, marked, table
+from mnistbench.measuring.timing import event_ns, on_device
 
 #: Calls of a side before anything counts: memory is allocated, algorithms are chosen, the optimizer has its state.
 WARMUP_CALLS = 2
@@ -43,7 +43,7 @@ _Player = TypeVar("_Player")
 
 
 class Case(Protocol):
-    """What is used of a side's ``mnistbench.case.Case``."""
+    """What is used of a side's ``mnistbench.measuring.case.Case``."""
 
     params: Any
     model: nn.Module

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from mnistbench.case import synchronizer, thread_count
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import Params
-from mnistbench.environment import cpu_model
 from mnistbench.lab.profiled import Ceilings, read_ceilings
+from mnistbench.measuring.case import synchronizer, thread_count
+from mnistbench.measuring.environment import cpu_model
 
 #: Of each kernel: the fewest calls, and for how long it is called again, in seconds. The best call counts: what else
 #: a machine does only takes away.

@@ -78,7 +78,7 @@ def _call(read: RecordReader) -> ColdCall:
 
 def main() -> None:
     """Read a job from standard input; write calls, or an error, to standard output as one line."""
-    from mnistbench.session import import_torch
+    from mnistbench.measuring.torch_import import import_torch
 
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -95,8 +95,8 @@ def main() -> None:
 def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     import torch
 
-    from mnistbench.case import build
-    from mnistbench.profiling import events_of, profile_first_call, record, table
+    from mnistbench.measuring.case import build
+    from mnistbench.measuring.profiling import events_of, profile_first_call, record, table
     from mnistbench.training import Step
     from mnistbench.workload import builtin_workloads
 

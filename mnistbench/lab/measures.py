@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 
-from mnistbench.case import Case, build, fork_random, memory_suffices, thread_count
 from mnistbench.core.params import Params
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns, thin
 from mnistbench.lab.cold import cold_calls
@@ -38,7 +37,8 @@ from mnistbench.lab.train import run as train
 from mnistbench.lab.trained import Listener
 from mnistbench.lab.trained import Point as TrainedPoint
 from mnistbench.lab.trained import Settings as TrainSettings
-from mnistbench.measurement import WARMUP_CALLS
+from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
+from mnistbench.measuring.timing import WARMUP_CALLS
 from mnistbench.workload import Workload, builtin_workloads
 
 #: Is told which part of a measurement is done, from 0 to 1.

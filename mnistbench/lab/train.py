@@ -15,16 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mnistbench.case import autocaster, build, fork_random, memory_suffices, seeded_model, thread_count
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.params import Params
 from mnistbench.core.record import CaseRecord, finite
-from mnistbench.environment import read
 from mnistbench.lab import trained
 from mnistbench.lab.trained import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
-from mnistbench.profiling import has_device_view, record_warm, warm_table
-from mnistbench.tracking import (
+from mnistbench.measuring.case import autocaster, build, fork_random, memory_suffices, seeded_model, thread_count
+from mnistbench.measuring.environment import read
+from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
+from mnistbench.measuring.tensorboard import (
     GRID_IMAGES,
     open_writer,
     scalars_of,

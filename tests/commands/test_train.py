@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from builders import environment
 
-from mnistbench import cli, tracking
+from mnistbench import cli
 from mnistbench.commands import train
-from mnistbench.environment import accelerators
 from mnistbench.lab import train as lab
 from mnistbench.lab.trained import WEIGHTS, EpochResult, Point, Settings
+from mnistbench.measuring import tensorboard
+from mnistbench.measuring.environment import accelerators
 
 SMALL = ("--dataset", "digits", "--model", "lenet5", "--batch-size", "512", "--epochs", "1", "--threads", "1", "--no-accel")
 
@@ -140,7 +141,7 @@ def test_a_device_that_is_not_here_is_one_line(capsys: pytest.CaptureFixture[str
 def test_the_accelerator_is_taken_where_there_is_one(
     monkeypatch: pytest.MonkeyPatch, present: list[str], arguments: list[str], device: str
 ) -> None:
-    monkeypatch.setattr("mnistbench.environment.accelerators", lambda: present)
+    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: present)
     parsed = cli._parser().parse_args(["train", *arguments])
     assert train._device(train._settings(parsed).device, no_accelerator=parsed.no_accel) == device
 
@@ -273,6 +274,6 @@ def test_an_interrupt_before_training_ends_with_130(
     def interrupted(*_: object) -> Path:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tracking, "new_directory", interrupted)
+    monkeypatch.setattr(tensorboard, "new_directory", interrupted)
     assert cli.main(["train", *SMALL]) == 130
     assert capsys.readouterr().err == "mnistbench: interrupted\n"

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, tiny_workload
 
-from mnistbench.case import build
 from mnistbench.core.record import OUTSIDE
 from mnistbench.gate import alternate
 from mnistbench.gate.alternate import Player, RandomState, live_storages, measure, measure_control, peak_memory
-from mnistbench.profiling import profile
+from mnistbench.measuring.case import build
+from mnistbench.measuring.profiling import profile
 
 
 @pytest.fixture(autouse=True)

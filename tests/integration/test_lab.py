@@ -43,8 +43,8 @@ def measured(tmp_path_factory):
     """A whole lab of one batch size with the smallest budget, interrupted before its epochs and gone on with."""
     import torch
 
-    from mnistbench.environment import read
     from mnistbench.lab.measures import Budget, Measures
+    from mnistbench.measuring.environment import read
 
     class Small(Measures):
         interrupted = True

@@ -12,8 +12,8 @@ import urllib.request
 import pytest
 from builders import params
 
-from mnistbench import tracking
-from mnistbench.tracking import Tracker
+from mnistbench.measuring import tensorboard
+from mnistbench.measuring.tensorboard import Tracker
 from mnistbench.workload import builtin_workloads
 
 #: Runs by their directories, each with its own colour.
@@ -32,7 +32,7 @@ def address(tmp_path_factory):
     root = tmp_path_factory.mktemp("tensorboard")
     lenet5 = next(workload for workload in builtin_workloads("digits", None) if workload.name == "lenet5")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tracking, "CURVE_SAMPLES", 256)
+        patch.setattr(tensorboard, "CURVE_SAMPLES", 256)
         tracker = Tracker(root, no_bar)
         for batch_size in (32, 64):
             _, notes = tracker.training(params(workload="lenet5", batch_size=batch_size), lenet5)

@@ -16,11 +16,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor, nn
 from torch_builders import CPU, PIXELS, TEST_SAMPLES, LossSpy, tiny_model, tiny_params, tiny_set, tiny_workload, whole_tiny_set
 
-from mnistbench import tracking
-from mnistbench.case import build, fork_random, thread_count
 from mnistbench.core.record import MAX_POINTS
+from mnistbench.measuring import tensorboard as tracking
+from mnistbench.measuring.case import build, fork_random, thread_count
+from mnistbench.measuring.tensorboard import Tracker, first_line, new_directory
 from mnistbench.models import ConvNet, LeNet5
-from mnistbench.tracking import Tracker, first_line, new_directory
 from mnistbench.training import Inference, evaluate
 from mnistbench.workload import Batch, Workload, number_correct
 

@@ -12,9 +12,9 @@ import torch
 from builders import op_table
 from torch_builders import CPU, LossSpy, tiny_params, tiny_workload, whole_tiny_set
 
-from mnistbench import measurement
-from mnistbench.case import build, fork_random, thread_count
-from mnistbench.measurement import EVENT_CALLS, WARMUP_CALLS, device_times, measure
+from mnistbench.measuring import timing
+from mnistbench.measuring.case import build, fork_random, thread_count
+from mnistbench.measuring.timing import EVENT_CALLS, WARMUP_CALLS, device_times, measure
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         happened.append(f"cold, {'first of the process' if first_of_process else 'not the first'}")
         return op_table(temperature="cold")
 
-    monkeypatch.setattr(measurement, "profile_first_call", profile_first_call)
+    monkeypatch.setattr(timing, "profile_first_call", profile_first_call)
     return happened
 
 
@@ -235,6 +235,6 @@ def test_calls_are_timed_for_a_second_within_limits(monkeypatch: pytest.MonkeyPa
     log: list[str] = []
     case = FakeCase(log)
     now = iter(range(0, 10_000 * call_ns, call_ns))
-    monkeypatch.setattr(measurement.time, "perf_counter_ns", lambda: next(now))
-    assert measurement.time_calls(case) == (call_ns,) * calls  # type: ignore[arg-type]
+    monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: next(now))
+    assert timing.time_calls(case) == (call_ns,) * calls  # type: ignore[arg-type]
     assert log == [*["call"] * WARMUP_CALLS, "reset", *["call"] * calls]

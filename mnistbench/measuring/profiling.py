@@ -23,9 +23,9 @@ from torch import nn
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 from torch.profiler import ProfilerActivity, record_function
 
-from mnistbench.case import Case
 from mnistbench.core.gc_pause import without_collection
 from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable, median_ns
+from mnistbench.measuring.case import Case
 from mnistbench.training import Inference, Step
 
 #: Iterations run after a reset and before profiling: the optimizer makes its state in the first, the profiler its

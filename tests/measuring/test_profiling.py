@@ -16,11 +16,11 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 from torch_builders import CPU, LossSpy, tiny_batch, tiny_model, tiny_params, tiny_workload
 
-from mnistbench import profiling
-from mnistbench.case import Case, build, fork_random, thread_count
 from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable
+from mnistbench.measuring import profiling
+from mnistbench.measuring.case import Case, build, fork_random, thread_count
+from mnistbench.measuring.profiling import LOSS, MODEL, has_device_view, marked, profile, profile_first_call, table
 from mnistbench.models import ConvNet, LeNet5
-from mnistbench.profiling import LOSS, MODEL, has_device_view, marked, profile, profile_first_call, table
 from mnistbench.workload import Workload
 
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import mnistbench
-from mnistbench import environment
 from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
-from mnistbench.environment import accelerators, read, resolve_devices
+from mnistbench.measuring import environment
+from mnistbench.measuring.environment import accelerators, read, resolve_devices
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, present: list[str]) -> None:

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mnistbench.case import autocaster, fork_random, seeded_model
 from mnistbench.core.params import Params
 from mnistbench.core.record import Scalars, finite, thin
+from mnistbench.measuring.case import autocaster, fork_random, seeded_model
 from mnistbench.training import Inference, Step, Window, evaluate, fit
 from mnistbench.workload import Batch, Workload
 

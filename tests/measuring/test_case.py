@@ -26,8 +26,8 @@ from torch_builders import (
 )
 
 from mnistbench import data
-from mnistbench.case import Case, build, fork_random, synchronizer, thread_count
 from mnistbench.core.errors import UsageError
+from mnistbench.measuring.case import Case, build, fork_random, synchronizer, thread_count
 from mnistbench.workload import builtin_workloads
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler, and g++ is not here")

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from mnistbench.case import Case
-from mnistbench.profiling import profile_first_call
+from mnistbench.measuring.case import Case
+from mnistbench.measuring.profiling import profile_first_call
 
 #: Calls after the cold one and before the rounds, at every batch size: memory is allocated, algorithms are chosen.
 WARMUP_CALLS = 2
