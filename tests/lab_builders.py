@@ -26,7 +26,7 @@ from mnistbench.lab.findings import (
     Settings,
     Training,
 )
-from mnistbench.lab.profiled import Layer
+from mnistbench.profile.result import Layer
 
 SIZES = (1, 16, 64)
 US, MS, S = 1_000, 1_000_000, 1_000_000_000

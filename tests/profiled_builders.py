@@ -7,7 +7,7 @@ from typing import Any
 from builders import op_row, op_table, params
 
 from mnistbench.core.record import OUTSIDE, OpTable
-from mnistbench.lab.profiled import Ceilings, ColdCall, Cost, Layer, Profiled
+from mnistbench.profile.result import Ceilings, ColdCall, Cost, Layer, Profiled
 
 CONV = ("aten::mkldnn_convolution", "forward", "conv2")
 RELU = ("aten::clamp_min", "forward", "relu2")

@@ -9,7 +9,7 @@ import pytest
 from builders import op_row, op_table
 from profiled_builders import CEILINGS, CONV, FC, RELU, cold_calls, on_accelerator, profiled, table
 
-from mnistbench.lab.profiled import Cost
+from mnistbench.profile.result import Cost
 from mnistbench.report.data import csv_text
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.profile import CSV_COLUMNS, Shown, blocks, csv_rows, of_roof, roofline, rows_of, side_by_side, work_table

@@ -13,8 +13,8 @@ from mnistbench.compare.thresholds import plain_threshold
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import hindrance
 from mnistbench.core.params import DATASETS, DTYPES, Params
-from mnistbench.lab.profiled import Profiled, dumps
 from mnistbench.measuring.torch_import import import_torch
+from mnistbench.profile.result import Profiled, dumps
 from mnistbench.report.data import csv_text
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.output import check, write
@@ -105,8 +105,8 @@ def run(parsed: argparse.Namespace) -> int:
 def _profiled(request: _Request) -> list[Profiled]:
     from tqdm import tqdm
 
-    from mnistbench.lab.profile import profile_case, with_cold_calls
     from mnistbench.measuring.environment import resolve_devices
+    from mnistbench.profile.run import profile_case, with_cold_calls
     from mnistbench.workload import builtin_workloads
 
     workloads = {workload.name: workload for workload in builtin_workloads(request.dataset, request.data_dir)}

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Reader
 from mnistbench.core.record import Environment
-from mnistbench.lab.profiled import Layer
+from mnistbench.profile.result import Layer
 
 _T = TypeVar("_T")
 

@@ -11,7 +11,7 @@ from mnistbench.compare.diff import grouped
 from mnistbench.core import units
 from mnistbench.core.params import device_label
 from mnistbench.core.record import OpRow, OpTable, median_ns, quartiles_ns
-from mnistbench.lab.profiled import ColdCall, Cost, OpKey, Profiled
+from mnistbench.profile.result import ColdCall, Cost, OpKey, Profiled
 from mnistbench.report.comparison import Block
 from mnistbench.report.rows import Table, operation_cells
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from mnistbench.lab.profiled import loads
+from mnistbench.profile.result import loads
 
 #: Forward passes of a small network; without an optimizer a process does not import torch._dynamo.
 QUICK = ("--model", "lenet5", "--phase", "forward", "--device", "cpu", "--iterations", "2")

@@ -7,7 +7,7 @@ from profiled_builders import CEILINGS, CONV, RELU, cold_calls, on_accelerator, 
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.record import SCHEMA
-from mnistbench.lab.profiled import Cost, dumps, loads
+from mnistbench.profile.result import Cost, dumps, loads
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch_builders import CPU, tiny_workload
 
-from mnistbench.lab import costs
-from mnistbench.lab.costs import layers, operation_costs
-from mnistbench.lab.profiled import Cost
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.profiling import profile
 from mnistbench.models import ConvNet, LeNet5
+from mnistbench.profile import costs
+from mnistbench.profile.costs import layers, operation_costs
+from mnistbench.profile.result import Cost
 from mnistbench.workload import Workload
 
 

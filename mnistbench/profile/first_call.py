@@ -20,7 +20,7 @@ from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import Params
 from mnistbench.core.record import RecordReader, table_to_json
-from mnistbench.lab.profiled import ColdCall
+from mnistbench.profile.result import ColdCall
 
 #: Steps between the first call and the one after training.
 TRAINING_STEPS = 20
@@ -53,7 +53,7 @@ def cold_calls(params: Params, data_dir: str | None = None) -> tuple[tuple[ColdC
 def _process(job: dict[str, Any]) -> list[ColdCall]:
     package = str(Path(__file__).parents[2])  # a checkout need not be installed
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-P", "-m", "mnistbench.lab.cold"]
+    command = [sys.executable, "-P", "-m", "mnistbench.profile.first_call"]
     try:
         done = subprocess.run(
             command, input=json.dumps(job), env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,

@@ -10,13 +10,13 @@ import torch
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import Params
-from mnistbench.lab.ceilings import ceilings, default_cache
-from mnistbench.lab.cold import cold_calls
-from mnistbench.lab.costs import layers, operation_costs
-from mnistbench.lab.profiled import Profiled
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.profiling import busy_ns, has_device_view, record_warm, warm_table
 from mnistbench.measuring.timing import time_calls
+from mnistbench.profile.ceilings import ceilings, default_cache
+from mnistbench.profile.costs import layers, operation_costs
+from mnistbench.profile.first_call import cold_calls
+from mnistbench.profile.result import Profiled
 from mnistbench.workload import Workload
 
 #: Profiled iterations: the median of 10 is known well enough for a table of shares.

@@ -22,9 +22,9 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import Params
-from mnistbench.lab.profiled import Ceilings, read_ceilings
 from mnistbench.measuring.case import synchronizer, thread_count
 from mnistbench.measuring.environment import cpu_model
+from mnistbench.profile.result import Ceilings, read_ceilings
 
 #: Of each kernel: the fewest calls, and for how long it is called again, in seconds. The best call counts: what else
 #: a machine does only takes away.

@@ -10,9 +10,9 @@ import pytest
 import torch
 from builders import params
 
-from mnistbench.lab import ceilings as module
-from mnistbench.lab.ceilings import ceilings
-from mnistbench.lab.profiled import Ceilings
+from mnistbench.profile import ceilings as module
+from mnistbench.profile.ceilings import ceilings
+from mnistbench.profile.result import Ceilings
 
 CPU = torch.device("cpu")
 

@@ -13,9 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from mnistbench.lab.profiled import Cost, Layer, OpKey
 from mnistbench.measuring.case import Case
 from mnistbench.measuring.profiling import Event, activities_of, events_of, placed, record
+from mnistbench.profile.result import Cost, Layer, OpKey
 
 #: Iterations that say which operation does the work of another: a few, because the shortest ones vary.
 ITERATIONS = 3

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch_builders import tiny_params, tiny_workload
 
 from mnistbench.core.errors import UsageError
-from mnistbench.lab import ceilings, cold
-from mnistbench.lab.profile import profile_case
-from mnistbench.lab.profiled import Ceilings
+from mnistbench.profile import ceilings, first_call
+from mnistbench.profile.result import Ceilings
+from mnistbench.profile.run import profile_case
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def test_a_batch_that_does_not_fit_is_one_line(cache: Path) -> None:
 
 
 def test_a_process_that_dies_is_one_line_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold.sys, "executable", shutil.which("false") or "false")
+    monkeypatch.setattr(first_call.sys, "executable", shutil.which("false") or "false")
     with pytest.raises(UsageError, match=r"^first call: a process of its own failed: "):
-        cold.cold_calls(tiny_params(phase="forward"))
+        first_call.cold_calls(tiny_params(phase="forward"))
 
 
 def test_what_a_process_complains_of_is_said(tmp_path: Path) -> None:
@@ -62,4 +62,4 @@ def test_what_a_process_complains_of_is_said(tmp_path: Path) -> None:
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)
     (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"not MNIST")
     with pytest.raises(UsageError, match="train-images-idx3-ubyte"):
-        cold.cold_calls(params, str(tmp_path))
+        first_call.cold_calls(params, str(tmp_path))
