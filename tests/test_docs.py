@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import mnistbench
-from mnistbench import cli, plugin
+from mnistbench import cli
 from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.allocator import PINNED
 from mnistbench.gate.run import FRESH, LAUNCHES
-from mnistbench.options import OPTIONS
+from mnistbench.pytest_plugin import plugin
+from mnistbench.pytest_plugin.options import OPTIONS
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")

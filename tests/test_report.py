@@ -7,10 +7,10 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core.record import OUTSIDE
+from mnistbench.pytest_plugin.terminal_summary import session_line
 from mnistbench.report.environment import environment_text
 from mnistbench.report.output import FORMATS, rendered
 from mnistbench.report.rows import operation_tables
-from mnistbench.report.summary import session_line
 from mnistbench.report.terminal import draw
 
 

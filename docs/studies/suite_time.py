@@ -43,9 +43,9 @@ def main():
 
     class Study:
         def pytest_collection_finish(self):
-            from mnistbench import attachments, fixture
             from mnistbench.measuring import tensorboard as tracking
             from mnistbench.measuring import timing as measurement
+            from mnistbench.pytest_plugin import attachments, fixture
 
             clock.wrap(measurement, "profile_first_call", "profiling, cold")
             clock.wrap(fixture, "measure", "timing")

@@ -30,9 +30,9 @@ def pytest_mnistbench_attach(config: pytest.Config, case: Case, record: CaseReco
     """Return what to hang on the record of a case that was just measured.
 
     Keys ``operation_tables`` (OpTable objects) and ``training_scalars`` (a Scalars) go into the fields of those names,
-    and the functions of these names in ``mnistbench.attachments`` supply them; any other key is kept as it is and needs
-    a JSON value. All that several conftest.py return is merged. Where no conftest.py implements this hook, both standard
-    attachments are made. What raises here costs the record that part, never the timing.
+    and the functions of these names in ``mnistbench.pytest_plugin.attachments`` supply them; any other key is kept as it is
+    and needs a JSON value. All that several conftest.py return is merged. Where no conftest.py implements this hook, both
+    standard attachments are made. What raises here costs the record that part, never the timing.
     """
 
 

@@ -3,7 +3,7 @@
 Each takes what the hook takes and returns what the hook returns, so that a conftest.py reads::
 
     def pytest_mnistbench_attach(config, case, record):
-        from mnistbench.attachments import operation_tables, training_scalars
+        from mnistbench.pytest_plugin.attachments import operation_tables, training_scalars
 
         return {**operation_tables(config, case, record), **training_scalars(config, case, record)}
 """
@@ -17,7 +17,7 @@ import pytest
 from mnistbench.core.record import CaseRecord
 from mnistbench.measuring.case import Case
 from mnistbench.measuring.profiling import has_device_view, profile
-from mnistbench.session import SESSION
+from mnistbench.pytest_plugin.session import SESSION
 
 
 def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.measuring.torch_import import import_torch
-from mnistbench.options import Options, criteria_from_config
+from mnistbench.pytest_plugin.options import Options, criteria_from_config
 
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mnistbench import hookspec
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.params import device_label
-from mnistbench.options import Options, add_options, gate_is_configured
-from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, gate_of, registered_workloads
+from mnistbench.pytest_plugin import hookspec
+from mnistbench.pytest_plugin.options import Options, add_options, gate_is_configured
+from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, gate_of, registered_workloads
 
 if TYPE_CHECKING:
     from mnistbench.workload import Workload
@@ -102,7 +102,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     session = config.stash[SESSION]
     if not session.collected or session.usage_error or config.option.collectonly:
         return None  # pytest asks also when the check above has refused
-    from mnistbench.report.summary import session_line
+    from mnistbench.pytest_plugin.terminal_summary import session_line
 
     return session_line(session.environment, session.options.dataset, session.devices)
 
@@ -124,7 +124,7 @@ def op_benchmark(
     ``--bench-model``, ``--bench-batch-size`` and ``--bench-device`` say; a ``parametrize`` mark of one of these names
     replaces the option. Phases: ``forward``, ``step``, ``train``, ``eval``, ``batch``, ``dataloader``.
     """
-    from mnistbench.fixture import OpBenchmark
+    from mnistbench.pytest_plugin.fixture import OpBenchmark
 
     return OpBenchmark(request, benchmark, bench_workload, bench_batch_size, bench_device)
 
@@ -169,6 +169,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     finally:
         session = config.stash[SESSION]
         if session.records or session.notes or session.judgement:
-            from mnistbench.report.summary import summarize
+            from mnistbench.pytest_plugin.terminal_summary import summarize
 
             summarize(session, terminalreporter, config)

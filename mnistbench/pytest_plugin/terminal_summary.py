@@ -11,11 +11,11 @@ from mnistbench.compare.judge import Judgement
 from mnistbench.core.allocator import status
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
+from mnistbench.pytest_plugin.session import Session
 from mnistbench.report.comparison import verdict_lines
 from mnistbench.report.output import append_step_summary, rendered
 from mnistbench.report.rows import operation_tables
 from mnistbench.report.terminal import draw
-from mnistbench.session import Session
 
 
 def session_line(environment: Environment, dataset: str, devices: Sequence[str]) -> str:

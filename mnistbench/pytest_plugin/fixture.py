@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from mnistbench import attachments
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import PHASES, Params
 from mnistbench.core.record import KEY, CaseRecord, Timing, thin
@@ -20,7 +19,8 @@ from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.tensorboard import first_line
 from mnistbench.measuring.timing import measure
-from mnistbench.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, gate_of, registered_workloads
+from mnistbench.pytest_plugin import attachments
+from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, gate_of, registered_workloads
 from mnistbench.workload import Workload
 
 
