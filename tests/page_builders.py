@@ -9,7 +9,7 @@ from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.record import OUTSIDE, Run
 from mnistbench.digest import RunDigest
-from mnistbench.report.page import Shown
+from mnistbench.report.html_page import Shown
 
 
 def shown(document, base=None, criteria=None, name="0001_base.json"):

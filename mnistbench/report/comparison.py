@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from mnistbench.compare.diff import CaseComparison, Comparison
 from mnistbench.compare.exact import TOLERANCE, facts, final_value, is_exact
@@ -26,7 +25,7 @@ from mnistbench.compare.judge import (
 )
 from mnistbench.compare.thresholds import DEFAULT_SHARE
 from mnistbench.core import units
-from mnistbench.report.rows import Table, operation_cells
+from mnistbench.report.rows import Block, Table, operation_cells
 
 #: Operations that the summary at the top names.
 RANKED = 3
@@ -38,16 +37,6 @@ FACTS = 10
 LEAST_CHANGE_TO_SHARE = 0.01
 
 _GRAVITY = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED, WITHIN, INCOMPARABLE)
-
-
-@dataclass(frozen=True)
-class Block:
-    """A part of a report: a heading, sentences, a drawing made of characters, tables."""
-
-    title: str
-    lines: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-    drawing: str = ""
 
 
 def blocks(judgement: Judgement, top: int) -> list[Block]:

@@ -14,9 +14,8 @@ from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, LARGE_SHARE, PASSED
 from mnistbench.gate.permutation import CONFIDENCE, LEVEL
 from mnistbench.gate.result import Verdict
 from mnistbench.gate.samples import BASE, MEAN, NEW, REPLACED, operation_text
-from mnistbench.report.comparison import Block
 from mnistbench.report.markdown import markdown_report
-from mnistbench.report.rows import Table
+from mnistbench.report.rows import Block, Table
 from mnistbench.report.terminal import draw_report
 
 #: Characters of a forest plot; odd, so that no change has a column of its own.

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mnistbench.core.units import printable
-from mnistbench.report.comparison import Block
-from mnistbench.report.rows import Table
+from mnistbench.report.rows import Block, Table
 from mnistbench.report.terminal import draw
 
 #: Ends a word for GitHub, which else makes mentions, issue numbers and links of plain text, also of written entities.

@@ -12,8 +12,7 @@ from mnistbench.core import units
 from mnistbench.core.params import device_label
 from mnistbench.core.record import OpRow, OpTable, median_ns, quartiles_ns
 from mnistbench.profile.result import ColdCall, Cost, OpKey, Profiled
-from mnistbench.report.comparison import Block
-from mnistbench.report.rows import Table, operation_cells
+from mnistbench.report.rows import Block, Table, operation_cells
 
 #: What rows can be ordered by, and what then stands in the columns.
 SORTS = {

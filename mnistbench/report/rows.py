@@ -25,6 +25,16 @@ class Table:
     words_after: int = 0  # columns of words at the end
 
 
+@dataclass(frozen=True)
+class Block:
+    """A part of a report: a heading, sentences, a drawing made of characters, tables."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    drawing: str = ""
+
+
 def operation_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
     """Return a table per phase, workload and device, a column pair per batch size."""
     return [operation_table(group, top) for group in batch_groups(records)]

@@ -9,8 +9,7 @@ from typing import TextIO
 from tabulate import SEPARATING_LINE, tabulate
 
 from mnistbench.core.units import printable
-from mnistbench.report.comparison import Block
-from mnistbench.report.rows import Table
+from mnistbench.report.rows import Block, Table
 
 _COLOURS = {"regressed": 31, "suspect": 33, "inconclusive": 33, "incomparable": 33, "missing": 33, "improved": 32}
 

@@ -10,7 +10,7 @@ from page_builders import document, epoch, shown, step
 
 from mnistbench.core import units
 from mnistbench.core.record import OUTSIDE, median_ns
-from mnistbench.report.page import page as render
+from mnistbench.report.html_page import page as render
 from mnistbench.report.rows import operation_cells
 
 STEP = "step convnet-b16-cpu on digits"

@@ -19,7 +19,7 @@ from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.record import KEY, median_ns
-from mnistbench.report.page import STACKED, operation_place, page, shown_runs
+from mnistbench.report.html_page import STACKED, operation_place, page, shown_runs
 from mnistbench.report.rows import operation_cells
 from mnistbench.saved import Storage
 

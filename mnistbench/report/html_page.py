@@ -29,9 +29,9 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import CaseRecord, OpTable, Run, Scalars, median_ns
 from mnistbench.digest import RunDigest
 from mnistbench.report import charts
-from mnistbench.report.comparison import Block, blocks
+from mnistbench.report.comparison import blocks
 from mnistbench.report.environment import environment_rows
-from mnistbench.report.rows import Column, Table, batch_groups, operation_cells, operation_table, ranked
+from mnistbench.report.rows import Block, Column, Table, batch_groups, operation_cells, operation_table, ranked
 from mnistbench.saved import SavedRun, read_json
 
 #: Operations that stacked bars tell apart: as many colours as can be, and one for the rest.

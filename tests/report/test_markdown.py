@@ -15,10 +15,9 @@ from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core.record import OUTSIDE
 from mnistbench.core.units import printable
 from mnistbench.digest import RunDigest
-from mnistbench.report.comparison import Block
 from mnistbench.report.markdown import escaped, in_html, markdown_report
 from mnistbench.report.output import rendered
-from mnistbench.report.rows import Table
+from mnistbench.report.rows import Block, Table
 
 COMMENT = "<!-- -->"
 
