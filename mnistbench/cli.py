@@ -18,7 +18,7 @@ from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import MnistbenchError, UsageError
 
 if TYPE_CHECKING:
-    from mnistbench.saved import Storage
+    from mnistbench.saved_runs.storage import Storage
 
 #: Exit codes: what was asked is so; it is not; it could not be found out.
 HELD, REGRESSED, UNJUDGED = 0, 1, 2
@@ -375,7 +375,7 @@ def _export(parsed: argparse.Namespace) -> int:
 
 def _prune(parsed: argparse.Namespace) -> int:
     from mnistbench.core.units import printable
-    from mnistbench.prune import plan, remove
+    from mnistbench.saved_runs.prune import plan, remove
 
     if parsed.keep < 1:
         raise UsageError(f"--keep: {parsed.keep} would leave no saved run; give at least 1")
@@ -469,7 +469,7 @@ def _env(_: argparse.Namespace) -> int:
 
 
 def _storage(parsed: argparse.Namespace, *, tables: bool = True) -> Storage:
-    from mnistbench.saved import Storage
+    from mnistbench.saved_runs.storage import Storage
 
     return Storage(Path(parsed.storage), tables=tables)
 

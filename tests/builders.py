@@ -11,7 +11,7 @@ from typing import Any
 
 from mnistbench.core.params import Params
 from mnistbench.core.record import KEY, CaseRecord, Environment, OpRow, OpTable, Run, Scalars, Timing, run_header
-from mnistbench.digest import RunDigest
+from mnistbench.saved_runs.summary import RunDigest
 
 ITERATIONS = 3
 

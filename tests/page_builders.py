@@ -8,8 +8,8 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.record import OUTSIDE, Run
-from mnistbench.digest import RunDigest
 from mnistbench.report.html_page import Shown
+from mnistbench.saved_runs.summary import RunDigest
 
 
 def shown(document, base=None, criteria=None, name="0001_base.json"):

@@ -12,12 +12,12 @@ import pytest
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
-from mnistbench.digest import RunDigest
 from mnistbench.report.data import csv_text, github_action_benchmark
 from mnistbench.report.output import FORMATS, rendered
 from mnistbench.report.runs import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
 from mnistbench.report.terminal import draw
-from mnistbench.saved import SavedRun
+from mnistbench.saved_runs.storage import SavedRun
+from mnistbench.saved_runs.summary import RunDigest
 
 NAMES = {
     "path upwards": "../../etc/passwd",

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mnistbench.comparable import VERSIONS, decisive, differences
 from mnistbench.core.record import OUTSIDE, median_ns
-from mnistbench.digest import CaseDigest, OpDigest, OpKey, RunDigest, TableDigest
+from mnistbench.saved_runs.compatibility import VERSIONS, decisive, differences
+from mnistbench.saved_runs.summary import CaseDigest, OpDigest, OpKey, RunDigest, TableDigest
 
 #: Why a base run does not count for a case.
 ABSENT, ELSEWHERE = "without the case", "another machine or software"

@@ -473,7 +473,7 @@ def _problems(comparison: Comparison, criteria: Criteria, cases: Sequence[CaseJu
 
 def _incomparable(cases: Sequence[CaseJudgement], criteria: Criteria) -> Iterable[Problem]:
     """Yield a line per difference, not per case: a machine is another for all."""
-    from mnistbench.comparable import DECISIVE
+    from mnistbench.saved_runs.compatibility import DECISIVE
 
     found: dict[str, tuple[object, object, int]] = {}
     for judged in cases:

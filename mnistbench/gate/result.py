@@ -18,7 +18,6 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Reader
 from mnistbench.core.record import median_ns
-from mnistbench.digest import CaseDigest
 from mnistbench.gate import samples
 from mnistbench.gate.decision import (
     ACCEPTANCE,
@@ -36,6 +35,7 @@ from mnistbench.gate.decision import (
     decide,
 )
 from mnistbench.gate.samples import BASE, CALL, COMPLETE, NEW, OTHER, Effect, End, Launch, SideSample
+from mnistbench.saved_runs.summary import CaseDigest
 
 
 @dataclass(frozen=True)

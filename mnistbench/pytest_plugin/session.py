@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from mnistbench.compare.judge import Judgement
     from mnistbench.compare.thresholds import Criteria
     from mnistbench.core.record import CaseRecord, Environment
-    from mnistbench.digest import RunDigest
     from mnistbench.measuring.tensorboard import Tracker
+    from mnistbench.saved_runs.summary import RunDigest
     from mnistbench.workload import Batch, Workload
 
 #: What a test that uses the fixture ``op_benchmark`` is parametrized over.
@@ -133,7 +133,7 @@ class Session:
         """Compare the records with the baselines, as ``mnistbench compare`` compares files."""
         from mnistbench.compare.diff import compare
         from mnistbench.compare.judge import judge
-        from mnistbench.digest import RunDigest
+        from mnistbench.saved_runs.summary import RunDigest
 
         bases = []
         for parsed in self.baselines:
@@ -158,7 +158,7 @@ class Session:
         bare = self._config.getoption("benchmark_compare", default=None) is True
         if not (bare and comparison.bases and comparison.only_now and location.startswith("file://")):
             return []
-        from mnistbench.saved import Storage
+        from mnistbench.saved_runs.storage import Storage
 
         wanted = {case.key for case in comparison.only_now}
         newest = comparison.bases[-1].saved_at

@@ -15,7 +15,7 @@ from mnistbench.compare.diff import OpChange, Side
 from mnistbench.compare.exact import facts
 from mnistbench.compare.judge import CaseJudgement, Held, Judgement
 from mnistbench.core import units
-from mnistbench.digest import RunDigest
+from mnistbench.saved_runs.summary import RunDigest
 
 #: Version of the JSON report.
 #:

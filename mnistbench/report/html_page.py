@@ -27,12 +27,12 @@ from mnistbench.core import units
 from mnistbench.core.allocator import status
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import CaseRecord, OpTable, Run, Scalars, median_ns
-from mnistbench.digest import RunDigest
 from mnistbench.report import charts
 from mnistbench.report.comparison import blocks
 from mnistbench.report.environment import environment_rows
 from mnistbench.report.rows import Block, Column, Table, batch_groups, operation_cells, operation_table, ranked
-from mnistbench.saved import SavedRun, read_json
+from mnistbench.saved_runs.storage import SavedRun, read_json
+from mnistbench.saved_runs.summary import RunDigest
 
 #: Operations that stacked bars tell apart: as many colours as can be, and one for the rest.
 STACKED = 7

@@ -9,14 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mnistbench.comparable import decisive, differences
 from mnistbench.compare.diff import grouped_times
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
-from mnistbench.digest import CaseDigest, RunDigest
 from mnistbench.report.rows import Table
-from mnistbench.saved import SavedRun
+from mnistbench.saved_runs.compatibility import decisive, differences
+from mnistbench.saved_runs.storage import SavedRun
+from mnistbench.saved_runs.summary import CaseDigest, RunDigest
 
 #: A sparkline has at most this many marks; each is the median of the runs it stands for.
 SPARKS = 60

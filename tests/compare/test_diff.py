@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mnistbench.compare.diff import compare
 from mnistbench.compare.thresholds import GROUPINGS
 from mnistbench.core.record import OUTSIDE
-from mnistbench.digest import RunDigest
+from mnistbench.saved_runs.summary import RunDigest
 
 
 def only_case(base, now):

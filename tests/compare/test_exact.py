@@ -6,7 +6,7 @@ import pytest
 from mnistbench.compare.diff import compare
 from mnistbench.compare.exact import TOLERANCE, facts, final_value, is_exact, operation_name, renamed_operations
 from mnistbench.core.record import OUTSIDE
-from mnistbench.digest import RunDigest
+from mnistbench.saved_runs.summary import RunDigest
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 

@@ -17,7 +17,7 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import FALSE_ALARM, RUNS_NEEDED, Held, judge, prediction_interval
 from mnistbench.compare.thresholds import DEFAULT_SHARE, GROUPINGS, Acceptance, Criteria, Threshold
 from mnistbench.core.record import OUTSIDE
-from mnistbench.digest import RunDigest
+from mnistbench.saved_runs.summary import RunDigest
 
 row = builders.op_row
 NODE = builders.case_record().node_id

@@ -21,7 +21,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.record import KEY, median_ns
 from mnistbench.report.html_page import STACKED, operation_place, page, shown_runs
 from mnistbench.report.rows import operation_cells
-from mnistbench.saved import Storage
+from mnistbench.saved_runs.storage import Storage
 
 VOID = {"meta", "link", "input"}
 

@@ -14,10 +14,10 @@ from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core.record import OUTSIDE
 from mnistbench.core.units import printable
-from mnistbench.digest import RunDigest
 from mnistbench.report.markdown import escaped, in_html, markdown_report
 from mnistbench.report.output import rendered
 from mnistbench.report.rows import Block, Table
+from mnistbench.saved_runs.summary import RunDigest
 
 COMMENT = "<!-- -->"
 

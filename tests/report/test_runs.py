@@ -10,7 +10,6 @@ import pytest
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import UsageError
 from mnistbench.core.record import OUTSIDE
-from mnistbench.digest import RunDigest
 from mnistbench.report.data import csv_text
 from mnistbench.report.runs import (
     RUN_COLUMNS,
@@ -22,7 +21,8 @@ from mnistbench.report.runs import (
     sparkline,
 )
 from mnistbench.report.terminal import draw
-from mnistbench.saved import SavedRun
+from mnistbench.saved_runs.storage import SavedRun
+from mnistbench.saved_runs.summary import RunDigest
 
 CASE = "step convnet-b16-cpu"
 

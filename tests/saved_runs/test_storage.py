@@ -9,14 +9,14 @@ from pathlib import Path
 import builders
 import pytest
 
-from mnistbench import saved
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Criteria, Threshold
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import COUNTED
 from mnistbench.report.output import rendered
-from mnistbench.saved import LARGEST_FILE, SavedRun, Storage, read_json, tensorboard_directory
+from mnistbench.saved_runs import storage as saved
+from mnistbench.saved_runs.storage import LARGEST_FILE, SavedRun, Storage, read_json, tensorboard_directory
 
 MACHINE = "Linux-CPython-3.11-64bit"
 FIRST, SECOND = "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c"
@@ -616,7 +616,7 @@ def test_a_saved_run_knows_its_number():
 
 @pytest.mark.parametrize("version", ["4.0.0", "5.1.0"])
 def test_files_of_older_pytest_benchmarks_are_compared_by_case(version):
-    path = Path(__file__).parent / "data" / f"pytest_benchmark_{version}.json"  # written by that version, samples left out
+    path = Path(__file__).parents[1] / "data" / f"pytest_benchmark_{version}.json"  # written by that version, samples left out
     [found] = Storage(path.parent).find(str(path))
     run = found.run
     assert run.plain

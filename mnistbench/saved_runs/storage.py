@@ -20,7 +20,7 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.gc_pause import without_collection
-from mnistbench.digest import RunDigest
+from mnistbench.saved_runs.summary import RunDigest
 
 #: Larger files are not read: a run of 100 cases has 5 MB.
 LARGEST_FILE = 64 * 1024**2

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mnistbench.core.errors import UsageError
-from mnistbench.saved import SavedRun, tensorboard_directory
+from mnistbench.saved_runs.storage import SavedRun, tensorboard_directory
 
 
 def plan(runs: Sequence[SavedRun], keep: int, tensorboard: Path) -> tuple[list[Path], list[Path], list[str]]:

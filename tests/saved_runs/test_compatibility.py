@@ -6,8 +6,8 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.comparable import DECISIVE, VERSIONS, decisive, differences
 from mnistbench.core.record import Environment, run_header
+from mnistbench.saved_runs.compatibility import DECISIVE, VERSIONS, decisive, differences
 
 CPU = builders.params()
 H200 = {"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000", "driver": "580.1"}
