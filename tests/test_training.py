@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch_builders import CPU, TEST_SAMPLES, TRAIN_SAMPLES, sgd, tiny_batch, tiny_model, tiny_workload, whole_tiny_set
 
 from mnistbench.measuring.case import autocaster, fork_random, thread_count
-from mnistbench.training import Epoch, Inference, Step, Watch, Window, evaluate, fit, train
+from mnistbench.train.loop import Epoch, Watch, train
+from mnistbench.training import Inference, Step, Window, evaluate, fit
 from mnistbench.workload import Batch, Workload, builtin_workloads, number_correct
 
 REAL_MNIST = os.environ.get("MNISTBENCH_DATA")

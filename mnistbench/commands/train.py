@@ -19,9 +19,9 @@ from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import hindrance
 from mnistbench.core.params import DATASETS, DTYPES
-from mnistbench.lab.trained import INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Listener, Point, Result, Settings
 from mnistbench.report.rows import operation_tables
 from mnistbench.report.terminal import draw
+from mnistbench.train.result import INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Listener, Point, Result, Settings
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -51,7 +51,7 @@ def run(parsed: argparse.Namespace) -> int:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import_torch()
     from mnistbench.data import data_root, mnist_is_to_be_downloaded
-    from mnistbench.lab import train
+    from mnistbench.train import run as train
 
     settings = replace(settings, device=_device(settings.device, no_accelerator=parsed.no_accel))
     if settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):

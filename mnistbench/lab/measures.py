@@ -30,15 +30,15 @@ from mnistbench.lab.findings import (
     Settings,
     Training,
 )  # fmt: skip
-from mnistbench.lab.train import run as train
-from mnistbench.lab.trained import Listener
-from mnistbench.lab.trained import Point as TrainedPoint
-from mnistbench.lab.trained import Settings as TrainSettings
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.timing import WARMUP_CALLS
 from mnistbench.profile.first_call import cold_calls
 from mnistbench.profile.result import ColdCall, Profiled
 from mnistbench.profile.run import profile_case, too_large
+from mnistbench.train.result import Listener
+from mnistbench.train.result import Point as TrainedPoint
+from mnistbench.train.result import Settings as TrainSettings
+from mnistbench.train.run import run as train
 from mnistbench.workload import Workload, builtin_workloads
 
 #: Is told which part of a measurement is done, from 0 to 1.

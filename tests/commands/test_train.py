@@ -14,10 +14,10 @@ from builders import environment
 
 from mnistbench import cli
 from mnistbench.commands import train
-from mnistbench.lab import train as lab
-from mnistbench.lab.trained import WEIGHTS, EpochResult, Point, Settings
 from mnistbench.measuring import tensorboard
 from mnistbench.measuring.environment import accelerators
+from mnistbench.train import run as lab
+from mnistbench.train.result import WEIGHTS, EpochResult, Point, Settings
 
 SMALL = ("--dataset", "digits", "--model", "lenet5", "--batch-size", "512", "--epochs", "1", "--threads", "1", "--no-accel")
 

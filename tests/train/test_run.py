@@ -20,10 +20,10 @@ from torch_builders import CPU, TEST_SAMPLES, TRAIN_SAMPLES, sgd, tiny_model, ti
 
 from mnistbench.core import files
 from mnistbench.core.errors import UsageError
-from mnistbench.lab import train as lab
-from mnistbench.lab.train import EpochResult, Listener, Point, Result, Settings, run, workload_of
-from mnistbench.lab.trained import DONE, INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS
 from mnistbench.measuring.case import fork_random, thread_count
+from mnistbench.train import run as lab
+from mnistbench.train.result import DONE, INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS
+from mnistbench.train.run import EpochResult, Listener, Point, Result, Settings, run, workload_of
 
 #: 20 training samples at batch 6: batches of 6, 6, 6 and 2; 12 test samples at batch 5: 5, 5 and 2.
 SETTINGS = Settings(

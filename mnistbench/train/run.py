@@ -19,8 +19,6 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.params import Params
 from mnistbench.core.record import CaseRecord, finite
-from mnistbench.lab import trained
-from mnistbench.lab.trained import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
 from mnistbench.measuring.case import autocaster, build, fork_random, memory_suffices, seeded_model, thread_count
 from mnistbench.measuring.environment import read
 from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
@@ -33,7 +31,10 @@ from mnistbench.measuring.tensorboard import (
     write_misclassified,
     write_scalars,
 )
-from mnistbench.training import Epoch, Inference, Watch, Window, train
+from mnistbench.train import result as trained
+from mnistbench.train.loop import Epoch, Watch, train
+from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
+from mnistbench.training import Inference, Window
 from mnistbench.workload import Workload, builtin_workloads, predicted
 
 __all__ = ["EpochResult", "Listener", "Point", "Result", "Settings", "run", "workload_of"]

@@ -9,7 +9,7 @@ import pytest
 from builders import case_record, environment, scalars
 
 from mnistbench.core.record import CaseRecord
-from mnistbench.lab.trained import INTERRUPTED, EpochResult, Result, Settings
+from mnistbench.train.result import INTERRUPTED, EpochResult, Result, Settings
 
 EPOCH = EpochResult(
     number=1, step=4, learning_rate=0.5, train_samples=20, train_loss=1.25, train_accuracy=60.0, train_ns=4_000_000_000
