@@ -31,7 +31,7 @@ def measure():
 
     from mnistbench.core.params import Params
     from mnistbench.measuring.case import build
-    from mnistbench.workload import builtin_workloads
+    from mnistbench.workloads.workload import builtin_workloads
 
     torch.set_num_threads(1)
     workload = builtin_workloads("digits", None)[0]

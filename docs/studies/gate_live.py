@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MODELS, TRAINING = Path("mnistbench/models.py"), Path("mnistbench/training.py")
+MODELS, TRAINING = Path("mnistbench/workloads/models.py"), Path("mnistbench/workloads/step.py")
 
 #: Seconds of a step at each batch size, of which ``spin`` takes its percentage; about what this machine needs.
 STEP_S = {1: 0.0069, 16: 0.0238, 64: 0.0755}

@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, record_function
 from mnistbench.core.params import Params
 from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import ITERATION, marked, table
-from mnistbench.workload import builtin_workloads
+from mnistbench.workloads.workload import builtin_workloads
 
 
 def faults() -> int:

@@ -83,10 +83,10 @@ def _measure(
     import_torch()
     import torch
 
-    from mnistbench.data import data_root, mnist_is_to_be_downloaded
     from mnistbench.lab.measures import Measures
     from mnistbench.lab.progress import Bar, Lines
     from mnistbench.measuring.environment import read, resolve_devices
+    from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
 
     try:
         devices = resolve_devices(asked)

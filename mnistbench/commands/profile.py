@@ -107,7 +107,7 @@ def _profiled(request: _Request) -> list[Profiled]:
 
     from mnistbench.measuring.environment import resolve_devices
     from mnistbench.profile.run import profile_case, with_cold_calls
-    from mnistbench.workload import builtin_workloads
+    from mnistbench.workloads.workload import builtin_workloads
 
     workloads = {workload.name: workload for workload in builtin_workloads(request.dataset, request.data_dir)}
     if request.model not in workloads:

@@ -50,8 +50,8 @@ def run(parsed: argparse.Namespace) -> int:
     if settings.profile:  # torch's allocator warns of blocks that are older than the profile
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import_torch()
-    from mnistbench.data import data_root, mnist_is_to_be_downloaded
     from mnistbench.train import run as train
+    from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
 
     settings = replace(settings, device=_device(settings.device, no_accelerator=parsed.no_accel))
     if settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):

@@ -39,7 +39,7 @@ from mnistbench.train.result import Listener
 from mnistbench.train.result import Point as TrainedPoint
 from mnistbench.train.result import Settings as TrainSettings
 from mnistbench.train.run import run as train
-from mnistbench.workload import Workload, builtin_workloads
+from mnistbench.workloads.workload import Workload, builtin_workloads
 
 #: Is told which part of a measurement is done, from 0 to 1.
 Advance = Callable[[float], None]

@@ -14,12 +14,12 @@ from typing import cast
 import torch
 from torch import nn
 
-from mnistbench import data
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import Params
 from mnistbench.core.record import OpTable
-from mnistbench.training import Inference, Step, evaluate
-from mnistbench.workload import Batch, Workload
+from mnistbench.workloads import data
+from mnistbench.workloads.step import Inference, Step, evaluate
+from mnistbench.workloads.workload import Batch, Workload
 
 #: Batch sizes below this run an epoch case on the share batch_size / EPOCH_WHOLE_FROM of the set: at batch 1 a whole
 #: epoch of digits would take 20 times as long as at batch 64. The record says how many samples a call processed.

@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, record_function
 from mnistbench.core.gc_pause import without_collection
 from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable, median_ns
 from mnistbench.measuring.case import Case
-from mnistbench.training import Inference, Step
+from mnistbench.workloads.step import Inference, Step
 
 #: Iterations run after a reset and before profiling: the optimizer makes its state in the first, the profiler its
 #: own buffers in the last, which is profiled and dropped.

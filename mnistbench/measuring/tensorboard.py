@@ -25,8 +25,8 @@ from torch import Tensor
 from mnistbench.core.params import Params
 from mnistbench.core.record import Scalars, finite, thin
 from mnistbench.measuring.case import autocaster, fork_random, seeded_model
-from mnistbench.training import Inference, Step, Window, evaluate, fit
-from mnistbench.workload import Batch, Workload
+from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
+from mnistbench.workloads.workload import Batch, Workload
 
 #: A curve's run ends after this many samples or steps, whichever comes first: two passes over the digits at batch 64,
 #: a few seconds on one core at any batch size.

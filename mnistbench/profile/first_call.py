@@ -97,8 +97,8 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
 
     from mnistbench.measuring.case import build
     from mnistbench.measuring.profiling import events_of, profile_first_call, record, table
-    from mnistbench.training import Step
-    from mnistbench.workload import builtin_workloads
+    from mnistbench.workloads.step import Step
+    from mnistbench.workloads.workload import builtin_workloads
 
     params, trained = Params(**job["params"]), bool(job["trained"])
     torch.set_num_threads(params.threads)

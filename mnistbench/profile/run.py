@@ -17,7 +17,7 @@ from mnistbench.profile.ceilings import ceilings, default_cache
 from mnistbench.profile.costs import layers, operation_costs
 from mnistbench.profile.first_call import cold_calls
 from mnistbench.profile.result import Profiled
-from mnistbench.workload import Workload
+from mnistbench.workloads.workload import Workload
 
 #: Profiled iterations: the median of 10 is known well enough for a table of shares.
 ITERATIONS = 10

@@ -14,14 +14,14 @@ import torch
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import PHASES, Params
 from mnistbench.core.record import KEY, CaseRecord, Timing, thin
-from mnistbench.data import mnist_unpacked
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.tensorboard import first_line
 from mnistbench.measuring.timing import measure
 from mnistbench.pytest_plugin import attachments
 from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, gate_of, registered_workloads
-from mnistbench.workload import Workload
+from mnistbench.workloads.data import mnist_unpacked
+from mnistbench.workloads.workload import Workload
 
 
 class OpBenchmark:

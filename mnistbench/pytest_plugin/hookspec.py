@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mnistbench.core.params import Params
     from mnistbench.core.record import CaseRecord
     from mnistbench.measuring.case import Case
-    from mnistbench.workload import Workload
+    from mnistbench.workloads.workload import Workload
 
 
 def pytest_mnistbench_workloads(config: pytest.Config) -> Iterable[Workload]:  # type: ignore[empty-body]

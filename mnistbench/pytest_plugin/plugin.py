@@ -15,7 +15,7 @@ from mnistbench.pytest_plugin.options import Options, add_options, gate_is_confi
 from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, gate_of, registered_workloads
 
 if TYPE_CHECKING:
-    from mnistbench.workload import Workload
+    from mnistbench.workloads.workload import Workload
 
 FIXTURE = "op_benchmark"
 

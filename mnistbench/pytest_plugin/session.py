@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mnistbench.core.record import CaseRecord, Environment
     from mnistbench.measuring.tensorboard import Tracker
     from mnistbench.saved_runs.summary import RunDigest
-    from mnistbench.workload import Batch, Workload
+    from mnistbench.workloads.workload import Batch, Workload
 
 #: What a test that uses the fixture ``op_benchmark`` is parametrized over.
 WORKLOAD, BATCH_SIZE, DEVICE = "bench_workload", "bench_batch_size", "bench_device"
@@ -100,7 +100,7 @@ class Session:
     def builtin_workloads(self) -> list[Workload]:
         """Made once, so that a dataset is loaded once."""
         import_torch()
-        from mnistbench.workload import builtin_workloads
+        from mnistbench.workloads.workload import builtin_workloads
 
         return builtin_workloads(self.options.dataset, self.options.data_dir)
 
@@ -253,7 +253,7 @@ def registered_workloads(item: pytest.Item | pytest.Function) -> list[Workload]:
     Raises:
         UsageError: a hook returned something else, or two have one name.
     """
-    from mnistbench.workload import Workload
+    from mnistbench.workloads.workload import Workload
 
     found: dict[str, Workload] = {}
     for workloads in reversed(item.ihook.pytest_mnistbench_workloads(config=item.config)):

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import StepLR
 
-from mnistbench.training import Inference, Step, Window, evaluate, fit
-from mnistbench.workload import Batch, Workload
+from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
+from mnistbench.workloads.workload import Batch, Workload
 
 #: Learning rate after each epoch, as a share of the epoch before: pytorch/examples ``mnist/main.py --gamma``.
 GAMMA = 0.7

@@ -34,8 +34,8 @@ from mnistbench.measuring.tensorboard import (
 from mnistbench.train import result as trained
 from mnistbench.train.loop import Epoch, Watch, train
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
-from mnistbench.training import Inference, Window
-from mnistbench.workload import Workload, builtin_workloads, predicted
+from mnistbench.workloads.step import Inference, Window
+from mnistbench.workloads.workload import Workload, builtin_workloads, predicted
 
 __all__ = ["EpochResult", "Listener", "Point", "Result", "Settings", "run", "workload_of"]
 

@@ -11,7 +11,7 @@ CONFTEST = """
 import torch
 from torch import nn
 
-from mnistbench.workload import Workload, number_correct
+from mnistbench.workloads.workload import Workload, number_correct
 
 
 def make_batch(batch_size, device, generator):

@@ -14,7 +14,7 @@ from builders import params
 
 from mnistbench.measuring import tensorboard
 from mnistbench.measuring.tensorboard import Tracker
-from mnistbench.workload import builtin_workloads
+from mnistbench.workloads.workload import builtin_workloads
 
 #: Runs by their directories, each with its own colour.
 RUNS = ["training-lenet5-b32-cpu-digits", "training-lenet5-b64-cpu-digits"]

@@ -10,7 +10,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from terminals import run_on_terminal
 
-from mnistbench.models import LeNet5
+from mnistbench.workloads.models import LeNet5
 
 COMMAND = (sys.executable, "-m", "mnistbench", "train")
 SMALL = ("--dataset", "digits", "--model", "lenet5", "--threads", "1", "--no-accel", "--output", "run")

@@ -25,10 +25,10 @@ from torch_builders import (
     whole_tiny_set,
 )
 
-from mnistbench import data
 from mnistbench.core.errors import UsageError
 from mnistbench.measuring.case import Case, build, fork_random, synchronizer, thread_count
-from mnistbench.workload import builtin_workloads
+from mnistbench.workloads import data
+from mnistbench.workloads.workload import builtin_workloads
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler, and g++ is not here")
 

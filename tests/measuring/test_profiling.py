@@ -20,8 +20,8 @@ from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable
 from mnistbench.measuring import profiling
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.profiling import LOSS, MODEL, has_device_view, marked, profile, profile_first_call, table
-from mnistbench.models import ConvNet, LeNet5
-from mnistbench.workload import Workload
+from mnistbench.workloads.models import ConvNet, LeNet5
+from mnistbench.workloads.workload import Workload
 
 
 @pytest.fixture(scope="module", autouse=True)

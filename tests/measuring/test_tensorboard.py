@@ -20,9 +20,9 @@ from mnistbench.core.record import MAX_POINTS
 from mnistbench.measuring import tensorboard as tracking
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.tensorboard import Tracker, first_line, new_directory
-from mnistbench.models import ConvNet, LeNet5
-from mnistbench.training import Inference, evaluate
-from mnistbench.workload import Batch, Workload, number_correct
+from mnistbench.workloads.models import ConvNet, LeNet5
+from mnistbench.workloads.step import Inference, evaluate
+from mnistbench.workloads.workload import Batch, Workload, number_correct
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,11 @@ from torch_builders import CPU, tiny_workload
 
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.profiling import profile
-from mnistbench.models import ConvNet, LeNet5
 from mnistbench.profile import costs
 from mnistbench.profile.costs import layers, operation_costs
 from mnistbench.profile.result import Cost
-from mnistbench.workload import Workload
+from mnistbench.workloads.models import ConvNet, LeNet5
+from mnistbench.workloads.workload import Workload
 
 
 @pytest.fixture(autouse=True)

@@ -26,9 +26,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnistbench import data
 from mnistbench.core.errors import DataError, UsageError
-from mnistbench.data import Dataset, Split, load
+from mnistbench.workloads import data
+from mnistbench.workloads.data import Dataset, Split, load
 
 REAL_MNIST = os.environ.get("MNISTBENCH_DATA")
 needs_mnist = pytest.mark.skipif(not REAL_MNIST, reason="MNISTBENCH_DATA names no folder with MNIST/raw")

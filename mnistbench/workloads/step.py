@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mnistbench.workload import Batch
+from mnistbench.workloads.workload import Batch
 
 
 class Step:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mnistbench import data
 from mnistbench.core.errors import UsageError
-from mnistbench.models import ConvNet, LeNet5
+from mnistbench.workloads import data
+from mnistbench.workloads.models import ConvNet, LeNet5
 
 #: Inputs and targets; the first dimension of both is the sample.
 Batch = tuple[Tensor, Tensor]

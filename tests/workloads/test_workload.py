@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch_builders import CPU, tiny_set, tiny_workload
 
-from mnistbench import data
 from mnistbench.core.errors import UsageError
-from mnistbench.models import ConvNet, LeNet5
-from mnistbench.workload import Workload, builtin_workloads, number_correct
+from mnistbench.workloads import data
+from mnistbench.workloads.models import ConvNet, LeNet5
+from mnistbench.workloads.workload import Workload, builtin_workloads, number_correct
 
 
 def generator(seed: int) -> torch.Generator:

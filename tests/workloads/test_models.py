@@ -14,7 +14,7 @@ from torch_builders import tiny_workload
 from mnistbench.core.record import OUTSIDE
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.profiling import LOSS, profile
-from mnistbench.models import ConvNet, LeNet5
+from mnistbench.workloads.models import ConvNet, LeNet5
 
 CPU = torch.device("cpu")
 both_models = pytest.mark.parametrize("make_model", [ConvNet, LeNet5])
