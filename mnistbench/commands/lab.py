@@ -15,11 +15,11 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import hindrance, replace_file
 from mnistbench.core.params import DATASETS
 from mnistbench.core.units import printable
-from mnistbench.lab.document import html, markdown, picture_in
 from mnistbench.lab.findings import FILE, Findings, Settings
-from mnistbench.lab.merged import Machine, Merged
+from mnistbench.lab.report.document import html, markdown, picture_in
+from mnistbench.lab.report.merged import Machine, Merged
+from mnistbench.lab.report.texts import LANGUAGES, Texts
 from mnistbench.lab.run import REPORTS, STEPS, Lab, write_report, write_sheet
-from mnistbench.lab.texts import LANGUAGES, Texts
 
 #: Where a lab goes that is not told where.
 DIRECTORY, MERGED = "mnistbench-lab", "mnistbench-labs"
@@ -116,7 +116,7 @@ def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
         UsageError: there are fewer than two, one is named twice, or the output holds something else.
         RecordError: a lab cannot be read.
     """
-    from mnistbench.lab.figures import Figures, texts_that_show
+    from mnistbench.lab.report.figures import Figures, texts_that_show
 
     if len(directories) < 2:
         raise UsageError("--merge: needs at least two directories of labs")

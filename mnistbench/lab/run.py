@@ -13,8 +13,6 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.json_reader import Reader
 from mnistbench.core.record import Environment
-from mnistbench.lab.chapters import Chapters
-from mnistbench.lab.document import html, markdown, picture_in
 from mnistbench.lab.findings import (
     FILE,
     CallTime,
@@ -29,8 +27,10 @@ from mnistbench.lab.findings import (
     read,
 )  # fmt: skip
 from mnistbench.lab.progress import Advance, Progress
-from mnistbench.lab.sheets import Sheet, in_a_name, sheets_of
-from mnistbench.lab.texts import Texts
+from mnistbench.lab.report.chapters import Chapters
+from mnistbench.lab.report.document import html, markdown, picture_in
+from mnistbench.lab.report.sheets import Sheet, in_a_name, sheets_of
+from mnistbench.lab.report.texts import Texts
 
 _T = TypeVar("_T")
 
@@ -325,7 +325,7 @@ def write_report(directory: Path, findings: Findings, language: str) -> list[str
     Raises:
         OSError: a file cannot be written.
     """
-    from mnistbench.lab.figures import Figures, texts_that_show
+    from mnistbench.lab.report.figures import Figures, texts_that_show
 
     texts, sheets = Texts(language), sheets_of(findings)
     for sheet in sheets.all():

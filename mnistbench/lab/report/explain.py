@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from mnistbench.core.record import OUTSIDE
 from mnistbench.lab.findings import TRAINED, UNTRAINED, Findings
-from mnistbench.lab.sheets import Cell, Quantity, Sheet, Sheets, rate, ratio, share
+from mnistbench.lab.report.sheets import Cell, Quantity, Sheet, Sheets, rate, ratio, share
 
 #: Times that differ by less than this factor are called the same.
 SAME = 1.05

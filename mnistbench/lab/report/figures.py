@@ -18,11 +18,11 @@ from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench.core import units
-from mnistbench.lab.chapters import OperationColumn, top_keys
-from mnistbench.lab.explain import Place, best_view, main_place
 from mnistbench.lab.findings import UNTRAINED, Findings
-from mnistbench.lab.sheets import Sheets, in_a_name, shape
-from mnistbench.lab.texts import Texts
+from mnistbench.lab.report.chapters import OperationColumn, top_keys
+from mnistbench.lab.report.explain import Place, best_view, main_place
+from mnistbench.lab.report.sheets import Sheets, in_a_name, shape
+from mnistbench.lab.report.texts import Texts
 
 #: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")

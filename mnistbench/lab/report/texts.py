@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from mnistbench.core import units
-from mnistbench.lab.explain import Name, Noun, Place, Word
-from mnistbench.lab.sheets import Quantity
+from mnistbench.lab.report.explain import Name, Noun, Place, Word
+from mnistbench.lab.report.sheets import Quantity
 
 LANGUAGES = ("en", "zh")
 
@@ -117,7 +117,7 @@ class Texts:
 @functools.cache
 def _load(language: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = tomllib.loads(
-        files("mnistbench.lab").joinpath("texts", f"{language}.toml").read_text(encoding="utf-8")
+        files("mnistbench.lab.report").joinpath("texts", f"{language}.toml").read_text(encoding="utf-8")
     )
     return found
 

@@ -9,10 +9,10 @@ from lab_builders import cluster, laptop, without_device_view
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
-from mnistbench.lab import figures
-from mnistbench.lab.figures import Figures, font_for, texts_that_show
-from mnistbench.lab.sheets import sheets_of
-from mnistbench.lab.texts import Texts
+from mnistbench.lab.report import figures
+from mnistbench.lab.report.figures import Figures, font_for, texts_that_show
+from mnistbench.lab.report.sheets import sheets_of
+from mnistbench.lab.report.texts import Texts
 
 
 @pytest.mark.parametrize("machine", [laptop, cluster])

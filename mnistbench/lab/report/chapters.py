@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from mnistbench.core import units
 from mnistbench.core.record import OUTSIDE
-from mnistbench.lab.claims import Claim, Figure, check
-from mnistbench.lab.document import Block, Bullets, Document, Paragraph, Picture, Section, Table, cell
-from mnistbench.lab.explain import Name, Noun, Place, Sentence, best_view, explain, main_place
 from mnistbench.lab.findings import UNTRAINED, CallTime, EpochTime, Findings
-from mnistbench.lab.sheets import Cell, Quantity, Sheet, Sheets, environment_fields, in_a_name
-from mnistbench.lab.texts import Code, Inline, Text, Texts, number
+from mnistbench.lab.report.claims import Claim, Figure, check
+from mnistbench.lab.report.document import Block, Bullets, Document, Paragraph, Picture, Section, Table, cell
+from mnistbench.lab.report.explain import Name, Noun, Place, Sentence, best_view, explain, main_place
+from mnistbench.lab.report.sheets import Cell, Quantity, Sheet, Sheets, environment_fields, in_a_name
+from mnistbench.lab.report.texts import Code, Inline, Text, Texts, number
 
 #: Operations shown of each table; the files have all.
 TOP = 10

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mnistbench.core import units
-from mnistbench.lab.chapters import OperationColumn, field_name, field_value, top_keys
-from mnistbench.lab.claims import Claim, check
-from mnistbench.lab.document import Block, Document, Paragraph, Picture, Section, Table, cell
-from mnistbench.lab.explain import Name, best_view, main_place
 from mnistbench.lab.findings import UNTRAINED, Findings
-from mnistbench.lab.sheets import Cell, Sheet, Sheets, environment_fields, sheets_of
-from mnistbench.lab.texts import Code, Text, Texts
+from mnistbench.lab.report.chapters import OperationColumn, field_name, field_value, top_keys
+from mnistbench.lab.report.claims import Claim, check
+from mnistbench.lab.report.document import Block, Document, Paragraph, Picture, Section, Table, cell
+from mnistbench.lab.report.explain import Name, best_view, main_place
+from mnistbench.lab.report.sheets import Cell, Sheet, Sheets, environment_fields, sheets_of
+from mnistbench.lab.report.texts import Code, Text, Texts
 
 _T = TypeVar("_T")
 

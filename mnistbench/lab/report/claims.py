@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mnistbench.lab.explain import (
+from mnistbench.lab.findings import TRAINED, UNTRAINED, Findings
+from mnistbench.lab.report.explain import (
     COSTLY,
     MOST,
     SAME,
@@ -23,9 +24,8 @@ from mnistbench.lab.explain import (
     main_place,
     self_times,
     start_costs,
-)  # fmt: skip
-from mnistbench.lab.findings import TRAINED, UNTRAINED, Findings
-from mnistbench.lab.sheets import Cell, Quantity, Sheet, Sheets, ratio, share
+)
+from mnistbench.lab.report.sheets import Cell, Quantity, Sheet, Sheets, ratio, share
 
 #: Verdicts.
 HOLDS, PARTLY, FAILS, UNKNOWN = "holds", "partly", "fails", "unknown"

@@ -1,0 +1,9 @@
+"""The report of the lab: what the findings show, explained in English or Chinese, with figures.
+
+Question: what do the findings show, and why?
+Input: the findings of one machine, or of several (``merged``).
+Output: chapters (``chapters``), written as Markdown and HTML (``document``). ``sheets`` selects the numbers, ``explain`` and
+``claims`` choose the statements, ``texts`` has their wording, ``figures`` draws.
+
+Nothing here measures or imports torch.
+"""
