@@ -1,8 +1,28 @@
-"""Which PyTorch operation got slower: a pytest-benchmark suite with operation tables on every record.
+"""mnistbench tells you which PyTorch operation got slower: a pytest-benchmark suite with operation tables on every record.
 
-Importing this package imports neither torch nor pytest: pytest loads the plug-in of every installed package.
+The public names are imported when they are first used. Importing this package imports neither torch nor pytest: pytest loads
+the plug-in of every installed package.
 
 PYTEST_DONT_REWRITE: without this word pytest warns where a conftest.py imports mnistbench before the plug-in is loaded.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mnistbench.core.record import Run
+    from mnistbench.workloads.workload import Workload
+
+__all__ = ["Run", "Workload", "__version__"]
+
 __version__ = "0.1.0"
+
+#: Public name -> the module that defines it.
+_DEFINED_IN = {"Run": "mnistbench.core.record", "Workload": "mnistbench.workloads.workload"}
+
+if not TYPE_CHECKING:  # mypy would take any misspelt name for an object
+
+    def __getattr__(name: str) -> object:
+        if name not in _DEFINED_IN:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_DEFINED_IN[name]), name)

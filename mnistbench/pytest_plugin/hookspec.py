@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def pytest_mnistbench_workloads(config: pytest.Config) -> Iterable[Workload]:  # type: ignore[empty-body]
-    """Return workloads to measure beside the built-in ones.
+    """Return ``mnistbench.Workload`` objects to measure beside the built-in ones.
 
     Every registered workload becomes a value of ``bench_workload`` in the tests that use ``op_benchmark``; choose with
     ``--bench-model``.

@@ -31,7 +31,7 @@ from model import Tiny
 from package.part import PART
 from torch import nn
 
-from mnistbench.workloads.workload import Workload
+from mnistbench import Workload
 
 
 def make_batch(batch_size, device, generator):

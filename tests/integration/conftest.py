@@ -11,7 +11,8 @@ CONFTEST = """
 import torch
 from torch import nn
 
-from mnistbench.workloads.workload import Workload, number_correct
+from mnistbench import Workload
+from mnistbench.workloads.workload import number_correct
 
 
 def make_batch(batch_size, device, generator):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mnistbench.workloads.workload import Workload
+from mnistbench import Workload
 
 
 class Forecaster(nn.Module):
