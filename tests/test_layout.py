@@ -1,6 +1,7 @@
-"""The arrows between modules run one way; what compares and reports never imports torch."""
+"""Packages import only packages that come before them, and what compares and reports never imports torch."""
 
 import ast
+import graphlib
 from pathlib import Path
 
 import pytest
@@ -9,105 +10,138 @@ import mnistbench
 
 PACKAGE = Path(mnistbench.__file__).parent
 MODULES = {
-    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__") or "__init__": path
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in PACKAGE.rglob("*.py")
+    if path != PACKAGE / "__init__.py"
 }
 
-BASE = {
-    "errors", "units", "arguments", "params", "reader", "record", "allocator", "settings", "criteria", "files", "garbage",
-}  # fmt: skip
-TORCH_SIDE = {
-    "environment", "data", "models", "workload", "training", "case", "profiling", "tracking", "measurement",
-}  # fmt: skip
-#: Where pytest and the torch side meet: reached only when a test asks for our fixture.
-PLUGIN_SIDE = {"hookspec", "options", "session", "plugin", "fixture", "attachments"}
-COMPARING = {
-    "digest", "comparable", "compare", "witnesses", "verdict", "saved", "prune", "report", "report.rows", "report.comparison",
-    "report.runs", "report.terminal", "report.markdown", "report.data", "report.output", "report.environment",
-    "report.charts", "report.page",
-}  # fmt: skip
-#: What judges launches of the gate: arrays of numbers, but no torch.
-JUDGING = {
-    "gate", "gate.samples", "gate.decision", "gate.verdict", "gate.snapshot", "gate.launcher", "gate.run", "gate.fingerprint",
-    "report.gate",
-}  # fmt: skip
-#: What runs inside a launch.
-MEASURING = {"gate.sides", "gate.clocks", "gate.launch", "gate.process_state", "gate.survey"}
-#: What the lab knows and how it is told: no torch.
-LAB_READING = {
-    "lab", "lab.trained", "lab.profiled", "report.profile", "lab.findings", "lab.sheets", "lab.explain", "lab.claims",
-    "lab.texts", "lab.document", "lab.chapters", "lab.merged", "lab.progress",
-}  # fmt: skip
-#: What the lab draws with matplotlib, which is imported only when figures are drawn.
-LAB_DRAWING = {"lab.figures"}
-#: What the lab measures.
-LAB_MEASURING = {"lab.train", "lab.costs", "lab.ceilings", "lab.profile", "lab.measures"}
-#: Processes, flows and commands: torch and matplotlib inside functions alone.
-LAB_STARTING = {"lab.cold", "lab.run", "lab.train_command", "lab.profile_command", "lab.lab_command"}
-PRINTING = {"report.summary", "gate.command", "cli", "__main__"}
+#: Package (or module beside the packages) -> the packages that its modules may import, also inside functions.
+ARROWS = {
+    "core": set(),
+    "workloads": {"core"},
+    "saved_runs": {"core"},
+    "measuring": {"core", "workloads"},
+    "compare": {"core", "saved_runs"},
+    "profile": {"core", "workloads", "measuring"},
+    "train": {"core", "workloads", "measuring"},
+    "gate": {"core", "saved_runs", "measuring", "compare"},
+    "report": {"core", "saved_runs", "compare", "profile", "gate"},
+    "lab": {"core", "workloads", "measuring", "profile", "train"},
+    "pytest_plugin": {"core", "workloads", "saved_runs", "measuring", "compare", "report"},
+    "commands": {"core", "workloads", "measuring", "compare", "profile", "train", "gate", "report", "lab"},
+    "cli": {"core", "saved_runs", "measuring", "compare", "report", "commands"},
+    "__main__": {"cli"},
+}
 
-#: Module group -> the groups that it may import when it is imported.
-MAY_IMPORT = [
-    (BASE, BASE),
-    (TORCH_SIDE, BASE | TORCH_SIDE),
-    (COMPARING, BASE | COMPARING),
-    ({"hookspec", "options", "session", "plugin"}, BASE | PLUGIN_SIDE - {"fixture", "attachments"}),
-    ({"fixture", "attachments"}, BASE | TORCH_SIDE | PLUGIN_SIDE),
-    (JUDGING, BASE | COMPARING | JUDGING),
-    (MEASURING, BASE | TORCH_SIDE | MEASURING | {"gate", "gate.fingerprint"}),
-    (LAB_READING, BASE | COMPARING | LAB_READING),
-    (LAB_DRAWING, BASE | LAB_READING),
-    (LAB_MEASURING, BASE | TORCH_SIDE | LAB_READING | LAB_MEASURING | {"lab.cold"}),
-    (LAB_STARTING, BASE | COMPARING | LAB_READING | {"session", "lab.run"}),
-    (PRINTING, BASE | COMPARING | JUDGING | PRINTING | {"session"}),
-]
+#: Imports that are still to be removed: (module, module it imports).
+UPWARDS = {("saved_runs.summary", "compare.thresholds")}
+
+TORCH = {"torch", "torchvision", "tensorboard", "sklearn"}
+NUMBERS = {"numpy", "matplotlib"}
+
+#: The part of the gate that runs inside a launch.
+IN_A_LAUNCH = {"gate.alternate", "gate.process_state", "gate.sides", "gate.survey", "gate.worker"}
+
+#: Modules that import torch nowhere, not even inside a function.
+TORCH_FREE = {
+    name
+    for name in MODULES
+    if name.split(".")[0] in {"core", "saved_runs", "compare", "report", "gate"} or name.startswith("lab.report")
+} - IN_A_LAUNCH
+TORCH_FREE |= {"profile", "profile.result", "train", "train.result", "lab", "lab.findings", "lab.progress"}
+
+#: Of these, the modules that import numpy or matplotlib nowhere either.
+PLAIN = {name for name in TORCH_FREE if not name.startswith("gate")} - {"lab.report.figures"}
+
+#: What every pytest run and every command loads.
+LOADED_ALWAYS = {"pytest_plugin.plugin", "cli"}
+
+#: What imports torch, numpy, matplotlib and jinja2 inside functions only.
+LATE = {
+    "pytest_plugin.plugin", "pytest_plugin.session", "pytest_plugin.options", "pytest_plugin.hookspec",
+    "pytest_plugin.terminal_summary", "cli", "profile.first_call", "lab.run", "measuring.torch_import",
+} | {name for name in MODULES if name.startswith("commands")}  # fmt: skip
 
 
-def imported_at_import(path, *, everywhere=False):
-    """Absolute names that a module imports at top level, outside ``if TYPE_CHECKING``."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = ast.walk(tree) if everywhere else tree.body
-    for node in nodes:
+def imported(name, *, at_import=False):
+    """Return the dotted names that a module imports, with ``at_import`` those at top level outside ``if TYPE_CHECKING``."""
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    found = set()
+    for node in tree.body if at_import else ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            assert node.level == 0, f"{name}: relative import"
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
 
 
 def ours(names):
-    known = {name.removeprefix("mnistbench.") for name in names if name.startswith("mnistbench.")}
-    return {name for name in known if name in MODULES}
+    """Return the modules of mnistbench among dotted names: of ``core.units`` and ``core``, the package, only the first."""
+    known = {name.removeprefix("mnistbench.") for name in names if name.startswith("mnistbench.")} & set(MODULES)
+    return {name for name in known if not any(other.startswith(f"{name}.") for other in known)}
 
 
-def test_every_module_has_a_place():
-    placed = BASE | TORCH_SIDE | PLUGIN_SIDE | COMPARING | JUDGING | MEASURING | PRINTING | {"__init__"}
-    placed |= LAB_READING | LAB_DRAWING | LAB_MEASURING | LAB_STARTING
-    assert set(MODULES) == placed
+def roots(names):
+    return {name.split(".")[0] for name in names}
 
 
-@pytest.mark.parametrize(("group", "allowed"), MAY_IMPORT, ids=lambda group: "+".join(sorted(group))[:40])
-def test_modules_import_only_what_lies_below_them(group, allowed):
-    for name in group:
-        assert ours(imported_at_import(MODULES[name])) <= allowed, name
+def test_every_module_is_in_a_package_of_the_table():
+    assert roots(MODULES) == set(ARROWS)
 
 
-@pytest.mark.parametrize("name", sorted(BASE | COMPARING | LAB_READING))
-def test_torch_free_modules_never_import_torch_not_even_inside_a_function(name):
-    roots = {imported.split(".")[0] for imported in imported_at_import(MODULES[name], everywhere=True)}
-    assert not roots & {"torch", "torchvision", "tensorboard", "sklearn", "numpy", "matplotlib"}
-    assert not ours(imported_at_import(MODULES[name], everywhere=True)) & TORCH_SIDE
+def test_the_table_has_no_arrow_upwards():
+    order = list(ARROWS)
+    for package, allowed in ARROWS.items():
+        assert allowed <= set(order[: order.index(package)]), package
 
 
-@pytest.mark.parametrize("name", sorted(JUDGING))
-def test_what_judges_launches_never_imports_torch(name):
-    roots = {imported.split(".")[0] for imported in imported_at_import(MODULES[name], everywhere=True)}
-    assert not roots & {"torch", "torchvision", "tensorboard", "sklearn"}
-    assert not ours(imported_at_import(MODULES[name], everywhere=True)) & (TORCH_SIDE | MEASURING)
+@pytest.mark.parametrize("package", ARROWS)
+def test_a_package_imports_only_those_that_the_table_allows(package):
+    found = {(name, other) for name in MODULES if roots([name]) == {package} for other in ours(imported(name))}
+    beyond = {(name, other) for name, other in found if not roots([other]) <= ARROWS[package] | {package}}
+    assert beyond == {(name, other) for name, other in UPWARDS if roots([name]) == {package}}
 
 
-@pytest.mark.parametrize("name", ["plugin", "session", "options", "hookspec", "cli", "report.summary", *sorted(LAB_STARTING)])
-def test_what_every_pytest_run_loads_imports_torch_only_inside_functions(name):
-    roots = {imported.split(".")[0] for imported in imported_at_import(MODULES[name])}
-    assert not roots & {"torch", "torchvision", "tensorboard", "sklearn", "numpy", "matplotlib", "jinja2"}
+@pytest.mark.parametrize("package", ARROWS)
+def test_the_table_has_no_arrow_that_nothing_needs(package):
+    assert ARROWS[package] <= roots(other for name in MODULES if roots([name]) == {package} for other in ours(imported(name)))
+
+
+def test_no_module_imports_itself_through_others():
+    graph = {name: {other for other in ours(imported(name)) if (name, other) not in UPWARDS} for name in MODULES}
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_importing_a_package_imports_nothing():
+    for name, path in MODULES.items():
+        if path.name == "__init__.py":
+            assert imported(name) == set(), name
+
+
+@pytest.mark.parametrize("name", sorted(TORCH_FREE))
+def test_torch_free_modules_never_import_torch_nor_a_module_that_does(name):
+    assert not roots(imported(name)) & TORCH
+    assert ours(imported(name)) <= TORCH_FREE
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN))
+def test_what_reads_and_shows_never_imports_numpy_or_matplotlib(name):
+    assert not roots(imported(name)) & NUMBERS
+
+
+@pytest.mark.parametrize("name", sorted(LATE))
+def test_commands_and_plugin_import_what_is_heavy_inside_functions(name):
+    assert not roots(imported(name, at_import=True)) & (TORCH | NUMBERS | {"scipy", "jinja2"})
+
+
+@pytest.mark.parametrize("name", sorted(LOADED_ALWAYS))
+def test_what_is_always_loaded_imports_nothing_heavy_through_other_modules_either(name):
+    reached, waiting = set(), {name}
+    while waiting:
+        now = waiting.pop()
+        reached.add(now)
+        waiting |= ours(imported(now, at_import=True)) - reached
+    assert not {root for each in reached for root in roots(imported(each, at_import=True))} & (
+        TORCH | NUMBERS | {"scipy", "jinja2"}
+    )
