@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mnistbench.saved_runs.storage import Storage
 
 #: Exit codes: what was asked is so; it is not; it could not be found out.
-HELD, REGRESSED, UNJUDGED = 0, 1, 2
+PASSED, REGRESSED, UNJUDGED = 0, 1, 2
 
 #: Tells ``git bisect run`` that a commit cannot be tested; that no commit can.
 BISECT_SKIPS, BISECT_STOPS = 125, 128
@@ -332,7 +332,7 @@ def _compare(parsed: argparse.Namespace) -> int:
     _deliver(rendered(judgement, parsed.format, top, colour=colour), parsed.output, write)
     if note := append_step_summary(judgement, top):
         print(f"mnistbench: {note}", file=sys.stderr)
-    return {"none": HELD, "held": HELD, "regressed": REGRESSED, "unjudged": UNJUDGED}[judgement.outcome]
+    return {"none": PASSED, "passed": PASSED, "regressed": REGRESSED, "unjudged": UNJUDGED}[judgement.outcome]
 
 
 def _list(parsed: argparse.Namespace) -> int:
@@ -341,7 +341,7 @@ def _list(parsed: argparse.Namespace) -> int:
 
     runs = _all_runs(parsed)
     print(draw(list_table(runs)))
-    return HELD
+    return PASSED
 
 
 def _history(parsed: argparse.Namespace) -> int:
@@ -351,7 +351,7 @@ def _history(parsed: argparse.Namespace) -> int:
     print(
         draw(history_table(_all_runs(parsed, tables=bool(parsed.op or parsed.module)), parsed.case, parsed.op, parsed.module))
     )
-    return HELD
+    return PASSED
 
 
 def _export(parsed: argparse.Namespace) -> int:
@@ -370,7 +370,7 @@ def _export(parsed: argparse.Namespace) -> int:
     else:
         text = github_action_benchmark(export_entries(run, criteria))
     _deliver(text, parsed.output, write)
-    return HELD
+    return PASSED
 
 
 def _prune(parsed: argparse.Namespace) -> int:
@@ -384,14 +384,14 @@ def _prune(parsed: argparse.Namespace) -> int:
         print(line)
     if not files:
         print(f"nothing to remove: there are no more than {parsed.keep} saved runs")
-        return HELD
+        return PASSED
     for path in (*files, *directories):
         print(f"{'removing' if parsed.yes else 'would remove'} {printable(str(path))}")
     if not parsed.yes:
         print(f"{len(files)} saved runs and {len(directories)} TensorBoard directories; add --yes to remove them")
-        return HELD
+        return PASSED
     remove(files, directories)
-    return HELD
+    return PASSED
 
 
 def _gate(parsed: argparse.Namespace) -> int:
@@ -405,7 +405,7 @@ def _gate(parsed: argparse.Namespace) -> int:
         complain(error)
         return BISECT_STOPS if isinstance(error, UsageError) else BISECT_SKIPS
     may_pass = parsed.inconclusive == "ok" and is_excusable
-    not_judged = BISECT_SKIPS if parsed.bisect else HELD if may_pass else UNJUDGED
+    not_judged = BISECT_SKIPS if parsed.bisect else PASSED if may_pass else UNJUDGED
     return not_judged if code == UNJUDGED else code
 
 
@@ -448,7 +448,7 @@ def _report(parsed: argparse.Namespace) -> int:
         print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
     write(Path(parsed.output), page(runs))
     print(f"{len(runs)} saved run{'s' if len(runs) > 1 else ''}: {printable(parsed.output)}")
-    return HELD
+    return PASSED
 
 
 def _env(_: argparse.Namespace) -> int:
@@ -462,7 +462,7 @@ def _env(_: argparse.Namespace) -> int:
     from mnistbench.report.environment import environment_text
 
     print(environment_text(read(torch.get_num_threads()), status(os.environ)))
-    return HELD
+    return PASSED
 
 
 # ---- Saved runs and output -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 from mnistbench.core.params import Params
 from mnistbench.core.record import KEY, CaseRecord, Environment, OpRow, OpTable, Run, Scalars, Timing, run_header
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.saved_runs.summary import RunSummary
 
 ITERATIONS = 3
 
@@ -148,23 +148,23 @@ def run(*cases: CaseRecord, **changes: Any) -> Run:
     return Run(**{**ordinary, **changes})
 
 
-def digest(*cases: CaseRecord, source: str = "0001_base.json", **changes: Any) -> RunDigest:
+def summary(*cases: CaseRecord, source: str = "0001_base.json", **changes: Any) -> RunSummary:
     """The digest of a saved file; ``environment``, ``saved_at``, ``commit``, ``dirty`` and ``branch`` change the run."""
     commit = {"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": False, "branch": "main"}
     commit.update({name: changes.pop(key) for key, name in _COMMIT.items() if key in changes})
     environment = changes.pop("environment", _ENVIRONMENT)
     saved_at = changes.pop("saved_at", "2026-11-20T10:31:05.123456+00:00")
     header = {KEY: run_header(environment)} if environment else {}
-    return RunDigest.from_json(saved_file(*cases, commit_info=commit, datetime=saved_at, **header, **changes), source)
+    return RunSummary.from_json(saved_file(*cases, commit_info=commit, datetime=saved_at, **header, **changes), source)
 
 
 _COMMIT = {"commit": "id", "dirty": "dirty", "branch": "branch"}
 
 
-def base_runs(count: int, *times: int, **changes: Any) -> list[RunDigest]:
+def base_runs(count: int, *times: int, **changes: Any) -> list[RunSummary]:
     """As many saved runs of one case with one operation that takes these times in turn, a minute apart."""
     return [
-        digest(
+        summary(
             case_record(tables=(op_table(op_row("aten::mm", times[number % len(times)])),), **changes),
             saved_at=f"2026-11-20T10:{number:02}:00+00:00",
         )

@@ -9,15 +9,15 @@ from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.record import OUTSIDE, Run
 from mnistbench.report.html_page import Shown
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.saved_runs.summary import RunSummary
 
 
 def shown(document, base=None, criteria=None, name="0001_base.json"):
     """A run as it comes from a file, judged against another document."""
     now = json.loads(json.dumps(document))
-    digest = RunDigest.from_json(now, name)
-    judgement = judge(compare([RunDigest.from_json(base, "base")], digest), criteria or Criteria()) if base else None
-    return Shown(name=name, number=name[:4], run=Run.from_json(now, name), digest=digest, judgement=judgement)
+    summary = RunSummary.from_json(now, name)
+    judgement = judge(compare([RunSummary.from_json(base, "base")], summary), criteria or Criteria()) if base else None
+    return Shown(name=name, number=name[:4], run=Run.from_json(now, name), summary=summary, judgement=judgement)
 
 
 def document(*cases, **changes):

@@ -17,7 +17,7 @@ from mnistbench.report.output import FORMATS, rendered
 from mnistbench.report.runs import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
 from mnistbench.report.terminal import draw
 from mnistbench.saved_runs.storage import SavedRun
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.saved_runs.summary import RunSummary
 
 NAMES = {
     "path upwards": "../../etc/passwd",
@@ -59,7 +59,7 @@ def name(request):
 
 def read(document):
     """A digest as it comes from a file."""
-    return RunDigest.from_json(json.loads(json.dumps(document)), "0001_base.json")
+    return RunSummary.from_json(json.loads(json.dumps(document)), "0001_base.json")
 
 
 def run(name, scale=1, minute=1, **changes):
@@ -145,7 +145,7 @@ def test_a_report_for_programs_holds_the_names_as_they_are(name):
     report = json.loads(rendered(judgement(name), "json", 10))
     cases = {case["node_id"]: case for case in report["cases"]}
     operations = cases[f"{name}::test[{name}]"]["operations"]
-    assert name in {member["operation"] for held in operations for member in held["members"]}
+    assert name in {member["operation"] for checked in operations for member in checked["members"]}
 
 
 def test_in_markdown_each_row_of_a_table_has_its_cells(name):
@@ -230,5 +230,5 @@ def test_a_refusal_is_printable(name):
     document = builders.saved_file()
     document["mnistbench"]["environment"]["allocator"] = {name: 5}
     with pytest.raises(Exception, match="needs text, found 5") as error:
-        RunDigest.from_json(document, f"{name}.json")
+        RunSummary.from_json(document, f"{name}.json")
     assert is_one_line(str(error.value))

@@ -71,9 +71,13 @@ def evaluate(folder):
             judged = [judge(compare(bases, now, pool_commits=True), TEN_PERCENT) for bases, now in windows]
             flags = [bool(one.regressions) for one in judged]
             seen = sorted(
-                held.smallest for one in judged for case in one.cases for held in case.held if held.smallest is not None
+                checked.smallest
+                for one in judged
+                for case in one.cases
+                for checked in case.checked
+                if checked.smallest is not None
             )
-            held_in = len([held for case in judged[0].cases for held in case.held])
+            held_in = len([checked for case in judged[0].cases for checked in case.checked])
             print(
                 f"{f'--op-fail and --case-fail 10%, {size} base runs':42}{share(flags):>22}{'':24}   "
                 f"{held_in} held; slowdown it can call, median {seen[len(seen) // 2]:.0%}, "

@@ -44,18 +44,18 @@ def pool(target: Path, files: Sequence[str]) -> None:
         (Path(file).name, launch) for file in files for launch in samples.load(Path(file)).launches if launch.stage == 1
     ]
     found = {}
-    held: dict[str, list[samples.Group]] = {}
+    checked: dict[str, list[samples.Group]] = {}
     for name, way in WAYS.items():
         samples.difference = way
-        effects = samples.effects([launch for _, launch in launches], held or None)
-        if not held:
+        effects = samples.effects([launch for _, launch in launches], checked or None)
+        if not checked:
             for effect in effects:
                 if not effect.is_case:
-                    held.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
+                    checked.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
         found[name] = [[round(log, 5) for log in effect.logs] for effect in effects]
     one_build = [replace(launch, cases={case: builds[:1] for case, builds in launch.cases.items()}) for _, launch in launches]
     samples.difference = WAYS["pairs"]
-    found["one build"] = [[round(log, 5) for log in effect.logs] for effect in samples.effects(one_build, held)]
+    found["one build"] = [[round(log, 5) for log in effect.logs] for effect in samples.effects(one_build, checked)]
     data = {
         "effects": [[e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in effects],
         "files": [name for name, _ in launches],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mnistbench.commands.arguments import given, one_of, parts, whole, wholes
 from mnistbench.core.errors import UsageError
-from mnistbench.core.files import hindrance, replace_file
+from mnistbench.core.files import replace_file, why_not_writable
 from mnistbench.core.params import DATASETS
 from mnistbench.core.units import printable
 from mnistbench.lab.findings import FILE, Findings, Settings
@@ -52,7 +52,7 @@ def run(parsed: argparse.Namespace) -> int:
     sizes = tuple(sorted(wholes("--batch-sizes", parsed.batch_sizes, 1)))
     epochs = _EPOCHS[dataset] if parsed.epochs is None else whole("--epochs", parsed.epochs, 1)
     asked = parts("--devices", parsed.devices)
-    if problem := hindrance(directory):
+    if problem := why_not_writable(directory):
         raise UsageError(f"-o: {problem}; name another directory")
     data_dir = given("--data-dir", parsed.data_dir) or None
     try:
@@ -122,7 +122,7 @@ def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
         raise UsageError("--merge: needs at least two directories of labs")
     if len({directory.resolve() for directory in directories}) < len(directories):
         raise UsageError("--merge: a directory is named twice; name each lab once")
-    if problem := hindrance(output):
+    if problem := why_not_writable(output):
         raise UsageError(f"-o: {problem}; name another directory")
     if (output / FILE).exists() or (output / STEPS).exists():
         raise UsageError(f"-o: {output} holds a lab of its own; name another directory")

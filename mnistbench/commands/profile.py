@@ -11,7 +11,7 @@ from pathlib import Path
 from mnistbench.commands.arguments import MOST_THREADS, given, one_of, parts, whole, wholes
 from mnistbench.compare.thresholds import plain_threshold
 from mnistbench.core.errors import UsageError
-from mnistbench.core.files import hindrance
+from mnistbench.core.files import why_not_writable
 from mnistbench.core.params import DATASETS, DTYPES, Params
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.result import Profiled, dumps
@@ -124,7 +124,7 @@ def _profiled(request: _Request) -> list[Profiled]:
     ]  # fmt: skip
     traces = [_trace_of(request.trace, params, len(cases)) for params in cases]
     for trace in traces:
-        if trace and (problem := hindrance(trace.parent)):
+        if trace and (problem := why_not_writable(trace.parent)):
             raise UsageError(f"--trace: {trace} cannot be written ({problem}); name another file")
     found = []
     with tqdm(total=len(cases), unit="case", file=sys.stderr, disable=None, leave=False) as bar:

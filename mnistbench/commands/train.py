@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mnistbench.commands.arguments import MOST_THREADS, given, one_of, whole
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
-from mnistbench.core.files import hindrance
+from mnistbench.core.files import why_not_writable
 from mnistbench.core.params import DATASETS, DTYPES
 from mnistbench.report.rows import operation_tables
 from mnistbench.report.terminal import draw
@@ -259,7 +259,7 @@ def _check_output(named: str) -> None:
     """Refuse a directory that cannot be written, or that has something in it: runs never overwrite each other."""
     output = Path(named) if named else RUNS
     try:
-        if problem := hindrance(output):
+        if problem := why_not_writable(output):
             raise UsageError(f"--output: {problem}; name another directory")
         if named and output.exists() and any(output.iterdir()):
             raise UsageError(f"--output: {output} is not empty; name a new one, or leave --output out")

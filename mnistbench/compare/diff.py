@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mnistbench.core.record import OUTSIDE, median_ns
-from mnistbench.saved_runs.compatibility import VERSIONS, decisive, differences
-from mnistbench.saved_runs.summary import CaseDigest, OpDigest, OpKey, RunDigest, TableDigest
+from mnistbench.saved_runs.compatibility import VERSIONS, blocking_differences, differences
+from mnistbench.saved_runs.summary import CaseSummary, OpKey, OpSummary, RunSummary, TableSummary
 
 #: Why a base run does not count for a case.
 ABSENT, ELSEWHERE = "without the case", "another machine or software"
@@ -71,15 +71,15 @@ class OpChange:
 class CaseComparison:
     """One case that both sides have."""
 
-    base: CaseDigest  # in the newest base run that counts
-    now: CaseDigest
+    base: CaseSummary  # in the newest base run that counts
+    now: CaseSummary
     clock: str  # cpu: untraced wall time and host self times. device: the accelerator's own
     base_runs: tuple[int, ...]  # time of one call in every base run that counts
     now_ns: int
     operations: tuple[OpChange, ...]  # by size of change, the largest first
     profiler_ns: int  # cost per call; 0 on the device's clock
     incomparable: Mapping[str, tuple[Any, Any]]  # why times cannot be compared: field -> (base, now)
-    used: tuple[RunDigest, ...] = ()  # the base runs that count, oldest first; none where the case is incomparable
+    used: tuple[RunSummary, ...] = ()  # the base runs that count, oldest first; none where the case is incomparable
     left_out: Mapping[str, int] = field(default_factory=dict)  # the other base runs: reason -> how many
 
     @functools.cached_property  # a median, asked for in every format
@@ -120,15 +120,15 @@ class CaseComparison:
 class Comparison:
     """A new run held against one or more base runs, case by case."""
 
-    bases: tuple[RunDigest, ...]  # the last is the newest
-    now: RunDigest
+    bases: tuple[RunSummary, ...]  # the last is the newest
+    now: RunSummary
     cases: tuple[CaseComparison, ...]
-    only_base: tuple[tuple[RunDigest, CaseDigest], ...]  # with the newest base run that has it
-    only_now: tuple[CaseDigest, ...]
+    only_base: tuple[tuple[RunSummary, CaseSummary], ...]  # with the newest base run that has it
+    only_now: tuple[CaseSummary, ...]
     by: str
 
     @functools.cached_property
-    def newest_used(self) -> tuple[RunDigest, ...]:
+    def newest_used(self) -> tuple[RunSummary, ...]:
         """The newest base run of each case; the newest of all where no case has one."""
         found = {id(case.used[-1]): case.used[-1] for case in self.cases if case.used}
         return tuple(found.values()) or self.bases[-1:]
@@ -142,7 +142,7 @@ class Comparison:
         return found
 
     @functools.cached_property
-    def redefined(self) -> tuple[tuple[CaseDigest, CaseDigest, Mapping[str, tuple[Any, Any]]], ...]:
+    def redefined(self) -> tuple[tuple[CaseSummary, CaseSummary, Mapping[str, tuple[Any, Any]]], ...]:
         """Cases of one name, or that differ only in how they were run: (base, now, field -> (base, now)). Not the same case."""
         found = []
         left = list(self.only_now)
@@ -158,15 +158,15 @@ class Comparison:
 _HOW = ("threads", "dtype", "dataset", "seed")
 
 
-def _run_differently(base: CaseDigest, now: CaseDigest) -> bool:
+def _run_differently(base: CaseSummary, now: CaseSummary) -> bool:
     if base.params is None or now.params is None:
         return False
     return base.node_id == now.node_id or (base.test == now.test and set(base.params.differences(now.params)) <= set(_HOW))
 
 
 def compare(
-    bases: Sequence[RunDigest],
-    now: RunDigest,
+    bases: Sequence[RunSummary],
+    now: RunSummary,
     *,
     by: str = "op,module",
     across_versions: bool = False,
@@ -208,17 +208,17 @@ def compare(
 
 
 def _paired(
-    bases: Sequence[RunDigest], now: RunDigest
-) -> tuple[list[tuple[CaseDigest, CaseDigest]], tuple[tuple[RunDigest, CaseDigest], ...]]:
+    bases: Sequence[RunSummary], now: RunSummary
+) -> tuple[list[tuple[CaseSummary, CaseSummary]], tuple[tuple[RunSummary, CaseSummary], ...]]:
     """Pair cases by test and Params; then plain benchmarks by name; then Params that only one test on each side has.
 
     Returns:
         The pairs (now, base), and what only base runs have, each with the newest run that has it.
     """
     left, right = list(now.cases), list(_latest(bases))
-    pairs: list[tuple[CaseDigest, CaseDigest]] = []
+    pairs: list[tuple[CaseSummary, CaseSummary]] = []
 
-    def pair(rule: Callable[[CaseDigest], Any], *, plain_only: bool = False) -> None:
+    def pair(rule: Callable[[CaseSummary], Any], *, plain_only: bool = False) -> None:
         found = list(_matched(left, [case for _, case in right], rule, plain_only=plain_only))
         pairs.extend(found)
         taken = {id(case) for both in found for case in both}
@@ -232,7 +232,7 @@ def _paired(
     return pairs, tuple(right)
 
 
-def _latest(bases: Sequence[RunDigest]) -> Iterable[tuple[RunDigest, CaseDigest]]:
+def _latest(bases: Sequence[RunSummary]) -> Iterable[tuple[RunSummary, CaseSummary]]:
     """Yield every case of the base runs once, as the newest run that has it has it; those of newer runs first."""
     seen: set[tuple[Any, ...]] = set()
     for run in reversed(bases):
@@ -241,10 +241,10 @@ def _latest(bases: Sequence[RunDigest]) -> Iterable[tuple[RunDigest, CaseDigest]
 
 
 def _matched(
-    left: Sequence[CaseDigest], right: Sequence[CaseDigest], rule: Callable[[CaseDigest], Any], *, plain_only: bool
-) -> Iterable[tuple[CaseDigest, CaseDigest]]:
+    left: Sequence[CaseSummary], right: Sequence[CaseSummary], rule: Callable[[CaseSummary], Any], *, plain_only: bool
+) -> Iterable[tuple[CaseSummary, CaseSummary]]:
     """Yield the cases that have one value of the rule, where no other case of their side has it."""
-    groups: dict[Any, tuple[list[CaseDigest], list[CaseDigest]]] = defaultdict(lambda: ([], []))
+    groups: dict[Any, tuple[list[CaseSummary], list[CaseSummary]]] = defaultdict(lambda: ([], []))
     for side, cases in enumerate((left, right)):
         for case in cases:
             groups[rule(case)][side].append(case)
@@ -257,8 +257,8 @@ def _matched(
 
 
 def _without_earlier_forms(
-    found: Iterable[tuple[RunDigest, CaseDigest]], paired: Iterable[CaseDigest], bases: Sequence[RunDigest]
-) -> list[tuple[RunDigest, CaseDigest]]:
+    found: Iterable[tuple[RunSummary, CaseSummary]], paired: Iterable[CaseSummary], bases: Sequence[RunSummary]
+) -> list[tuple[RunSummary, CaseSummary]]:
     """Leave out what is an earlier name, or another way to run, of a case that is paired or that a newer run has.
 
     Two cases that one run has are two cases, whatever they have in common.
@@ -273,7 +273,7 @@ def _without_earlier_forms(
     return kept
 
 
-def _another_form(case: CaseDigest, other: CaseDigest) -> bool:
+def _another_form(case: CaseSummary, other: CaseSummary) -> bool:
     same_params = case.params is not None and case.params == other.params
     return case.node_id == other.node_id or same_params or _run_differently(case, other)
 
@@ -285,16 +285,16 @@ def _another_form(case: CaseDigest, other: CaseDigest) -> bool:
 class _Counted:
     """The base runs of one case."""
 
-    cases: tuple[CaseDigest, ...]  # the samples, oldest first; where none is comparable, the newest
-    used: tuple[RunDigest, ...]  # the runs of the samples; none where none is comparable
+    cases: tuple[CaseSummary, ...]  # the samples, oldest first; where none is comparable, the newest
+    used: tuple[RunSummary, ...]  # the runs of the samples; none where none is comparable
     left_out: Counter[str]
     incomparable: Mapping[str, tuple[Any, Any]]
 
 
 def _counted(
-    having: Sequence[tuple[RunDigest, CaseDigest]],
-    case: CaseDigest,
-    now: RunDigest,
+    having: Sequence[tuple[RunSummary, CaseSummary]],
+    case: CaseSummary,
+    now: RunSummary,
     *,
     across_versions: bool,
     pool_commits: bool,
@@ -303,7 +303,10 @@ def _counted(
 
     Runs of one commit with a clean tree are replicates. What a dirty tree held is not known, so such a run is alone.
     """
-    different = [decisive(run.environment, now.environment, case.params, across_versions=across_versions) for run, _ in having]
+    different = [
+        blocking_differences(run.environment, now.environment, case.params, across_versions=across_versions)
+        for run, _ in having
+    ]
     comparable = [one for one, differing in zip(having, different, strict=True) if not differing]
     if not comparable:
         return _Counted((having[-1][1],), (), Counter({ELSEWHERE: len(having)}), different[-1])
@@ -315,7 +318,7 @@ def _counted(
     return _Counted(tuple(found for _, found in samples), tuple(run for run, _ in samples), left_out, {})
 
 
-def _not_a_replicate(run: RunDigest, newest: RunDigest) -> str:
+def _not_a_replicate(run: RunSummary, newest: RunSummary) -> str:
     """Return why a run is not a replicate of the newest; empty where it is one."""
     if run.commit != newest.commit:
         return OTHER_COMMIT
@@ -327,7 +330,7 @@ def _not_a_replicate(run: RunDigest, newest: RunDigest) -> str:
 # ---- One case --------------------------------------------------------------------------------------------------------
 
 
-def _compare_case(counted: _Counted, now: CaseDigest, by: str) -> CaseComparison:
+def _compare_case(counted: _Counted, now: CaseSummary, by: str) -> CaseComparison:
     last = counted.cases[-1]
     clock = "device" if _on_device(last) and _on_device(now) else "cpu"
     view = "device" if clock == "device" else "host"
@@ -351,21 +354,21 @@ def _compare_case(counted: _Counted, now: CaseDigest, by: str) -> CaseComparison
     )
 
 
-def table_of(case: CaseDigest, view: str) -> TableDigest | None:
+def table_of(case: CaseSummary, view: str) -> TableSummary | None:
     """Return the table of a view; none where a device table has no device time: the profiler recorded no kernel."""
     table = case.tables.get(view)
     return None if table is None or (view == "device" and not any(table.self_ns)) else table
 
 
-def _on_device(case: CaseDigest) -> bool:
+def _on_device(case: CaseSummary) -> bool:
     return "device" in case.tables and bool(case.device_ns)
 
 
-def _call_ns(case: CaseDigest, clock: str) -> int:
+def _call_ns(case: CaseSummary, clock: str) -> int:
     return median_ns(case.device_ns) if clock == "device" and case.device_ns else case.wall_ns
 
 
-def _compare_operations(bases: Sequence[TableDigest], now: TableDigest, by: str, clock: str) -> tuple[OpChange, ...]:
+def _compare_operations(bases: Sequence[TableSummary], now: TableSummary, by: str, clock: str) -> tuple[OpChange, ...]:
     """Count an operation as 0 in a base run that lacks it, and as new where most base runs lack it."""
     runs = [grouped_times(table, by, clock) for table in bases]
     last, new = _sides(bases[-1], by, clock), _sides(now, by, clock)
@@ -381,7 +384,7 @@ def _compare_operations(bases: Sequence[TableDigest], now: TableDigest, by: str,
     return tuple(sorted(changes, key=lambda change: (-abs(change.change_ns), change.name, change.phase, change.module)))
 
 
-def grouped_times(table: TableDigest, by: str, clock: str) -> dict[OpKey, int]:
+def grouped_times(table: TableSummary, by: str, clock: str) -> dict[OpKey, int]:
     """Sum self times less the profiler's cost; the cost does not fall on the device's clock."""
     cost = 0 if clock == "device" else table.profiler_ns
     times = [ns - round(calls * cost) for ns, calls in zip(table.self_ns, table.counted.calls, strict=True)]
@@ -393,8 +396,8 @@ def grouped_times(table: TableDigest, by: str, clock: str) -> dict[OpKey, int]:
     return found
 
 
-def _sides(table: TableDigest, by: str, clock: str) -> dict[OpKey, Side]:
-    of_key: dict[OpKey, list[OpDigest]] = defaultdict(list)
+def _sides(table: TableSummary, by: str, clock: str) -> dict[OpKey, Side]:
+    of_key: dict[OpKey, list[OpSummary]] = defaultdict(list)
     for key, row in table.operations.items():
         of_key[grouped(key, by)].append(row)
     times = grouped_times(table, by, clock)

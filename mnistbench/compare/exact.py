@@ -34,7 +34,7 @@ def shortened(name: str) -> str:
     return name.removeprefix(_ENGINE)
 
 
-def facts(case: CaseComparison) -> tuple[str, ...]:
+def exact_differences(case: CaseComparison) -> tuple[str, ...]:
     """Return what differs exactly, a sentence each, the operations of the largest changes first; empty where nothing does."""
     return (*_of_the_model(case), *_of_training(case), *_of_operations(case))
 

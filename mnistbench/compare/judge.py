@@ -44,7 +44,7 @@ OTHER, CALL = "other", "call"
 
 
 @dataclass(frozen=True)
-class Held:
+class CheckedQuantity:
     """One quantity of a case that is held: an operation, several pooled, or the call."""
 
     name: str
@@ -104,11 +104,11 @@ class CaseJudgement:
     """One compared case with what was held of it."""
 
     case: CaseComparison
-    call: Held
-    operations: tuple[Held, ...]  # one by one, by size of change; then outside operations and other
+    call: CheckedQuantity
+    operations: tuple[CheckedQuantity, ...]  # one by one, by size of change; then outside operations and other
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def checked(self) -> tuple[CheckedQuantity, ...]:
         """Everything that has a verdict."""
         return (self.call, *self.operations)
 
@@ -133,30 +133,30 @@ class Judgement:
     unused: tuple[str, ...]  # --accept that matched no regression
 
     @property
-    def held(self) -> tuple[tuple[CaseJudgement, Held], ...]:
+    def checked(self) -> tuple[tuple[CaseJudgement, CheckedQuantity], ...]:
         """Everything that has a verdict, with its case."""
-        return tuple((case, held) for case in self.cases for held in case.held)
+        return tuple((case, checked) for case in self.cases for checked in case.checked)
 
     @property
-    def regressions(self) -> tuple[tuple[CaseJudgement, Held], ...]:
+    def regressions(self) -> tuple[tuple[CaseJudgement, CheckedQuantity], ...]:
         """What is regressed above a threshold."""
-        return tuple((case, held) for case, held in self.held if held.fails)
+        return tuple((case, checked) for case, checked in self.checked if checked.fails)
 
     @property
-    def accepted(self) -> tuple[tuple[CaseJudgement, Held], ...]:
+    def accepted(self) -> tuple[tuple[CaseJudgement, CheckedQuantity], ...]:
         """Regressions within the limit that they were accepted with."""
-        return tuple((case, held) for case, held in self.held if held.accepted)
+        return tuple((case, checked) for case, checked in self.checked if checked.accepted)
 
     @property
-    def unlimited(self) -> tuple[tuple[CaseJudgement, Held], ...]:
+    def unlimited(self) -> tuple[tuple[CaseJudgement, CheckedQuantity], ...]:
         """Regressions above a threshold that are accepted without a limit, so that nothing is decided."""
-        found = (pair for pair in self.held if pair[1].accept_unlimited and pair[1].given)
-        return tuple((case, held) for case, held in found if held.verdict == REGRESSED)
+        found = (pair for pair in self.checked if pair[1].accept_unlimited and pair[1].given)
+        return tuple((case, checked) for case, checked in found if checked.verdict == REGRESSED)
 
     @property
-    def noise(self) -> tuple[tuple[CaseJudgement, Held], ...]:
+    def noise(self) -> tuple[tuple[CaseJudgement, CheckedQuantity], ...]:
         """What is above a threshold, and not beyond what the base runs differ by."""
-        return tuple((case, held) for case, held in self.held if held.is_noise)
+        return tuple((case, checked) for case, checked in self.checked if checked.is_noise)
 
     @property
     def unjudged(self) -> int:
@@ -167,33 +167,39 @@ class Judgement:
         return problems + len(self.unlimited) + (0 if self.criteria.noise_passes else len(self.noise))
 
     @property
-    def minimum_detectable(self) -> tuple[CaseJudgement, Held] | None:
+    def minimum_detectable(self) -> tuple[CaseJudgement, CheckedQuantity] | None:
         """What has the largest minimum detectable change of all that was judged by the rule of runs."""
-        by_runs = [(case, held) for case, held in self.held if held.smallest is not None]
+        by_runs = [(case, checked) for case, checked in self.checked if checked.smallest is not None]
         return max(by_runs, key=lambda pair: pair[1].smallest or 0.0, default=None)
 
     @property
     def outcome(self) -> str:
-        """``held``, ``regressed``, ``unjudged``, or ``none`` where no threshold was given."""
+        """``passed``, ``regressed``, ``unjudged``, or ``none`` where no threshold was given."""
         if not self.asked:
             return "none"
-        return "regressed" if self.regressions else "unjudged" if self.unjudged else "held"
+        return "regressed" if self.regressions else "unjudged" if self.unjudged else "passed"
 
 
 def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     """Give every case and every operation that matters its verdict."""
     drafts = [_draft(case, criteria) for case in comparison.cases]
-    by_runs = sum(len(held.base_runs) >= RUNS_NEEDED for case in drafts for held in case.held if not case.case.incomparable)
+    by_runs = sum(
+        len(checked.base_runs) >= RUNS_NEEDED for case in drafts for checked in case.checked if not case.case.incomparable
+    )
     cases = tuple(
         CaseJudgement(
             draft.case,
             _judge(draft.call, draft.case, by_runs, criteria),
-            tuple(_judge(held, draft.case, by_runs, criteria) for held in draft.operations),
+            tuple(_judge(checked, draft.case, by_runs, criteria) for checked in draft.operations),
         )
         for draft in drafts
     )
     used = {
-        one for case in cases for held in case.held if _may_be_accepted(held) for one in _matching(case.case, held, criteria)
+        one
+        for case in cases
+        for checked in case.checked
+        if _may_be_accepted(checked)
+        for one in _matching(case.case, checked, criteria)
     }
     # A marked case that is missing now was to be held, too.
     concerned = (*comparison.now.cases, *(case for _, case in comparison.only_base))
@@ -214,7 +220,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
 def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
     mark = Threshold.parse(case.now.case_fail) if case.now.case_fail else None
     limit = mark or criteria.case_fail
-    call = Held(
+    call = CheckedQuantity(
         name=CALL,
         kind=CALL,
         members=(),
@@ -224,10 +230,10 @@ def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
         threshold=limit.share if limit else DEFAULT_SHARE,
         given=limit is not None,
     )
-    return CaseJudgement(case, call, tuple(_held_operations(case, criteria)))
+    return CaseJudgement(case, call, tuple(_checked_operations(case, criteria)))
 
 
-def _held_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Held]:
+def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[CheckedQuantity]:
     """Yield operations that matter one by one; new and vanished ones by their place; all others in one."""
     limits = _Limits(case, criteria)
     operations = [change for change in case.operations if change.is_operation]
@@ -238,7 +244,7 @@ def _held_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Held]
             replaced[change.phase, change.module].append(change)
     drafts = [_hold([change], operation_name(change), "operation", limits) for change in alone if change.base and change.now]
     drafts += [_hold(changes, _replacement(changes), "replaced", limits) for changes in replaced.values()]
-    yield from sorted(drafts, key=lambda held: (-abs(held.change_ns), held.name))
+    yield from sorted(drafts, key=lambda checked: (-abs(checked.change_ns), checked.name))
     outside = [change for change in case.operations if not change.is_operation]
     if outside:
         yield _hold(outside, "outside operations", "outside", limits)
@@ -296,10 +302,10 @@ def operation_names(change: OpChange) -> tuple[str, ...]:
     return (change.name, shortened(change.name), operation_name(change))
 
 
-def _hold(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> Held:
+def _hold(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> CheckedQuantity:
     limit = limits.of(changes)
     base_runs = _summed_runs(changes)
-    return Held(
+    return CheckedQuantity(
         name=name,
         kind=kind,
         members=tuple(changes),
@@ -336,27 +342,27 @@ def _replacement(changes: Sequence[OpChange]) -> str:
 # ---- Verdicts --------------------------------------------------------------------------------------------------------
 
 
-def _judge(held: Held, case: CaseComparison, family: int, criteria: Criteria) -> Held:
+def _judge(checked: CheckedQuantity, case: CaseComparison, family: int, criteria: Criteria) -> CheckedQuantity:
     if case.incomparable:
-        return replace(held, verdict=INCOMPARABLE)
-    if held.base_ns <= 0 and held.kind != "replaced" and held.change_ns <= criteria.min_share * case.base_ns:
-        return replace(held, verdict=WITHIN, within=held.threshold)  # the profiler's cost left nothing to take shares of
-    judged = _by_runs(held, family) if len(held.base_runs) >= RUNS_NEEDED else _by_threshold(held)
+        return replace(checked, verdict=INCOMPARABLE)
+    if checked.base_ns <= 0 and checked.kind != "replaced" and checked.change_ns <= criteria.min_share * case.base_ns:
+        return replace(checked, verdict=WITHIN, within=checked.threshold)  # the profiler's cost left nothing to take shares of
+    judged = _by_runs(checked, family) if len(checked.base_runs) >= RUNS_NEEDED else _by_threshold(checked)
     return _accept(judged, case, criteria)
 
 
-def _by_runs(held: Held, family: int) -> Held:
-    if min(held.base_runs) <= 0 or held.now_ns <= 0:  # nothing that a logarithm could be taken of
-        return _by_threshold(held)
-    held = replace(held, by_runs=True)
-    low, high = prediction_interval(held.base_runs, FALSE_ALARM / family)
-    smallest = high / held.base_ns - 1
-    held = replace(held, smallest=smallest)
-    if held.change > held.threshold:
-        return replace(held, verdict=REGRESSED if held.now_ns > high else INCONCLUSIVE)
-    if held.change < -held.threshold:
-        return replace(held, verdict=IMPROVED if held.now_ns < low else INCONCLUSIVE)
-    return replace(held, verdict=WITHIN, within=max(held.threshold, smallest))
+def _by_runs(checked: CheckedQuantity, family: int) -> CheckedQuantity:
+    if min(checked.base_runs) <= 0 or checked.now_ns <= 0:  # nothing that a logarithm could be taken of
+        return _by_threshold(checked)
+    checked = replace(checked, by_runs=True)
+    low, high = prediction_interval(checked.base_runs, FALSE_ALARM / family)
+    smallest = high / checked.base_ns - 1
+    checked = replace(checked, smallest=smallest)
+    if checked.change > checked.threshold:
+        return replace(checked, verdict=REGRESSED if checked.now_ns > high else INCONCLUSIVE)
+    if checked.change < -checked.threshold:
+        return replace(checked, verdict=IMPROVED if checked.now_ns < low else INCONCLUSIVE)
+    return replace(checked, verdict=WITHIN, within=max(checked.threshold, smallest))
 
 
 def prediction_interval(values: Sequence[int], risk: float) -> tuple[float, float]:
@@ -379,44 +385,46 @@ def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf  # near the largest float's logarithm
 
 
-def _by_threshold(held: Held) -> Held:
-    spread = held.spread_ns / held.base_ns if held.base_ns > 0 else 0.0
-    if held.change > held.threshold:
-        clear = held.given or held.change - held.threshold > spread
-        return replace(held, verdict=REGRESSED if clear else SUSPECT)
-    if held.change < -held.threshold:
-        return replace(held, verdict=IMPROVED if -held.change - held.threshold > spread else INCONCLUSIVE)
-    return replace(held, verdict=WITHIN, within=max(held.threshold, spread))
+def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:
+    spread = checked.spread_ns / checked.base_ns if checked.base_ns > 0 else 0.0
+    if checked.change > checked.threshold:
+        clear = checked.given or checked.change - checked.threshold > spread
+        return replace(checked, verdict=REGRESSED if clear else SUSPECT)
+    if checked.change < -checked.threshold:
+        return replace(checked, verdict=IMPROVED if -checked.change - checked.threshold > spread else INCONCLUSIVE)
+    return replace(checked, verdict=WITHIN, within=max(checked.threshold, spread))
 
 
 # ---- Intended regressions --------------------------------------------------------------------------------------------
 
 
-def _may_be_accepted(held: Held) -> bool:
+def _may_be_accepted(checked: CheckedQuantity) -> bool:
     """Whether an ``--accept`` may apply: a regression, or what only noise keeps from being one."""
-    return held.verdict == REGRESSED or (held.verdict == INCONCLUSIVE and held.given and held.change > held.threshold)
+    return checked.verdict == REGRESSED or (
+        checked.verdict == INCONCLUSIVE and checked.given and checked.change > checked.threshold
+    )
 
 
-def _accept(held: Held, case: CaseComparison, criteria: Criteria) -> Held:
+def _accept(checked: CheckedQuantity, case: CaseComparison, criteria: Criteria) -> CheckedQuantity:
     """Hold a regression to the largest limit that an ``--accept`` gives it."""
-    matching = _matching(case, held, criteria) if _may_be_accepted(held) else []
+    matching = _matching(case, checked, criteria) if _may_be_accepted(checked) else []
     limits = [one.limit for one in matching if one.limit is not None]
     if not limits:
-        return replace(held, accept_unlimited=bool(matching))
-    return replace(held, accept_limit=max(limits), accepted=held.change_ns / _accept_base(held, case) <= max(limits))
+        return replace(checked, accept_unlimited=bool(matching))
+    return replace(checked, accept_limit=max(limits), accepted=checked.change_ns / _accept_base(checked, case) <= max(limits))
 
 
-def _accept_base(held: Held, case: CaseComparison) -> int:
+def _accept_base(checked: CheckedQuantity, case: CaseComparison) -> int:
     """Return what the limit of an ``--accept`` is a share of: the base or, of what is new, the time of the call."""
-    return held.base_ns if held.change <= LARGEST_LIMIT else max(case.base_ns, 1)
+    return checked.base_ns if checked.change <= LARGEST_LIMIT else max(case.base_ns, 1)
 
 
-def acceptance_for(judgement: Judgement, judged: CaseJudgement, held: Held) -> str:
+def acceptance_for(judgement: Judgement, judged: CaseJudgement, checked: CheckedQuantity) -> str:
     """Return the ``--accept`` value that accepts a regression as large as this one, and no other where names allow that."""
     label, short, node_id, _ = judged.case.now.names
-    patterns = [f"{_as_pattern(name)}:{_as_pattern(held.name)}" for name in (short, label, node_id)]
-    alone = (p for p in patterns if sum(_means(p, case.case, other) for case, other in judgement.held) == 1)
-    percent = -(-100 * held.change_ns // _accept_base(held, judged.case))  # rounded up
+    patterns = [f"{_as_pattern(name)}:{_as_pattern(checked.name)}" for name in (short, label, node_id)]
+    alone = (p for p in patterns if sum(_means(p, case.case, other) for case, other in judgement.checked) == 1)
+    percent = -(-100 * checked.change_ns // _accept_base(checked, judged.case))  # rounded up
     return f"{next(alone, patterns[-1])}:{percent}%"
 
 
@@ -425,19 +433,21 @@ def _as_pattern(name: str) -> str:
     return "".join(sign if sign.isprintable() else "*" for sign in name)
 
 
-def _matching(case: CaseComparison, held: Held, criteria: Criteria) -> list[Acceptance]:
-    return [one for one in criteria.accept if _means(one.pattern, case, held)]
+def _matching(case: CaseComparison, checked: CheckedQuantity, criteria: Criteria) -> list[Acceptance]:
+    return [one for one in criteria.accept if _means(one.pattern, case, checked)]
 
 
-def _means(pattern: str, case: CaseComparison, held: Held) -> bool:
+def _means(pattern: str, case: CaseComparison, checked: CheckedQuantity) -> bool:
     """Whether the pattern of an ``--accept`` means this."""
-    of_held = {held.name}
-    if held.kind == OTHER:
-        of_held.add(OTHER)  # also of a module; one operation's name does not excuse those pooled with it
+    names_of_checked = {checked.name}
+    if checked.kind == OTHER:
+        names_of_checked.add(OTHER)  # also of a module; one operation's name does not excuse those pooled with it
     else:
-        of_held.update(name for change in held.members for name in (*operation_names(change), change.module) if name)
+        names_of_checked.update(
+            name for change in checked.members for name in (*operation_names(change), change.module) if name
+        )
     literal = _only_stars(pattern)
-    return any(fnmatchcase(f"{case_name}:{name}", literal) for case_name in case.now.names for name in of_held)
+    return any(fnmatchcase(f"{case_name}:{name}", literal) for case_name in case.now.names for name in names_of_checked)
 
 
 def _only_stars(pattern: str) -> str:
@@ -473,7 +483,7 @@ def _problems(comparison: Comparison, criteria: Criteria, cases: Sequence[CaseJu
 
 def _incomparable(cases: Sequence[CaseJudgement], criteria: Criteria) -> Iterable[Problem]:
     """Yield a line per difference, not per case: a machine is another for all."""
-    from mnistbench.saved_runs.compatibility import DECISIVE
+    from mnistbench.saved_runs.compatibility import BLOCKING
 
     found: dict[str, tuple[object, object, int]] = {}
     for judged in cases:
@@ -481,7 +491,7 @@ def _incomparable(cases: Sequence[CaseJudgement], criteria: Criteria) -> Iterabl
             found[name] = (base, now, found.get(name, (0, 0, 0))[2] + 1)
     for name, (base, now, count) in found.items():
         what = f"{count} case{'s' if count > 1 else ''}: {name.replace('_', ' ')} {units.listed(base)} -> {units.listed(now)}"
-        yield Problem(INCOMPARABLE, f"{what}; {DECISIVE[name]}", excused=criteria.allow_incomparable)
+        yield Problem(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
 
 
 def _missing_tables(cases: Sequence[CaseJudgement], criteria: Criteria) -> Iterable[Problem]:

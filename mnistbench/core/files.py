@@ -20,7 +20,7 @@ def replace_file(path: Path, content: bytes) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def hindrance(directory: Path) -> str:
+def why_not_writable(directory: Path) -> str:
     """Return why nothing can be written into a directory that may not exist yet, or nothing. Leaves no trace there."""
     try:
         existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if _is_there(path))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def without_collection() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Keep Python from looking for cycles: what a parser makes is no garbage yet, and is gone through again and again.
 
     Not for measured work: a user's program collects, too.

@@ -23,7 +23,7 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at
 from torch.autograd.profiler import profile as allocations_profile
 from torch.profiler import ProfilerActivity, record_function
 
-from mnistbench.core.gc_pause import without_collection
+from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import OpTable, finite
 from mnistbench.measuring.profiling import ITERATION, events_of, marked, table
 from mnistbench.measuring.timing import event_ns, on_device
@@ -39,7 +39,7 @@ PROFILED_PAIRS = (1.3, 5, 8)
 #: Pairs of the control, each time it is measured.
 CONTROL_PAIRS = 40
 
-_Player = TypeVar("_Player")
+_Turn = TypeVar("_Turn")
 
 
 class Case(Protocol):
@@ -62,7 +62,7 @@ class Case(Protocol):
 
 
 @dataclass
-class Player:
+class SideRun:
     """A side in one case: how it is built, and what makes the process its own."""
 
     name: str
@@ -112,65 +112,65 @@ class RandomState:
         np.random.seed(seed % 2**32)  # noqa: NPY002
 
 
-def measure(players: Sequence[Player], coin: random.Random) -> dict[str, Any]:
-    """Build a case for every player in this order, time and profile them by turns; return what was measured.
+def measure(side_runs: Sequence[SideRun], coin: random.Random) -> dict[str, Any]:
+    """Build a case for every side in this order, time and profile them by turns; return what was measured.
 
     Args:
-        players: the first is built and warmed up first.
+        side_runs: the first is built and warmed up first.
         coin: decides who goes first.
     """
-    for player in players:
-        _build(player)
-    longest = max(_warm_up(player) for player in players)
-    for player in _turns(players, coin, _pairs(longest, *TIMED_PAIRS)):
-        with player.playing() as case:
-            _timed_call(case, player)
+    for side_run in side_runs:
+        _build(side_run)
+    longest = max(_warm_up(side_run) for side_run in side_runs)
+    for side_run in _turns(side_runs, coin, _pairs(longest, *TIMED_PAIRS)):
+        with side_run.playing() as case:
+            _timed_call(case, side_run)
     found: dict[str, Any] = {
-        "first": players[0].name,
+        "first": side_runs[0].name,
         "sides": {
-            player.name: {
-                "wall_ns": player.wall_ns,
-                "cpu_ns": player.cpu_ns,
-                "device_ns": player.device_ns,
-                "outcome": _checked_outcome(player),
-                "parameters": player.case.parameter_count,
+            side_run.name: {
+                "wall_ns": side_run.wall_ns,
+                "cpu_ns": side_run.cpu_ns,
+                "device_ns": side_run.device_ns,
+                "outcome": _checked_outcome(side_run),
+                "parameters": side_run.case.parameter_count,
             }
-            for player in players
+            for side_run in side_runs
         },
     }
-    if all(player.case.runner is not None for player in players):
-        tables = _profiled(players, coin, _pairs(longest, *PROFILED_PAIRS))
+    if all(side_run.case.runner is not None for side_run in side_runs):
+        tables = _profiled(side_runs, coin, _pairs(longest, *PROFILED_PAIRS))
         for name, profile in tables.items():
             found["sides"][name] |= operations(profile)
     return found
 
 
-def rehearse(player: Player) -> None:
+def rehearse(side_run: SideRun) -> None:
     """Import what a case imports late: a data set's library, the optimizer's, the profiler's. Nothing of it is kept."""
-    _build(player)
-    with player.playing() as case:
+    _build(side_run)
+    with side_run.playing() as case:
         case()
-    if player.case.runner is not None:
-        _profiled([player], random.Random(0), 1)  # noqa: S311  # a coin
+    if side_run.case.runner is not None:
+        _profiled([side_run], random.Random(0), 1)  # noqa: S311  # a coin
 
 
-def _build(player: Player) -> None:
-    with player.turn():
+def _build(side_run: SideRun) -> None:
+    with side_run.turn():
         RandomState.seed(0)  # the case seeds torch's itself; a user's model may draw from the others
-        player.case = player.build()
-        torch.set_num_threads(player.case.params.threads)
-        player.random = RandomState(torch.device(player.case.params.device))
+        side_run.case = side_run.build()
+        torch.set_num_threads(side_run.case.params.threads)
+        side_run.random = RandomState(torch.device(side_run.case.params.device))
 
 
-def _warm_up(player: Player) -> int:
+def _warm_up(side_run: SideRun) -> int:
     """Return the time of the last call, in nanoseconds."""
-    with player.playing() as case:
+    with side_run.playing() as case:
         for _ in range(WARMUP_CALLS):
             start = time.perf_counter_ns()
             case()
             elapsed = time.perf_counter_ns() - start
-    player.outcome = outcome(player)
-    with player.playing() as case:
+    side_run.outcome = outcome(side_run)
+    with side_run.playing() as case:
         case.reset()
     return elapsed
 
@@ -180,39 +180,39 @@ def _pairs(call_ns: int, pairs_of_a_second: float, fewest: int, most: int) -> in
     return max(fewest, min(most, round(pairs_of_a_second / math.sqrt(call_ns / 1e9))))
 
 
-def _turns(players: Sequence[_Player], coin: random.Random, pairs: int) -> Iterator[_Player]:
+def _turns(side_runs: Sequence[_Turn], coin: random.Random, pairs: int) -> Iterator[_Turn]:
     """Yield whose turn it is, pair by pair: in the coin's order, then in that order turned round, and again."""
-    order = list(players)
+    order = list(side_runs)
     for pair in range(pairs):
         order = order[::-1] if pair % 2 else coin.sample(order, len(order))
         yield from order
 
 
-def _timed_call(case: Case, player: Player) -> None:
-    device = player.random.device
+def _timed_call(case: Case, side_run: SideRun) -> None:
+    device = side_run.random.device
 
     def timed() -> None:
         cpu, start = time.process_time_ns(), time.perf_counter_ns()
         case()
         end, cpu_end = time.perf_counter_ns(), time.process_time_ns()
-        player.wall_ns.append(end - start)
+        side_run.wall_ns.append(end - start)
         if device.type == "cpu" and case.params.threads == 1:  # other threads' time would be added up
-            player.cpu_ns.append(cpu_end - cpu)
+            side_run.cpu_ns.append(cpu_end - cpu)
 
     if device.type == "cpu":
         timed()
     else:
         with on_device(device):
-            player.device_ns.append(event_ns(timed, device))
+            side_run.device_ns.append(event_ns(timed, device))
 
 
-def outcome(player: Player) -> tuple[str, float | None]:
+def outcome(side_run: SideRun) -> tuple[str, float | None]:
     """Return what the case has computed so far: a hash of all weights and of the output, and one number for people.
 
     The same code on one thread of a CPU reaches the same bits; where it did not, the two sides do not compute the same.
     """
-    with player.turn(), torch.inference_mode():
-        case = player.case
+    with side_run.turn(), torch.inference_mode():
+        case = side_run.case
         state = case.model.state_dict().values()  # of modules with get_extra_state more than tensors
         found = [tensor.detach().cpu().contiguous() for tensor in state if isinstance(tensor, torch.Tensor)]
         number = sum(float(tensor.double().abs().sum()) for tensor in found)
@@ -229,25 +229,25 @@ def outcome(player: Player) -> tuple[str, float | None]:
     return digest.hexdigest()[:16], finite(number)
 
 
-def _checked_outcome(player: Player) -> tuple[str, float | None]:
+def _checked_outcome(side_run: SideRun) -> tuple[str, float | None]:
     """Return what the warm-up computed, without a number if the timed calls have left none that is finite.
 
     Sides in separate processes have different numbers of timed calls, after which the same code has other weights.
     """
-    digest, number = player.outcome
-    return digest, number if outcome(player)[1] is not None else None
+    digest, number = side_run.outcome
+    return digest, number if outcome(side_run)[1] is not None else None
 
 
 # ---- Operations ------------------------------------------------------------------------------------------------------
 
 
-def _profiled(players: Sequence[Player], coin: random.Random, pairs: int) -> dict[str, OpTable]:
+def _profiled(side_runs: Sequence[SideRun], coin: random.Random, pairs: int) -> dict[str, OpTable]:
     """Profile all sides in one session of the profiler, each iteration marked as its side's."""
-    for player in players:
-        with player.playing() as case:
+    for side_run in side_runs:
+        with side_run.playing() as case:
             case.reset()
             case()  # the optimizer makes its state
-    device = players[0].random.device
+    device = side_runs[0].random.device
     activities = [ProfilerActivity.CPU]
     if device.type in ("cuda", "xpu"):
         activities.append(ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.XPU)
@@ -256,20 +256,20 @@ def _profiled(players: Sequence[Player], coin: random.Random, pairs: int) -> dic
             torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler,
             ExitStack() as marks,
         ):
-            for player in players:
-                marks.enter_context(marked(player.case))  # type: ignore[arg-type]  # the side's own Case
-            for player in players:  # the profiler makes its buffers
-                with player.playing() as case:
+            for side_run in side_runs:
+                marks.enter_context(marked(side_run.case))  # type: ignore[arg-type]  # the side's own Case
+            for side_run in side_runs:  # the profiler makes its buffers
+                with side_run.playing() as case:
                     case()
-            for player in _turns(players, coin, pairs):
-                with player.playing() as case, record_function(f"{ITERATION}:{player.name}"):
+            for side_run in _turns(side_runs, coin, pairs):
+                with side_run.playing() as case, record_function(f"{ITERATION}:{side_run.name}"):
                     case()
-            parsing.enter_context(without_collection())
+            parsing.enter_context(gc_paused())
         events = events_of(profiler)
         view = "device" if len(activities) > 1 else "host"
         return {
-            player.name: table(events, temperature="warm", view=view, iteration=f"{ITERATION}:{player.name}")
-            for player in players
+            side_run.name: table(events, temperature="warm", view=view, iteration=f"{ITERATION}:{side_run.name}")
+            for side_run in side_runs
         }
 
 
@@ -289,7 +289,7 @@ def operations(profile: OpTable) -> dict[str, Any]:
 # ---- Memory ----------------------------------------------------------------------------------------------------------
 
 
-def peak_memory(player: Player, built: Callable[[], None]) -> int | None:
+def peak_memory(side_run: SideRun, built: Callable[[], None]) -> int | None:
     """Build a case, run it until it is warm, and return the most bytes of tensors that were alive in one more iteration.
 
     On a CPU these are the tensors that were alive before the build, and what the allocator reports from the build on,
@@ -297,31 +297,31 @@ def peak_memory(player: Player, built: Callable[[], None]) -> int | None:
     number, and for whole epochs and data, which run once.
 
     Args:
-        player: a side that is alone in the process.
+        side_run: a side that is alone in the process.
         built: called when the case is built.
     """
     before = sum(live_storages().values())
     with allocations_profile(profile_memory=True) as profiler:
-        _build(player)
+        _build(side_run)
         built()
-        of_cpu = player.case.runner is not None and player.random.device.type == "cpu"
+        of_cpu = side_run.case.runner is not None and side_run.random.device.type == "cpu"
         if of_cpu:
-            _warm_iterations(player)
-            with player.playing() as case, without_collection(), record_function(ITERATION):
+            _warm_iterations(side_run)
+            with side_run.playing() as case, gc_paused(), record_function(ITERATION):
                 case()
     if of_cpu:
         return before + _peak_bytes(profiler)
-    if player.case.runner is None:
-        with player.playing() as case:
+    if side_run.case.runner is None:
+        with side_run.playing() as case:
             case()
         return None
-    _warm_iterations(player)
-    return _peak_of_device(player)
+    _warm_iterations(side_run)
+    return _peak_of_device(side_run)
 
 
-def _warm_iterations(player: Player) -> None:
+def _warm_iterations(side_run: SideRun) -> None:
     for _ in range(WARMUP_CALLS):
-        with player.playing() as case:
+        with side_run.playing() as case:
             case()
 
 
@@ -357,13 +357,13 @@ def _peak_bytes(profiler: allocations_profile) -> int:
     return max(peak, current)
 
 
-def _peak_of_device(player: Player) -> int | None:
-    device = player.random.device
+def _peak_of_device(side_run: SideRun) -> int | None:
+    device = side_run.random.device
     if device.type not in {"cuda", "xpu"}:
         return None
     of_device = torch.get_device_module(device)
     of_device.reset_peak_memory_stats(device)
-    with player.playing() as case:
+    with side_run.playing() as case:
         case()
     return int(of_device.max_memory_allocated(device))
 

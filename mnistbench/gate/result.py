@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from mnistbench.compare.diff import CaseComparison, OpChange, Side
-from mnistbench.compare.exact import TOLERANCE, facts, shortened
+from mnistbench.compare.exact import TOLERANCE, exact_differences, shortened
 from mnistbench.compare.thresholds import Acceptance
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
@@ -35,7 +35,7 @@ from mnistbench.gate.decision import (
     decide,
 )
 from mnistbench.gate.samples import BASE, CALL, COMPLETE, NEW, OTHER, Effect, End, Launch, SideSample
-from mnistbench.saved_runs.summary import CaseDigest
+from mnistbench.saved_runs.summary import CaseSummary
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Verdict:
     unlimited: tuple[tuple[Finding, Acceptance], ...]  # --accept gives no limit
     unused: tuple[str, ...]  # --accept that matched nothing
     reason: str  # why that is accepted
-    facts: Mapping[str, tuple[str, ...]]  # case -> exact differences
+    exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
     different: tuple[str, ...]  # cases in which the sides do not compute the same
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
     unmeasured: tuple[str, ...]  # cases without a time in every launch
@@ -191,11 +191,11 @@ def conclude(
         raise RecordError(f"a launch has a case that the header does not name: {unknown[0]}")
     stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
     first = samples.effects(stages[0])
-    held: dict[str, list[tuple[str, str, Sequence[samples.OpKey]]]] = {}
+    grouping: dict[str, list[tuple[str, str, Sequence[samples.OpKey]]]] = {}
     for effect in first:
         if not effect.is_case:
-            held.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
-    second = samples.effects(stages[1], held)
+            grouping.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
+    second = samples.effects(stages[1], grouping)
 
     def matching(finding: Finding) -> list[Acceptance]:
         return [one for one in accept if _means(one.pattern, finding, read)] if finding.verdict == REGRESSED else []
@@ -220,7 +220,7 @@ def conclude(
         unlimited=unlimited,
         unused=tuple(one.text for one in accept if one not in used),
         reason=reason,
-        facts=_facts(read, stages[0]),
+        exact_differences=_facts(read, stages[0]),
         different=tuple(
             read.name(case)
             for case in read.labels
@@ -269,7 +269,9 @@ ALL_CASES = "all cases"
 
 def _facts(header: Header, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case, from the last launch; and peak memory, from each side's own process."""
-    counted = {case: facts(_compared(case, builds[0])) for one in launches[-1:] for case, builds in one.cases.items()}
+    counted = {
+        case: exact_differences(_compared(case, builds[0])) for one in launches[-1:] for case, builds in one.cases.items()
+    }
     found = {
         header.name(case): (*_more_memory("peak memory of tensors", header.memory.get(case, {})), *counted.get(case, ()))
         for case in header.labels
@@ -329,7 +331,7 @@ def _means(pattern: str, finding: Finding, header: Header) -> bool:
 
 def _compared(case: str, build: Mapping[str, SideSample]) -> CaseComparison:
     """Return both sides of a build as what tells exact differences wants."""
-    digests = [CaseDigest(case, case, None, 0, 0, parameter_count=build[side].parameters) for side in (BASE, NEW)]
+    digests = [CaseSummary(case, case, None, 0, 0, parameter_count=build[side].parameters) for side in (BASE, NEW)]
     keys = {**build[BASE].operations, **build[NEW].operations}
     changes = [
         OpChange(*key, (side.ns,) if (side := _of(build[BASE], key)) else (), side, _of(build[NEW], key)) for key in keys

@@ -122,12 +122,12 @@ Group = tuple[str, str, Sequence[OpKey]]
 Build = Mapping[str, SideSample]
 
 
-def effects(launches: Sequence[Launch], held: Mapping[str, Sequence[Group]] | None = None) -> list[Effect]:
+def effects(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] | None = None) -> list[Effect]:
     """Return every quantity of the cases that all these launches have.
 
     Args:
         launches: of one stage, or of both.
-        held: what each case's operations are grouped into, as :func:`groups` gives it; of these launches if not given.
+        grouping: what each case's operations are grouped into, as :func:`groups` gives it; of these launches if not given.
     """
     if not launches:
         return []
@@ -136,7 +136,7 @@ def effects(launches: Sequence[Launch], held: Mapping[str, Sequence[Group]] | No
         if all(case in launch.cases for launch in launches):
             builds = [launch.cases[case] for launch in launches]
             found += _of_case(case, builds)
-            found += _of_operations(case, builds, held[case] if held and case in held else groups(builds))
+            found += _of_operations(case, builds, grouping[case] if grouping and case in grouping else groups(builds))
     return found
 
 
@@ -228,8 +228,8 @@ def _sum(side: SideSample, keys: Iterable[OpKey]) -> int:
     return sum(sum(side.operations[key].self_ns) for key in keys if key in side.operations)
 
 
-def _of_operations(case: str, launches: Sequence[Sequence[Build]], held: Sequence[Group]) -> Iterable[Effect]:
-    for kind, name, keys in held:
+def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Sequence[Group]) -> Iterable[Effect]:
+    for kind, name, keys in grouping:
         times = functools.partial(_times_of, keys)
         if not any(_sum(side, keys) for builds in launches for build in builds for side in build.values()):
             continue  # an accelerator has no time outside operations

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mnistbench.gate.alternate import Player, live_storages, peak_memory, rehearse
+from mnistbench.gate.alternate import SideRun, live_storages, peak_memory, rehearse
 from mnistbench.gate.fingerprint import BEFORE, ENDED, IMPORTED, Fingerprint
 from mnistbench.gate.process_state import ProcessState
 from mnistbench.gate.sides import Side, SideError, TakenCase, added_to_torch, stray_modules, wanted, watch_registrations
@@ -97,8 +97,8 @@ class _Survey:
             say(measured=name)
         self._look(ENDED)
 
-    def _player(self, case: TakenCase) -> Player:
-        return Player(self.side.name, case.build, self.side.turn)
+    def _player(self, case: TakenCase) -> SideRun:
+        return SideRun(self.side.name, case.build, self.side.turn)
 
     def _look(self, stage: str) -> None:
         self.stages[stage] = added_to_torch(self.process.fingerprint(), self._registered, [self.side])

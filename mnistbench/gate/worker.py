@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from mnistbench.gate.alternate import Player, measure, measure_control, rehearse
+from mnistbench.gate.alternate import SideRun, measure, measure_control, rehearse
 from mnistbench.gate.fingerprint import changes
 from mnistbench.gate.process_state import ProcessState
 from mnistbench.gate.sides import ClashError, Side, SideError, added_to_torch, stray_modules, wanted, watch_registrations
@@ -87,7 +87,7 @@ class Launch:
         _use_cores(self._coin, [case.params for side in sides for case in side.cases.values()])
         for side in self._coin.sample(sides, len(sides)):
             for case in list(side.cases.values())[:1]:
-                rehearse(Player(side.name, case.build, side.turn))
+                rehearse(SideRun(side.name, case.build, side.turn))
         self._before = self._process.fingerprint()
         self._check()
         _tidy_memory()
@@ -116,9 +116,9 @@ class Launch:
             for rebuild in range(REBUILDS):
                 step = -1 if rebuild % 2 else 1
                 control.append(measure_control(names[::step], self._coin))
-                players = [Player(side.name, side.cases[node_id].build, side.turn) for side in order[::step]]
-                found[node_id].append(measure(players, self._coin))
-                del players
+                side_runs = [SideRun(side.name, side.cases[node_id].build, side.turn) for side in order[::step]]
+                found[node_id].append(measure(side_runs, self._coin))
+                del side_runs
                 gc.collect()
             seconds[node_id] = time.monotonic() - start
             self._check()  # what is imported late can clash late

@@ -23,7 +23,7 @@ from torch import nn
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 from torch.profiler import ProfilerActivity, record_function
 
-from mnistbench.core.gc_pause import without_collection
+from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable, median_ns
 from mnistbench.measuring.case import Case
 from mnistbench.workloads.step import Inference, Step
@@ -148,7 +148,7 @@ def record(
         for _ in range(iterations):
             with record_function(ITERATION):
                 case()
-        parsing.enter_context(without_collection())  # the profiler parses when it is left
+        parsing.enter_context(gc_paused())  # the profiler parses when it is left
     return profiler
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mnistbench.compare.thresholds import Criteria
     from mnistbench.core.record import CaseRecord, Environment
     from mnistbench.measuring.tensorboard import Tracker
-    from mnistbench.saved_runs.summary import RunDigest
+    from mnistbench.saved_runs.summary import RunSummary
     from mnistbench.workloads.workload import Batch, Workload
 
 #: What a test that uses the fixture ``op_benchmark`` is parametrized over.
@@ -133,23 +133,23 @@ class Session:
         """Compare the records with the baselines, as ``mnistbench compare`` compares files."""
         from mnistbench.compare.diff import compare
         from mnistbench.compare.judge import judge
-        from mnistbench.saved_runs.summary import RunDigest
+        from mnistbench.saved_runs.summary import RunSummary
 
         bases = []
         for parsed in self.baselines:
             try:
-                bases.append(RunDigest.from_json(parsed, f"the run saved {parsed.get('datetime', 'at an unknown time')}"))
+                bases.append(RunSummary.from_json(parsed, f"the run saved {parsed.get('datetime', 'at an unknown time')}"))
             except RecordError as error:
                 self.refused.append(str(error))
         bases.sort(key=lambda run: run.saved_at)
-        now = RunDigest.of_session(self.environment, self.records) if self.records else RunDigest({}, ())
+        now = RunSummary.of_session(self.environment, self.records) if self.records else RunSummary({}, ())
         comparison = compare(bases, now, **self.criteria.of_comparison)
         if older := self._older_runs_of(comparison):
             comparison = compare([*older, *bases], now, **self.criteria.of_comparison)
         self.judgement = judge(comparison, self.criteria)
         return self.judgement
 
-    def _older_runs_of(self, comparison: Comparison) -> list[RunDigest]:
+    def _older_runs_of(self, comparison: Comparison) -> list[RunSummary]:
         """Return the older saved runs of cases that the base lacks, oldest first, reduced to these cases.
 
         Without a value --benchmark-compare takes the newest saved run, which may have been made with -k.
@@ -187,9 +187,9 @@ class Session:
         root = self.options.tensorboard
         if root is None:
             return
-        from mnistbench.core.files import hindrance
+        from mnistbench.core.files import why_not_writable
 
-        if problem := hindrance(root):
+        if problem := why_not_writable(root):
             raise UsageError(f"--bench-tensorboard: {problem}; name another directory, or off")
 
     def _check_dataset(self) -> None:

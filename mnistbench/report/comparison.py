@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from mnistbench.compare.diff import CaseComparison, Comparison
-from mnistbench.compare.exact import TOLERANCE, facts, final_value, is_exact
+from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
 from mnistbench.compare.judge import (
     FALSE_ALARM,
     IMPROVED,
@@ -18,7 +18,7 @@ from mnistbench.compare.judge import (
     SUSPECT,
     WITHIN,
     CaseJudgement,
-    Held,
+    CheckedQuantity,
     Judgement,
     Problem,
     acceptance_for,
@@ -109,32 +109,32 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
 def _ranked(judgement: Judgement) -> Iterable[str]:
     """Yield the gravest verdicts first, among them the largest changes as shares of their calls."""
     found = [
-        (case, held)
+        (case, checked)
         for case in judgement.cases
-        for held in case.operations
-        if held.verdict in (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
+        for checked in case.operations
+        if checked.verdict in (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
     ]
     pooled = ("outside", "other")  # last: they name no operation to look at
     found.sort(key=lambda pair: (pair[1].kind in pooled, _GRAVITY.index(pair[1].verdict), -abs(_share_of_call(*pair))))
-    for position, (case, held) in enumerate(found[:RANKED], 1):
-        yield f"{position}. {held.name} ({case.case.now.label}): {_why(case, held)}"
+    for position, (case, checked) in enumerate(found[:RANKED], 1):
+        yield f"{position}. {checked.name} ({case.case.now.label}): {_why(case, checked)}"
 
 
-def _share_of_call(case: CaseJudgement, held: Held) -> float:
-    return held.change_ns / case.case.base_ns if case.case.base_ns else 0.0
+def _share_of_call(case: CaseJudgement, checked: CheckedQuantity) -> float:
+    return checked.change_ns / case.case.base_ns if case.case.base_ns else 0.0
 
 
-def _why(case: CaseJudgement, held: Held) -> str:
-    return f"{held.text}: {_numbers(case, held)}"
+def _why(case: CaseJudgement, checked: CheckedQuantity) -> str:
+    return f"{checked.text}: {_numbers(case, checked)}"
 
 
-def _numbers(case: CaseJudgement, held: Held) -> str:
+def _numbers(case: CaseJudgement, checked: CheckedQuantity) -> str:
     reasons = [
-        f"{units.duration(held.base_ns)} -> {units.duration(held.now_ns)}"
-        + (f", {units.percent(held.change, signed=True)}" if held.base_ns > 0 else ""),
-        f"{units.percent(_share_of_call(case, held), signed=True)} of the call",
+        f"{units.duration(checked.base_ns)} -> {units.duration(checked.now_ns)}"
+        + (f", {units.percent(checked.change, signed=True)}" if checked.base_ns > 0 else ""),
+        f"{units.percent(_share_of_call(case, checked), signed=True)} of the call",
     ]
-    if len(held.members) == 1 and "->" in (calls := _calls(held.members[0].base, held.members[0].now)):
+    if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0].base, checked.members[0].now)):
         reasons.append(f"{calls} calls")
     return "; ".join(reasons)
 
@@ -153,22 +153,22 @@ def _tables(judgement: Judgement, top: int) -> Iterable[Table]:
 def _ledger(judged: CaseJudgement, top: int) -> Table:
     """Rows: what is held one by one, by size of change; sums: the rest, what nothing explains, and the call itself."""
     case, share = judged.case, _Shares(judged.case)
-    alone = [held for held in judged.operations if held.kind in ("operation", "replaced")]
-    shown = alone[:top] + [held for held in alone[top:] if held.verdict in (REGRESSED, SUSPECT) or held.is_noise]
-    hidden = [held for held in alone if held not in shown]
-    others = [held for held in judged.operations if held.kind == "other"]
-    outside = [held for held in judged.operations if held.kind == "outside"]
+    alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
+    shown = alone[:top] + [checked for checked in alone[top:] if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise]
+    hidden = [checked for checked in alone if checked not in shown]
+    others = [checked for checked in judged.operations if checked.kind == "other"]
+    outside = [checked for checked in judged.operations if checked.kind == "outside"]
     sums = [
         *([_hidden_row(hidden, share)] if hidden else []),
-        *(_pooled_row(f"{held.name} ({_counted(held.members)})", [held], share, held.text) for held in others),
-        *(_pooled_row(held.name, [held], share, held.text) for held in outside),
+        *(_pooled_row(f"{checked.name} ({_counted(checked.members)})", [checked], share, checked.text) for checked in others),
+        *(_pooled_row(checked.name, [checked], share, checked.text) for checked in outside),
         _remainder_row(case, share),
-        _held_row("device time of one call" if case.clock == "device" else "wall time of one call", judged.call, share),
+        _checked_row("device time of one call" if case.clock == "device" else "wall time of one call", judged.call, share),
     ]
     return Table(
         title=units.printable(case.now.label),
         headers=("operation", "phase", "module", "base us", "now us", "change us", "change", "calls", "of change", "verdict"),
-        rows=tuple(row for held in shown for row in _rows(held, share)),
+        rows=tuple(row for checked in shown for row in _rows(checked, share)),
         sums=tuple(sums),
         numbers_from=3,
         words_after=1,
@@ -176,20 +176,20 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
     )
 
 
-def _rows(held: Held, share: _Shares) -> Iterable[tuple[str, ...]]:
+def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]:
     """Yield a row per operation; operations that replace others have one verdict together."""
-    for position, change in enumerate(held.members):
+    for position, change in enumerate(checked.members):
         yield (
             *operation_cells(change.name, change.phase, change.module),
             *_change_cells(change.base_ns, change.now_ns),
             _calls(change.base, change.now),
             share(change.change_ns),
-            held.text if position == 0 else "as above",
+            checked.text if position == 0 else "as above",
         )
 
 
-def _held_row(name: str, held: Held, share: _Shares) -> tuple[str, ...]:
-    return (name, "", "", *_change_cells(held.base_ns, held.now_ns), "", share(held.change_ns), held.text)
+def _checked_row(name: str, checked: CheckedQuantity, share: _Shares) -> tuple[str, ...]:
+    return (name, "", "", *_change_cells(checked.base_ns, checked.now_ns), "", share(checked.change_ns), checked.text)
 
 
 def _remainder_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
@@ -197,16 +197,16 @@ def _remainder_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
     return ("not explained by operations", "", "", "", "", change, "", "", share(case.remainder_ns), "")
 
 
-def _pooled_row(name: str, pooled: Sequence[Held], share: _Shares, text: str) -> tuple[str, ...]:
+def _pooled_row(name: str, pooled: Sequence[CheckedQuantity], share: _Shares, text: str) -> tuple[str, ...]:
     """Sum the ledger's times, so that the column adds up; a verdict rests on the sums of single runs."""
-    members = [change for held in pooled for change in held.members]
+    members = [change for checked in pooled for change in checked.members]
     base, now = (sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "now_ns"))
     return (name, "", "", *_change_cells(base, now), "", share(now - base), text)
 
 
-def _hidden_row(hidden: Sequence[Held], share: _Shares) -> tuple[str, ...]:
-    worst = min(hidden, key=lambda held: (_GRAVITY.index(held.verdict), -held.within))
-    members = [change for held in hidden for change in held.members]
+def _hidden_row(hidden: Sequence[CheckedQuantity], share: _Shares) -> tuple[str, ...]:
+    worst = min(hidden, key=lambda checked: (_GRAVITY.index(checked.verdict), -checked.within))
+    members = [change for checked in hidden for change in checked.members]
     return _pooled_row(f"held and not shown ({_counted(members)})", hidden, share, f"each {worst.text}")
 
 
@@ -231,7 +231,7 @@ def _whole_calls(cases: Sequence[CaseJudgement]) -> Table:
         sums=(),
         numbers_from=2,
         words_after=1,
-        lines=tuple(f"{judged.case.now.label}: {fact}" for judged in cases for fact in facts(judged.case)),
+        lines=tuple(f"{judged.case.now.label}: {fact}" for judged in cases for fact in exact_differences(judged.case)),
     )
 
 
@@ -268,7 +268,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
     if any(case.phases):
         shown = (f"{name or 'between phases'} {units.microseconds(ns, signed=True)} us" for name, ns in case.phases.items())
         yield f"by phase: {', '.join(shown)}"
-    different = facts(case)
+    different = exact_differences(case)
     for fact in different[:FACTS]:
         yield f"exact: {fact}"
     if len(different) > FACTS:
@@ -296,38 +296,44 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
     yield from _rules(judgement)
     for problem in judgement.problems:
         yield _problem_line(problem)
-    for case, held in judgement.accepted:
-        limit = units.percent(held.accept_limit or 0)
-        yield f"accepted up to {limit}: {_finding(case, held)}; reason: {judgement.criteria.reason}"
+    for case, checked in judgement.accepted:
+        limit = units.percent(checked.accept_limit or 0)
+        yield f"accepted up to {limit}: {_finding(case, checked)}; reason: {judgement.criteria.reason}"
     for text in judgement.unused:
         yield f"accepted, but not regressed: --accept {text!r} matches no regression; remove it"
-    for case, held in judgement.noise:
+    for case, checked in judgement.noise:
         excuse = " (passed over: --inconclusive ok)" if judgement.criteria.noise_passes else ""
         yield (
-            f"inconclusive: {_finding(case, held)}; the limit is {units.percent(held.threshold)}, "
-            f"the minimum detectable change {units.percent(held.smallest or 0)}{excuse or _way_out(judgement, case, held)}"
+            f"inconclusive: {_finding(case, checked)}; the limit is {units.percent(checked.threshold)}, "
+            f"the minimum detectable change {units.percent(checked.smallest or 0)}"
+            f"{excuse or _way_out(judgement, case, checked)}"
         )
-    for case, held in judgement.unlimited:
-        yield f"accepted without a limit: {_finding(case, held)}; to accept this change, give {_option(judgement, case, held)}"
-    for case, held in judgement.regressions:
-        exceeded = "" if held.accept_limit is None else f"; it exceeds the accepted limit of {units.percent(held.accept_limit)}"
-        yield f"regressed: {_finding(case, held)}; the limit is {units.percent(held.threshold)}{exceeded}"
+    for case, checked in judgement.unlimited:
+        option = _option(judgement, case, checked)
+        yield f"accepted without a limit: {_finding(case, checked)}; to accept this change, give {option}"
+    for case, checked in judgement.regressions:
+        exceeded = (
+            "" if checked.accept_limit is None else f"; it exceeds the accepted limit of {units.percent(checked.accept_limit)}"
+        )
+        yield f"regressed: {_finding(case, checked)}; the limit is {units.percent(checked.threshold)}{exceeded}"
     yield f"thresholds: {_outcome(judgement)}"
 
 
-def _finding(case: CaseJudgement, held: Held) -> str:
-    return f"{held.name} ({case.case.now.label}), {_numbers(case, held)}"
+def _finding(case: CaseJudgement, checked: CheckedQuantity) -> str:
+    return f"{checked.name} ({case.case.now.label}), {_numbers(case, checked)}"
 
 
-def _option(judgement: Judgement, case: CaseJudgement, held: Held) -> str:
-    return f"--accept {shlex.quote(acceptance_for(judgement, case, held))}"
+def _option(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity) -> str:
+    return f"--accept {shlex.quote(acceptance_for(judgement, case, checked))}"
 
 
-def _way_out(judgement: Judgement, case: CaseJudgement, held: Held) -> str:
+def _way_out(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity) -> str:
     """Return what to do about a change that the base runs vary too much to judge."""
-    if held.accept_unlimited:
-        return f"; to accept this change, give {_option(judgement, case, held)}"
-    exceeded = "" if held.accept_limit is None else f"; it exceeds the accepted limit of {units.percent(held.accept_limit)}"
+    if checked.accept_unlimited:
+        return f"; to accept this change, give {_option(judgement, case, checked)}"
+    exceeded = (
+        "" if checked.accept_limit is None else f"; it exceeds the accepted limit of {units.percent(checked.accept_limit)}"
+    )
     return f"{exceeded}; save more base runs or measure on a quieter machine, or add --inconclusive ok"
 
 
@@ -351,8 +357,8 @@ def _problem_line(problem: Problem) -> str:
 
 
 def _rules(judgement: Judgement) -> Iterable[str]:
-    held = [held for case in judgement.cases if not case.case.incomparable for held in case.held]
-    by_runs = [one for one in held if one.by_runs]
+    checked = [checked for case in judgement.cases if not case.case.incomparable for checked in case.checked]
+    by_runs = [one for one in checked if one.by_runs]
     if by_runs:
         runs = sorted({len(one.base_runs) for one in by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
@@ -360,10 +366,10 @@ def _rules(judgement: Judgement) -> Iterable[str]:
             f"judged by runs: {len(by_runs)} verdicts, against the prediction interval of {shown} base runs, "
             f"aiming at false alarms in {units.percent(FALSE_ALARM)} of reports{_detectable(judgement)}"
         )
-    if len(held) > len(by_runs):
+    if len(checked) > len(by_runs):
         limit = "" if judgement.asked else f", worded by {units.percent(DEFAULT_SHARE)}"
         yield (
-            f"judged by threshold: {len(held) - len(by_runs)} verdicts{limit}; "
+            f"judged by threshold: {len(checked) - len(by_runs)} verdicts{limit}; "
             f"fewer than {RUNS_NEEDED} base runs of one commit cannot separate machine drift from a code change"
         )
 
@@ -372,5 +378,5 @@ def _detectable(judgement: Judgement) -> str:
     largest = judgement.minimum_detectable
     if largest is None:
         return ""
-    case, held = largest
-    return f"; largest minimum detectable change {units.percent(held.smallest or 0)}: {held.name} ({case.case.now.label})"
+    case, checked = largest
+    return f"; largest minimum detectable change {units.percent(checked.smallest or 0)}: {checked.name} ({case.case.now.label})"

@@ -12,15 +12,16 @@ from typing import Any
 
 from mnistbench import __version__
 from mnistbench.compare.diff import OpChange, Side
-from mnistbench.compare.exact import facts
-from mnistbench.compare.judge import CaseJudgement, Held, Judgement
+from mnistbench.compare.exact import exact_differences
+from mnistbench.compare.judge import CaseJudgement, CheckedQuantity, Judgement
 from mnistbench.core import units
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.saved_runs.summary import RunSummary
 
 #: Version of the JSON report.
 #:
-#: 1 (0.1.0): the first.
-SCHEMA = 1
+#: 1: the first.
+#: 2: the outcome "held" is "passed", "facts" of a case are "exact", its "call" is "iteration".
+SCHEMA = 2
 
 
 def json_report(judgement: Judgement) -> str:
@@ -36,14 +37,14 @@ def json_report(judgement: Judgement) -> str:
         "environment": {name: list(sides) for name, sides in comparison.environment.items()},
         "problems": [problem._asdict() for problem in judgement.problems],
         "new": [case.node_id for case in comparison.only_now],
-        "accepted": [{"case": case.case.now.label, "name": held.name} for case, held in judgement.accepted],
+        "accepted": [{"case": case.case.now.label, "name": checked.name} for case, checked in judgement.accepted],
         "reason": judgement.criteria.reason,
         "cases": [_case(judged) for judged in judgement.cases],
     }
     return json.dumps(report, indent=2, allow_nan=False) + "\n"
 
 
-def _run(run: RunDigest) -> dict[str, Any]:
+def _run(run: RunSummary) -> dict[str, Any]:
     return {"saved_at": run.saved_at, "commit": run.commit, "dirty": run.dirty, "branch": run.branch}
 
 
@@ -59,32 +60,32 @@ def _case(judged: CaseJudgement) -> dict[str, Any]:
         "profiler_ns": case.profiler_ns,
         "incomparable": {name: list(sides) for name, sides in case.incomparable.items()},
         "left_out": dict(case.left_out),
-        "facts": list(facts(case)),
-        "call": _held(judged.call),
-        "operations": [_held(held) for held in judged.operations],
+        "exact": list(exact_differences(case)),
+        "iteration": _checked(judged.call),
+        "operations": [_checked(checked) for checked in judged.operations],
     }
 
 
-def _held(held: Held) -> dict[str, Any]:
+def _checked(checked: CheckedQuantity) -> dict[str, Any]:
     return {
-        "name": held.name,
-        "kind": held.kind,
-        "base_ns": held.base_ns,
-        "now_ns": held.now_ns,
-        "change_ns": held.change_ns,
-        "change": _finite(held.change),
-        "verdict": held.verdict,
-        "within": _finite(held.within) if held.verdict == "within" else None,
-        "threshold": held.threshold,
-        "given": held.given,
-        "fails": held.fails,
-        "noise": held.is_noise,
-        "accepted": held.accepted,
-        "accept_limit": held.accept_limit,
-        "base_runs": len(held.base_runs),
-        "rule": "runs" if held.by_runs else "threshold",
-        "smallest": _finite(held.smallest),
-        "members": [_member(change) for change in held.members],
+        "name": checked.name,
+        "kind": checked.kind,
+        "base_ns": checked.base_ns,
+        "now_ns": checked.now_ns,
+        "change_ns": checked.change_ns,
+        "change": _finite(checked.change),
+        "verdict": checked.verdict,
+        "within": _finite(checked.within) if checked.verdict == "within" else None,
+        "threshold": checked.threshold,
+        "given": checked.given,
+        "fails": checked.fails,
+        "noise": checked.is_noise,
+        "accepted": checked.accepted,
+        "accept_limit": checked.accept_limit,
+        "base_runs": len(checked.base_runs),
+        "rule": "runs" if checked.by_runs else "threshold",
+        "smallest": _finite(checked.smallest),
+        "members": [_member(change) for change in checked.members],
     }
 
 
@@ -119,11 +120,11 @@ def csv_report(judgement: Judgement) -> str:
 
 def _csv_rows(judged: CaseJudgement) -> Iterable[Sequence[Any]]:
     case = judged.case
-    for held in judged.operations:
-        for change in held.members:
+    for checked in judged.operations:
+        for change in checked.members:
             yield (
                 case.now.label, change.name, change.phase, change.module, change.base_ns, change.now_ns, change.change_ns,
-                change.base.calls if change.base else None, change.now.calls if change.now else None, held.text,
+                change.base.calls if change.base else None, change.now.calls if change.now else None, checked.text,
             )  # fmt: skip
     if judged.operations:
         yield (case.now.label, "(not explained by operations)", "", "", None, None, case.remainder_ns, None, None, "")

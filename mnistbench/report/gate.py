@@ -112,7 +112,7 @@ def _cause(finding: Finding, verdict: Verdict) -> str:
     effect = finding.screened.effect
     if finding.verdict != REGRESSED:
         return ""
-    found = verdict.facts.get(effect.case, ())
+    found = verdict.exact_differences.get(effect.case, ())
     if effect.kind == REPLACED:
         of_place = [fact for fact in found if any(fact.startswith(f"{operation_text(*key)}: ") for key in effect.members)]
         return "; ".join(of_place[:2])
@@ -238,7 +238,7 @@ def forest(estimate: Estimate, scale: float) -> str:
 
 
 def _facts(verdict: Verdict) -> Iterable[str]:
-    for case, found in verdict.facts.items():
+    for case, found in verdict.exact_differences.items():
         yield from (f"{case}: {fact}" for fact in found[:FACTS])
         if len(found) > FACTS:
             yield f"{case}: {len(found) - FACTS} more; --format json has all"
@@ -348,7 +348,7 @@ def json_report(verdict: Verdict) -> str:
         ],
         "cases": [_estimate(one) for one in decision.cases],
         "operations": [_estimate(operation) for operation in decision.operations],
-        "exact": {case: list(found) for case, found in verdict.facts.items()},
+        "exact": {case: list(found) for case, found in verdict.exact_differences.items()},
         "different": list(verdict.different),
         "not_finite": {case: list(sides) for case, sides in verdict.not_finite.items()},
         "unbounded": [{"case": one.effect.case, "name": one.effect.title} for one in decision.unbounded],

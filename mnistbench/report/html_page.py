@@ -32,7 +32,7 @@ from mnistbench.report.comparison import blocks
 from mnistbench.report.environment import environment_rows
 from mnistbench.report.rows import Block, Column, Table, batch_groups, operation_cells, operation_table, ranked
 from mnistbench.saved_runs.storage import SavedRun, read_json
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.saved_runs.summary import RunSummary
 
 #: Operations that stacked bars tell apart: as many colours as can be, and one for the rest.
 STACKED = 7
@@ -51,7 +51,7 @@ class Shown:
     name: str  # of its file
     number: str  # of its file, or its name
     run: Run
-    digest: RunDigest
+    summary: RunSummary
     judgement: Judgement | None
 
 
@@ -74,14 +74,14 @@ def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: C
         except RecordError as error:
             passed_over.append(str(error))
             continue
-        before = [one.digest for one in shown[-1:]]
+        before = [one.summary for one in shown[-1:]]
         others = [base.run for base in bases if base.path.resolve() != saved.path.resolve()] if bases else before
         shown.append(
             Shown(
                 name=saved.path.name,
                 number=saved.number or saved.path.name,
                 run=run,
-                digest=saved.run,
+                summary=saved.run,
                 judgement=_judgement(others, saved.run, criteria),
             )
         )
@@ -93,13 +93,13 @@ def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: C
 
 
 def _whole(saved: SavedRun) -> Run:
-    """Read a run with the samples and curves that its digest leaves out, where the file may be spoiled as well."""
+    """Read a run with the samples and curves that its summary leaves out, where the file may be spoiled as well."""
     if saved.run.plain:
         raise RecordError(f"{saved.path}: no benchmark in it has an operation record")
     return Run.from_json(read_json(saved.path), str(saved.path))
 
 
-def _judgement(bases: Sequence[RunDigest], now: RunDigest, criteria: Criteria) -> Judgement | None:
+def _judgement(bases: Sequence[RunSummary], now: RunSummary, criteria: Criteria) -> Judgement | None:
     if not bases:
         return None
     return judge(compare(bases, now, **criteria.of_comparison), criteria)
@@ -209,16 +209,16 @@ def _run_view(number: int, shown: Shown) -> _RunView:
     run, key = shown.run, f"r{number}"
     labels = Counter(_label(case) for case in run.cases)
     judged = {id(case.case.now): case for case in shown.judgement.cases} if shown.judgement else {}
-    # The digest has the same cases in the same order: both leave out what is not ours.
-    pairs = zip(run.cases, shown.digest.cases, strict=True)
+    # The summary has the same cases in the same order: both leave out what is not ours.
+    pairs = zip(run.cases, shown.summary.cases, strict=True)
     cases = tuple(
         _case_view(
             f"{key}c{position}",
             case,
             _label(case) if labels[_label(case)] == 1 else f"{_label(case)} ({case.node_id})",
-            judged.get(id(digest)),
+            judged.get(id(summary)),
         )
-        for position, (case, digest) in enumerate(pairs)
+        for position, (case, summary) in enumerate(pairs)
     )
     environment = run.environment
     report, ledgers = _report(key, shown.judgement)
@@ -226,7 +226,7 @@ def _run_view(number: int, shown: Shown) -> _RunView:
         id=key,
         name=shown.name,
         number=shown.number,
-        label=shown.digest.label,
+        label=shown.summary.label,
         machine=f"{environment.cpu_model} x {environment.cpu_count}, torch {environment.torch}" if environment else "",
         columns=tuple(name for name in _COLUMNS if any(case.cells[name].value is not None for case in cases)),
         cases=cases,

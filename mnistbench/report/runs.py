@@ -14,9 +14,9 @@ from mnistbench.compare.thresholds import Criteria
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.report.rows import Table
-from mnistbench.saved_runs.compatibility import decisive, differences
+from mnistbench.saved_runs.compatibility import blocking_differences, differences
 from mnistbench.saved_runs.storage import SavedRun
-from mnistbench.saved_runs.summary import CaseDigest, RunDigest
+from mnistbench.saved_runs.summary import CaseSummary, RunSummary
 
 #: A sparkline has at most this many marks; each is the median of the runs it stands for.
 SPARKS = 60
@@ -56,8 +56,8 @@ def _machine(environment: Mapping[str, Any]) -> str:
     return ", ".join([f"{cpu} x {count}" if count else str(cpu), *accelerators])
 
 
-def _comparable(run: RunDigest, newest: RunDigest) -> str:
-    found = decisive(run.environment, newest.environment, None, across_versions=False)
+def _comparable(run: RunSummary, newest: RunSummary) -> str:
+    found = blocking_differences(run.environment, newest.environment, None, across_versions=False)
     return f"no: other {', '.join(name.replace('_', ' ') for name in found)}" if found else "yes"
 
 
@@ -89,14 +89,14 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     )
 
 
-def _cases(runs: Iterable[SavedRun], name: str) -> Iterable[tuple[SavedRun, CaseDigest]]:
+def _cases(runs: Iterable[SavedRun], name: str) -> Iterable[tuple[SavedRun, CaseSummary]]:
     for saved in runs:
         for case in saved.run.cases:
             if name in case.names:
                 yield saved, case
 
 
-def _several(found: Iterable[tuple[SavedRun, CaseDigest, int]]) -> set[str]:
+def _several(found: Iterable[tuple[SavedRun, CaseSummary, int]]) -> set[str]:
     """Return the node ids of a run in which several tests measure the same case: their times are no series."""
     of_run: dict[int, set[str]] = defaultdict(set)
     for saved, case, _ in found:
@@ -116,7 +116,7 @@ def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> st
     return f"its {what} of the nearest names: {', '.join(near) or 'none'}"
 
 
-def _time(case: CaseDigest, op: str, module: str) -> int | None:
+def _time(case: CaseSummary, op: str, module: str) -> int | None:
     if not op and not module:
         return case.wall_ns
     table = case.tables.get("device") or case.tables.get("host")
@@ -127,8 +127,8 @@ def _time(case: CaseDigest, op: str, module: str) -> int | None:
     return sum(found) if found else None
 
 
-def _history_rows(found: Sequence[tuple[SavedRun, CaseDigest, int]]) -> Iterable[tuple[str, ...]]:
-    before: tuple[SavedRun, CaseDigest, int] | None = None
+def _history_rows(found: Sequence[tuple[SavedRun, CaseSummary, int]]) -> Iterable[tuple[str, ...]]:
+    before: tuple[SavedRun, CaseSummary, int] | None = None
     for saved, case, ns in found:
         change = changed = ""
         if before:
@@ -154,7 +154,7 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_LEVELS[round((value - low) * scale)] for value in values)
 
 
-def export_entries(run: RunDigest, criteria: Criteria) -> Iterable[dict[str, Any]]:
+def export_entries(run: RunSummary, criteria: Criteria) -> Iterable[dict[str, Any]]:
     """Yield what github-action-benchmark takes: every call and, of each case, the operations that matter and their rest.
 
     A chart per operation of a few nanoseconds would bury the others. Names are unique: entries of one name share a chart.
@@ -169,7 +169,7 @@ def export_entries(run: RunDigest, criteria: Criteria) -> Iterable[dict[str, Any
         yield entry
 
 
-def _entries(run: RunDigest, criteria: Criteria) -> Iterable[dict[str, Any]]:
+def _entries(run: RunSummary, criteria: Criteria) -> Iterable[dict[str, Any]]:
     labels = Counter(case.label for case in run.cases)
     for case in run.cases:
         label = case.label if labels[case.label] == 1 else f"{case.label} ({case.node_id})"  # two tests may measure one case
@@ -199,7 +199,7 @@ def _entry(name: str, ns: int, spread_ns: int | None, extra: str) -> dict[str, A
 RUN_COLUMNS = ("case", "operation", "phase", "module", "calls", "self_ns", "spread_ns", "memory_bytes")
 
 
-def run_rows(run: RunDigest) -> Iterable[Sequence[Any]]:
+def run_rows(run: RunSummary) -> Iterable[Sequence[Any]]:
     """Yield a row per case and operation of one run, the profiler's cost included as it was measured."""
     for case in run.cases:
         yield (case.label, "(call)", "", "", None, case.wall_ns, case.wall_spread_ns, None)

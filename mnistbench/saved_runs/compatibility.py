@@ -8,7 +8,7 @@ from typing import Any
 from mnistbench.core.params import Params
 
 #: Field of ``record.Environment`` -> what to do where it differs. Fields that are not here are named and do not decide.
-DECISIVE = {
+BLOCKING = {
     "cpu_model": "measure both sides on one machine",
     "cpu_count": "give both sides the same CPUs",
     "devices": "measure both sides on one accelerator and driver",
@@ -28,7 +28,7 @@ def differences(base: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tu
     return {name: (base[name], now[name]) for name in base if name in now and base[name] != now[name]}
 
 
-def decisive(
+def blocking_differences(
     base: Mapping[str, Any], now: Mapping[str, Any], params: Params | None, *, across_versions: bool
 ) -> dict[str, tuple[Any, Any]]:
     """Return the differences that forbid comparing a case; empty where it can be compared.
@@ -37,7 +37,7 @@ def decisive(
     """
     found = {}
     for name, (mine, others) in differences(base, now).items():
-        if name not in DECISIVE or (across_versions and name in VERSIONS):
+        if name not in BLOCKING or (across_versions and name in VERSIONS):
             continue
         if name == "devices" and params is not None and params.device == "cpu":
             continue

@@ -19,8 +19,8 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.gc_pause import without_collection
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.core.gc_pause import gc_paused
+from mnistbench.saved_runs.summary import RunSummary
 
 #: Larger files are not read: a run of 100 cases has 5 MB.
 LARGEST_FILE = 64 * 1024**2
@@ -36,7 +36,7 @@ class SavedRun:
     """One file and what it holds."""
 
     path: Path
-    run: RunDigest
+    run: RunSummary
 
     @property
     def number(self) -> str:
@@ -133,7 +133,7 @@ class Storage:
         )
 
     def _sorted(self, paths: Iterable[Path]) -> list[SavedRun]:
-        with without_collection():
+        with gc_paused():
             found = [saved for path in paths if (saved := self._load(path))]
         return sorted(found, key=lambda saved: (saved.run.saved_at, saved.path.name))
 
@@ -141,7 +141,7 @@ class Storage:
         if path not in self._read:
             try:
                 self._read[path] = SavedRun(
-                    path, RunDigest.from_json(read_json(path), str(path), self._known, tables=self._tables)
+                    path, RunSummary.from_json(read_json(path), str(path), self._known, tables=self._tables)
                 )
             except RecordError as error:
                 self._read[path] = None

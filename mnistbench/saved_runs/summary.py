@@ -31,7 +31,7 @@ from mnistbench.core.record import (
 OpKey = tuple[str, str, str]
 
 
-class OpDigest(NamedTuple):
+class OpSummary(NamedTuple):
     """One operation of one phase and module, per iteration."""
 
     calls: float
@@ -52,7 +52,7 @@ class Counted(NamedTuple):
     kernels: tuple[tuple[str, ...], ...]
 
 
-class TableDigest(NamedTuple):
+class TableSummary(NamedTuple):
     """A warm table in columns, an entry per operation."""
 
     profiler_ns: int  # cost per call
@@ -61,17 +61,17 @@ class TableDigest(NamedTuple):
     spread_ns: list[int]
 
     @property
-    def operations(self) -> dict[OpKey, OpDigest]:
+    def operations(self) -> dict[OpKey, OpSummary]:
         """Every operation by its key."""
         counted = self.counted
         rows = zip(
             counted.calls, self.self_ns, self.spread_ns, counted.memory_bytes, counted.shapes, counted.kernels, strict=True
         )
-        return dict(zip(counted.keys, map(OpDigest._make, rows), strict=True))
+        return dict(zip(counted.keys, map(OpSummary._make, rows), strict=True))
 
 
 @dataclass(frozen=True)
-class CaseDigest:
+class CaseSummary:
     """One case of one run."""
 
     test: str
@@ -81,7 +81,7 @@ class CaseDigest:
     wall_spread_ns: int  # interquartile range of the rounds
     device_ns: tuple[int, ...] = ()
     parameter_count: int = 0
-    tables: Mapping[str, TableDigest] = field(default_factory=dict)  # by view: host, device
+    tables: Mapping[str, TableSummary] = field(default_factory=dict)  # by view: host, device
     tables_in: str = ""
     final: Mapping[str, float | None] = field(default_factory=dict)
     curves_of: str = ""  # the dataset that final values were reached on
@@ -107,11 +107,11 @@ class CaseDigest:
 
 
 @dataclass(frozen=True)
-class RunDigest:
+class RunSummary:
     """One saved file, or the session that is running."""
 
     environment: Mapping[str, Any]  # of plain files only what pytest-benchmark wrote
-    cases: tuple[CaseDigest, ...]
+    cases: tuple[CaseSummary, ...]
     saved_at: str = ""  # ISO 8601, UTC; empty for the running session
     commit: str = ""  # whole id
     dirty: bool = False  # the tree had changes
@@ -135,14 +135,14 @@ class RunDigest:
         return self.commit[:7] + ("+" if self.commit and self.dirty else "")
 
     @classmethod
-    def of_session(cls, environment: Environment, records: Iterable[CaseRecord]) -> RunDigest:
+    def of_session(cls, environment: Environment, records: Iterable[CaseRecord]) -> RunSummary:
         """Digest the records of the session that is running."""
         # Through what would be saved, so that nothing can differ from a comparison of files.
         cases = tuple(_case(RecordReader(record.to_json()), _seconds(record), {}, tables=True) for record in records)
         return cls(environment=run_header(environment)["environment"], cases=cases)
 
     @classmethod
-    def from_json(cls, data: object, source: str, known: dict[Any, Any] | None = None, *, tables: bool = True) -> RunDigest:
+    def from_json(cls, data: object, source: str, known: dict[Any, Any] | None = None, *, tables: bool = True) -> RunSummary:
         """Read a parsed pytest-benchmark file, with our records or without.
 
         Args:
@@ -166,7 +166,7 @@ def _seconds(record: CaseRecord) -> Mapping[str, float]:
     return {"median": record.timing.median_ns / 1e9, "iqr": record.timing.iqr_ns / 1e9}
 
 
-def _run(file: RecordReader, known: dict[Any, Any], *, tables: bool) -> RunDigest:
+def _run(file: RecordReader, known: dict[Any, Any], *, tables: bool) -> RunSummary:
     benchmarks = file["benchmarks"].items()
     ours = [benchmark for benchmark in benchmarks if _is_ours(benchmark)]
     header = file.mapping().get(KEY)
@@ -175,7 +175,7 @@ def _run(file: RecordReader, known: dict[Any, Any], *, tables: bool) -> RunDiges
     commit = file.mapping().get("commit_info", RecordReader({}, "commit_info"))
     identity, branch = _text(commit, "id"), _text(commit, "branch")
     saved_at = file.mapping().get("datetime")
-    return RunDigest(
+    return RunSummary(
         environment=asdict(header["environment"].environment()) if header is not None else _plain_environment(file),
         cases=tuple(_ours(benchmark, known, tables=tables) for benchmark in ours) or tuple(map(_plain, benchmarks)),
         saved_at=saved_at.text() if saved_at is not None and saved_at.value is not None else "",
@@ -196,7 +196,7 @@ def _text(reader: RecordReader, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _ours(benchmark: RecordReader, known: dict[Any, Any], *, tables: bool) -> CaseDigest:
+def _ours(benchmark: RecordReader, known: dict[Any, Any], *, tables: bool) -> CaseSummary:
     record = benchmark["extra_info"][KEY]
     in_path(record, check_schema)
     return _case(record, _stats(benchmark), known, tables=tables)
@@ -212,9 +212,9 @@ def _stats(benchmark: RecordReader) -> Mapping[str, float]:
     return stats.value
 
 
-def _plain(benchmark: RecordReader) -> CaseDigest:
+def _plain(benchmark: RecordReader) -> CaseSummary:
     name, stats = benchmark["fullname"].text(), _stats(benchmark)
-    return CaseDigest(name, name, None, round(stats["median"] * 1e9), round(stats["iqr"] * 1e9))
+    return CaseSummary(name, name, None, round(stats["median"] * 1e9), round(stats["iqr"] * 1e9))
 
 
 def _plain_environment(file: RecordReader) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _plain_environment(file: RecordReader) -> dict[str, Any]:
     return {name: text for name, text in found.items() if text}
 
 
-def _case(record: RecordReader, stats: Mapping[str, float], known: dict[Any, Any], *, tables: bool) -> CaseDigest:
+def _case(record: RecordReader, stats: Mapping[str, float], known: dict[Any, Any], *, tables: bool) -> CaseSummary:
     scalars = record["scalars"]
     final: Mapping[str, float | None] = {}
     curves_of = directory = ""
@@ -236,7 +236,7 @@ def _case(record: RecordReader, stats: Mapping[str, float], known: dict[Any, Any
         parsed = scalars.parsed()
         final = {tag: value.number_or_none() for tag, value in parsed["final"].mapping().items()}
         curves_of, directory = parsed["dataset"].text(), parsed["directory"].text()
-    return CaseDigest(
+    return CaseSummary(
         test=record["test"].text(),
         node_id=record["node_id"].text(),
         params=_params(record["params"], known),
@@ -275,13 +275,13 @@ def _limit(text: str) -> Threshold | None:
     return plain_threshold(text) if text else None
 
 
-def _warm_tables(tables: Sequence[RecordReader], known: dict[Any, Any]) -> Iterable[tuple[str, TableDigest]]:
+def _warm_tables(tables: Sequence[RecordReader], known: dict[Any, Any]) -> Iterable[tuple[str, TableSummary]]:
     for item in tables:
         if item["temperature"].one_of("cold", "warm") == "warm":
             yield item["view"].one_of("host", "device"), _table(item, known)
 
 
-def _table(table: RecordReader, known: dict[Any, Any]) -> TableDigest:
+def _table(table: RecordReader, known: dict[Any, Any]) -> TableSummary:
     text = table["operations"].text()
     if text not in known:
         known[text] = _counted(table["operations"].parsed())
@@ -292,7 +292,7 @@ def _table(table: RecordReader, known: dict[Any, Any]) -> TableDigest:
         raise _complaint(times, dict.fromkeys(MEASURED, RecordReader.nanoseconds))
     if any(len(column) != len(counted.keys) for column in columns):
         raise RecordError(f"{table.path}: has columns of different length")
-    return TableDigest(times["profiler_ns"].nanoseconds(), counted, *columns)
+    return TableSummary(times["profiler_ns"].nanoseconds(), counted, *columns)
 
 
 def _counted(operations: RecordReader) -> Counted:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from mnistbench.compare.diff import compare
 from mnistbench.compare.thresholds import GROUPINGS
 from mnistbench.core.record import OUTSIDE
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.saved_runs.summary import RunSummary
 
 
 def only_case(base, now):
-    [case] = compare([builders.digest(base)], builders.digest(now)).cases
+    [case] = compare([builders.summary(base)], builders.summary(now)).cases
     return case
 
 
@@ -41,7 +41,7 @@ def test_the_changes_of_operations_and_the_remainder_add_up_to_the_change_of_the
 def test_the_ledger_always_adds_up(base, now, by):
     same_case = {"test": base.test, "params": base.params, "timing": now.timing or builders.timing()}
     base = dataclasses.replace(base, timing=base.timing or builders.timing())
-    comparison = compare([builders.digest(base)], builders.digest(dataclasses.replace(now, **same_case)), by=by)
+    comparison = compare([builders.summary(base)], builders.summary(dataclasses.replace(now, **same_case)), by=by)
     for case in comparison.cases:
         assert sum(case.phases.values()) == case.explained_ns
         assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.change_ns
@@ -80,26 +80,26 @@ def test_time_outside_operations_is_compared_too():
     "change", [{"batch_size": 64}, {"seed": 2}, {"threads": 2}, {"dataset": "mnist"}, {"workload": "lenet5"}], ids=str
 )
 def test_a_case_is_the_same_only_with_equal_params(change):
-    comparison = compare([builders.digest(builders.case_record())], builders.digest(builders.case_record(**change)))
+    comparison = compare([builders.summary(builders.case_record())], builders.summary(builders.case_record(**change)))
     assert comparison.cases == ()
     assert len(comparison.only_base) == len(comparison.only_now) == 1
 
 
 def test_a_renamed_test_is_the_same_case_and_is_said_to_be_renamed():
     renamed = builders.case_record(test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]")
-    [case] = compare([builders.digest()], builders.digest(renamed)).cases
+    [case] = compare([builders.summary()], builders.summary(renamed)).cases
     assert case.renamed_from == builders.case_record().node_id
 
 
 def test_two_tests_of_the_same_params_are_not_guessed_to_be_renamed():
     now = [builders.case_record(test=f"bench/test_step.py::{name}", node_id=f"{name}[x]") for name in ("test_a", "test_b")]
-    comparison = compare([builders.digest()], builders.digest(*now))
+    comparison = compare([builders.summary()], builders.summary(*now))
     assert comparison.cases == ()
     assert len(comparison.only_now) == 2
 
 
 def test_another_node_id_alone_is_no_renaming():
-    comparison = compare([builders.digest()], builders.digest(builders.case_record(node_id="elsewhere[x]")))
+    comparison = compare([builders.summary()], builders.summary(builders.case_record(node_id="elsewhere[x]")))
     [case] = comparison.cases
     assert case.renamed_from == ""
     assert comparison.redefined == ()
@@ -107,26 +107,26 @@ def test_another_node_id_alone_is_no_renaming():
 
 def test_one_node_with_other_params_is_said_to_be_redefined():
     now = builders.case_record(threads=4, node_id=builders.case_record().node_id)
-    [(base, other, differences)] = compare([builders.digest()], builders.digest(now)).redefined
+    [(base, other, differences)] = compare([builders.summary()], builders.summary(now)).redefined
     assert base.node_id == other.node_id == builders.case_record().node_id
     assert differences == {"threads": (1, 4)}
 
 
 def test_one_test_in_another_dtype_is_said_to_be_redefined_although_its_id_says_so_too():
     now = builders.case_record(dtype="bfloat16")
-    [(base, other, differences)] = compare([builders.digest()], builders.digest(now)).redefined
+    [(base, other, differences)] = compare([builders.summary()], builders.summary(now)).redefined
     assert (base.node_id, other.node_id) == (builders.case_record().node_id, now.node_id)
     assert differences == {"dtype": ("float32", "bfloat16")}
 
 
 def test_another_batch_size_is_another_case():
-    comparison = compare([builders.digest()], builders.digest(builders.case_record(batch_size=64)))
+    comparison = compare([builders.summary()], builders.summary(builders.case_record(batch_size=64)))
     assert comparison.redefined == ()
 
 
 def test_differences_of_the_environment_are_named_base_first():
-    base = builders.digest(environment=builders.environment(torch="2.13.0"))
-    now = builders.digest(environment=builders.environment(torch="2.15.0", cpu_count=4))
+    base = builders.summary(environment=builders.environment(torch="2.13.0"))
+    now = builders.summary(environment=builders.environment(torch="2.15.0", cpu_count=4))
     assert compare([base], now).environment == {"torch": ("2.13.0", "2.15.0"), "cpu_count": (2, 4)}
 
 
@@ -162,7 +162,7 @@ def test_operations_are_summed_by_what_was_asked(by, expected):
         builders.op_row("aten::mm", 40, module="fc2"),
     ]
     record = builders.case_record(tables=(builders.op_table(*rows),))
-    [case] = compare([builders.digest(record)], builders.digest(record), by=by).cases
+    [case] = compare([builders.summary(record)], builders.summary(record), by=by).cases
     assert {(change.name, change.phase, change.module) for change in case.operations} == expected
     assert sum(change.now_ns for change in case.operations) == 70
 
@@ -177,29 +177,29 @@ def test_several_base_runs_count_by_their_median():
 
 def test_a_base_run_of_another_machine_does_not_count():
     bases = [
-        builders.digest(
+        builders.summary(
             builders.case_record(timing=builders.timing(median_ns=ns)), environment=builders.environment(cpu_model=cpu)
         )
         for ns, cpu in ((1_000, "old"), (2_000, "AMD EPYC 9R14"), (9_000, "other"))
     ]
-    [case] = compare(bases, builders.digest()).cases
+    [case] = compare(bases, builders.summary()).cases
     assert case.base_runs == (2_000,)
     assert case.incomparable == {}
 
 
 def test_where_no_base_run_is_comparable_the_newest_stands_in_and_the_case_says_why():
-    bases = [builders.digest(environment=builders.environment(cpu_count=count)) for count in (8, 4)]
-    [case] = compare(bases, builders.digest()).cases
+    bases = [builders.summary(environment=builders.environment(cpu_count=count)) for count in (8, 4)]
+    [case] = compare(bases, builders.summary()).cases
     assert case.incomparable == {"cpu_count": (4, 2)}
     assert case.operations
 
 
 def test_operations_of_another_torch_are_compared_only_when_asked():
-    base = builders.digest(environment=builders.environment(torch="2.13.0"))
-    [case] = compare([base], builders.digest()).cases
+    base = builders.summary(environment=builders.environment(torch="2.13.0"))
+    [case] = compare([base], builders.summary()).cases
     assert case.incomparable == {"torch": ("2.13.0", "2.15.0")}
     assert case.operations == ()
-    [case] = compare([base], builders.digest(), across_versions=True).cases
+    [case] = compare([base], builders.summary(), across_versions=True).cases
     assert case.incomparable == {}
     assert case.operations
 
@@ -210,7 +210,7 @@ OTHER = "f" * 40
 
 def saved(minute, *cases, **changes):
     """A base run of these cases, saved in this minute."""
-    return builders.digest(*cases, saved_at=f"2026-11-20T10:{minute:02}:00+00:00", **changes)
+    return builders.summary(*cases, saved_at=f"2026-11-20T10:{minute:02}:00+00:00", **changes)
 
 
 def minutes(runs):
@@ -223,24 +223,24 @@ def missing(comparison):
 
 def test_each_case_is_compared_with_the_newest_base_run_that_has_it():
     bases = [*(saved(minute, STEP, SMALL) for minute in range(8)), saved(8, STEP)]
-    step, small = compare(bases, builders.digest(STEP, SMALL)).cases
+    step, small = compare(bases, builders.summary(STEP, SMALL)).cases
     assert (minutes(step.used), step.left_out) == ([*range(9)], {})
     assert (minutes(small.used), small.left_out) == ([*range(8)], {"without the case": 1})
 
 
 def test_missing_cases_are_those_of_any_base_run_with_the_run_that_had_them_last():
     large = builders.case_record(batch_size=64)
-    comparison = compare([saved(1, STEP, SMALL, large), saved(2, STEP, SMALL), saved(3, STEP)], builders.digest(STEP))
+    comparison = compare([saved(1, STEP, SMALL, large), saved(2, STEP, SMALL), saved(3, STEP)], builders.summary(STEP))
     assert missing(comparison) == [(SMALL.node_id, 2), (large.node_id, 1)]
     assert comparison.only_now == ()
 
 
 def test_an_earlier_name_of_a_case_is_not_missing():
     renamed = builders.case_record(test="bench/test_step.py::test_old", node_id="bench/test_step.py::test_old[x]")
-    comparison = compare([saved(1, renamed), saved(2, STEP)], builders.digest(STEP))
+    comparison = compare([saved(1, renamed), saved(2, STEP)], builders.summary(STEP))
     assert (missing(comparison), minutes(comparison.cases[0].used)) == ([], [2])
     # Two tests that ran in one session are two cases.
-    comparison = compare([saved(1, renamed, STEP), saved(2, STEP)], builders.digest(STEP))
+    comparison = compare([saved(1, renamed, STEP), saved(2, STEP)], builders.summary(STEP))
     assert missing(comparison) == [(renamed.node_id, 1)]
 
 
@@ -249,23 +249,23 @@ def test_a_case_that_was_renamed_twice_is_compared_with_its_newest_name():
         builders.case_record(test=f"bench/test_step.py::{name}", node_id=f"bench/test_step.py::{name}[x]")
         for name in ("test_first", "test_second")
     )
-    comparison = compare([saved(1, first), saved(2, second)], builders.digest(STEP))
+    comparison = compare([saved(1, first), saved(2, second)], builders.summary(STEP))
     [case] = comparison.cases
     assert (case.renamed_from, missing(comparison)) == (second.node_id, [])
 
 
 def test_a_case_is_compared_with_the_newest_run_of_its_own_name_although_another_had_its_params_later():
     other = builders.case_record(test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]")
-    comparison = compare([saved(1, STEP), saved(2, other)], builders.digest(STEP))
+    comparison = compare([saved(1, STEP), saved(2, other)], builders.summary(STEP))
     [case] = comparison.cases
     assert (case.renamed_from, minutes(case.used)) == ("", [1])
 
 
 def test_a_case_that_older_runs_measured_in_another_way_is_not_missing():
     threads = builders.case_record(threads=4, node_id=STEP.node_id)
-    assert missing(compare([saved(1, threads), saved(2, STEP)], builders.digest(STEP))) == []
+    assert missing(compare([saved(1, threads), saved(2, STEP)], builders.summary(STEP))) == []
     # Where it now runs in a third way, the newest of the others is what it was.
-    comparison = compare([saved(1, threads), saved(2, STEP)], builders.digest(builders.case_record(dtype="bfloat16")))
+    comparison = compare([saved(1, threads), saved(2, STEP)], builders.summary(builders.case_record(dtype="bfloat16")))
     [(base, _, differences)] = comparison.redefined
     assert (base.node_id, differences, len(comparison.only_base)) == (STEP.node_id, {"dtype": ("float32", "bfloat16")}, 1)
 
@@ -297,7 +297,7 @@ ELSEWHERE = builders.environment(cpu_model="other")
 )
 def test_the_samples_of_a_case_are_the_runs_of_one_commit_with_a_clean_tree(runs, used, left_out):
     bases = [saved(number, STEP, **changes) for number, changes in enumerate(runs)]
-    [case] = compare(bases, builders.digest(STEP)).cases
+    [case] = compare(bases, builders.summary(STEP)).cases
     assert (minutes(case.used), case.left_out) == (used, left_out)
     assert len(case.base_runs) == max(1, len(used))
     assert bool(case.incomparable) is not bool(used)
@@ -306,21 +306,21 @@ def test_the_samples_of_a_case_are_the_runs_of_one_commit_with_a_clean_tree(runs
 def test_runs_of_several_commits_are_samples_of_one_base_where_that_is_asked_for():
     changes = [{"commit": OTHER}, {"dirty": True}, {"commit": "unknown"}, {"environment": ELSEWHERE}, {}]
     bases = [saved(number, STEP, **change) for number, change in enumerate(changes)]
-    [case] = compare(bases, builders.digest(STEP), pool_commits=True).cases
+    [case] = compare(bases, builders.summary(STEP), pool_commits=True).cases
     assert (minutes(case.used), case.left_out) == ([0, 1, 2, 4], {"another machine or software": 1})
 
 
 def test_a_real_change_between_commits_does_not_widen_the_interval():
     before = [saved(number, STEP, commit=OTHER) for number in range(8)]
     slower = builders.case_record(timing=builders.timing(median_ns=15_000_000))
-    [case] = compare([*before, saved(9, slower)], builders.digest(slower)).cases
+    [case] = compare([*before, saved(9, slower)], builders.summary(slower)).cases
     assert (case.base_runs, case.change_ns) == ((15_000_000,), 0)
 
 
 def test_differences_of_the_environment_are_those_of_the_runs_that_count():
     bases = [saved(1, STEP), saved(2, STEP, environment=ELSEWHERE)]
-    assert compare(bases, builders.digest(STEP)).environment == {}
-    assert set(compare(bases[1:], builders.digest(STEP)).environment) == {"cpu_model"}
+    assert compare(bases, builders.summary(STEP)).environment == {}
+    assert set(compare(bases[1:], builders.summary(STEP)).environment) == {"cpu_model"}
 
 
 def plain_run(name, median=0.5):
@@ -328,7 +328,7 @@ def plain_run(name, median=0.5):
     stats = {"min": median, "max": median, "mean": median, "stddev": 0, "median": median, "iqr": 0.01, "rounds": 5}
     benchmark = {"name": name, "fullname": name, "extra_info": {}, "stats": stats}
     machine = {"python_version": "3.11.9", "cpu": {"brand_raw": "AMD EPYC 9R14"}}
-    return RunDigest.from_json({"benchmarks": [benchmark], "machine_info": machine, "commit_info": {}}, "plain.json")
+    return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": machine, "commit_info": {}}, "plain.json")
 
 
 def test_plain_benchmarks_are_compared_by_name_and_call():
@@ -337,7 +337,7 @@ def test_plain_benchmarks_are_compared_by_name_and_call():
 
 
 def test_a_plain_benchmark_of_the_same_name_is_compared_with_ours_by_call():
-    [case] = compare([plain_run(builders.case_record().node_id)], builders.digest()).cases
+    [case] = compare([plain_run(builders.case_record().node_id)], builders.summary()).cases
     assert (case.base_ns, case.now_ns, case.operations) == (500_000_000, 7_500_000, ())
 
 

@@ -4,15 +4,15 @@ import builders
 import pytest
 
 from mnistbench.compare.diff import compare
-from mnistbench.compare.exact import TOLERANCE, facts, final_value, is_exact, operation_name, renamed_operations
+from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact, operation_name, renamed_operations
 from mnistbench.core.record import OUTSIDE
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.saved_runs.summary import RunSummary
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 
 
 def compared(base, now, by="op,module"):
-    [case] = compare([builders.digest(base)], builders.digest(now), by=by).cases
+    [case] = compare([builders.summary(base)], builders.summary(now), by=by).cases
     return case
 
 
@@ -21,7 +21,7 @@ def of_rows(base, now, by="op,module", **changes):
     base, now = (
         builders.case_record(tables=(builders.op_table(*rows),), **changes) for rows in (base, now)
     )  # fmt: skip
-    return facts(compared(base, now, by))
+    return exact_differences(compared(base, now, by))
 
 
 def of_final(before, after, *, tag="train/loss", **changes):
@@ -29,20 +29,20 @@ def of_final(before, after, *, tag="train/loss", **changes):
     base, now = (
         builders.case_record(scalars=builders.scalars(final={tag: value}), **changes) for value in (before, after)
     )  # fmt: skip
-    return facts(compared(base, now))
+    return exact_differences(compared(base, now))
 
 
 row = builders.op_row
 
 
 def test_nothing_is_said_where_nothing_differs():
-    assert facts(compared(builders.case_record(), builders.case_record())) == ()
+    assert exact_differences(compared(builders.case_record(), builders.case_record())) == ()
 
 
 def test_times_are_measured_and_are_no_facts():
     slow = builders.case_record(tables=(builders.op_table(row("aten::mm", 900)),), timing=builders.timing(median_ns=9))
     quick = builders.case_record(tables=(builders.op_table(row("aten::mm", 100)),), timing=builders.timing(median_ns=1))
-    assert facts(compared(slow, quick)) == ()
+    assert exact_differences(compared(slow, quick)) == ()
 
 
 def test_other_rows_in_the_same_place_are_named_new_and_vanished():
@@ -110,17 +110,17 @@ def on_device(*kernels):
 
 
 def test_other_kernels_are_said():
-    assert facts(compared(on_device("sm80_gemm"), on_device("sm90_gemm", "fill"))) == (
+    assert exact_differences(compared(on_device("sm80_gemm"), on_device("sm90_gemm", "fill"))) == (
         "aten::mm, forward fc1: kernels sm80_gemm -> fill; sm90_gemm",
     )
-    assert facts(compared(on_device("sm80_gemm"), on_device("sm80_gemm"))) == ()
-    assert facts(compared(on_device("sm80_gemm"), on_device())) == ()
+    assert exact_differences(compared(on_device("sm80_gemm"), on_device("sm80_gemm"))) == ()
+    assert exact_differences(compared(on_device("sm80_gemm"), on_device())) == ()
 
 
 def test_another_number_of_parameters_is_said_first_and_without_tables_too():
     base = builders.case_record(parameter_count=1_199_882, tables=())
     now = builders.case_record(parameter_count=61_706, tables=(), scalars=builders.scalars(final={"train/loss": 2.0}))
-    assert facts(compared(base, now)) == ("parameters: 1,199,882 -> 61,706", "final train/loss: 1.5 -> 2")
+    assert exact_differences(compared(base, now)) == ("parameters: 1,199,882 -> 61,706", "final train/loss: 1.5 -> 2")
 
 
 # ---- renamed operations -------------------------------------------------------------------------------------------------
@@ -231,13 +231,13 @@ def test_an_accuracy_is_a_percentage():
 def test_curves_on_other_datasets_are_not_compared():
     base = builders.case_record(scalars=builders.scalars(dataset="mnist", final={"train/loss": 0.1}))
     now = builders.case_record(scalars=builders.scalars(dataset="digits", final={"train/loss": 0.9}))
-    assert facts(compared(base, now)) == ()
+    assert exact_differences(compared(base, now)) == ()
 
 
 def test_a_side_without_curves_has_no_training_to_compare():
     with_curves, without = builders.case_record(), builders.case_record(scalars=None)
-    assert facts(compared(with_curves, without)) == facts(compared(without, with_curves)) == ()
-    assert facts(compared(without, without)) == ()
+    assert exact_differences(compared(with_curves, without)) == exact_differences(compared(without, with_curves)) == ()
+    assert exact_differences(compared(without, without)) == ()
 
 
 def test_timings_among_the_final_values_are_no_facts():
@@ -247,22 +247,22 @@ def test_timings_among_the_final_values_are_no_facts():
 def test_values_that_one_side_has_are_not_compared():
     base = builders.case_record(scalars=builders.scalars(final={"train/loss": 1.5, "old": 1.0}))
     now = builders.case_record(scalars=builders.scalars(final={"new": 2.0, "train/loss": 1.25}))
-    assert facts(compared(base, now)) == ("final train/loss: 1.5 -> 1.25",)
+    assert exact_differences(compared(base, now)) == ("final train/loss: 1.5 -> 1.25",)
 
 
 def plain_run(name):
     """A file that pytest-benchmark wrote without us."""
     stats = {"min": 1.0, "max": 1.0, "mean": 1.0, "stddev": 0, "median": 1.0, "iqr": 0.0, "rounds": 5}
     benchmark = {"name": name, "fullname": name, "extra_info": {}, "stats": stats}
-    return RunDigest.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
+    return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
 
 
 def test_two_plain_benchmarks_have_nothing_that_is_counted():
     [case] = compare([plain_run("test_x")], plain_run("test_x")).cases
-    assert facts(case) == ()
+    assert exact_differences(case) == ()
     assert not is_exact(case)
 
 
 def test_a_plain_benchmark_says_nothing_of_a_model_that_could_differ():
-    [case] = compare([plain_run(builders.case_record().node_id)], builders.digest()).cases
-    assert facts(case) == ()
+    [case] = compare([plain_run(builders.case_record().node_id)], builders.summary()).cases
+    assert exact_differences(case) == ()

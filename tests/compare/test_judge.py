@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from mnistbench.compare import judge as verdict
 from mnistbench.compare.diff import compare
-from mnistbench.compare.judge import FALSE_ALARM, RUNS_NEEDED, Held, judge, prediction_interval
+from mnistbench.compare.judge import FALSE_ALARM, RUNS_NEEDED, CheckedQuantity, judge, prediction_interval
 from mnistbench.compare.thresholds import DEFAULT_SHARE, GROUPINGS, Acceptance, Criteria, Threshold
 from mnistbench.core.record import OUTSIDE
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.saved_runs.summary import RunSummary
 
 row = builders.op_row
 NODE = builders.case_record().node_id
@@ -34,7 +34,7 @@ def case(*rows, profiler_ns=0, **changes):
 
 def run(*rows, **changes):
     """A saved run of one case whose table has these rows."""
-    return builders.digest(case(*rows, **changes))
+    return builders.summary(case(*rows, **changes))
 
 
 def limits(*texts, call="", **changes):
@@ -51,11 +51,11 @@ def judged(bases, now, criteria=None, **changes):
 
 def verdicts(judgement):
     """What every table row would say, by the name it has."""
-    return {held.name: held.text for one in judgement.cases for held in one.held}
+    return {checked.name: checked.text for one in judgement.cases for checked in one.checked}
 
 
 def named(judgement, name):
-    [found] = [held for one in judgement.cases for held in one.held if held.name == name]
+    [found] = [checked for one in judgement.cases for checked in one.checked if checked.name == name]
     return found
 
 
@@ -98,9 +98,9 @@ def eight(*times, **changes):
     ],
 )
 def test_with_few_base_runs_a_change_is_held_against_the_threshold(base, now, criteria, expected):
-    held = named(judged(base, now, criteria), MM)
-    assert (held.text, held.fails) == expected
-    assert (held.by_runs, held.smallest) == (False, None)
+    checked = named(judged(base, now, criteria), MM)
+    assert (checked.text, checked.fails) == expected
+    assert (checked.by_runs, checked.smallest) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -122,17 +122,17 @@ def test_a_spread_of_exactly_the_excess_leaves_it_suspect():
 
 def test_the_range_over_base_runs_counts_as_spread_and_adds_as_independent_errors_do():
     bases = [mm(ns, 40_000) for ns in (LARGE - 40_000, LARGE, LARGE + 40_000)]
-    held = named(judged(bases, mm(1_050_000, 80_000)), MM)
-    assert held.base_runs == (960_000, 1_000_000, 1_040_000)
-    assert held.spread_ns == pytest.approx(math.hypot(40_000, 80_000, 80_000))
-    assert held.text == "within 12.0 %"
+    checked = named(judged(bases, mm(1_050_000, 80_000)), MM)
+    assert checked.base_runs == (960_000, 1_000_000, 1_040_000)
+    assert checked.spread_ns == pytest.approx(math.hypot(40_000, 80_000, 80_000))
+    assert checked.text == "within 12.0 %"
 
 
 def test_the_call_has_its_own_threshold():
     base, now = (mm(LARGE, timing=builders.timing(median_ns=ns, iqr_ns=0)) for ns in (7_500_000, 8_000_000))
     assert verdicts(judged(base, now, limits("1%")))["call"] == "within 10.0 %"
     assert verdicts(judged(base, now, limits(call="5%")))["call"] == "regressed"
-    assert [held.name for _, held in judged(base, now, limits("1%", call="5%")).regressions] == ["call"]
+    assert [checked.name for _, checked in judged(base, now, limits("1%", call="5%")).regressions] == ["call"]
 
 
 def test_the_calls_spread_is_that_of_its_rounds():
@@ -166,10 +166,10 @@ UNSTEADY = (1_000_000, 1_500_000, 800_000, 1_200_000)
     ],
 )
 def test_with_eight_base_runs_a_change_is_held_against_what_runs_differ_by(times, now, criteria, expected):
-    held = named(judged(eight(*times), builders.base_runs(1, now)[0], criteria), MM)
-    assert (held.text, held.fails) == expected
-    assert held.by_runs
-    assert len(held.base_runs) == 8
+    checked = named(judged(eight(*times), builders.base_runs(1, now)[0], criteria), MM)
+    assert (checked.text, checked.fails) == expected
+    assert checked.by_runs
+    assert len(checked.base_runs) == 8
 
 
 NOISY = builders.base_runs(1, 1_400_000)[0]
@@ -183,16 +183,16 @@ def test_more_base_runs_never_pass_what_fewer_fail(count):
 
 def test_noise_above_a_given_threshold_is_not_judged_unless_that_is_allowed():
     judgement = judged(eight(*UNSTEADY), NOISY, limits("10%"))
-    [(_, held)] = judgement.noise
-    assert (held.name, judgement.outcome, judgement.unjudged, judgement.regressions) == (MM, "unjudged", 1, ())
+    [(_, checked)] = judgement.noise
+    assert (checked.name, judgement.outcome, judgement.unjudged, judgement.regressions) == (MM, "unjudged", 1, ())
     allowed = judged(eight(*UNSTEADY), NOISY, limits("10%", noise_passes=True))
-    assert (allowed.noise, allowed.outcome, allowed.unjudged) == (judgement.noise, "held", 0)
+    assert (allowed.noise, allowed.outcome, allowed.unjudged) == (judgement.noise, "passed", 0)
 
 
 def test_allowing_noise_excuses_neither_a_regression_nor_what_is_missing():
     regressed = builders.base_runs(1, 9_000_000)[0]
     assert judged(eight(*UNSTEADY), regressed, limits("10%", noise_passes=True)).outcome == "regressed"
-    more = builders.digest(builders.case_record(batch_size=1), saved_at="2026-11-20T09:00:00+00:00")
+    more = builders.summary(builders.case_record(batch_size=1), saved_at="2026-11-20T09:00:00+00:00")
     assert judged([more, *eight(*UNSTEADY)], NOISY, limits("10%", noise_passes=True)).outcome == "unjudged"
 
 
@@ -213,9 +213,9 @@ def test_noise_that_is_above_no_given_threshold_passes(now, criteria):
 def test_the_largest_minimum_detectable_change_is_that_of_everything_judged_by_runs():
     rows = [[row("aten::mm", steady), row("aten::conv", noisy, module="conv2")] for steady, noisy in zip(STEADY, UNSTEADY)]  # noqa: B905
     judgement = judged([run(*base) for base in rows * 2], run(*rows[0]), limits("10%"))
-    _, held = judgement.minimum_detectable
-    assert (held.name, judgement.outcome) == (CONV, "held")
-    assert held.smallest == max(one.smallest for _, one in judgement.held)
+    _, checked = judgement.minimum_detectable
+    assert (checked.name, judgement.outcome) == (CONV, "passed")
+    assert checked.smallest == max(one.smallest for _, one in judgement.checked)
     assert judged(mm(LARGE), mm(LARGE)).minimum_detectable is None
 
 
@@ -228,20 +228,20 @@ def test_eight_runs_are_needed():
 
 def test_base_runs_of_another_machine_do_not_count_towards_eight():
     elsewhere = [dataclasses.replace(run, environment={**run.environment, "cpu_count": 4}) for run in eight(*STEADY)]
-    held = named(judged([*elsewhere, *builders.base_runs(7, *STEADY)], builders.base_runs(1, LARGE)[0]), MM)
-    assert (len(held.base_runs), held.by_runs) == (7, False)
+    checked = named(judged([*elsewhere, *builders.base_runs(7, *STEADY)], builders.base_runs(1, LARGE)[0]), MM)
+    assert (len(checked.base_runs), checked.by_runs) == (7, False)
 
 
 def test_the_risk_is_shared_among_all_that_is_judged_by_runs():
     """The limit of each is that of FALSE_ALARM divided by their number."""
     times = (1_000_000, 1_020_000, 1_010_000, 990_000)
     rows = [[row(f"aten::op{name}", ns) for name in range(3)] for ns in times * 2]
-    held = named(judged([run(*base) for base in rows], run(*rows[0])), "aten::op0, forward fc1")
+    checked = named(judged([run(*base) for base in rows], run(*rows[0])), "aten::op0, forward fc1")
     # three operations and the call
-    assert held.smallest == prediction_interval(times * 2, FALSE_ALARM / 4)[1] / held.base_ns - 1
+    assert checked.smallest == prediction_interval(times * 2, FALSE_ALARM / 4)[1] / checked.base_ns - 1
     alone = named(judged(eight(*times), builders.base_runs(1, LARGE)[0]), MM)
     assert alone.smallest == prediction_interval(times * 2, FALSE_ALARM / 2)[1] / alone.base_ns - 1
-    assert alone.smallest < held.smallest
+    assert alone.smallest < checked.smallest
 
 
 def test_cases_that_cannot_be_compared_take_no_share_of_the_risk():
@@ -250,8 +250,8 @@ def test_cases_that_cannot_be_compared_take_no_share_of_the_risk():
 
     def runs(*, with_incomparable):
         more = [builders.case_record(**cuda)] if with_incomparable else []
-        bases = [builders.digest(case(row("aten::mm", ns)), *more, environment=accelerators[0]) for ns in STEADY * 2]
-        return judged(bases, builders.digest(case(row("aten::mm", LARGE)), *more, environment=accelerators[1]))
+        bases = [builders.summary(case(row("aten::mm", ns)), *more, environment=accelerators[0]) for ns in STEADY * 2]
+        return judged(bases, builders.summary(case(row("aten::mm", LARGE)), *more, environment=accelerators[1]))
 
     judgement = runs(with_incomparable=True)
     assert [one.call.verdict for one in judgement.cases] == ["within", "incomparable"]
@@ -261,8 +261,8 @@ def test_cases_that_cannot_be_compared_take_no_share_of_the_risk():
 def test_the_operation_of_a_new_place_is_judged_by_threshold_beside_others_by_runs():
     now = run(row("aten::mm", LARGE), row("aten::clone", LARGE, module="fc2"))
     judgement = judged(eight(LARGE), now, limits("10%"))
-    held = named(judgement, "nothing -> aten::clone, forward fc2")
-    assert (held.by_runs, held.verdict, held.base_runs) == (False, "regressed", ())
+    checked = named(judgement, "nothing -> aten::clone, forward fc2")
+    assert (checked.by_runs, checked.verdict, checked.base_runs) == (False, "regressed", ())
     assert named(judgement, MM).by_runs
 
 
@@ -275,7 +275,7 @@ def names_of(base_ns, now_ns, *, profiler_ns=0, calls=1, criteria=None):
     """What is held of a call of 1 ms beside the call, where an operation takes these times less the profiler's cost."""
     cost = profiler_ns * calls
     base, now = (run(row(self_cpu_ns=ns + cost, calls=calls), profiler_ns=profiler_ns, **WALL) for ns in (base_ns, now_ns))
-    return [held.name for held in judged(base, now, criteria).cases[0].operations]
+    return [checked.name for checked in judged(base, now, criteria).cases[0].operations]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_on_the_devices_clock_watching_costs_nothing():
     record = builders.case_record(
         device="cuda", device_ns=(1_000,), tables=(builders.op_table(kernel, view="device", profiler_ns=400),)
     )
-    judgement = judged(builders.digest(record), builders.digest(record))
+    judgement = judged(builders.summary(record), builders.summary(record))
     assert list(verdicts(judgement)) == ["call", MM]
     assert judgement.cases[0].call.now_ns == 1_000
 
@@ -331,35 +331,35 @@ def test_small_operations_are_pooled_and_named_modules_have_pools_of_their_own()
     ]
     judgement = judged(run(*rows), run(*rows), limits("10%", "conv2:20%"))
     assert [
-        (held.name, held.kind, held.now_ns, held.text) for held in judgement.cases[0].operations
+        (checked.name, checked.kind, checked.now_ns, checked.text) for checked in judgement.cases[0].operations
     ] == [
         (MM, "operation", LARGE, "within 10.0 %"),
         ("outside operations", "outside", 1_100, "within 10.0 %"),
         ("other in conv2", "other", 700, "within 20.0 %"),
         ("other", "other", 300, "within 10.0 %"),
     ]  # fmt: skip
-    assert judgement.outcome == "held"
+    assert judgement.outcome == "passed"
 
 
 def test_what_is_held_adds_up_to_what_operations_changed():
     base = run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::old", LARGE), row(OUTSIDE, 70, calls=0))
     now = run(row("aten::mm", 2 * LARGE), row("aten::relu", 300), row(OUTSIDE, 50, calls=0))
     [one] = judged(base, now, limits("10%", "aten::t:1%")).cases
-    assert sum(held.change_ns for held in one.operations) == one.case.explained_ns == 180
+    assert sum(checked.change_ns for checked in one.operations) == one.case.explained_ns == 180
 
 
 def test_operations_stand_by_size_of_change_and_then_by_name():
     rows = {"aten::a": (0, 0), "aten::b": (5, 0), "aten::c": (0, 9), "aten::d": (0, 0)}
     base, now = (run(*(row(name, LARGE + change[side]) for name, change in rows.items())) for side in (0, 1))
     judgement = judged(base, now)
-    assert [held.name[:7] for held in judgement.cases[0].operations] == ["aten::c", "aten::b", "aten::a", "aten::d"]
+    assert [checked.name[:7] for checked in judgement.cases[0].operations] == ["aten::c", "aten::b", "aten::a", "aten::d"]
 
 
 @pytest.mark.parametrize("name", ["aten::t", "aten::t, forward fc1"])
 def test_an_operation_that_a_threshold_names_is_held_however_small_it_is(name):
     base, now = (run(row("aten::mm", LARGE), row("aten::t", ns), profiler_ns=1) for ns in (100, 150))
     judgement = judged(base, now, limits(f"{name}:20%"))
-    assert [(held.name, held.fails) for held in judgement.cases[0].operations] == [
+    assert [(checked.name, checked.fails) for checked in judgement.cases[0].operations] == [
         ("aten::t, forward fc1", True),
         (MM, False),
     ]
@@ -368,28 +368,28 @@ def test_an_operation_that_a_threshold_names_is_held_however_small_it_is(name):
 def test_naming_a_module_does_not_hold_its_smallest_operations_one_by_one():
     base, now = (run(row("aten::mm", LARGE), row("aten::t", ns, module="fc2")) for ns in (100, 150))
     judgement = judged(base, now, limits("fc2:20%"))
-    assert [held.name for _, held in judgement.regressions] == ["other in fc2"]
+    assert [checked.name for _, checked in judgement.regressions] == ["other in fc2"]
 
 
 def test_pooled_operations_regress_together():
     base, now = (run(*(row(f"aten::t{number}", ns) for number in range(9)), row("aten::mm", LARGE)) for ns in (100, 120))
     judgement = judged(base, now, limits("10%"))
-    [(_, held)] = judgement.regressions
-    assert (held.name, held.base_ns, held.now_ns, len(held.members)) == ("other", 900, 1_080, 9)
+    [(_, checked)] = judgement.regressions
+    assert (checked.name, checked.base_ns, checked.now_ns, len(checked.members)) == ("other", 900, 1_080, 9)
 
 
 def test_pools_are_summed_run_by_run_so_that_their_spread_is_that_of_the_sum():
     # One is quick when the other is slow: each differs by half from run to run, and their sum by nothing.
     bases = [run(row("aten::mm", LARGE), row("aten::a", 100 + swing), row("aten::b", 100 - swing)) for swing in (50, -50) * 4]
-    held = named(judged(bases, bases[0]), "other")
-    assert held.base_runs == (200,) * 8
-    assert held.text == "within 10.0 %"
+    checked = named(judged(bases, bases[0]), "other")
+    assert checked.base_runs == (200,) * 8
+    assert checked.text == "within 10.0 %"
 
 
 def test_time_outside_operations_is_held_by_the_general_threshold_only():
     base, now = (run(row("aten::mm", LARGE), row(OUTSIDE, ns, calls=0)) for ns in (500_000, 700_000))
-    assert [held.name for _, held in judged(base, now, limits("10%", "fc1:90%")).regressions] == ["outside operations"]
-    assert judged(base, now, limits("fc1:1%")).outcome == "held"
+    assert [checked.name for _, checked in judged(base, now, limits("10%", "fc1:90%")).regressions] == ["outside operations"]
+    assert judged(base, now, limits("fc1:1%")).outcome == "passed"
 
 
 # ---- new and vanished operations ----------------------------------------------------------------------------------------
@@ -407,12 +407,12 @@ def test_time_outside_operations_is_held_by_the_general_threshold_only():
 )
 def test_operations_that_replace_others_of_their_place_are_held_with_them(now, text):
     judgement = judged(run(row("aten::old", LARGE)), run(*(row(name, ns) for name, ns in now.items())), limits("10%"))
-    [held] = judgement.cases[0].operations
-    assert (held.name, held.kind) == (
+    [checked] = judgement.cases[0].operations
+    assert (checked.name, checked.kind) == (
         f"aten::old -> {' + '.join(sorted(now, key=now.get, reverse=True))}, forward fc1",
         "replaced",
     )
-    assert held.text == text
+    assert checked.text == text
 
 
 def test_operations_of_another_place_replace_nothing():
@@ -428,14 +428,14 @@ def test_a_new_operation_regresses_since_it_was_free_before():
     judgement = judged(
         run(row("aten::mm", LARGE)), run(row("aten::mm", LARGE), row("aten::copy_", LARGE, module="")), limits("900%")
     )
-    [(_, held)] = judgement.regressions
-    assert (held.name, held.change, held.base_ns) == ("nothing -> aten::copy_, forward", math.inf, 0)
+    [(_, checked)] = judgement.regressions
+    assert (checked.name, checked.change, checked.base_ns) == ("nothing -> aten::copy_, forward", math.inf, 0)
 
 
 def test_a_new_operation_regresses_by_any_word_and_fails_by_a_threshold_only():
     judgement = judged(run(row("aten::mm", LARGE)), run(row("aten::mm", LARGE), row("aten::copy_", LARGE)))
-    held = named(judgement, "nothing -> aten::copy_, forward fc1")
-    assert (held.verdict, held.fails, judgement.outcome) == ("regressed", False, "none")
+    checked = named(judgement, "nothing -> aten::copy_, forward fc1")
+    assert (checked.verdict, checked.fails, judgement.outcome) == ("regressed", False, "none")
 
 
 def test_a_new_operation_that_is_small_counts_with_the_other_small_ones():
@@ -454,8 +454,8 @@ def test_a_new_operation_that_is_small_counts_with_the_other_small_ones():
 def limit_of(name, *options, mark=(), call_mark="", call=""):
     rows = [row("aten::mm", LARGE), row("aten::conv", LARGE, module="conv2"), row("aten::t", 10, module="conv2")]
     record = case(*rows, op_fail=mark, case_fail=call_mark)
-    held = named(judged(run(*rows), builders.digest(record), limits(*options, call=call)), name)
-    return held.threshold if held.given else None
+    checked = named(judged(run(*rows), builders.summary(record), limits(*options, call=call)), name)
+    return checked.threshold if checked.given else None
 
 
 CONV = "aten::conv, forward conv2"
@@ -496,8 +496,8 @@ def test_a_tests_own_threshold_for_the_call_goes_before_the_command_lines(call, 
 
 
 def test_without_a_threshold_the_default_words_the_verdict():
-    held = named(judged(mm(LARGE), mm(LARGE)), MM)
-    assert (held.threshold, held.given) == (DEFAULT_SHARE, False)
+    checked = named(judged(mm(LARGE), mm(LARGE)), MM)
+    assert (checked.threshold, checked.given) == (DEFAULT_SHARE, False)
 
 
 def test_a_mark_of_the_base_does_not_count():
@@ -508,9 +508,9 @@ def test_a_mark_of_the_base_does_not_count():
 def test_a_threshold_names_a_module_where_modules_are_summed():
     base, now = (run(row("aten::conv", ns, module="conv2"), row("aten::mm", LARGE)) for ns in (LARGE, 1_500_000))
     judgement = judged(base, now, limits("conv2:20%", by="module"))
-    assert [(held.name, held.threshold) for _, held in judgement.regressions] == [("conv2 forward", 0.2)]
+    assert [(checked.name, checked.threshold) for _, checked in judgement.regressions] == [("conv2 forward", 0.2)]
     judgement = judged(base, now, limits("aten::conv:20%", by="op"))
-    assert [(held.name, held.threshold) for _, held in judgement.regressions] == [("aten::conv", 0.2)]
+    assert [(checked.name, checked.threshold) for _, checked in judgement.regressions] == [("aten::conv", 0.2)]
 
 
 # ---- never silently green -----------------------------------------------------------------------------------------------
@@ -524,7 +524,7 @@ def problem_of(bases, now, criteria=GATE, **changes):
     """The only problem, whose outcome is that nothing could be judged unless it is excused."""
     judgement = judged(bases, now, criteria, **changes)
     [problem] = judgement.problems
-    assert judgement.outcome == ("held" if problem.excused else "unjudged")
+    assert judgement.outcome == ("passed" if problem.excused else "unjudged")
     return problem
 
 
@@ -535,7 +535,7 @@ def excused_by(bases, now):
 
 def empty(**changes):
     """A run without a benchmark of ours or anybody's."""
-    return RunDigest(environment=builders.digest().environment, cases=(), **changes)
+    return RunSummary(environment=builders.summary().environment, cases=(), **changes)
 
 
 def test_where_no_benchmark_ran_there_is_nothing_to_hold():
@@ -570,7 +570,7 @@ def test_a_base_without_cases_has_none_in_common():
 
 
 def test_a_case_that_did_not_run_is_missing():
-    more = builders.digest(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
+    more = builders.summary(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
     assert problem_of(more, mm(LARGE)) == (
         "missing",
         f"in the base and not run now: bench/test_step.py::test_step[convnet-b1-cpu], {LAST}",
@@ -580,8 +580,8 @@ def test_a_case_that_did_not_run_is_missing():
 
 
 def test_a_new_case_is_no_problem():
-    more = builders.digest(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
-    assert judged(mm(LARGE), more, GATE).outcome == "held"
+    more = builders.summary(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
+    assert judged(mm(LARGE), more, GATE).outcome == "passed"
 
 
 @pytest.mark.parametrize(
@@ -589,17 +589,17 @@ def test_a_new_case_is_no_problem():
     [((), None, "the base"), (None, (), "this run"), ((), (), "the base and in this run")],
 )
 def test_a_missing_operation_table_is_named_on_each_side(base, now, where):
-    held = case(row("aten::mm", LARGE), batch_size=1)  # another case, which has one
-    digests = [
-        builders.digest(held, builders.case_record() if tables is None else builders.case_record(tables=tables))
+    checked = case(row("aten::mm", LARGE), batch_size=1)  # another case, which has one
+    summaries = [
+        builders.summary(checked, builders.case_record() if tables is None else builders.case_record(tables=tables))
         for tables in (base, now)
     ]
-    assert problem_of(*digests) == ("missing", f"no operation table of {NODE} in {where}", False)
-    assert excused_by(*digests) == ["allow_missing"]
+    assert problem_of(*summaries) == ("missing", f"no operation table of {NODE} in {where}", False)
+    assert excused_by(*summaries) == ["allow_missing"]
 
 
 def test_a_cold_table_is_none_to_compare():
-    cold = builders.digest(builders.case_record(tables=(builders.op_table(row("aten::mm", (5,)), temperature="cold"),)))
+    cold = builders.summary(builders.case_record(tables=(builders.op_table(row("aten::mm", (5,)), temperature="cold"),)))
     assert texts(judged(mm(LARGE), cold, GATE)) == [
         f"no operation table of {NODE} in this run",
         "no case has operations to hold",
@@ -609,7 +609,7 @@ def test_a_cold_table_is_none_to_compare():
 def test_tables_by_different_views_are_missing_in_both():
     operation = row("aten::mm", LARGE, self_device_ns=5)
     host, device = (
-        builders.digest(
+        builders.summary(
             builders.case_record(device="cuda", tables=(builders.op_table(operation, view=view),)),
             case(row("aten::mm", LARGE)),
         )
@@ -620,10 +620,10 @@ def test_tables_by_different_views_are_missing_in_both():
 
 @pytest.mark.parametrize(("base", "now", "where"), [(0, 5, "the base"), (5, 0, "this run"), (0, 0, "the base and in this run")])
 def test_a_device_table_without_any_device_time_is_missing(base, now, where):
-    held = case(row("aten::mm", LARGE), batch_size=1)  # another case, which has operations
-    digests = [
-        builders.digest(
-            held,
+    checked = case(row("aten::mm", LARGE), batch_size=1)  # another case, which has operations
+    summaries = [
+        builders.summary(
+            checked,
             builders.case_record(
                 device="cuda",
                 device_ns=(1_000,),
@@ -634,29 +634,29 @@ def test_a_device_table_without_any_device_time_is_missing(base, now, where):
         for ns in (base, now)
     ]
     text = f"no device time in the operation table of {NODE} in {where}: the profiler recorded no kernel"
-    assert problem_of(*digests) == ("missing", text, False)
-    assert excused_by(*digests) == ["allow_missing"]
-    assert judged(*digests, limits(call="5%")).problems == ()
+    assert problem_of(*summaries) == ("missing", text, False)
+    assert excused_by(*summaries) == ["allow_missing"]
+    assert judged(*summaries, limits(call="5%")).problems == ()
 
 
 def test_a_missing_table_matters_only_where_operations_are_held():
-    without = builders.digest(builders.case_record(tables=()))
+    without = builders.summary(builders.case_record(tables=()))
     judgement = judged(without, without, limits(call="5%"))
-    assert (judgement.outcome, judgement.problems) == ("held", ())
-    marked = builders.digest(builders.case_record(tables=(), op_fail=("5%",)))
+    assert (judgement.outcome, judgement.problems) == ("passed", ())
+    marked = builders.summary(builders.case_record(tables=(), op_fail=("5%",)))
     assert problem_of(without, marked, Criteria()).text == f"no operation table of {NODE} in the base and in this run"
 
 
 def test_a_case_whose_operations_are_in_another_has_no_table_to_miss():
     step = case(row("aten::mm", LARGE), batch_size=1)
     train = builders.case_record(phase="train", tables=(), tables_in="step convnet-b1-cpu")
-    assert judged(builders.digest(step, train), builders.digest(step, train), GATE).outcome == "held"
+    assert judged(builders.summary(step, train), builders.summary(step, train), GATE).outcome == "passed"
 
 
 def test_a_table_that_only_the_base_has_is_missing_even_where_operations_are_now_in_another_case():
     step = case(row("aten::mm", LARGE), batch_size=1)
     now = builders.case_record(tables=(), tables_in="step convnet-b1-cpu")
-    assert problem_of(builders.digest(step, case(row("aten::mm", LARGE))), builders.digest(step, now)) == (
+    assert problem_of(builders.summary(step, case(row("aten::mm", LARGE))), builders.summary(step, now)) == (
         "missing",
         f"no operation table of {NODE} in this run",
         False,
@@ -664,14 +664,14 @@ def test_a_table_that_only_the_base_has_is_missing_even_where_operations_are_now
 
 
 def test_where_all_operations_are_in_cases_that_did_not_run_nothing_is_held():
-    train = builders.digest(builders.case_record(phase="train", tables=(), tables_in="step convnet-b16-cpu"))
+    train = builders.summary(builders.case_record(phase="train", tables=(), tables_in="step convnet-b16-cpu"))
     assert problem_of(train, train) == ("missing", "no case has operations to hold", False)
     assert excused_by(train, train) == []
-    assert judged(train, train, limits(call="5%")).outcome == "held"
+    assert judged(train, train, limits(call="5%")).outcome == "passed"
 
 
 def test_another_machine_is_incomparable_and_nothing_of_the_case_is_judged():
-    base = builders.digest(case(row("aten::mm", LARGE)), environment=builders.environment(cpu_model="Intel Xeon 8488C"))
+    base = builders.summary(case(row("aten::mm", LARGE)), environment=builders.environment(cpu_model="Intel Xeon 8488C"))
     now = run(row("aten::mm", 9 * LARGE), row("aten::new", LARGE))
     judgement = judged(base, now, GATE)
     assert set(verdicts(judgement).values()) == {"incomparable"}
@@ -686,8 +686,8 @@ def test_another_machine_is_incomparable_and_nothing_of_the_case_is_judged():
 
 def test_another_machine_is_said_once_for_all_its_cases_and_once_per_difference():
     cases = (case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
-    base = builders.digest(*cases, environment=builders.environment(cpu_count=8, allocator={}))
-    assert texts(judged(base, builders.digest(*cases), GATE)) == [
+    base = builders.summary(*cases, environment=builders.environment(cpu_count=8, allocator={}))
+    assert texts(judged(base, builders.summary(*cases), GATE)) == [
         "2 cases: cpu count 8 -> 2; give both sides the same CPUs",
         (
             "2 cases: allocator none -> MALLOC_TRIM_THRESHOLD_=1073741824; "
@@ -697,18 +697,18 @@ def test_another_machine_is_said_once_for_all_its_cases_and_once_per_difference(
 
 
 def test_another_torch_is_incomparable_until_it_is_asked_for():
-    base = builders.digest(case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0"))
+    base = builders.summary(case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0"))
     assert problem_of(base, mm(LARGE)).text == (
         "1 case: torch 2.13.0 -> 2.15.0; add --across-versions to compare them all the same"
     )
-    assert judged(base, mm(LARGE), GATE, across_versions=True).outcome == "held"
+    assert judged(base, mm(LARGE), GATE, across_versions=True).outcome == "passed"
     assert judged(base, mm(9 * LARGE), GATE, across_versions=True).outcome == "regressed"
 
 
 def test_a_test_whose_params_changed_is_not_the_same_case_any_more():
     other = builders.case_record(batch_size=1)
-    base = builders.digest(other, case(row("aten::mm", LARGE)))
-    now = builders.digest(other, case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE))
+    base = builders.summary(other, case(row("aten::mm", LARGE)))
+    now = builders.summary(other, case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE))
     assert problem_of(base, now) == (
         "incomparable",
         f"not the same case any more: {NODE} (threads 1 -> 4, seed 1 -> 2); measure both sides alike",
@@ -734,7 +734,7 @@ def problem_list(judgement):
 
 def test_a_name_that_one_of_several_cases_has_is_known():
     rows = [case(row("aten::mm", LARGE)), case(row("aten::conv", LARGE, module="conv2"), batch_size=1)]
-    assert judged(builders.digest(*rows), builders.digest(*rows), limits("conv2:5%")).outcome == "held"
+    assert judged(builders.summary(*rows), builders.summary(*rows), limits("conv2:5%")).outcome == "passed"
 
 
 @pytest.mark.parametrize("side", ["base", "now"])
@@ -752,8 +752,8 @@ def test_what_is_no_operation_and_no_module_cannot_be_named(name):
 
 def test_a_mark_is_held_to_its_own_case():
     other = case(row("aten::conv", LARGE, module="conv2"), batch_size=1)
-    base = builders.digest(other, case(row("aten::mm", LARGE)))
-    now = builders.digest(other, case(row("aten::mm", LARGE), op_fail=("10%", "conv2:5%")))
+    base = builders.summary(other, case(row("aten::mm", LARGE)))
+    now = builders.summary(other, case(row("aten::mm", LARGE), op_fail=("10%", "conv2:5%")))
     for criteria in (Criteria(), limits("conv2:5%", **EXCUSES)):
         judgement = judged(base, now, criteria)
         assert problem_list(judgement) == [("missing", f"opgate 'conv2' is no operation or module of {NODE}", False)]
@@ -761,7 +761,7 @@ def test_a_mark_is_held_to_its_own_case():
 
 
 def test_a_name_is_not_called_unknown_where_operations_could_not_be_compared():
-    base = builders.digest(case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0"))
+    base = builders.summary(case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0"))
     judgement = judged(base, mm(LARGE), limits("aten::nothing:5%", **EXCUSES))
     assert [problem.verdict for problem in judgement.problems] == ["incomparable"]
 
@@ -797,9 +797,9 @@ def accepting(*patterns, base=None, now=None, limit=10.0, **changes):
 )
 def test_an_intended_regression_is_accepted_by_case_and_operation_or_module(pattern):
     judgement = accepting(pattern)
-    [(_, held)] = judgement.accepted
-    assert (held.name, held.text, held.fails) == (MM, "regressed, accepted", False)
-    assert (judgement.outcome, judgement.unused, judgement.regressions) == ("held", (), ())
+    [(_, checked)] = judgement.accepted
+    assert (checked.name, checked.text, checked.fails) == (MM, "regressed, accepted", False)
+    assert (judgement.outcome, judgement.unused, judgement.regressions) == ("passed", (), ())
 
 
 @pytest.mark.parametrize(
@@ -834,27 +834,27 @@ def test_the_call_the_pools_and_what_replaced_others_can_be_accepted():
     replaced = "aten::old -> aten::new, forward fc1"
 
     def accepted(*patterns):
-        return sorted(held.name for _, held in accepting(*patterns, base=base, now=now).accepted)
+        return sorted(checked.name for _, checked in accepting(*patterns, base=base, now=now).accepted)
 
     assert accepted("*:call") == ["call"]
     assert accepted("*:other") == ["other"]
     assert accepted("*:outside operations") == ["outside operations"]
     assert accepted("*:aten::old") == accepted("*:aten::new") == accepted(f"*:{replaced}") == [replaced]
     judgement = accepting("*:call", "*:other", "*:outside operations", "*:aten::new", base=base, now=now)
-    assert (judgement.outcome, judgement.unused) == ("held", ())
+    assert (judgement.outcome, judgement.unused) == ("passed", ())
 
 
 def test_only_what_is_accepted_is_excused():
     base, now = (run(row("aten::mm", ns), row("aten::conv", ns, module="conv2")) for ns in (LARGE, 2 * LARGE))
     judgement = accepting("*:conv2", base=base, now=now)
-    assert [held.name for _, held in judgement.accepted] == [CONV]
-    assert [held.name for _, held in judgement.regressions] == [MM]
+    assert [checked.name for _, checked in judgement.accepted] == [CONV]
+    assert [checked.name for _, checked in judgement.regressions] == [MM]
     assert judgement.outcome == "regressed"
 
 
 def test_nothing_is_accepted_that_did_not_regress():
     judgement = accepting("*:aten::mm", "*:gone", now=mm(LARGE))
-    assert (judgement.accepted, judgement.unused, judgement.outcome) == ((), ("*:aten::mm:1000%", "*:gone:1000%"), "held")
+    assert (judgement.accepted, judgement.unused, judgement.outcome) == ((), ("*:aten::mm:1000%", "*:gone:1000%"), "passed")
 
 
 def test_every_pattern_that_matches_is_used():
@@ -864,24 +864,24 @@ def test_every_pattern_that_matches_is_used():
 @pytest.mark.parametrize(("now", "accepted"), [(1_500_000, True), (1_500_001, False)])
 def test_a_regression_is_accepted_up_to_its_limit(now, accepted):
     judgement = accepting("*:aten::mm", now=mm(now), limit=0.5)
-    held = named(judgement, MM)
-    assert (held.accepted, held.accept_limit, held.fails) == (accepted, 0.5, not accepted)
-    assert (judgement.outcome, judgement.unused) == ("held" if accepted else "regressed", ())
+    checked = named(judgement, MM)
+    assert (checked.accepted, checked.accept_limit, checked.fails) == (accepted, 0.5, not accepted)
+    assert (judgement.outcome, judgement.unused) == ("passed" if accepted else "regressed", ())
 
 
 def test_of_several_limits_the_largest_holds():
     patterns = ("*:aten::mm:20%", "*:fc1:60%", "*:aten::*:5%", "*:aten::mm")
     criteria = limits("10%", accept=patterns, reason="x")
     judgement = judged(mm(LARGE), mm(1_500_000), criteria)
-    assert (judgement.outcome, named(judgement, MM).accept_limit, judgement.unused) == ("held", 0.6, ())
+    assert (judgement.outcome, named(judgement, MM).accept_limit, judgement.unused) == ("passed", 0.6, ())
 
 
 def test_a_regression_that_is_accepted_without_a_limit_is_not_judged():
     judgement = accepting("*:aten::mm", limit=None)
-    [(one, held)] = judgement.unlimited
-    assert (held.verdict, held.accepted, held.fails) == ("regressed", False, False)
+    [(one, checked)] = judgement.unlimited
+    assert (checked.verdict, checked.accepted, checked.fails) == ("regressed", False, False)
     assert (judgement.outcome, judgement.unjudged, judgement.accepted, judgement.unused) == ("unjudged", 1, (), ())
-    assert verdict.acceptance_for(judgement, one, held) == f"step convnet-b16-cpu:{MM}:100%"
+    assert verdict.acceptance_for(judgement, one, checked) == f"step convnet-b16-cpu:{MM}:100%"
     # Allowing noise does not excuse it.
     assert accepting("*:aten::mm", limit=None, noise_passes=True).outcome == "unjudged"
 
@@ -891,19 +891,19 @@ def test_noise_above_a_threshold_is_accepted_in_the_same_way():
         judgement = accepting("*:aten::mm", base=eight(*UNSTEADY), now=NOISY, limit=limit, **changes)
         return judgement.outcome, named(judgement, MM).text.partition(", ")[2], len(judgement.unlimited), judgement.unused
 
-    assert outcome(0.5) == ("held", "accepted", 0, ())
+    assert outcome(0.5) == ("passed", "accepted", 0, ())
     assert outcome(0.2) == ("unjudged", "", 0, ())
     assert outcome(None) == ("unjudged", "", 0, ())
-    assert outcome(None, noise_passes=True) == ("held", "", 0, ())
+    assert outcome(None, noise_passes=True) == ("passed", "", 0, ())
 
 
 def test_the_limit_of_what_is_new_is_a_share_of_the_call():
     base, now = run(row("aten::mm", LARGE), **WALL), run(row("aten::mm", LARGE), row("aten::copy_", 300_000), **WALL)
-    assert accepting("*:aten::copy_", base=base, now=now, limit=0.3).outcome == "held"
+    assert accepting("*:aten::copy_", base=base, now=now, limit=0.3).outcome == "passed"
     assert accepting("*:aten::copy_", base=base, now=now, limit=0.29).outcome == "regressed"
     judgement = accepting("*:aten::copy_", base=base, now=now, limit=None)
-    [(one, held)] = judgement.unlimited
-    assert verdict.acceptance_for(judgement, one, held).endswith(":nothing -> aten::copy_, forward fc1:30%")
+    [(one, checked)] = judgement.unlimited
+    assert verdict.acceptance_for(judgement, one, checked).endswith(":nothing -> aten::copy_, forward fc1:30%")
 
 
 SLOWER = st.integers(1_100_001, 90_000_000)
@@ -917,13 +917,13 @@ def test_what_the_report_suggests_to_accept_a_regression_does_so_and_no_more(ns,
     [(one, found)] = judgement.unlimited
     suggested = verdict.acceptance_for(judgement, one, found)
     after = judged(base, now, limits("10%", accept=(suggested,), reason="x"))
-    assert [held.name for _, held in after.accepted] == [found.name]
-    assert [held.name for _, held in after.regressions] == [CONV]
+    assert [checked.name for _, checked in after.accepted] == [found.name]
+    assert [checked.name for _, checked in after.regressions] == [CONV]
 
 
 def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_meant():
     def suggested(*cases):
-        base, now = (builders.digest(*(case(row("aten::mm", ns), **one) for one in cases)) for ns in (LARGE, 2 * LARGE))
+        base, now = (builders.summary(*(case(row("aten::mm", ns), **one) for one in cases)) for ns in (LARGE, 2 * LARGE))
         judgement = judged(base, now, limits("10%", accept=("*:aten::mm",), reason="x"))
         return [verdict.acceptance_for(judgement, *pair).partition(":aten")[0] for pair in judgement.unlimited]
 
@@ -933,9 +933,9 @@ def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_mea
 
 
 def test_accepting_a_regression_does_not_excuse_what_could_not_be_judged():
-    base = builders.digest(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
+    base = builders.summary(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
     judgement = accepting("*:aten::mm", base=base)
-    assert [held.name for _, held in judgement.accepted] == [MM]
+    assert [checked.name for _, checked in judgement.accepted] == [MM]
     assert judgement.outcome == "unjudged"
 
 
@@ -951,21 +951,21 @@ MORE = builders.case_record(batch_size=1)
         (2 * LARGE, False, Criteria(), "none"),
         (LARGE, True, Criteria(), "none"),
         (2 * LARGE, True, Criteria(), "none"),
-        (LARGE, False, GATE, "held"),
+        (LARGE, False, GATE, "passed"),
         (2 * LARGE, False, GATE, "regressed"),
         (LARGE, True, GATE, "unjudged"),
         (2 * LARGE, True, GATE, "regressed"),  # what is known weighs more than what is not
-        (LARGE, True, limits("10%", allow_missing=True), "held"),
+        (LARGE, True, limits("10%", allow_missing=True), "passed"),
         (2 * LARGE, True, limits("10%", allow_missing=True), "regressed"),
         (2 * LARGE, True, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "unjudged"),
-        (2 * LARGE, False, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "held"),
-        (2 * LARGE, False, limits(call="10%"), "held"),  # operations were not asked for
+        (2 * LARGE, False, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "passed"),
+        (2 * LARGE, False, limits(call="10%"), "passed"),  # operations were not asked for
         (2 * LARGE, True, limits(call="10%"), "unjudged"),
         (2 * LARGE, False, limits("fc1:10%"), "regressed"),
     ],
 )
 def test_the_outcome(now, missing, criteria, outcome):
-    base = builders.digest(case(row("aten::mm", LARGE)), *([MORE] if missing else []))
+    base = builders.summary(case(row("aten::mm", LARGE)), *([MORE] if missing else []))
     judgement = judged(base, mm(now), criteria)
     assert judgement.outcome == outcome
     assert judgement.asked is (criteria != Criteria())
@@ -978,13 +978,13 @@ def test_the_outcome(now, missing, criteria, outcome):
 def test_a_tests_own_threshold_asks_for_a_gate(mark):
     judgement = judged(mm(LARGE), mm(2 * LARGE, **mark))
     assert judgement.asked
-    assert judgement.outcome == ("regressed" if "op_fail" in mark else "held")
+    assert judgement.outcome == ("regressed" if "op_fail" in mark else "passed")
 
 
 def test_a_mark_holds_its_own_test_only():
     rows = [(row("aten::mm", LARGE),), (row("aten::mm", 2 * LARGE),)]
-    base = builders.digest(case(*rows[0]), case(*rows[0], batch_size=1))
-    now = builders.digest(case(*rows[1], op_fail=("10%",)), case(*rows[1], batch_size=1))
+    base = builders.summary(case(*rows[0]), case(*rows[0], batch_size=1))
+    now = builders.summary(case(*rows[1], op_fail=("10%",)), case(*rows[1], batch_size=1))
     assert [one.case.now.params.batch_size for one, _ in judged(base, now).regressions] == [16]
 
 
@@ -992,10 +992,10 @@ def test_plain_benchmarks_are_held_by_their_call():
     def plain(median):
         stats = {"min": median, "max": median, "mean": median, "stddev": 0, "median": median, "iqr": 0.0, "rounds": 5}
         benchmark = {"name": "test_x", "fullname": "test_x", "extra_info": {}, "stats": stats}
-        return RunDigest.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
+        return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
 
     assert judged(plain(0.5), plain(0.75), limits(call="10%")).outcome == "regressed"
-    assert judged(plain(0.5), plain(0.5), limits(call="10%")).outcome == "held"
+    assert judged(plain(0.5), plain(0.5), limits(call="10%")).outcome == "passed"
     assert texts(judged(plain(0.5), plain(0.5), limits("10%"))) == [
         "no operation table of test_x in the base and in this run",
         "no case has operations to hold",
@@ -1005,9 +1005,9 @@ def test_plain_benchmarks_are_held_by_their_call():
 # ---- Held ---------------------------------------------------------------------------------------------------------------
 
 
-def held(base_runs, now_ns, **changes):
+def checked(base_runs, now_ns, **changes):
     ordinary = {"name": "x", "kind": "operation", "members": (), "spread_ns": 0.0, "threshold": 0.1, "given": True}
-    return Held(base_runs=tuple(base_runs), now_ns=now_ns, **{**ordinary, **changes})
+    return CheckedQuantity(base_runs=tuple(base_runs), now_ns=now_ns, **{**ordinary, **changes})
 
 
 @pytest.mark.parametrize(
@@ -1024,7 +1024,7 @@ def held(base_runs, now_ns, **changes):
     ],
 )
 def test_a_change_is_a_share_of_the_median_base_run(base_runs, now, expected):
-    one = held(base_runs, now)
+    one = checked(base_runs, now)
     assert (one.base_ns, one.change_ns, one.change) == expected
 
 
@@ -1044,7 +1044,7 @@ def test_a_change_is_a_share_of_the_median_base_run(base_runs, now, expected):
     ],
 )
 def test_a_verdict_as_a_table_shows_it(changes, text):
-    assert held((1,), 1, **changes).text == text
+    assert checked((1,), 1, **changes).text == text
 
 
 @pytest.mark.parametrize(
@@ -1058,7 +1058,7 @@ def test_a_verdict_as_a_table_shows_it(changes, text):
     ],
 )
 def test_a_gate_fails_for_a_regression_beyond_a_threshold_that_somebody_gave(changes, fails):
-    assert held((1,), 1, **changes).fails is fails
+    assert checked((1,), 1, **changes).fails is fails
 
 
 # ---- statistics ---------------------------------------------------------------------------------------------------------
@@ -1096,7 +1096,7 @@ def test_a_limit_too_large_for_a_number_is_infinite():
     low, high = prediction_interval([1, 2**62], 1e-6)
     assert (low, high) == (0.0, math.inf)
     # Such a quantity is judged, if only to say that nothing can be seen.
-    one = verdict._by_runs(held([1, 2**62] * 4, 2**63), 10**6)
+    one = verdict._by_runs(checked([1, 2**62] * 4, 2**63), 10**6)
     assert one.verdict == "inconclusive"
     assert one.smallest > 1e6
 
@@ -1119,7 +1119,7 @@ def test_a_report_of_the_same_code_calls_anything_regressed_no_more_often_than_p
     alarms = sum(
         any(
             # As good as no threshold: only the runs' differences stand against an alarm.
-            verdict._by_runs(held(base, now, threshold=1e-9), quantities).verdict == "regressed"
+            verdict._by_runs(checked(base, now, threshold=1e-9), quantities).verdict == "regressed"
             for *base, now in report
         )
         for report in times.round().astype(int).tolist()
@@ -1146,10 +1146,10 @@ BASES = st.lists(TIMES, min_size=1, max_size=10)
 
 def outcome_of(bases, now, *, scale=1, criteria=GATE):
     timing = builders.timing(median_ns=7_500_000 * scale, iqr_ns=300_000 * scale)
-    digests = [
-        builders.digest(case(row("aten::mm", ns * scale), row("aten::t", 900 * scale), timing=timing)) for ns in (*bases, now)
+    summaries = [
+        builders.summary(case(row("aten::mm", ns * scale), row("aten::t", 900 * scale), timing=timing)) for ns in (*bases, now)
     ]
-    judgement = judge(compare(digests[:-1], digests[-1]), criteria)
+    judgement = judge(compare(summaries[:-1], summaries[-1]), criteria)
     return judgement.outcome, verdicts(judgement)
 
 
@@ -1181,12 +1181,12 @@ def test_what_regressed_is_not_within_when_it_gets_slower_still(bases, now, more
 @given(BASES, TIMES, st.sampled_from([5, 10, 80]))
 def test_nothing_above_a_given_threshold_passes(bases, now, percent):
     judgement = judged([mm(ns) for ns in bases], mm(now), limits(f"{percent}%"))
-    assert (judgement.outcome != "held") is (named(judgement, MM).change > percent / 100)
+    assert (judgement.outcome != "passed") is (named(judgement, MM).change > percent / 100)
 
 
 @given(st.lists(st.integers(1, 2**40), min_size=1, max_size=12), st.integers(1, 2**40), st.integers(0, 2**40), st.booleans())
 def test_a_quantity_that_regressed_stays_so_when_it_gets_slower_still(base_runs, now, more, given_limit):
-    drawn = [held(base_runs, time, given=given_limit) for time in (now, now + more)]
+    drawn = [checked(base_runs, time, given=given_limit) for time in (now, now + more)]
     before, after = (
         (verdict._by_runs(one, 7) if len(base_runs) >= RUNS_NEEDED else verdict._by_threshold(one)).verdict for one in drawn
     )
@@ -1208,21 +1208,21 @@ def with_timing(record):
 )
 def test_any_runs_are_judged(bases, now, environments, by, criteria, across_versions):
     """Whatever files hold: there is a judgement, and a gate that somebody asked for is held only where it was judged."""
-    digests = []
+    summaries = []
     for number, records in enumerate(bases):
         # Each base run has the new run's first case too, so that something is compared.
         same = [dataclasses.replace(one, test=now[0].test, params=now[0].params) for one in records[:1] if now]
         cases = map(with_timing, [*records, *same])
-        digests.append(builders.digest(*cases, environment=environments[number % 2]))
-    new = builders.digest(*map(with_timing, now), environment=environments[0]) if now else empty()
+        summaries.append(builders.summary(*cases, environment=environments[number % 2]))
+    new = builders.summary(*map(with_timing, now), environment=environments[0]) if now else empty()
     criteria = dataclasses.replace(criteria, by=by)
-    judgement = judge(compare(digests, new, by=by, across_versions=across_versions), criteria)
+    judgement = judge(compare(summaries, new, by=by, across_versions=across_versions), criteria)
     words = {"regressed", "improved", "within", "suspect", "inconclusive", "incomparable"}
-    assert {one.verdict for each in judgement.cases for one in each.held} <= words
-    assert judgement.outcome in {"none", "held", "regressed", "unjudged"}
-    if judgement.outcome == "held":
+    assert {one.verdict for each in judgement.cases for one in each.checked} <= words
+    assert judgement.outcome in {"none", "passed", "regressed", "unjudged"}
+    if judgement.outcome == "passed":
         assert judgement.cases
-        assert not any(one.fails or one.is_noise for _, one in judgement.held)
+        assert not any(one.fails or one.is_noise for _, one in judgement.checked)
         assert not judgement.unlimited
     for each, other in itertools.combinations(judgement.cases, 2):
         assert each.case.now is not other.case.now
@@ -1246,20 +1246,20 @@ def test_an_operation_that_is_gone_is_improved_by_either_rule(count):
 def test_what_replaces_a_named_operation_is_held_to_its_threshold():
     base, now = run(row("aten::addmm", LARGE)), run(row("aten::_scaled_mm", 3 * LARGE))
     for gate in (("aten::addmm:5%",), ("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",)):
-        [(_, held)] = judged(base, now, limits(*gate)).regressions
-        assert (held.name, held.threshold) == ("aten::addmm -> aten::_scaled_mm, forward fc1", 0.05)
+        [(_, checked)] = judged(base, now, limits(*gate)).regressions
+        assert (checked.name, checked.threshold) == ("aten::addmm -> aten::_scaled_mm, forward fc1", 0.05)
 
 
 def test_a_mark_on_a_case_without_a_table_of_its_own_holds_nothing_and_says_so():
     train = {"phase": "train", "tables": (), "tables_in": "step convnet-b16-cpu"}
-    base, now = (builders.digest(builders.case_record(**train, op_fail=mark)) for mark in ((), ("10%",)))
+    base, now = (builders.summary(builders.case_record(**train, op_fail=mark)) for mark in ((), ("10%",)))
     assert problem_of(base, now, Criteria()).text.startswith("no operation table of ")
 
 
 def test_accepting_one_operation_does_not_excuse_those_pooled_with_it():
     base, now = (run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::add", ns)) for ns in (100, 5_000))
     judgement = accepting("*:aten::t", "*:fc1", base=base, now=now)
-    assert [held.name for _, held in judgement.regressions] == ["other"]
+    assert [checked.name for _, checked in judgement.regressions] == ["other"]
     assert judgement.unused == ("*:aten::t:1000%", "*:fc1:1000%")
 
 
@@ -1269,7 +1269,7 @@ def test_an_operation_is_named_as_tables_show_it_or_as_torch_calls_it(name):
     base, now = (run(row(engine, ns, phase="backward")) for ns in (LARGE, 2 * LARGE))
     judgement = judged(base, now, limits(f"{name}:5%"))
     assert (judgement.outcome, judgement.problems) == ("regressed", ())
-    assert accepting(f"*:{name}", base=base, now=now).outcome == "held"
+    assert accepting(f"*:{name}", base=base, now=now).outcome == "passed"
 
 
 def test_whether_an_operation_is_held_by_itself_does_not_rest_on_one_of_the_base_runs():
@@ -1279,7 +1279,7 @@ def test_whether_an_operation_is_held_by_itself_does_not_rest_on_one_of_the_base
 
 
 def test_a_marked_case_of_the_base_that_is_missing_now_is_not_held():
-    base = builders.digest(builders.case_record(), builders.case_record(batch_size=1, op_fail=("5%",)))
-    judgement = judge(compare([base], builders.digest()), Criteria())
+    base = builders.summary(builders.case_record(), builders.case_record(batch_size=1, op_fail=("5%",)))
+    judgement = judge(compare([base], builders.summary()), Criteria())
     assert judgement.asked
     assert judgement.outcome == "unjudged"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.core.files import hindrance, replace_file
+from mnistbench.core.files import replace_file, why_not_writable
 
 
 def test_a_file_is_written_and_written_again(tmp_path: Path) -> None:
@@ -35,13 +35,13 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path,
 
 
 def test_what_hinders_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hindrance(tmp_path / "not" / "there") == ""
+    assert why_not_writable(tmp_path / "not" / "there") == ""
     (tmp_path / "file").write_text("in the way")
-    assert hindrance(tmp_path / "file" / "below") == f"{tmp_path / 'file'} is not a directory"
+    assert why_not_writable(tmp_path / "file" / "below") == f"{tmp_path / 'file'} is not a directory"
     assert not (tmp_path / "not").exists()
     long = tmp_path / ("n" * 300)
-    assert hindrance(long) == f"{long} cannot be used (File name too long)"
+    assert why_not_writable(long) == f"{long} cannot be used (File name too long)"
     (tmp_path / "round").symlink_to(tmp_path / "round")
-    assert "Too many levels of symbolic links" in hindrance(tmp_path / "round" / "below")
+    assert "Too many levels of symbolic links" in why_not_writable(tmp_path / "round" / "below")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    assert hindrance(tmp_path / "not") == f"{tmp_path} is not writable"
+    assert why_not_writable(tmp_path / "not") == f"{tmp_path} is not writable"

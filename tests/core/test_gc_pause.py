@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mnistbench.core.gc_pause import without_collection
+from mnistbench.core.gc_pause import gc_paused
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def collector_as_before() -> Iterator[None]:
 @pytest.mark.parametrize("enabled", [True, False])
 def test_it_rests_inside_and_is_as_before_outside(enabled: bool) -> None:
     (gc.enable if enabled else gc.disable)()
-    with contextlib.suppress(KeyError), without_collection():
+    with contextlib.suppress(KeyError), gc_paused():
         assert not gc.isenabled()
         raise KeyError
     assert gc.isenabled() == enabled

@@ -10,7 +10,7 @@ from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, ti
 
 from mnistbench.core.record import OUTSIDE
 from mnistbench.gate import alternate
-from mnistbench.gate.alternate import Player, RandomState, live_storages, measure, measure_control, peak_memory
+from mnistbench.gate.alternate import RandomState, SideRun, live_storages, measure, measure_control, peak_memory
 from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import profile
 
@@ -24,9 +24,9 @@ def _leaves_no_trace():
     states.restore()
 
 
-def player(name, loss=None, **changes):
+def side_run(name, loss=None, **changes):
     workload = tiny_workload(loss=loss) if loss else tiny_workload()
-    return Player(name, lambda: build(tiny_params(**changes), workload), nullcontext)
+    return SideRun(name, lambda: build(tiny_params(**changes), workload), nullcontext)
 
 
 def coin(seed=1):
@@ -53,13 +53,13 @@ class TestTurns:
 class TestSides:
     def test_the_same_code_computes_the_same_numbers(self):
         base, head = LossSpy(), LossSpy()
-        found = measure([player("base", base), player("head", head)], coin())["sides"]
+        found = measure([side_run("base", base), side_run("head", head)], coin())["sides"]
         assert base.values == head.values
         assert len(set(base.values)) > 10  # dropout draws anew in every step
         assert found["base"]["outcome"] == found["head"]["outcome"]
 
     def test_another_seed_computes_other_numbers(self):
-        found = measure([player("base"), player("head", seed=2)], coin())["sides"]
+        found = measure([side_run("base"), side_run("head", seed=2)], coin())["sides"]
         assert found["base"]["outcome"] != found["head"]["outcome"]
 
     def test_a_side_that_draws_more_does_not_disturb_the_other(self):
@@ -70,13 +70,13 @@ class TestSides:
             random.random()
             return loud(output, targets)
 
-        measure([player("base", quiet), player("head", drawing)], coin())
+        measure([side_run("base", quiet), side_run("head", drawing)], coin())
         alone = LossSpy()
-        measure([player("base", alone)], coin())
+        measure([side_run("base", alone)], coin())
         assert quiet.values[: len(alone.values)] == alone.values
 
     def test_what_is_measured_of_a_side_has_a_time_for_each_call(self):
-        found = measure([player("base"), player("head")], coin())
+        found = measure([side_run("base"), side_run("head")], coin())
         assert found["first"] == "base"
         for side in found["sides"].values():
             assert len(side["wall_ns"]) == len(side["cpu_ns"]) == len(found["sides"]["base"]["wall_ns"]) >= 6
@@ -85,14 +85,14 @@ class TestSides:
             assert side["parameters"] == sum(parameter.numel() for parameter in tiny_model().parameters())
 
     def test_cpu_time_of_several_threads_is_no_clock(self):
-        found = measure([player("base", threads=2)], coin())
+        found = measure([side_run("base", threads=2)], coin())
         assert found["sides"]["base"]["cpu_ns"] == []
 
     def test_a_number_that_is_not_finite_is_none(self):
         def diverging(output, targets):
             return torch.nn.functional.nll_loss(output, targets) * float("inf")
 
-        found = measure([player("base", diverging)], coin())
+        found = measure([side_run("base", diverging)], coin())
         assert found["sides"]["base"]["outcome"][1] is None
 
     def test_a_number_that_is_not_finite_after_some_iterations_is_none(self):
@@ -102,14 +102,14 @@ class TestSides:
             calls.append(0)
             return torch.nn.functional.nll_loss(output, targets) * (1.0 if len(calls) < 5 else float("inf"))
 
-        found = measure([player("base", diverging_late)], coin())
+        found = measure([side_run("base", diverging_late)], coin())
         assert found["sides"]["base"]["outcome"][1] is None
 
     def test_sides_that_are_timed_for_other_numbers_of_iterations_compute_the_same(self, monkeypatch):
         outcomes = []
         for pairs in (6, 9):
             monkeypatch.setattr(alternate, "TIMED_PAIRS", (5.0, pairs, pairs))
-            side = measure([player("base")], coin())["sides"]["base"]
+            side = measure([side_run("base")], coin())["sides"]["base"]
             assert len(side["wall_ns"]) == pairs
             outcomes.append(side["outcome"])
         assert outcomes[0] == outcomes[1]
@@ -126,13 +126,13 @@ class TestSides:
             return torch.nn.Sequential(torch.nn.Flatten(), Remembering(PIXELS, CLASSES))
 
         workload = tiny_workload(make_model=remembering)
-        found = measure([Player("base", lambda: build(tiny_params(), workload), nullcontext)], coin())
+        found = measure([SideRun("base", lambda: build(tiny_params(), workload), nullcontext)], coin())
         assert found["sides"]["base"]["outcome"][1] is not None
 
 
 class TestOperations:
     def test_each_side_has_the_calls_that_it_has_alone(self):
-        found = measure([player("base"), player("head")], coin())["sides"]
+        found = measure([side_run("base"), side_run("head")], coin())["sides"]
         alone = profile(build(tiny_params(), tiny_workload()), iterations=3)
         expected = {row.key: row.calls for row in alone.rows if row.name != OUTSIDE}
         for side in found.values():
@@ -154,7 +154,7 @@ class TestOperations:
             return torch.nn.functional.nll_loss(output, targets)
 
         monkeypatch.setattr(torch.profiler.profile, "__exit__", leave_and_note)
-        measure([player("base", loss)], coin())
+        measure([side_run("base", loss)], coin())
         assert (set(collecting), parsing) == ({True}, [False])
         assert gc.isenabled()
 
@@ -162,7 +162,7 @@ class TestOperations:
         from torch_builders import whole_tiny_set
 
         workload = tiny_workload(load=whole_tiny_set)
-        sides = [Player(name, lambda: build(tiny_params(phase="train"), workload), nullcontext) for name in ("base", "head")]
+        sides = [SideRun(name, lambda: build(tiny_params(phase="train"), workload), nullcontext) for name in ("base", "head")]
         found = measure(sides, coin())["sides"]
         assert "keys" not in found["base"]
 
@@ -176,7 +176,7 @@ class TestMemory:
     """Peak bytes of a build and three iterations; a step of the tiny model takes some kilobytes."""
 
     def peak(self, **changes):
-        return peak_memory(player("base", **changes), lambda: None)
+        return peak_memory(side_run("base", **changes), lambda: None)
 
     def test_the_same_code_takes_the_same_memory_to_the_byte(self):
         first, second = self.peak(), self.peak()
@@ -215,7 +215,7 @@ class TestMemory:
                 return torch.nn.Sequential(torch.nn.Flatten(), linear(PIXELS, CLASSES))
 
             workload = tiny_workload(make_model=make_model)
-            return peak_memory(Player("base", lambda: build(tiny_params(), workload), nullcontext), lambda: None)
+            return peak_memory(SideRun("base", lambda: build(tiny_params(), workload), nullcontext), lambda: None)
 
         assert 4_000_000 <= peak(Keeping) - peak(torch.nn.Linear) < 9_000_000  # building copies the weights to reset them
 
@@ -244,6 +244,6 @@ class TestMemory:
         from torch_builders import whole_tiny_set
 
         told, workload = [], tiny_workload(load=whole_tiny_set)
-        epoch = Player("base", lambda: build(tiny_params(phase="train"), workload), nullcontext)
+        epoch = SideRun("base", lambda: build(tiny_params(phase="train"), workload), nullcontext)
         assert peak_memory(epoch, lambda: told.append(epoch.case)) is None
         assert told == [epoch.case]

@@ -201,14 +201,14 @@ def test_of_all_ways_in_which_coins_can_fall_no_more_than_the_level_raise_an_ala
 @pytest.mark.parametrize(("quantities", "launches"), [(20, 12), (20, 8), (5, 8)])
 def test_the_bounds_hold_the_truth_all_together(quantities, launches):
     generator = np.random.default_rng(20261120)
-    held, sets = 0, 400
+    checked, sets = 0, 400
     for number in range(sets):
         truth = generator.normal(scale=0.03, size=quantities)
         low, high = simultaneous_bounds(truth[:, None] + drawn(quantities, launches, [launches, number]), SEED)
-        held += bool(np.all(low <= truth) and np.all(truth <= high))
+        checked += bool(np.all(low <= truth) and np.all(truth <= high))
     # 95 % is nominal; the rest is for the error of so few data sets (1.1 % each way) and for normal noise being only alike.
-    assert held / sets >= 0.92
-    assert held / sets <= 0.99
+    assert checked / sets >= 0.92
+    assert checked / sets <= 0.99
 
 
 def test_bounds_contain_the_estimate_and_are_as_far_from_it_on_either_side():

@@ -90,7 +90,7 @@ def verdicts(verdict):
 def test_the_same_code_passes():
     verdict = concluded(series())
     assert (verdict.outcome, verdict.reasons, verdict.decision.findings) == (PASSED, (), ())
-    assert (verdict.facts, verdict.different, verdict.unused, verdict.regressions) == ({}, (), (), ())
+    assert (verdict.exact_differences, verdict.different, verdict.unused, verdict.regressions) == ({}, (), (), ())
     assert verdict.seconds == 8 * 20
 
 
@@ -433,15 +433,15 @@ def zeroed(one):
     ("new", "said"), [(110, "+10.0 %"), (90, "-10.0 %"), (300, "+200.0 %"), (109, ""), (91, ""), (100, "")]
 )
 def test_peak_memory_is_an_exact_difference_from_a_tenth_on(new, said):
-    of_case = concluded(series(), memory={CASE: {"base": 100, "head": new}}).facts
-    of_process = concluded(series(), resident={"base": 100, "head": new}).facts
+    of_case = concluded(series(), memory={CASE: {"base": 100, "head": new}}).exact_differences
+    of_process = concluded(series(), resident={"base": 100, "head": new}).exact_differences
     assert of_case == ({LABEL: (f"peak memory of tensors: 100 -> {new} bytes ({said})",)} if said else {})
     assert of_process == ({"all cases": (f"peak memory of the process: 100 -> {new} bytes ({said})",)} if said else {})
 
 
 def test_files_that_do_not_tell_memory_have_no_difference_of_it():
-    assert concluded(series()).facts == {}
-    assert concluded(series(), memory={CASE: {"base": 0, "head": 5}}).facts == {}
+    assert concluded(series()).exact_differences == {}
+    assert concluded(series(), memory={CASE: {"base": 0, "head": 5}}).exact_differences == {}
 
 
 # ---- numbers ------------------------------------------------------------------------------------------------------------
@@ -464,20 +464,20 @@ def test_sides_that_compute_no_numbers_or_others_are_in_the_closing_sentence(out
 # ---- what differs exactly -----------------------------------------------------------------------------------------------
 
 
-def facts(case):
-    return concluded(series(case, count=2)).facts
+def exact_differences(case):
+    return concluded(series(case, count=2)).exact_differences
 
 
 def test_a_new_operation_and_one_that_vanished_are_told():
-    assert facts(Measured(operations={**QUIET, CLONE: (90_000, 1.0)}, only_new=[CLONE])) == {
+    assert exact_differences(Measured(operations={**QUIET, CLONE: (90_000, 1.0)}, only_new=[CLONE])) == {
         LABEL: ("aten::clone, forward fc1: new, 1 call",)
     }
-    assert facts(Measured(only_base=[ADD])) == {LABEL: ("aten::add_, optimizer: vanished",)}
+    assert exact_differences(Measured(only_base=[ADD])) == {LABEL: ("aten::add_, optimizer: vanished",)}
 
 
 def test_an_operation_that_took_the_place_of_another_is_told():
     case = Measured(operations={**QUIET, GEMM: (900_000, 1.0)}, only_base=[MM], only_new=[GEMM])
-    assert facts(case) == {LABEL: (f"{MM_TEXT}: is now aten::_scaled_mm, with the same calls and bytes",)}
+    assert exact_differences(case) == {LABEL: (f"{MM_TEXT}: is now aten::_scaled_mm, with the same calls and bytes",)}
 
 
 @pytest.mark.parametrize(
@@ -491,35 +491,35 @@ def test_an_operation_that_took_the_place_of_another_is_told():
     ],
 )
 def test_calls_bytes_and_kernels_are_told(base, new, fact):
-    [found] = facts(Measured(base={MM: base}, new={MM: new})).values()
+    [found] = exact_differences(Measured(base={MM: base}, new={MM: new})).values()
     assert f"{MM_TEXT}: {fact}" in found
 
 
 def test_bytes_of_the_whole_case_are_told():
-    [found] = facts(Measured(base={MM: {"memory_bytes": 8}}, new={ADD: {"memory_bytes": 16}})).values()
+    [found] = exact_differences(Measured(base={MM: {"memory_bytes": 8}}, new={ADD: {"memory_bytes": 16}})).values()
     assert found[0] == "bytes allocated less freed per iteration: 8 -> 16"
 
 
 def test_another_number_of_parameters_is_told():
-    assert facts(Measured(parameters=(1_199_882, 1_200_394))) == {LABEL: ("parameters: 1,199,882 -> 1,200,394",)}
+    assert exact_differences(Measured(parameters=(1_199_882, 1_200_394))) == {LABEL: ("parameters: 1,199,882 -> 1,200,394",)}
 
 
 def test_the_operation_that_added_most_is_told_of_first():
     more = {"calls": 2.0}
     case = Measured(operations=operations(conv=1.1, mm=1.5), new={ADD: more, CONV: more, MM: more})
-    [found] = facts(case).values()
+    [found] = exact_differences(case).values()
     assert [fact.partition(",")[0] for fact in found] == ["aten::mm", "aten::mkldnn_convolution", "aten::add_"]
 
 
 def test_cases_that_do_not_differ_have_no_facts():
     cases = {CASE: Measured(), OTHER_CASE: Measured(new={MM: {"calls": 2.0}})}
-    assert list(concluded(series(cases, count=2), labels=BOTH).facts) == [OTHER_LABEL]
+    assert list(concluded(series(cases, count=2), labels=BOTH).exact_differences) == [OTHER_LABEL]
 
 
 def test_facts_are_of_the_first_stage_alone():
     more = Measured(new={MM: {"calls": 2.0}})
-    assert concluded([*series(count=2), *series(more, stage=2, count=2)]).facts == {}
-    assert concluded(series(more, stage=2, count=2)).facts == {}
+    assert concluded([*series(count=2), *series(more, stage=2, count=2)]).exact_differences == {}
+    assert concluded(series(more, stage=2, count=2)).exact_differences == {}
 
 
 # ---- what the sides compute ---------------------------------------------------------------------------------------------

@@ -334,15 +334,15 @@ def test_an_operations_share_is_that_of_its_case_in_the_base():
 def test_fresh_launches_hold_what_the_first_ones_held():
     first = [launch(build(side(operations={CONV: 9_000, TINY: 100})))] * 2
     fresh = [launch(build(side(operations={CONV: 9_000, TINY: 5_000, CLONE: 10})), stage=2)] * 2
-    held = {CASE: groups([one.cases[CASE] for one in first])}
-    assert [effect.key for effect in effects(fresh, held)] == [effect.key for effect in effects(first)]
+    checked = {CASE: groups([one.cases[CASE] for one in first])}
+    assert [effect.key for effect in effects(fresh, checked)] == [effect.key for effect in effects(first)]
     assert [effect.key for effect in effects(fresh, {})] == [effect.key for effect in effects(fresh)]
 
 
 def test_what_one_side_of_fresh_launches_lacks_has_no_difference_there():
-    held = {CASE: [("operation", "aten::clone, forward fc1", (CLONE,))]}
+    checked = {CASE: [("operation", "aten::clone, forward fc1", (CLONE,))]}
     lacking = build(side(operations={MM: 9}), side(operations={MM: 9, CLONE: 9}))
-    [one] = [effect for effect in effects([launch(lacking)], held) if effect.kind == "operation"]
+    [one] = [effect for effect in effects([launch(lacking)], checked) if effect.kind == "operation"]
     assert math.isnan(one.logs[0])
 
 
@@ -383,11 +383,11 @@ def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
 def test_every_operation_is_held_once_or_with_its_place(launches):
     builds = [one.cases[CASE] for one in launches]
     sides = [each for some in builds for one in some for each in one.values()]
-    held = [key for kind, _, keys in groups(builds) for key in keys if kind != "replaced"]
+    checked = [key for kind, _, keys in groups(builds) for key in keys if kind != "replaced"]
     places = {key for kind, _, keys in groups(builds) for key in keys if kind == "replaced"}
-    assert len(held) == len(set(held))
+    assert len(checked) == len(set(checked))
     if all(each.operations for each in sides):
-        assert set(held) | places == {key for each in sides for key in each.operations}
+        assert set(checked) | places == {key for each in sides for key in each.operations}
 
 
 # ---- the file -----------------------------------------------------------------------------------------------------------

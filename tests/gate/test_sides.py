@@ -320,8 +320,8 @@ def test_operators_that_are_registered_when_a_model_is_built_are_seen_too(found)
 
 
 def test_a_model_that_computes_what_is_not_a_number_can_be_written_down(found):
-    digest, number = found["diverged"]
-    assert len(digest) == 16
+    summary, number = found["diverged"]
+    assert len(summary) == 16
     assert number is None  # JSON has no NaN
 
 

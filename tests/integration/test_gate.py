@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-HELD, REGRESSED, USAGE_ERROR, UNJUDGED = 0, 1, 4, 8
+PASSED, REGRESSED, USAGE_ERROR, UNJUDGED = 0, 1, 4, 8
 COMMIT = {"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": False, "branch": "main"}
 HEADING = "*- mnistbench: operations compared -*"
 
@@ -77,21 +77,21 @@ def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(pro
 def test_what_got_no_slower_is_held(project):
     save_a_base(project, factor=1_000)
     result = project.run("--benchmark-compare", "--op-fail=10%", "--case-fail=5%")
-    assert result.ret == HELD
+    assert result.ret == PASSED
     result.stdout.fnmatch_lines(["*improved*", "thresholds: passed"])
 
 
 def test_without_a_threshold_nothing_fails(project):
     save_a_base(project, factor=0.001)
     result = project.run("--benchmark-compare")
-    assert result.ret == HELD
+    assert result.ret == PASSED
     result.stdout.fnmatch_lines(["*regressed*", "thresholds: none was given, so nothing fails; *"])
 
 
 def test_thresholds_in_the_configuration_hold_wherever_a_base_is_compared_with(project):
     save_a_base(project, factor=0.001)
     project.append("pytest.ini", "op_fail =\n    aten::nothing:5%\n    1%\n")
-    assert project.run("--no-op-profile").ret == HELD
+    assert project.run("--no-op-profile").ret == PASSED
     result = project.run("--benchmark-compare")
     assert result.ret == REGRESSED
     result.stdout.fnmatch_lines(["missing: --op-fail 'aten::nothing' is no operation or module of any case"])
@@ -124,7 +124,7 @@ def test_an_accepted_regression_passes_and_is_echoed(project):
     result = project.run(
         "--benchmark-compare", "--op-fail=10%", "--accept=forward tiny-b4-cpu:*:1000000%", "--reason=new kernel"
     )
-    assert result.ret == HELD
+    assert result.ret == PASSED
     result.stdout.fnmatch_lines(["accepted up to *; reason: new kernel", "thresholds: passed"])
 
 
@@ -158,7 +158,7 @@ def test_no_case_in_common_is_not_held(project):
 def test_a_case_of_the_base_that_is_missing_is_not_held_unless_that_is_allowed(project):
     save_a_base(project, "--bench-batch-size=2,4", factor=1_000)
     result = project.run("--benchmark-compare", "--op-fail=10%", "--allow-missing", "--benchmark-save=now")
-    assert result.ret == HELD
+    assert result.ret == PASSED
     result.stdout.fnmatch_lines(
         ["missing: in the base and not run now: * (passed over: --allow-missing)", "thresholds: passed"]
     )
@@ -207,7 +207,7 @@ def test_an_interrupted_session_keeps_its_exit_code(project):
 
 def test_collecting_only_judges_nothing(project):
     result = project.run("--benchmark-compare", "--op-fail=10%", "--collect-only")
-    assert result.ret == HELD
+    assert result.ret == PASSED
     result.stdout.no_fnmatch_line("*thresholds:*")
 
 
@@ -284,7 +284,7 @@ def test_noise_above_a_threshold_is_not_judged_unless_that_is_allowed(project):
     result = project.run(*arguments)
     assert result.ret == UNJUDGED
     result.stdout.fnmatch_lines(["inconclusive: call (*, the minimum detectable change *", "thresholds: could not judge: 1"])
-    assert project.run(*arguments, "--inconclusive=ok").ret == HELD
+    assert project.run(*arguments, "--inconclusive=ok").ret == PASSED
 
 
 def test_a_newest_run_of_some_cases_leaves_the_others_their_own_base(project):
@@ -367,7 +367,7 @@ def test_a_marked_test_that_no_longer_runs_is_not_held(project):
 
 def test_a_project_without_cases_of_ours_is_left_alone(project):
     project.write("test_bench.py", "def test_plain(benchmark):\n    benchmark(sum, [1])\n")
-    assert project.run("--benchmark-save=base").ret == HELD
+    assert project.run("--benchmark-save=base").ret == PASSED
     result = project.run("--benchmark-compare")
-    assert result.ret == HELD
+    assert result.ret == PASSED
     result.stdout.no_fnmatch_line("*mnistbench:*")

@@ -11,7 +11,7 @@ from pathlib import Path
 import builders
 import pytest
 
-HELD, REGRESSED, UNJUDGED = 0, 1, 2
+PASSED, REGRESSED, UNJUDGED = 0, 1, 2
 CASE = "step convnet-b16-cpu"
 
 
@@ -60,14 +60,14 @@ def configure(text):
 def test_without_a_threshold_nothing_fails():
     save(1), save(2, 9.0)
     done = command("compare", "1", "2")
-    assert (done.returncode, done.stderr) == (HELD, "")
+    assert (done.returncode, done.stderr) == (PASSED, "")
     assert done.stdout.endswith("thresholds: none was given, so nothing fails; --op-fail 10% sets one for operations\n")
 
 
 def test_what_is_held_exits_with_0():
     save(1), save(2, 1.05)
     done = command("compare", "1", "2", "--op-fail", "10%", "--case-fail=10%")
-    assert (done.returncode, done.stderr) == (HELD, "")
+    assert (done.returncode, done.stderr) == (PASSED, "")
     assert done.stdout.endswith("thresholds: passed\n")
 
 
@@ -89,7 +89,7 @@ def test_what_could_not_be_judged_exits_with_2():
 def test_a_regression_is_accepted_with_a_reason_that_the_report_shows():
     save(1), save(2, 2.0)
     done = command("compare", "1", "2", "--op-fail=10%", f"--accept={CASE}:aten::mm:100%", "--reason=a new kernel")
-    assert done.returncode == HELD
+    assert done.returncode == PASSED
     assert "; reason: a new kernel\n" in done.stdout
 
 
@@ -174,7 +174,7 @@ def test_noise_above_a_threshold_exits_with_2_and_with_0_where_it_may_pass():
     assert "inconclusive: aten::mm, forward fc1 (step convnet-b16-cpu on digits), 1.10 ms -> 1.40 ms, +27.3 %" in done.stdout
     assert "; the limit is 10.0 %, the minimum detectable change 85.2 %; " in done.stdout
     assert done.stdout.endswith("or add --inconclusive ok\nthresholds: could not judge: 1\n")
-    assert command("compare", "*_base", "latest", "--op-fail=10%", "--inconclusive=ok").returncode == HELD
+    assert command("compare", "*_base", "latest", "--op-fail=10%", "--inconclusive=ok").returncode == PASSED
     assert (
         command("compare", "*_base", "latest", "--op-fail=10%", "--case-fail=10%", "--inconclusive=fail").returncode == UNJUDGED
     )
@@ -186,7 +186,7 @@ def test_what_is_accepted_without_a_limit_is_told_what_to_write_and_that_works()
     done = command("compare", "1", "2", f"--accept={CASE}:aten::mm", *accept)
     assert done.returncode == UNJUDGED
     option, value = shlex.split(done.stdout.partition("to accept this change, give ")[2].partition("\n")[0])
-    assert command("compare", "1", "2", option, value, *accept).returncode == HELD
+    assert command("compare", "1", "2", option, value, *accept).returncode == PASSED
     save(2, 2.01)
     done = command("compare", "1", "2", option, value, *accept)
     assert done.returncode == REGRESSED
@@ -232,7 +232,7 @@ def test_json_is_for_programs():
     report = json.loads(command("compare", "1", "2", "--op-fail=10%", "--format=json").stdout)
     assert (report["schema"], report["outcome"], report["by"]) == (1, "regressed", "op,module")
     [case] = report["cases"]
-    [operation] = [held for held in case["operations"] if held["kind"] == "operation"]
+    [operation] = [checked for checked in case["operations"] if checked["kind"] == "operation"]
     assert (operation["name"], operation["base_ns"], operation["now_ns"]) == ("aten::mm, forward fc1", 1_000_000, 2_000_000)
 
 
@@ -250,7 +250,7 @@ def test_a_report_that_cannot_be_written_leaves_what_was_there():
 def test_a_report_replaces_an_older_one():
     save(1), save(2)
     Path("report.md").write_text("old " * 10_000)
-    assert command("compare", "1", "2", "--format=markdown", "--output=report.md").returncode == HELD
+    assert command("compare", "1", "2", "--format=markdown", "--output=report.md").returncode == PASSED
     assert Path("report.md").read_text(encoding="utf-8").startswith("### mnistbench: thresholds: ")
 
 
@@ -276,7 +276,7 @@ def test_a_step_summary_that_cannot_be_written_costs_the_report_nothing(monkeypa
 def test_a_terminal_that_cannot_show_every_sign_gets_its_number():
     save(1), save(2, 2.0)
     done = command("history", CASE, env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert done.returncode == HELD
+    assert done.returncode == PASSED
     assert "\\u2581\\u2588  1.00 ms to 2.00 ms\n" in done.stdout
 
 
@@ -317,14 +317,14 @@ def test_settings_are_read_from_the_nearest_pyproject_upwards(tmp_path, monkeypa
     monkeypatch.chdir(below)
     assert command("compare", "1", "2", "--storage=../.benchmarks").returncode == REGRESSED
     (below / "pyproject.toml").write_text("[tool.mnistbench]\nop_fail = '500%'\n")
-    assert command("compare", "1", "2", "--storage=../.benchmarks").returncode == HELD
+    assert command("compare", "1", "2", "--storage=../.benchmarks").returncode == PASSED
 
 
 def test_the_command_line_comes_before_the_file():
     save(1), save(2, 2.0)
     configure('[tool.mnistbench]\nop_fail = ["10%"]\n')
     assert command("compare", "1", "2").returncode == REGRESSED
-    assert command("compare", "1", "2", "--op-fail=150%").returncode == HELD
+    assert command("compare", "1", "2", "--op-fail=150%").returncode == PASSED
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_a_setting_that_cannot_be_used_is_refused_by_its_name_and_file(tmp_path,
 def test_a_project_without_settings_has_the_defaults(text):
     save(1), save(2)
     configure(text)
-    assert command("compare", "1", "2").returncode == HELD
+    assert command("compare", "1", "2").returncode == PASSED
 
 
 def test_what_is_not_text_is_no_configuration():
@@ -381,7 +381,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_costs_nothing_else(arguments
     torn = save(3)
     torn.write_text('{"benchmarks": [')
     done = command(*arguments)
-    assert done.returncode == HELD
+    assert done.returncode == PASSED
     assert done.stdout != ""
     [line] = done.stderr.splitlines()
     assert line.startswith(f"mnistbench: passed over: {torn}: is not JSON (Expecting value")
@@ -453,7 +453,7 @@ def test_an_export_is_what_the_benchmark_action_reads():
     # name, unit and value, and optionally range and extra, both texts.
     save(1, documents={"benchmarks": [builders.saved_benchmark(case) for case in _many_cases()]})
     done = command("export", "--to=github-action-benchmark")
-    assert (done.returncode, done.stderr) == (HELD, "")
+    assert (done.returncode, done.stderr) == (PASSED, "")
     entries = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert isinstance(entries, list)
     assert len(entries) == 8
@@ -480,7 +480,7 @@ def _many_cases():
 def test_an_export_can_be_written_and_takes_any_reference():
     save(1), save(2, 2.0)
     done = command("export", "1", "--to=csv", "--output=run.csv")
-    assert (done.returncode, done.stdout) == (HELD, "")
+    assert (done.returncode, done.stdout) == (PASSED, "")
     assert Path("run.csv").read_text(encoding="utf-8").splitlines()[1:] == [
         "step convnet-b16-cpu on digits,(call),,,,1000000,0,",
         "step convnet-b16-cpu on digits,aten::mm,forward,fc1,1.0,1000000,0,0",
@@ -514,7 +514,7 @@ def a_session(number):
 def test_prune_shows_what_would_go_and_then_removes_it():
     paths = [a_session(number) for number in (1, 2, 3)]
     shown = command("prune", "--keep=1")
-    assert (shown.returncode, shown.stderr) == (HELD, "")
+    assert (shown.returncode, shown.stderr) == (PASSED, "")
     assert shown.stdout.splitlines() == [
         f"would remove {paths[0]}",
         f"would remove {paths[1]}",
@@ -525,7 +525,7 @@ def test_prune_shows_what_would_go_and_then_removes_it():
     assert all(path.exists() for path in paths)
     assert len(sessions()) == 3
     done = command("prune", "--keep=1", "--yes")
-    assert done.returncode == HELD
+    assert done.returncode == PASSED
     assert done.stdout.splitlines() == [line.replace("would remove", "removing") for line in shown.stdout.splitlines()[:-1]]
     assert [path.exists() for path in paths] == [False, False, True]
     assert sessions() == ["20261120-103003"]
@@ -558,7 +558,7 @@ def test_prune_touches_nothing_outside_whatever_a_file_says(tmp_path, directory)
 
     before = everything()
     done = command("prune", "--keep=1", "--yes")
-    assert done.returncode == HELD
+    assert done.returncode == PASSED
     assert before - everything() == {old.resolve()}
 
 

@@ -17,7 +17,7 @@ from mnistbench.core.units import printable
 from mnistbench.report.markdown import escaped, in_html, markdown_report
 from mnistbench.report.output import rendered
 from mnistbench.report.rows import Block, Table
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.saved_runs.summary import RunSummary
 
 COMMENT = "<!-- -->"
 
@@ -184,7 +184,7 @@ def hostile(ns, **changes):
         builders.op_row(OUTSIDE, 100, module="", calls=0),
         builders.op_row("aten::tiny", 100, phase=HOSTILE, module="", calls=ns / 1e6),
     ]
-    return builders.digest(
+    return builders.summary(
         builders.case_record(
             tables=(builders.op_table(*rows),),
             scalars=builders.scalars(final={f"{HOSTILE}/loss": ns / 1e6}),
@@ -202,7 +202,7 @@ def plain(median):
     """A benchmark that pytest-benchmark saved without us, with a name of that kind."""
     stats = {"min": median, "max": median, "mean": median, "stddev": 0, "median": median, "iqr": 0.0, "rounds": 5}
     benchmark = {"name": HOSTILE, "fullname": HOSTILE, "extra_info": {}, "stats": stats}
-    return RunDigest.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
+    return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
 
 
 def report_of(bases, now, **criteria):

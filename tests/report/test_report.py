@@ -104,24 +104,24 @@ def gate(*texts):
 
 
 def test_a_comparison_shows_what_each_operation_added_what_remains_and_the_verdicts(golden):
-    base, now = builders.digest(step(16, scalars=BEFORE)), builders.digest(slower(), saved_at="2026-11-21T09:00:00+00:00")
+    base, now = builders.summary(step(16, scalars=BEFORE)), builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00")
     golden(report([base], now, **gate("10%", "conv2:50%")), "comparison.txt")
 
 
 @pytest.mark.parametrize("form", ["markdown", "json", "csv"])
 def test_the_same_comparison_in_other_formats(golden, form):
-    base, now = builders.digest(step(16, scalars=BEFORE)), builders.digest(slower(), saved_at="2026-11-21T09:00:00+00:00")
+    base, now = builders.summary(step(16, scalars=BEFORE)), builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00")
     judgement = judge(compare([base], now), Criteria(**gate("10%", "conv2:50%")))
     golden(rendered(judgement, form, 4), f"comparison.{form}")
 
 
 @pytest.mark.parametrize("by", ["op", "module"])
 def test_a_comparison_by_operation_or_by_module_alone(golden, by):
-    golden(report([builders.digest(step(16))], builders.digest(slower()), by=by), f"comparison_by_{by}.txt")
+    golden(report([builders.summary(step(16))], builders.summary(slower()), by=by), f"comparison_by_{by}.txt")
 
 
 def test_a_comparison_without_a_change_shares_nothing(golden):
-    same = builders.digest(step(16, scalars=None))
+    same = builders.summary(step(16, scalars=None))
     golden(report([same], same, top=2), "comparison_same.txt")
 
 
@@ -132,19 +132,19 @@ def test_cases_without_tables_share_one_that_names_where_their_operations_are(go
         for ns in (4_000, 5_000)
     ]
     golden(
-        report([builders.digest(train, slower_eval[0])], builders.digest(train, slower_eval[1])), "comparison_whole_calls.txt"
+        report([builders.summary(train, slower_eval[0])], builders.summary(train, slower_eval[1])), "comparison_whole_calls.txt"
     )
 
 
 def test_what_differs_beside_the_code_and_what_cannot_be_judged(golden):
-    base = builders.digest(
+    base = builders.summary(
         builders.case_record(),
         builders.case_record(batch_size=1),
         builders.case_record(batch_size=64),
         environment=builders.environment(torch="2.13.0", threads=2, allocator={}),
         dirty=True,
     )
-    now = builders.digest(
+    now = builders.summary(
         builders.case_record(threads=2, node_id=builders.case_record().node_id),
         builders.case_record(batch_size=1),
         builders.case_record(batch_size=128),
@@ -171,7 +171,7 @@ def varying(factor, now=(1, 1, 1), **changes):
     """A run of three operations: the first differs from run to run."""
     times = (1_000_000 * factor * now[0], 800_000 * now[1], 600_000 * now[2])
     rows = [builders.op_row(f"aten::{name}", round(ns)) for name, ns in zip(("mm", "conv", "add"), times, strict=True)]
-    return builders.digest(builders.case_record(tables=(builders.op_table(*rows),)), **changes)
+    return builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), **changes)
 
 
 def test_what_could_not_be_judged_is_named_with_what_to_do_about_it(golden):
@@ -186,8 +186,11 @@ def test_what_could_not_be_judged_is_named_with_what_to_do_about_it(golden):
 
 def test_cases_that_have_other_base_runs_are_told_apart():
     step, small, large = (builders.case_record(batch_size=size) for size in (16, 1, 64))
-    bases = [builders.digest(step, small, large) for _ in range(2)] + [builders.digest(step), builders.digest(step, commit="")]
-    lines = [line for line in report(bases, builders.digest(step, small, large)).splitlines() if "base runs used" in line]
+    bases = [builders.summary(step, small, large) for _ in range(2)] + [
+        builders.summary(step),
+        builders.summary(step, commit=""),
+    ]
+    lines = [line for line in report(bases, builders.summary(step, small, large)).splitlines() if "base runs used" in line]
     assert lines == [
         "base runs used for step convnet-b16-cpu on digits: 1 of 4; left out: 3 (other commit)",
         "base runs used for 2 cases: 2 of 4, commit 1a2b3c4; left out: 2 (without the case)",
@@ -204,7 +207,7 @@ def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
 def test_a_loss_that_blew_up_is_said_to_be_not_finite():
     base = builders.case_record(scalars=builders.scalars(final={"train/loss": 0.5}))
     now = builders.case_record(scalars=builders.scalars(final={"train/loss": None}))
-    assert "exact: final train/loss: 0.5 -> not finite" in report([builders.digest(base)], builders.digest(now))
+    assert "exact: final train/loss: 0.5 -> not finite" in report([builders.summary(base)], builders.summary(now))
 
 
 def test_verdicts_have_colours_on_a_terminal_only():

@@ -22,7 +22,7 @@ from mnistbench.report.runs import (
 )
 from mnistbench.report.terminal import draw
 from mnistbench.saved_runs.storage import SavedRun
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.saved_runs.summary import RunSummary
 
 CASE = "step convnet-b16-cpu"
 
@@ -42,7 +42,7 @@ def step(scale=1.0, **changes):
 
 def saved(number, *cases, name="base", **changes):
     changes.setdefault("saved_at", f"2026-11-20T10:{number % 60:02}:00+00:00")
-    return SavedRun(Path(f".benchmarks/{number:04}_{name}.json"), builders.digest(*cases, **changes))
+    return SavedRun(Path(f".benchmarks/{number:04}_{name}.json"), builders.summary(*cases, **changes))
 
 
 def series():
@@ -64,7 +64,7 @@ def plain(**changes):
     benchmark = {**builders.saved_benchmark(builders.case_record()), "extra_info": {}}
     document = builders.saved_file(benchmarks=[benchmark], commit_info={"id": "unversioned", "branch": "unknown"}, **changes)
     del document["mnistbench"]
-    return SavedRun(Path("run.json"), RunDigest.from_json(document, "run.json"))
+    return SavedRun(Path("run.json"), RunSummary.from_json(document, "run.json"))
 
 
 # ---- the list ----------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_a_sparkline_is_never_wider_than_its_limit_and_leaves_no_run_out(count):
 
 
 def entries(*cases, **criteria):
-    return list(export_entries(builders.digest(*cases), Criteria(**criteria)))
+    return list(export_entries(builders.summary(*cases), Criteria(**criteria)))
 
 
 def test_the_benchmark_action_is_given_the_call_the_operations_that_matter_and_their_rest():
@@ -289,7 +289,7 @@ def test_names_are_unique_whatever_cases_and_operations_are_called():
 
 
 def test_one_run_as_csv_has_a_row_per_call_and_operation(golden):
-    run = builders.digest(step(), builders.case_record(phase="train", tables=()))
+    run = builders.summary(step(), builders.case_record(phase="train", tables=()))
     golden(csv_text(RUN_COLUMNS, run_rows(run)), "run.csv")
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.record import Environment, run_header
-from mnistbench.saved_runs.compatibility import DECISIVE, VERSIONS, decisive, differences
+from mnistbench.saved_runs.compatibility import BLOCKING, VERSIONS, blocking_differences, differences
 
 CPU = builders.params()
 H200 = {"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000", "driver": "580.1"}
@@ -34,15 +34,15 @@ def saved(**changes):
 
 
 def found(params=CPU, *, across_versions=False, base=None, **changes):
-    return decisive(base or saved(), saved(**changes), params, across_versions=across_versions)
+    return blocking_differences(base or saved(), saved(**changes), params, across_versions=across_versions)
 
 
 def test_every_field_of_an_environment_has_been_thought_about():
     assert set(OTHERS) == {field.name for field in dataclasses.fields(Environment)}
-    assert set(DECISIVE) == set(OTHERS) - {"mnistbench", "torchvision", "platform"}
+    assert set(BLOCKING) == set(OTHERS) - {"mnistbench", "torchvision", "platform"}
 
 
-@pytest.mark.parametrize("name", DECISIVE)
+@pytest.mark.parametrize("name", BLOCKING)
 def test_a_field_that_decides_is_named_base_first(name):
     now = saved(**{name: OTHERS[name]})
     # On an accelerator everything decides.
@@ -102,35 +102,35 @@ def test_versions_of_torch_and_blas_pass_when_asked():
     assert found(torch="2.13.0", blas="openblas", across_versions=True) == {}
 
 
-@pytest.mark.parametrize("name", sorted(set(DECISIVE) - {"torch", "blas"}))
+@pytest.mark.parametrize("name", sorted(set(BLOCKING) - {"torch", "blas"}))
 def test_across_versions_lets_nothing_else_pass(name):
     case = found(builders.params(device="cuda"), across_versions=True, torch="2.13.0", **{name: OTHERS[name]})
     assert list(case) == [name]
 
 
-@pytest.mark.parametrize("name", DECISIVE)
+@pytest.mark.parametrize("name", BLOCKING)
 def test_what_only_one_side_says_is_not_known_to_differ(name):
     # Plain files of pytest-benchmark say little of the machine.
     less = {field: value for field, value in saved(**OTHERS).items() if field == name}
-    assert list(decisive(less, saved(), None, across_versions=False)) == [name]
-    assert decisive({}, saved(), None, across_versions=False) == {}
-    assert decisive(saved(), {}, None, across_versions=False) == {}
+    assert list(blocking_differences(less, saved(), None, across_versions=False)) == [name]
+    assert blocking_differences({}, saved(), None, across_versions=False) == {}
+    assert blocking_differences(saved(), {}, None, across_versions=False) == {}
     without = {field: value for field, value in saved().items() if field != name}
-    assert decisive(without, saved(**{name: OTHERS[name]}), None, across_versions=False) == {}
+    assert blocking_differences(without, saved(**{name: OTHERS[name]}), None, across_versions=False) == {}
 
 
 def test_every_field_that_decides_says_what_to_do():
-    assert all(advice and advice.isprintable() for advice in DECISIVE.values())
-    assert all("--across-versions" in DECISIVE[name] for name in VERSIONS)
-    assert not any("--across-versions" in advice for name, advice in DECISIVE.items() if name not in VERSIONS)
+    assert all(advice and advice.isprintable() for advice in BLOCKING.values())
+    assert all("--across-versions" in BLOCKING[name] for name in VERSIONS)
+    assert not any("--across-versions" in advice for name, advice in BLOCKING.items() if name not in VERSIONS)
 
 
 @given(strategies.environments(), strategies.environments(), strategies.params(), st.booleans())
 def test_whatever_forbids_comparing_is_a_difference_both_ways(base, now, params, across_versions):
     base, now = (run_header(environment)["environment"] for environment in (base, now))
-    forbids = decisive(base, now, params, across_versions=across_versions)
+    forbids = blocking_differences(base, now, params, across_versions=across_versions)
     assert forbids.items() <= differences(base, now).items()
-    assert set(forbids) <= set(DECISIVE)
-    back = decisive(now, base, params, across_versions=across_versions)
+    assert set(forbids) <= set(BLOCKING)
+    back = blocking_differences(now, base, params, across_versions=across_versions)
     assert back == {name: (mine, others) for name, (others, mine) in forbids.items()}
-    assert decisive(base, base, params, across_versions=across_versions) == {}
+    assert blocking_differences(base, base, params, across_versions=across_versions) == {}

@@ -32,7 +32,7 @@ def saved(tmp_path, number, *directories):
         builders.case_record(scalars=builders.scalars(directory=directory), seed=seed)
         for seed, directory in enumerate(directories)
     ]
-    return SavedRun(path, builders.digest(*cases))
+    return SavedRun(path, builders.summary(*cases))
 
 
 def runs(tmp_path, count=4):
@@ -102,7 +102,7 @@ def test_what_a_link_points_to_is_not_removed(tmp_path, tensorboard):
 def test_a_run_of_plain_benchmarks_has_no_directory(tmp_path, tensorboard):
     plain = builders.saved_benchmark(builders.case_record())
     plain["extra_info"] = {}
-    run = SavedRun(tmp_path / "0001_plain.json", builders.digest(benchmarks=[plain]))
+    run = SavedRun(tmp_path / "0001_plain.json", builders.summary(benchmarks=[plain]))
     assert plan([run, run], 1, tensorboard) == ([run.path], [], [])
 
 

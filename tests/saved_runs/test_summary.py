@@ -25,7 +25,7 @@ from mnistbench.report.output import FORMATS, rendered
 from mnistbench.report.runs import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
 from mnistbench.report.terminal import draw
 from mnistbench.saved_runs.storage import SavedRun, read_json
-from mnistbench.saved_runs.summary import RunDigest
+from mnistbench.saved_runs.summary import RunSummary
 
 SOURCE = "0001_base.json"
 CRITERIA = Criteria(op_fail=(Threshold("", 0.10),))
@@ -50,8 +50,8 @@ def test_the_digest_of_a_file_is_that_of_the_session_that_saved_it(records, envi
     file = builders.saved_file(
         benchmarks=[builders.saved_benchmark(record) for record in records], mnistbench=run_header(environment)
     )
-    read = RunDigest.from_json(json.loads(json.dumps(file)), SOURCE)
-    session = RunDigest.of_session(environment, records)
+    read = RunSummary.from_json(json.loads(json.dumps(file)), SOURCE)
+    session = RunSummary.of_session(environment, records)
     assert read.cases == session.cases
     # JSON has one kind of list, and what compares two environments must not see a difference in that.
     assert read.environment == session.environment
@@ -68,7 +68,7 @@ def test_a_digest_holds_medians_of_warm_tables_and_final_values():
         op_fail=("5%",),
         case_fail="10%",
     )
-    [case] = builders.digest(record).cases
+    [case] = builders.summary(record).cases
     assert list(case.tables) == ["host"]
     assert case.tables["host"].profiler_ns == 3
     assert case.tables["host"].operations == {("aten::mm", "forward", "fc1"): (2, 20, 15, 64, ("[2, 2]",), ())}
@@ -79,12 +79,12 @@ def test_a_digest_holds_medians_of_warm_tables_and_final_values():
 
 
 def test_a_case_without_curves_has_no_final_values():
-    [case] = builders.digest(builders.case_record(scalars=None)).cases
+    [case] = builders.summary(builders.case_record(scalars=None)).cases
     assert (case.final, case.curves_of, case.directory) == ({}, "", "")
 
 
 def test_a_case_may_be_called_by_its_label_its_params_its_node_id_and_the_end_of_that():
-    [case] = builders.digest().cases
+    [case] = builders.summary().cases
     assert case.names == (
         "step convnet-b16-cpu on digits",
         "step convnet-b16-cpu",
@@ -95,7 +95,7 @@ def test_a_case_may_be_called_by_its_label_its_params_its_node_id_and_the_end_of
 
 @pytest.mark.parametrize("dirty", [True, False, None, "true", 1])
 def test_only_true_says_that_the_tree_had_changes(dirty):
-    run = RunDigest.from_json(builders.saved_file(commit_info={"id": "1a2b3c4d5e", "dirty": dirty}), SOURCE)
+    run = RunSummary.from_json(builders.saved_file(commit_info={"id": "1a2b3c4d5e", "dirty": dirty}), SOURCE)
     assert run.short_commit == ("1a2b3c4+" if dirty is True else "1a2b3c4")
 
 
@@ -103,7 +103,7 @@ def test_only_true_says_that_the_tree_had_changes(dirty):
     "commit", [{}, {"id": "unversioned", "branch": "unknown"}, {"id": "unknown"}, {"id": None, "branch": 5}]
 )
 def test_where_git_failed_there_is_no_commit_and_no_branch(commit):
-    run = RunDigest.from_json(builders.saved_file(commit_info=commit), SOURCE)
+    run = RunSummary.from_json(builders.saved_file(commit_info=commit), SOURCE)
     assert (run.commit, run.branch, run.short_commit) == ("", "", "")
     assert run.label == "2026-11-20 10:31 UTC"
 
@@ -111,7 +111,7 @@ def test_where_git_failed_there_is_no_commit_and_no_branch(commit):
 def test_texts_that_many_files_share_lie_in_memory_once():
     known = {}
     texts = [json.dumps(builders.saved_file()) for _ in range(2)]
-    one, other = (RunDigest.from_json(json.loads(text), SOURCE, known).cases[0] for text in texts)
+    one, other = (RunSummary.from_json(json.loads(text), SOURCE, known).cases[0] for text in texts)
     assert one.params is other.params
     keys = [list(case.tables["host"].operations) for case in (one, other)]
     assert keys[0] == keys[1]
@@ -124,15 +124,15 @@ def test_a_count_of_bytes_that_equals_a_number_of_calls_stays_a_whole_number():
     document = builders.saved_file(
         builders.case_record(tables=(builders.op_table(builders.op_row(calls=1.0, memory_bytes=1)),))
     )
-    [case] = RunDigest.from_json(json.loads(json.dumps(document)), SOURCE, known).cases
+    [case] = RunSummary.from_json(json.loads(json.dumps(document)), SOURCE, known).cases
     [operation] = case.tables["host"].operations.values()
     assert (operation.calls, operation.memory_bytes) == (1, 1)
     assert (type(operation.calls), type(operation.memory_bytes)) == (float, int)
 
 
 def test_without_tables_all_else_is_read():
-    read = RunDigest.from_json(builders.saved_file(), SOURCE, tables=False)
-    [case], [whole] = read.cases, builders.digest().cases
+    read = RunSummary.from_json(builders.saved_file(), SOURCE, tables=False)
+    [case], [whole] = read.cases, builders.summary().cases
     assert case == dataclasses.replace(whole, tables={})
 
 
@@ -163,10 +163,10 @@ DOCUMENTS = {"ordinary": ORDINARY, "on a device": ON_A_DEVICE, "plain": PLAIN}
 
 @functools.cache
 def sound(kind):
-    return RunDigest.from_json(DOCUMENTS[kind], SOURCE)
+    return RunSummary.from_json(DOCUMENTS[kind], SOURCE)
 
 
-def digest_or_complaint(read, source=SOURCE):
+def summary_or_complaint(read, source=SOURCE):
     """Return the digest that ``read`` makes; None where it complained, in one line that begins with the source."""
     try:
         return read()
@@ -194,7 +194,7 @@ def survives_every_report(run, other):
 
 
 def through_text(document):
-    return RunDigest.from_json(json.loads(json.dumps(document)), SOURCE)
+    return RunSummary.from_json(json.loads(json.dumps(document)), SOURCE)
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
@@ -206,7 +206,7 @@ def test_a_sound_file_survives_every_report(kind):
 @many(4_000)
 def test_a_file_with_one_place_spoiled_is_a_digest_or_a_complaint(drawn):
     kind, (_, document) = drawn
-    run = digest_or_complaint(lambda: through_text(document))
+    run = summary_or_complaint(lambda: through_text(document))
     if run is not None:
         survives_every_report(run, sound(kind))
 
@@ -225,7 +225,7 @@ def test_any_bytes_are_a_digest_or_a_complaint(content):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, SOURCE)
         path.write_bytes(content)
-        run = digest_or_complaint(lambda: RunDigest.from_json(read_json(path), str(path)), str(path))
+        run = summary_or_complaint(lambda: RunSummary.from_json(read_json(path), str(path)), str(path))
     if run is not None:
         survives_every_report(run, sound("ordinary"))
 
@@ -233,7 +233,7 @@ def test_any_bytes_are_a_digest_or_a_complaint(content):
 @given(strategies.json_values())
 @many(2_000)
 def test_any_json_is_a_digest_or_a_complaint(value):
-    run = digest_or_complaint(lambda: through_text(value))
+    run = summary_or_complaint(lambda: through_text(value))
     if run is not None:
         survives_every_report(run, sound("ordinary"))
 
@@ -262,7 +262,7 @@ def test_any_json_is_a_digest_or_a_complaint(value):
 )
 @many(2_000)
 def test_any_plain_file_is_a_digest_or_a_complaint(document):
-    run = digest_or_complaint(lambda: through_text(document))
+    run = summary_or_complaint(lambda: through_text(document))
     if run is not None:
         survives_every_report(run, sound("plain"))
 
@@ -272,7 +272,7 @@ def test_any_plain_file_is_a_digest_or_a_complaint(document):
 def test_whatever_a_session_can_save_survives_every_report(one, other):
     # One identity, so that they are compared and not only listed.
     other = dataclasses.replace(other, test=one.test, node_id=one.node_id, params=one.params)
-    survives_every_report(builders.digest(one), builders.digest(other))
+    survives_every_report(builders.summary(one), builders.summary(other))
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_mark_that_no_test_could_have_had_is_refused(name, text, complaint):
     document = builders.saved_file()
     document["benchmarks"][0]["extra_info"]["mnistbench"][name] = text
     with pytest.raises(RecordError) as error:
-        RunDigest.from_json(document, SOURCE)
+        RunSummary.from_json(document, SOURCE)
     assert str(error.value) == (
         f"{SOURCE}: benchmarks[0].extra_info.mnistbench.{complaint}; save the run again or leave the file out"
     )
@@ -324,7 +324,7 @@ def test_a_column_that_no_profiler_wrote_is_refused_with_its_first_wrong_cell(na
     columns[name] = cells
     table[part] = json.dumps(columns)
     with pytest.raises(RecordError) as error:
-        RunDigest.from_json(document, SOURCE)
+        RunSummary.from_json(document, SOURCE)
     where = "benchmarks[0].extra_info.mnistbench.tables[0]"
     ours = [f"{where}: {complaint}", f"{where}.{part}: {complaint}", f"{where}.{part}.{complaint}"]
     assert str(error.value).startswith(tuple(f"{SOURCE}: {joined}" for joined in ours))
@@ -333,6 +333,6 @@ def test_a_column_that_no_profiler_wrote_is_refused_with_its_first_wrong_cell(na
 def test_two_cases_of_one_name_are_both_kept():
     # Two tests may measure one case.
     one, other = builders.case_record(), builders.case_record(test="bench/test_b.py::test_b", node_id="bench/test_b.py::test_b")
-    run = builders.digest(one, other)
+    run = builders.summary(one, other)
     assert [case.node_id for case in run.cases] == [one.node_id, other.node_id]
     assert {type(case.params) for case in run.cases} == {Params}

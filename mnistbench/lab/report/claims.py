@@ -88,8 +88,8 @@ def _verdict(values: list[float], holds: Callable[[float], bool]) -> str:
     """Return one verdict over all batch sizes."""
     if not values:
         return UNKNOWN
-    held = sum(map(holds, values))
-    return HOLDS if held == len(values) else PARTLY if held else FAILS
+    checked = sum(map(holds, values))
+    return HOLDS if checked == len(values) else PARTLY if checked else FAILS
 
 
 def _decided(

@@ -64,10 +64,10 @@ def test_a_claim_about_a_cpu_cannot_be_checked_without_one():
 
 
 def test_convolution_is_most_everywhere_somewhere_or_nowhere():
-    held = claim(laptop(), "convolution_most")
-    assert held.verdict == HOLDS
-    assert values(held.reports) == pytest.approx([0.7])  # one image, first call
-    assert values(held.right) == pytest.approx([404 / 564, 2424 / 3114, 9696 / 12096])
+    checked = claim(laptop(), "convolution_most")
+    assert checked.verdict == HOLDS
+    assert values(checked.reports) == pytest.approx([0.7])  # one image, first call
+    assert values(checked.right) == pytest.approx([404 / 564, 2424 / 3114, 9696 / 12096])
     addmm = "aten::addmm"
     assert claim(with_operations(laptop(), times_at({1: 9, 16: 1, 64: 1}, addmm)), "convolution_most").verdict == PARTLY
     assert claim(with_operations(laptop(), times_at({1: 9, 16: 90, 64: 90}, addmm)), "convolution_most").verdict == FAILS
