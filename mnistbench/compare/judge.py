@@ -1,4 +1,4 @@
-"""Comparison + Criteria -> Judgement: pure. ``docs/verdicts.md`` explains it to users.
+"""Comparison + Criteria -> Judgement: pure. ``docs/comparing.md`` explains it to users.
 
 Two rules:
 
