@@ -1,10 +1,20 @@
-"""What the documentation says is what the code does."""
+"""The documentation agrees with the code, and the commands that it shows run.
+
+Commands that measure for minutes run in part: ``mnistbench gate``, ``lab`` and ``profile`` until they would measure, ``train``
+on one batch, and ``pytest`` collects only. tests/integration runs them in full.
+"""
 
 import configparser
+import itertools
+import json
 import re
+import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import builders
 import pytest
 
 import mnistbench
@@ -14,46 +24,181 @@ from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.allocator import PINNED
 from mnistbench.gate.run import FRESH, LAUNCHES
 from mnistbench.pytest_plugin import plugin
-from mnistbench.pytest_plugin.options import OPTIONS
+
+#: Exit codes of ``mnistbench``.
+PASSED, REGRESSED, UNJUDGED = 0, 1, 2
 
 REPOSITORY = Path(__file__).parent.parent
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    path.relative_to(REPOSITORY).as_posix(): path.read_text(encoding="utf-8")
+    for path in (REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md")))
+}
+README, COMPARING, GATE = PAGES["README.md"], PAGES["docs/comparing.md"], PAGES["docs/gate.md"]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 EXAMPLE = REPOSITORY / "tests" / "examples" / "own_model"
 
 
-def test_readme_lists_every_option_and_no_other():
-    assert set(re.findall(r"^\| `(--[a-z-]+)`", README, re.MULTILINE)) == {option.flag for option in (*OPTIONS, *SETTINGS)}
+def tox():
+    parser = configparser.ConfigParser(inline_comment_prefixes=("#",), interpolation=None)
+    parser.read(REPOSITORY / "tox.ini")
+    return parser
 
 
-@pytest.mark.parametrize(
-    "option", [option for option in (*OPTIONS, *SETTINGS) if option.default], ids=lambda option: option.flag
-)
-def test_readme_has_the_defaults(option):
-    [row] = [line for line in README.splitlines() if line.startswith(f"| `{option.flag}`")]
-    assert f"`{option.default}`" in row
+# ---- Commands ----------------------------------------------------------------------------------------------------------
 
 
-def gate_options():
-    """The options of ``mnistbench gate``, by their parser: flag -> default."""
-    [commands] = [action for action in cli._parser()._actions if isinstance(action.choices, dict)]
-    return {
-        action.option_strings[-1]: action.default
-        for action in commands.choices["gate"]._actions
-        if action.option_strings and action.dest != "help"
-    }
+def lines_of_commands(page):
+    """Return the lines of fenced blocks without a language, and the commands of tables that list commands."""
+    blocks = [text for language, text in re.findall(r"^```(.*)\n((?:.*\n)*?)```$", page, re.MULTILINE) if not language]
+    tables = re.findall(r"^\|.*\bcommand\b.*\n((?:\|.*\n)*)", page, re.MULTILINE | re.IGNORECASE)
+    cells = re.findall(r"`((?:python -m tox|tox|mnistbench|pytest)\b[^`]*)`", "".join(tables))
+    return [*"".join(blocks).replace("\\\n", " ").splitlines(), *cells]
 
 
-def test_the_page_on_the_gate_has_every_option_with_its_default_and_no_other():
-    page = (REPOSITORY / "docs" / "gate.md").read_text(encoding="utf-8")
-    rows = [line for line in page.split("## Options", 1)[1].splitlines() if line.startswith("| `--")]
-    described = {flag: row for row in rows for flag in re.findall(r"`(--[a-z-]+)`", row.split("|")[1])}
-    options = gate_options()
-    assert set(described) == set(options)
-    assert f"`{LAUNCHES}`" in described["--launches"] or f"| {LAUNCHES} |" in described["--launches"]
-    for flag, default in options.items():
-        if isinstance(default, str) and default:
-            assert f"`{default}`" in described[flag]
-    assert f"in {FRESH} fresh launches" in page
+def commands(page):
+    """Return each command of a page as a list of words; loops and chains are taken apart."""
+    found = []
+    for line in lines_of_commands(page):
+        for part in re.split(r"\s*(?:&&|;)\s*", line):
+            words = shlex.split(part.removeprefix("do "), comments=True)
+            if words and words[0] not in ("for", "done", "."):
+                found.append(words)
+    return found
+
+
+ALL = {tuple(words): name for name, page in PAGES.items() for words in commands(page)}
+
+
+def first(*start):
+    """Return the commands that begin with these words, without them."""
+    return [list(words[len(start) :]) for words in ALL if words[: len(start)] == start]
+
+
+OURS = first("mnistbench") + first("git", "bisect", "run", "mnistbench")
+TOX = first("python", "-m", "tox") + first("tox")
+PYTEST = first("pytest") + [words[words.index("--") + 1 :] for words in TOX if words[:2] == ["-e", "bench"] and "--" in words]
+
+
+def named(words):
+    return " ".join(words) or "(nothing)"
+
+
+def test_every_command_that_is_shown_is_of_a_kind_that_a_test_runs():
+    kinds = {words[0] for words in ALL}
+    assert kinds == {"mnistbench", "tox", "pytest", "python", "python3", "git", "docker"}
+    assert {words[1:3] for words in ALL if words[0] == "python"} == {("-m", "tox"), ("-m", "pip")}
+    assert {words[1:3] for words in ALL if words[0] == "git"} == {("bisect", "start"), ("bisect", "run")}
+
+
+@pytest.fixture(scope="module")
+def saved_runs(tmp_path_factory):
+    """A git repository with the branches main and work, and a saved run of each."""
+    folder = tmp_path_factory.mktemp("saved")
+
+    def git(*arguments):
+        identity = ["-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false"]
+        return subprocess.run(
+            ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    git("init", "--quiet", "--initial-branch=main")
+    storage = folder / ".benchmarks" / "machine"
+    storage.mkdir(parents=True)
+    for number, branch in enumerate(("main", "work"), start=1):
+        git("checkout", "--quiet", "-B", branch)
+        git("commit", "--quiet", "--allow-empty", "--message", branch)
+        table = builders.op_table(builders.op_row("aten::mm", number * 1_000_000, phase="backward"))
+        document = builders.saved_file(
+            builders.case_record(tables=(table,)),
+            commit_info={"id": git("rev-parse", "HEAD"), "dirty": False, "branch": branch},
+            datetime=f"2026-11-20T10:0{number}:00+00:00",
+        )
+        for path in (storage / f"000{number}_{branch}.json", folder / ("before.json", "after.json")[number - 1]):
+            path.write_text(json.dumps(document), encoding="utf-8")
+    return folder
+
+
+class WouldMeasureError(Exception):
+    """Raised in place of a measurement of minutes."""
+
+
+#: Options that make training short.
+SHORT = ["--dry-run", "--dataset=digits", "--model=lenet5", "--no-tensorboard", "--output=trained"]
+
+
+@pytest.mark.parametrize("words", OURS, ids=named)
+def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
+    def measure(*_, **__):
+        raise WouldMeasureError
+
+    monkeypatch.chdir(tmp_path if words[0] in ("train", "profile", "lab") else saved_runs)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    if words[0] == "profile":
+        monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
+    monkeypatch.setattr("mnistbench.commands.gate.measure", measure)
+    monkeypatch.setattr("mnistbench.commands.lab._measure", measure)
+    monkeypatch.setattr("mnistbench.commands.lab._merge", measure)
+    code = cli.main([*words[: words.index("--")], "--"] if "--" in words else [*words, *SHORT * (words[0] == "train")])
+    shown = capsys.readouterr()
+    if words[0] in ("gate", "lab", "profile"):
+        assert "WouldMeasureError" in shown.err
+    else:
+        assert code in (PASSED, REGRESSED), shown.err
+        assert shown.out or "--output" in words
+        assert shown.err == ""
+
+
+COLLECT = """
+import json, sys, pytest
+ours = ["--collect-only", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest_benchmark.logger.PytestBenchmarkWarning"]
+print([int(pytest.main([*words, *ours, "--benchmark-storage", sys.argv[2]])) for words in json.loads(sys.argv[1])])
+"""
+
+
+def test_shown_pytest_commands_collect_tests(tmp_path):
+    given = [["bench", *words] if words[0].startswith("-") else words for words in PYTEST if words != ["tests"]]
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECT, json.dumps(given), tmp_path],
+        cwd=REPOSITORY, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    codes = json.loads(done.stdout.splitlines()[-1])
+    assert len(codes) == len(given) > 0
+    collected = (pytest.ExitCode.OK, plugin.UNJUDGED)  # thresholds judge nothing where nothing was measured
+    assert [words for words, code in zip(given, codes, strict=True) if code not in collected] == [], done.stdout + done.stderr
+
+
+def test_shown_tox_environments_exist():
+    environments = {name.removeprefix("testenv:") for name in tox().sections()}
+    assert {words[1] for words in TOX if words} <= environments
+    assert all(words[0] == "-e" for words in TOX if words)
+
+
+def test_shown_pip_commands_name_dependency_groups_that_exist():
+    pairs = [pair for words in first("python", "-m", "pip") for pair in itertools.pairwise(words)]
+    groups = {group for option, group in pairs if option == "--group"}
+    assert groups
+    assert groups <= set(PROJECT["dependency-groups"])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_scripts_and_subcommands_that_a_page_names_exist(page):
+    text = PAGES[page]
+    assert [path for path in re.findall(r"docs/\w+(?:/\w+)*\.(?:py|json\.gz)", text) if not (REPOSITORY / path).is_file()] == []
+    for subcommand in set(re.findall(r"`mnistbench ([a-z]+)", text)):
+        with pytest.raises(SystemExit, match=r"\b0\b"):
+            cli.main([subcommand, "--help"])
+
+
+# ---- What pages state ----------------------------------------------------------------------------------------------------
+
+
+def test_readme_is_short():
+    assert len(README.encode()) < 12_000
+
+
+def test_the_page_on_the_gate_has_the_numbers_of_launches():
+    assert f"`--launches` sets the launches of the first stage ({LAUNCHES};" in GATE
+    assert f"in {FRESH} fresh launches" in GATE
 
 
 @pytest.mark.parametrize("name", ["conftest.py", "test_forecaster.py"])
@@ -64,12 +209,10 @@ def test_readme_shows_the_example_that_the_tests_run(name):
 
 @pytest.mark.parametrize("environment", ["bench", "gpu"])
 def test_tox_sets_the_thresholds_that_count_as_pinned(environment):
-    tox = configparser.ConfigParser(inline_comment_prefixes=("#",), interpolation=None)
-    tox.read(REPOSITORY / "tox.ini")
-    settings = tox["testenv:bench"]["set_env"]
+    settings = tox()["testenv:bench"]["set_env"]
     assert {name: value for name, value in re.findall(r"(MALLOC_\w+) = (\d+)", settings)} == PINNED  # noqa: C416
     if environment != "bench":
-        assert tox[f"testenv:{environment}"]["set_env"] == "{[testenv:bench]set_env}"
+        assert tox()[f"testenv:{environment}"]["set_env"] == "{[testenv:bench]set_env}"
 
 
 def test_every_dependency_says_why():
@@ -86,28 +229,25 @@ def test_the_changelog_has_a_place_for_what_is_new():
 
 
 def test_the_oldest_python_is_the_one_that_readme_names():
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in README
+    assert f"Python {PROJECT['project']['requires-python'].removeprefix('>=')} or newer" in README
 
 
-def test_readme_says_which_settings_stand_on_the_command_line_alone():
-    only_there = [setting.flag for setting in SETTINGS if not setting.configurable]
-    assert only_there == [setting.flag for setting in SETTINGS][-7:]
-    assert "The last seven can be given on the command line only" in README
+def test_the_page_on_comparing_lists_the_options_that_need_the_command_line():
+    [sentence] = re.findall(r"can only be given on the command line: ([^.]*)\.", COMPARING)
+    assert re.findall(r"`(--[a-z-]+)`", sentence) == [setting.flag for setting in SETTINGS if not setting.configurable]
 
 
 def test_the_job_to_copy_runs_the_gate_on_a_clone_that_has_the_base():
-    job = README.split("```yaml", 1)[1].split("```", 1)[0]
+    job = PAGES["docs/ci.md"].split("```yaml", 1)[1].split("```", 1)[0]
     assert "fetch-depth: 0" in job
     assert "mnistbench gate --base origin/" in job
 
 
-@pytest.mark.parametrize("page", [README, (REPOSITORY / "docs" / "verdicts.md").read_text(encoding="utf-8")])
-def test_the_exit_codes_are_those_of_the_code(page):
-    lines = [line for line in page.splitlines() if re.search(r"(\| \d +){4}", line)]
+def test_the_exit_codes_are_those_of_the_code():
+    lines = [line for line in COMPARING.splitlines() if re.search(r"(\| \d +){4}", line)]
     ours = {line.split("`")[1].split()[0]: [int(cell) for cell in re.findall(r"\| (\d) ", line)] for line in lines}
     assert ours == {
-        "mnistbench": [cli.PASSED, cli.REGRESSED, cli.UNJUDGED, cli.UNJUDGED],
+        "mnistbench": [PASSED, REGRESSED, UNJUDGED, UNJUDGED],
         "pytest": [pytest.ExitCode.OK, plugin.REGRESSED, plugin.UNJUDGED, pytest.ExitCode.USAGE_ERROR],
     }
 
@@ -115,19 +255,25 @@ def test_the_exit_codes_are_those_of_the_code(page):
 @pytest.mark.parametrize(
     "verdict", ["regressed", "improved", "within X %", "suspect", "inconclusive", "incomparable", "missing"]
 )
-def test_the_page_on_verdicts_has_each(verdict):
-    page = (REPOSITORY / "docs" / "verdicts.md").read_text(encoding="utf-8")
-    assert f"| `{verdict}`" in page
+def test_the_page_on_comparing_has_each_verdict(verdict):
+    assert f"| `{verdict}`" in COMPARING
 
 
-def test_readme_shows_pictures_that_are_there_and_small():
-    shown = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)
-    assert len(shown) == 3
-    assert all((REPOSITORY / path).stat().st_size < 100_000 for path in shown)
+def test_the_page_on_comparing_has_every_reason_for_leaving_out_a_base_run():
+    [line] = [line for line in COMPARING.splitlines() if line.startswith("base runs used: ")]
+    assert set(re.findall(r"\(([^)]+)\)", line)) == {ELSEWHERE, DIRTY, OTHER_COMMIT}
 
 
-def test_the_page_on_verdicts_has_every_reason_for_leaving_out_a_base_run():
-    reasons = {ELSEWHERE, DIRTY, OTHER_COMMIT}
-    page = (REPOSITORY / "docs" / "verdicts.md").read_text(encoding="utf-8")
-    [line] = [line for line in page.splitlines() if line.startswith("base runs used: ")]
-    assert set(re.findall(r"\(([^)]+)\)", line)) == reasons
+def test_pictures_are_small_and_all_are_shown():
+    pictures = {path.name: path.stat().st_size for path in (REPOSITORY / "docs" / "images").iterdir()}
+    shown = {Path(path).name for page in PAGES.values() for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page)}
+    assert shown == set(pictures)
+    assert all(size < 150_000 for size in pictures.values())
+
+
+# ---- The site ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    listed = set(re.findall(r"^([a-z-]+)$", PAGES["docs/index.md"], re.MULTILINE))
+    assert listed == {Path(name).stem for name in PAGES if name.startswith("docs/")} - {"index"}
