@@ -13,6 +13,7 @@ project = "mnistbench"
 extensions = ["myst_parser"]
 exclude_patterns = ["studies"]
 myst_heading_anchors = 3  # links to headings, as on GitHub
+highlight_language = "text"
 html_theme = "furo"
 html_title = "mnistbench"
 html_show_copyright = False

@@ -1,7 +1,7 @@
-"""How far apart fresh processes lie that run the same training step, with and without the allocator's thresholds.
+"""Measure how much the step time differs between fresh processes, with and without the allocator's thresholds.
 
-Run from a checkout, in an environment with the dependencies: ``python docs/studies/allocator_noise.py [launches]``.
-Launches of the two settings alternate, so that a machine that drifts drifts for both.
+Run in a checkout, in an environment with the dependencies: ``python docs/studies/allocator_noise.py [launches]``.
+Launches of the two settings alternate, so drift of the machine affects both.
 """
 
 import json

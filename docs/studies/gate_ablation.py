@@ -1,9 +1,9 @@
-"""What each part of a launch is good for: the same code on both sides, with one part taken away at a time.
+"""Measure the effect of each part of a launch: the same code on both sides, with one part removed at a time.
 
-    python docs/studies/gate_ablation.py measure 12 FOLDER [ARM...]   # launches of each arm, in turn; 20 s a launch
+    python docs/studies/gate_ablation.py measure 12 FOLDER [ARM...]   # launches of each arm, alternating; 20 s per launch
     python docs/studies/gate_ablation.py judge FOLDER
 
-Prints mean and spread (SD) of the launches' differences: a part that is good for nothing can go.
+Prints mean and standard deviation (SD) of the differences between the sides. A part without an effect can be removed.
 """
 
 from __future__ import annotations

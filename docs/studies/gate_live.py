@@ -1,11 +1,11 @@
-"""Whole verdicts of ``mnistbench gate``, run as a user would, on a clone of this repository.
+"""Run whole gates, as a user runs them, on a clone of this repository.
 
     python docs/studies/gate_live.py FOLDER same=12 spin2 fc141 spin2@16=2 spin3@16 conv68@16 fc141@16=2
 
-Each word is a change to the working tree and how often to judge it: ``same`` (none), ``spin2`` (2 % of a step in Python,
-outside any operation), ``conv68`` (68 channels for conv2 instead of 64: more work in its convolutions and what follows),
-``fc141`` (141 outputs for fc1 instead of 128: +10 % work in its matrix products); after ``@`` a batch size, else 1, 16 and
-64. Writes a JSON report and the raw samples of each to FOLDER, and a line to FOLDER/log.
+Each word is a change to the working tree and the number of gates: ``same`` (no change), ``spin2`` (2 % of a step in Python,
+outside operations), ``conv68`` (68 channels for conv2 instead of 64: more work in its convolutions and in later layers),
+``fc141`` (141 outputs for fc1 instead of 128: 10 % more work in its matrix products). The number after ``@`` is a batch size
+(default: 1, 16 and 64). Writes a JSON report and the raw samples of each gate to FOLDER, and a line to FOLDER/log.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""False alarms and power of ``mnistbench gate``, from verdicts formed of recorded launches.
+"""Compute false alarms and power of ``mnistbench gate`` from recorded launches.
 
     python docs/studies/gate_power.py pool POOL.json.gz RAW.jsonl.gz...   # raw samples of the same code, to one small file
     python docs/studies/gate_power.py judge POOL.json.gz [TRIALS]         # tables from it
 
-A verdict is formed of consecutive launches: as many as the first stage takes, and as many after them as the second takes. For
-power and for the comparison of designs the roles are drawn anew (the same code ran on both sides, so they are free); that makes
-the null hypothesis true by construction, so such verdicts cannot show a false alarm that the roles themselves cause. The line
-"recorded roles" keeps the roles that the coins gave. A slowdown is put in by adding log(1 + change) to the differences of a
-case, or of an operation and, by its share, of its case. The decision is the product's own.
+A verdict uses consecutive launches: those of the first stage, then those of the second. For power and for the comparison of
+designs the roles are drawn again, which is allowed because both sides ran the same code. This makes the null hypothesis true
+by construction, so such verdicts cannot show a false alarm that the roles themselves cause. The row "recorded roles" keeps the
+recorded roles. A slowdown is simulated by adding log(1 + change) to the differences of a case, or of an operation and,
+weighted by its share, of its case. Verdicts are computed by ``mnistbench.gate.decision``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The rules that people use today, on runs one after the other of the same code, as long as a gate's verdict takes.
+"""Apply the rules of other tools to consecutive runs of the same code, with as many iterations as the gate uses.
 
     pip install asv pyperf && python docs/studies/gate_rules.py RAW.jsonl.gz...   # of gates over the same code
 
-The base's run is its calls in five consecutive launches, the new run those of the other side in the next five: one after the
-other, and as many calls as the gate judges by. Each rule is the library's own code: pytest-benchmark's check for ``mean:5%``
-and ``min:5%``, asv's Mann-Whitney test with factor 1.1, pyperf's t-test. TorchBench's is a formula: more than 7 % between two
-medians. Power: the new run's samples are scaled.
+The base run has the iterations of the base in five consecutive launches, the new run those of the other side in the next
+five. Each rule is the library's own code: pytest-benchmark's check for ``mean:5%`` and ``min:5%``, asv's Mann-Whitney test with
+factor 1.1, pyperf's t-test. TorchBench's rule is a formula: a difference of more than 7 % between two medians. For power, the
+samples of the new run are scaled.
 """
 
 from __future__ import annotations

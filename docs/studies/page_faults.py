@@ -1,7 +1,7 @@
-"""Why some operations have two speeds: page faults, iteration by iteration, beside the time of the operation.
+"""Show why some operations are bimodal: page faults and operation times, iteration by iteration.
 
     MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864 \\
-        python docs/studies/page_faults.py BATCH_SIZE [MiB touched before]
+        python docs/studies/page_faults.py BATCH_SIZE [MiB touched first]
 
 Profiles ConvNet's training step in four builds, eight iterations each. A tensor of fc1's size has 1,152 pages, relu2's
 gradient at batch 64 has 2,304.

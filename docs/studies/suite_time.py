@@ -1,7 +1,7 @@
-"""Where the wall time of the default suite goes: timing, profiling, training curves, the rest.
+"""Measure where the wall time of the default suite goes: timing, profiling, training curves, the rest.
 
-Run from a checkout, in an environment with the dependencies: ``python docs/studies/suite_time.py [pytest arguments]``.
-Seconds of one machine; the shares are what to compare.
+Run in a checkout, in an environment with the dependencies: ``python docs/studies/suite_time.py [pytest arguments]``.
+The seconds are those of one machine; compare the shares.
 """
 
 import functools

@@ -1,0 +1,71 @@
+"""Make the pictures in docs/images with the system's Chromium.
+
+    python docs/make_pictures.py REPORT.html LAB.html PROFILE.txt
+
+REPORT.html: ``mnistbench report`` of two runs; LAB.html: ``mnistbench lab``; PROFILE.txt: the output of ``mnistbench profile``.
+"""
+
+import html
+import shutil
+import sys
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+IMAGES = Path(__file__).parent / "images"
+WINDOW = {"width": 1180, "height": 760}
+CHANGED = "summary:has-text('step convnet-b16-cpu on digits')"
+TERMINAL = """<body style="margin: 0; background: #17181c"><pre style="display: inline-block; margin: 0; padding: 20px;
+color: #e6e6e6; font: 13px/1.35 'DejaVu Sans Mono', monospace">{}</pre></body>"""
+
+
+def reduce(name: str) -> None:
+    """Store a picture with 64 colors, a third of the size."""
+    Image.open(IMAGES / name).quantize(64).save(IMAGES / name, optimize=True)
+
+
+def screenshot(browser: Browser, address: str, name: str, steps: list[str], top: str = "") -> None:
+    """Open the page, click each of the elements, scroll to an element, and save the picture."""
+    with browser.new_context(viewport=WINDOW, color_scheme="light") as context:
+        tab = context.new_page()
+        tab.goto(address)
+        for element in steps:
+            tab.locator(element).first.click()
+        if top:
+            tab.locator(top).first.evaluate("element => element.scrollIntoView()")
+        tab.screenshot(path=IMAGES / name)
+    reduce(name)
+
+
+def terminal(browser: Browser, text: str, name: str) -> None:
+    """Save a picture of the text as a terminal shows it."""
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.set_content(TERMINAL.format(html.escape(text)))
+        tab.locator("pre").screenshot(path=IMAGES / name)
+    reduce(name)
+
+
+def selection(profile: str) -> str:
+    """Return the first table and the last roofline of the output of ``mnistbench profile``."""
+    table, _, rest = profile.partition("\n\n")
+    roofline = rest[rest.rindex("Roofline,") :].partition("\n\n")[0]
+    return f"$ mnistbench profile --batch-size 1,16\n{table}\n...\n{roofline}"
+
+
+def main(report: str, lab: str, profile: str) -> None:
+    """Make all pictures."""
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page, document = Path(report).resolve().as_uri(), Path(lab).resolve().as_uri()
+        screenshot(browser, page, "report.png", ["text=step convnet-b16-cpu on digits"])
+        screenshot(browser, page, "report-changes.png", [CHANGED], top=CHANGED)
+        screenshot(browser, document, "lab.png", [], top="text=The most expensive operations >> nth=-1")
+        terminal(browser, selection(Path(profile).read_text(encoding="utf-8")), "terminal.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
