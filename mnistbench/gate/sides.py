@@ -114,7 +114,7 @@ class Side:
         self._path = [str(self.directory), *source, *shared, self.fallback]
         errors, output = io.StringIO(), io.StringIO()
         with self.turn(), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
-            code = pytest.main([*arguments, *_QUIET], plugins=[plugin])
+            code = pytest.main([*arguments, *_moved_plugins(self.directory), *_QUIET], plugins=[plugin])
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
         return int(code), errors.getvalue()
 
@@ -324,8 +324,31 @@ def stray_modules(repository: Path, sides: Sequence[Side]) -> dict[str, str]:
 def _installed_files(directory: Path) -> set[str]:
     """Return the files of the installed distribution that has the name of the project in a folder."""
     try:
-        name = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
-        distribution = importlib.metadata.distribution(name)
-    except (OSError, ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
+        distribution = importlib.metadata.distribution(_project(directory)["name"])
+    except (ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
         return set()
     return {str(distribution.locate_file(file)) for file in distribution.files or ()}
+
+
+def _moved_plugins(directory: Path) -> list[str]:
+    """Return pytest's options for the plug-ins that the project in a folder declares in another module than is installed.
+
+    pytest finds plug-ins by the metadata of installed distributions. Both sides may share one installation, but a plug-in's
+    module may have been renamed between the two.
+    """
+    try:
+        declared = dict(_project(directory)["entry-points"]["pytest11"])
+    except (KeyError, TypeError, ValueError):
+        return []
+    installed = {point.name: point.value for point in importlib.metadata.entry_points(group="pytest11")}
+    moved = {name: module for name, module in declared.items() if installed.get(name, module) != module}
+    return [option for name, module in moved.items() for option in ("-p", f"no:{name}", "-p", str(module))]
+
+
+def _project(directory: Path) -> dict[str, Any]:
+    """Return the table ``project`` of a folder's pyproject.toml; empty if there is none."""
+    try:
+        found = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -120,6 +120,10 @@ OTHERS = {
     "no case": {"test_tiny.py": "def test_plain():\n    raise RuntimeError('nobody asked to run it')\n"},
     "no test": {"test_tiny.py": "", "conftest.py": ""},
     "torch's own operators": {"built.py": "import torch.ao.quantization.fx._decomposed\nVERSION = ''\n", "eager": "built"},
+    "plug-in": {
+        "pyproject.toml": "[project.entry-points.pytest11]\nmnistbench = 'own_plugin'\n",
+        "own_plugin.py": "from mnistbench.pytest_plugin.plugin import *\n\ndef pytest_collection_modifyitems(items):\n    items.clear()\n",
+    },
     "operators": {"built.py": OPERATOR, "called.py": LIBRARY, "eager": "built, called"},
 }
 
@@ -295,6 +299,16 @@ def test_the_process_is_as_before_after_loading_turns_and_errors(found):
 )
 def test_a_side_that_cannot_be_loaded_says_why_in_one_line(found, tree, said):
     assert found["errors"][tree] == f"{tree.partition(' --')[0].partition(' no')[0]}: {said}"
+
+
+def test_a_side_uses_the_plug_in_that_its_own_project_declares(found):
+    assert found["errors"]["plug-in"] == []  # that plug-in leaves out all tests
+
+
+@pytest.mark.parametrize("text", ["", "entry-points = 1", "[project.entry-points]\npytest11 = 'x'"])
+def test_a_project_without_plug_ins_adds_no_option(tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(f"[project]\n{text}")
+    assert sides._moved_plugins(tmp_path) == []
 
 
 @pytest.mark.parametrize("tree", ["no case", "no test"])
