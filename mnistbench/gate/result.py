@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
-from mnistbench.compare.diff import CaseComparison, OpChange, Side
-from mnistbench.compare.exact import TOLERANCE, exact_differences, shortened
+from mnistbench.compare.exact import TOLERANCE, counted_differences, shortened
 from mnistbench.compare.thresholds import Acceptance
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
@@ -35,7 +34,6 @@ from mnistbench.gate.decision import (
     decide,
 )
 from mnistbench.gate.samples import BASE, CALL, COMPLETE, NEW, OTHER, Effect, End, Launch, SideSample
-from mnistbench.saved_runs.summary import CaseSummary
 
 
 @dataclass(frozen=True)
@@ -269,9 +267,7 @@ ALL_CASES = "all cases"
 
 def _facts(header: Header, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case, from the last launch; and peak memory, from each side's own process."""
-    counted = {
-        case: exact_differences(_compared(case, builds[0])) for one in launches[-1:] for case, builds in one.cases.items()
-    }
+    counted = {case: _counted_differences(builds[0]) for one in launches[-1:] for case, builds in one.cases.items()}
     found = {
         header.name(case): (*_more_memory("peak memory of tensors", header.memory.get(case, {})), *counted.get(case, ()))
         for case in header.labels
@@ -329,19 +325,25 @@ def _means(pattern: str, finding: Finding, header: Header) -> bool:
     return any(fnmatchcase(f"{case}:{operation}", literal) for case in cases for operation in operations)
 
 
-def _compared(case: str, build: Mapping[str, SideSample]) -> CaseComparison:
-    """Return both sides of a build as what tells exact differences wants."""
-    digests = [CaseSummary(case, case, None, 0, 0, parameter_count=build[side].parameters) for side in (BASE, NEW)]
-    keys = {**build[BASE].operations, **build[NEW].operations}
+class _Change(NamedTuple):
+    """An operation on both sides of a build, as ``compare.exact`` counts it."""
+
+    name: str
+    phase: str
+    module: str
+    base: samples.Operation | None
+    now: samples.Operation | None
+
+
+def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
+    """Return the exact differences of a build, those of the operations with the largest change of time first."""
+    base, new = build[BASE], build[NEW]
     changes = [
-        OpChange(*key, (side.ns,) if (side := _of(build[BASE], key)) else (), side, _of(build[NEW], key)) for key in keys
+        _Change(*key, base.operations.get(key), new.operations.get(key)) for key in {**base.operations, **new.operations}
     ]
-    changes.sort(key=lambda change: (-abs(change.change_ns), change.name, change.phase, change.module))
-    return CaseComparison(digests[0], digests[1], "cpu", (0,), 0, tuple(changes), 0, {})
+    changes.sort(key=lambda change: (-abs(_median_ns(change.now) - _median_ns(change.base)), change[:3]))
+    return counted_differences((base.parameters, new.parameters), changes)
 
 
-def _of(side: SideSample, key: samples.OpKey) -> Side | None:
-    operation = side.operations.get(key)
-    if operation is None:
-        return None
-    return Side(median_ns(operation.self_ns), 0, operation.calls, operation.memory_bytes, (), operation.kernels)
+def _median_ns(operation: samples.Operation | None) -> int:
+    return median_ns(operation.self_ns) if operation else 0

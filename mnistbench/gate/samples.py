@@ -54,6 +54,7 @@ class Operation(NamedTuple):
     calls: float
     memory_bytes: int
     kernels: tuple[str, ...]
+    shapes: tuple[str, ...] = ()  # not recorded
 
 
 class SideSample(NamedTuple):

@@ -110,6 +110,14 @@ LIBRARY = library.Library("gate_test_library", "DEF")
 VERSION = ""
 """
 
+OWN_PLUGIN = """
+from mnistbench.pytest_plugin.plugin import *
+
+
+def pytest_collection_modifyitems(items):
+    items.clear()
+"""
+
 #: A tree's file -> its text, for trees that cannot be measured or cannot share a process.
 OTHERS = {
     "test file": {"test_tiny.py": "import nothing_of_that_name\n"},
@@ -122,7 +130,7 @@ OTHERS = {
     "torch's own operators": {"built.py": "import torch.ao.quantization.fx._decomposed\nVERSION = ''\n", "eager": "built"},
     "plug-in": {
         "pyproject.toml": "[project.entry-points.pytest11]\nmnistbench = 'own_plugin'\n",
-        "own_plugin.py": "from mnistbench.pytest_plugin.plugin import *\n\ndef pytest_collection_modifyitems(items):\n    items.clear()\n",
+        "own_plugin.py": OWN_PLUGIN,
     },
     "operators": {"built.py": OPERATOR, "called.py": LIBRARY, "eager": "built, called"},
 }
