@@ -8,7 +8,6 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from mnistbench.compare.exact import TOLERANCE, counted_differences, shortened
@@ -188,15 +187,10 @@ def conclude(
     if unknown:
         raise RecordError(f"a launch has a case that the header does not name: {unknown[0]}")
     stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
-    first = samples.effects(stages[0])
-    grouping: dict[str, list[tuple[str, str, Sequence[samples.OpKey]]]] = {}
-    for effect in first:
-        if not effect.is_case:
-            grouping.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
-    second = samples.effects(stages[1], grouping)
+    first, second = _effects(stages)
 
     def matching(finding: Finding) -> list[Acceptance]:
-        return [one for one in accept if _means(one.pattern, finding, read)] if finding.verdict == REGRESSED else []
+        return [one for one in accept if _matches(one, finding, read)] if finding.verdict == REGRESSED else []
 
     decision = decide(
         [_named(effect, read) for effect in first],
@@ -231,6 +225,16 @@ def conclude(
         end=end,
         seconds=sum(launch.seconds for launch in launches),
     )
+
+
+def _effects(stages: Sequence[Sequence[Launch]]) -> tuple[list[Effect], list[Effect]]:
+    """Return the effects of both stages; operations of the second are grouped as in the first."""
+    first = samples.effects(stages[0])
+    grouping: dict[str, list[samples.Group]] = {}
+    for effect in first:
+        if not effect.is_case:
+            grouping.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
+    return first, samples.effects(stages[1], grouping)
 
 
 def _allows(finding: Finding, acceptance: Acceptance) -> bool:
@@ -305,24 +309,18 @@ def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
     return abs(new_number - base_number) > TOLERANCE * max(abs(base_number), abs(new_number))
 
 
-def _means(pattern: str, finding: Finding, header: Header) -> bool:
-    """Whether an ``--accept CASE:OP`` means a finding; ``*`` alone is more than itself."""
+def _matches(acceptance: Acceptance, finding: Finding, header: Header) -> bool:
+    """Whether an ``--accept`` names this quantity."""
     effect = finding.screened.effect
     node_id = next(case for case in header.labels if header.name(case) == effect.case)
-    cases = {
-        effect.case,
-        header.labels[node_id],
-        header.labels[node_id].partition(" on ")[0],
-        node_id,
-        node_id.rpartition("::")[2],
-    }
-    operations = {effect.name}
-    if effect.kind != OTHER:
-        operations |= {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
+    label = header.labels[node_id]
+    cases = {effect.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
+    quantities = {effect.name}
     if effect.is_case:
-        operations = {"call", effect.name, effect.title, replace(effect, kind=CALL).title}  # of a clock median and mean
-    literal = pattern.replace("[", "[[]").replace("?", "[?]")
-    return any(fnmatchcase(f"{case}:{operation}", literal) for case in cases for operation in operations)
+        quantities |= {"call", effect.title, replace(effect, kind=CALL).title}  # a clock's name covers median and mean
+    elif effect.kind != OTHER:
+        quantities |= {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
+    return acceptance.matches(cases, quantities)
 
 
 class _Change(NamedTuple):

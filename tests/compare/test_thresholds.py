@@ -321,3 +321,14 @@ def test_a_setting_that_is_not_given_is_empty_as_its_kind_is(setting, empty):
     assert setting.name == "a_b"
     assert setting.empty == empty
     assert type(setting.empty) is type(empty)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("step[b1]:aten::mm", True), ("other:fc1", True), ("*:*", True), ("st*:*mm", True),
+        ("step?b1?:aten::mm", False), ("step[b1]:aten::m", False), ("b1:aten::mm", False), ("STEP[b1]:fc1", False),
+    ],
+)  # fmt: skip
+def test_an_acceptance_matches_any_name_and_star_is_its_only_wildcard(pattern, matched):
+    assert Acceptance(pattern, None).matches(["step[b1]", "other"], {"aten::mm", "fc1"}) is matched
