@@ -10,7 +10,6 @@ import gc
 import hashlib
 import math
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from torch.profiler import ProfilerActivity, record_function
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import OpTable, finite
 from mnistbench.measuring.profiling import ITERATION, events_of, marked, table
-from mnistbench.measuring.timing import event_ns, on_device
+from mnistbench.measuring.timing import on_device, timed
 
 #: Calls of a side before anything counts: memory is allocated, algorithms are chosen, the optimizer has its state.
 WARMUP_CALLS = 2
@@ -124,7 +123,7 @@ def measure(side_runs: Sequence[SideRun], coin: random.Random) -> dict[str, Any]
     longest = max(_warm_up(side_run) for side_run in side_runs)
     for side_run in _turns(side_runs, coin, _pairs(longest, *TIMED_PAIRS)):
         with side_run.playing() as case:
-            _timed_call(case, side_run)
+            _time_iteration(case, side_run)
     found: dict[str, Any] = {
         "first": side_runs[0].name,
         "sides": {
@@ -166,9 +165,7 @@ def _warm_up(side_run: SideRun) -> int:
     """Return the time of the last call, in nanoseconds."""
     with side_run.playing() as case:
         for _ in range(WARMUP_CALLS):
-            start = time.perf_counter_ns()
-            case()
-            elapsed = time.perf_counter_ns() - start
+            elapsed = timed(case).wall_ns
     side_run.outcome = outcome(side_run)
     with side_run.playing() as case:
         case.reset()
@@ -188,22 +185,15 @@ def _turns(side_runs: Sequence[_Turn], coin: random.Random, pairs: int) -> Itera
         yield from order
 
 
-def _timed_call(case: Case, side_run: SideRun) -> None:
+def _time_iteration(case: Case, side_run: SideRun) -> None:
     device = side_run.random.device
-
-    def timed() -> None:
-        cpu, start = time.process_time_ns(), time.perf_counter_ns()
-        case()
-        end, cpu_end = time.perf_counter_ns(), time.process_time_ns()
-        side_run.wall_ns.append(end - start)
-        if device.type == "cpu" and case.params.threads == 1:  # other threads' time would be added up
-            side_run.cpu_ns.append(cpu_end - cpu)
-
-    if device.type == "cpu":
-        timed()
-    else:
-        with on_device(device):
-            side_run.device_ns.append(event_ns(timed, device))
+    with on_device(device):
+        sample = timed(case, device)
+    side_run.wall_ns.append(sample.wall_ns)
+    if sample.device_ns is not None:
+        side_run.device_ns.append(sample.device_ns)
+    elif case.params.threads == 1:  # of several threads the CPU clock returns the sum
+        side_run.cpu_ns.append(sample.cpu_ns)
 
 
 def outcome(side_run: SideRun) -> tuple[str, float | None]:
@@ -395,7 +385,5 @@ def measure_control(names: Sequence[str], coin: random.Random) -> dict[str, list
         for _ in range(WARMUP_CALLS):
             control()
     for name in _turns(names, coin, CONTROL_PAIRS):
-        start = time.perf_counter_ns()
-        controls[name]()
-        found[name].append(time.perf_counter_ns() - start)
+        found[name].append(timed(controls[name]).wall_ns)
     return found
