@@ -1,4 +1,4 @@
-"""Header and launches -> all that a report says. The same for what was just measured and for a file that is replayed."""
+"""Header and launches -> Verdict, the content of a report. Measured and replayed samples are treated alike."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ from mnistbench.gate.samples import BASE, CALL, COMPLETE, NEW, OTHER, Effect, En
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says before its launches."""
+    """The first line of a file of raw samples."""
 
     base: str
     head: str
     arguments: tuple[str, ...]
     seed: int
     split: bool
-    labels: Mapping[str, str]  # node id -> what people call the case
-    exact: Mapping[str, bool]  # node id -> whether the same code computes the same to the bit
+    labels: Mapping[str, str]  # node id -> label of the case
+    exact: Mapping[str, bool]  # node id -> whether results of the same code are equal bit for bit
     only_base: tuple[str, ...]
     only_head: tuple[str, ...]
-    changed: tuple[str, ...]  # one name, and other Params
+    changed: tuple[str, ...]  # cases whose Params differ between the sides
     torch: str
-    split_because: str = ""  # why the sides had processes of their own, where their code is the reason
-    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # node id -> side -> most bytes of tensors
-    resident: Mapping[str, int] = field(default_factory=dict)  # side -> most bytes that its process had
+    split_because: str = ""  # why the code of the sides required separate processes
+    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # node id -> side -> peak memory of tensors, bytes
+    resident: Mapping[str, int] = field(default_factory=dict)  # side -> peak resident memory of its process, bytes
 
     @classmethod
     def read(cls, header: Mapping[str, Any]) -> Header:
-        """Check a header.
+        """Check and read a header.
 
         Raises:
             RecordError: names the field.
@@ -80,41 +80,41 @@ class Header:
         )
 
     def name(self, case: str) -> str:
-        """Return what people call a case: its label, or its node id where two have one label."""
+        """Return the name of a case in reports: its label, or its node id if the label is not unique."""
         label = self.labels[case]
         return label if Counter(self.labels.values())[label] == 1 else case
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision, and what is reported beside it."""
+    """The decision and everything else in a report."""
 
     header: Header
-    decision: Decision  # cases are called by their names for people
+    decision: Decision  # its cases have the names of reports
     thresholds: Thresholds
     accepted: tuple[Finding, ...]
-    exceeded: tuple[tuple[Finding, Acceptance], ...]  # slower than --accept allows
-    unlimited: tuple[tuple[Finding, Acceptance], ...]  # --accept gives no limit
-    unused: tuple[str, ...]  # --accept that matched nothing
-    reason: str  # why that is accepted
+    exceeded: tuple[tuple[Finding, Acceptance], ...]  # slower than the limit of --accept
+    unlimited: tuple[tuple[Finding, Acceptance], ...]  # matched by an --accept without a limit
+    unused: tuple[str, ...]  # --accept values that matched no regression
+    reason: str  # the value of --reason
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
-    different: tuple[str, ...]  # cases in which the sides do not compute the same
+    different: tuple[str, ...]  # cases in which the sides compute different numbers
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
     unmeasured: tuple[str, ...]  # cases without a time in every launch
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
-    missing_allowed: bool  # a case of the base that the head has not, or has otherwise, is no reason
+    missing_allowed: bool  # cases that the head does not have, or with other Params, do not make it inconclusive
     end: End
-    seconds: float  # measured
+    seconds: float  # duration of the measurement
 
     @property
     def regressions(self) -> tuple[Finding, ...]:
-        """What fails the gate."""
+        """Regressions that fail the gate."""
         passed_over = (*self.accepted, *(finding for finding, _ in self.unlimited))
         return tuple(f for f in self.decision.findings if f.verdict == REGRESSED and f not in passed_over)
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why it could not be judged."""
+        """Why the gate is inconclusive."""
         return (*self._of_end(), *self._missing(), *self._unmeasured(), *self._unlimited(), *self.decision.reasons)
 
     def _of_end(self) -> Iterator[Reason]:
@@ -124,20 +124,20 @@ class Verdict:
     def _missing(self) -> Iterator[Reason]:
         if self.missing_allowed:
             return
-        for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "not the same in the head")):
+        for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "other parameters in the head")):
             if cases:
                 more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
-                text = f"{what}, so not judged: {', '.join(cases[:3])}{more}; add --allow-missing if that is meant"
+                text = f"{what}, so not judged: {', '.join(cases[:3])}{more}; add --allow-missing if this is intended"
                 yield Reason(MISSING, text)
 
     def _unmeasured(self) -> Iterator[Reason]:
         for case in self.unmeasured:
-            yield Reason(UNMEASURED, f"{case}: was not measured in every launch; measure again")
+            yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")
         for case in self.unprofiled:
-            yield Reason(UNMEASURED, f"{case}: some launches have no profile of it, so no operation is judged; measure again")
+            yield Reason(UNMEASURED, f"{case}: not profiled in every launch, so no operation is judged; measure again")
 
     def _unlimited(self) -> Iterator[Reason]:
-        """Yield a reason for each --accept without a limit, with one that allows for all that it matches."""
+        """Yield a reason for each --accept without a limit, with the limit that would accept all its regressions."""
         for acceptance in dict.fromkeys(acceptance for _, acceptance in self.unlimited):
             matched = [finding for finding, matching in self.unlimited if matching == acceptance]
             largest = max(matched, key=lambda finding: finding.best.high)
@@ -159,7 +159,7 @@ class Verdict:
 
     @property
     def is_excusable(self) -> bool:
-        """Whether ``--inconclusive ok`` lets an inconclusive gate pass: nothing but noise and the budget kept it open."""
+        """Whether ``--inconclusive ok`` applies: noise and the budget are the only reasons."""
         return all(reason.is_excusable for reason in self.reasons)
 
 
@@ -177,10 +177,10 @@ def conclude(
     end: End = COMPLETE,
     allow_missing: bool = False,
 ) -> Verdict:
-    """Judge what was measured.
+    """Judge the samples of a gate.
 
     Raises:
-        RecordError: the header is spoiled, or a launch has a case that it does not name.
+        RecordError: the header is invalid, or a launch has a case that the header does not name.
     """
     read = Header.read(header)
     unknown = [case for launch in launches for case in launch.cases if case not in read.labels]
@@ -238,7 +238,7 @@ def _effects(stages: Sequence[Sequence[Launch]]) -> tuple[list[Effect], list[Eff
 
 
 def _allows(finding: Finding, acceptance: Acceptance) -> bool:
-    """Whether a regression is no larger than what is accepted."""
+    """Whether a regression is within the limit of an --accept."""
     return acceptance.limit is not None and finding.best.change <= acceptance.limit
 
 
@@ -248,7 +248,7 @@ _Refused = tuple[tuple[Finding, Acceptance], ...]
 def _sorted_acceptances(
     findings: Sequence[Finding], matching: Callable[[Finding], list[Acceptance]]
 ) -> tuple[tuple[Finding, ...], _Refused, _Refused]:
-    """Return the regressions that are accepted, those above the limit of their --accept, and those whose --accept has none."""
+    """Return the accepted regressions, those above the limit of their --accept, and those whose --accept has no limit."""
     accepted, exceeded, unlimited = [], [], []
     for finding in findings:
         found = matching(finding)
@@ -262,15 +262,15 @@ def _sorted_acceptances(
     return tuple(accepted), tuple(exceeded), tuple(unlimited)
 
 
-#: Change of peak memory from which it is reported: smaller ones come and go with the order of deallocations.
+#: Smallest change of peak memory that is reported, as a share; smaller ones depend on the order of deallocations.
 MEMORY_SHARE = 0.10
 
-#: Where differences that belong to no case are reported.
+#: Name under which differences that belong to no case are reported.
 ALL_CASES = "all cases"
 
 
 def _facts(header: Header, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
-    """Return the exact differences of each case, from the last launch; and peak memory, from each side's own process."""
+    """Return the exact differences of each case in the last launch, and the differences of peak memory in the survey."""
     counted = {case: _counted_differences(builds[0]) for one in launches[-1:] for case, builds in one.cases.items()}
     found = {
         header.name(case): (*_more_memory("peak memory of tensors", header.memory.get(case, {})), *counted.get(case, ()))

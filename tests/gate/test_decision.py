@@ -258,9 +258,9 @@ def test_nothing_measured_is_inconclusive():
 @pytest.mark.parametrize(
     ("spoiled", "what"),
     [
-        (call(case="third"), "third: too few iterations have a usable time of wall time"),
-        (operation(name="spoiled"), "case: too few iterations have a usable time of spoiled"),
-        (operation(name="moved", kind="replaced"), "case: too few iterations have a usable time of moved"),
+        (call(case="third"), "third: too few usable samples of wall time"),
+        (operation(name="spoiled"), "case: too few usable samples of spoiled"),
+        (operation(name="moved", kind="replaced"), "case: too few usable samples of moved"),
     ],
 )
 def test_a_quantity_without_a_difference_is_a_reason(spoiled, what):
@@ -282,7 +282,7 @@ def test_where_the_control_moved_nothing_is_blamed_on_the_code(change, stage):
     )  # fmt: skip
     assert (outcome, verdicts) == (INCONCLUSIVE, [REGRESSED])
     assert reason == (
-        "the machine moved, not only the code: the control, which is the same on both sides, differs by "
+        "the speed of the machine changed: the control, which is the same code on both sides, differs by "
         f"{change * 100:+.1f} %; measure again when nothing else runs"
     )
 
@@ -306,7 +306,7 @@ def test_a_control_that_did_not_surely_move_by_much_is_no_reason(control):
 def test_a_control_without_a_time_is_a_reason():
     outcome, _, reasons = found([], controls=[(math.nan,) * 12])
     assert outcome == INCONCLUSIVE
-    assert reasons == ["the control has no usable time, so a change of the machine would not be noticed; measure again"]
+    assert reasons == ["the control has no usable time, so a change of the machine's speed cannot be detected; measure again"]
 
 
 def test_an_operation_that_its_whole_case_contradicts_is_no_regression():
@@ -314,7 +314,7 @@ def test_an_operation_that_its_whole_case_contradicts_is_no_regression():
     changed = operation(0.3, share=0.5), fresh(operation, 0.3, share=0.5)
     outcome, verdicts, [reason] = found(changed[:1], changed[1:])
     assert (outcome, verdicts) == (INCONCLUSIVE, [CONTRADICTED])
-    assert reason == f"case: {MM} differs by +30.0 %, but its case's untraced time does not; look at it by itself"
+    assert reason == f"case: {MM} differs by +30.0 %, but the untraced time of its case does not; profile this operation alone"
 
 
 @pytest.mark.parametrize(
@@ -339,9 +339,7 @@ def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count
     second = [operation(0.1, count=count, share=0.005)] if count else []
     outcome, verdicts, [reason] = found([operation(0.1, share=0.005)], second)
     assert (outcome, verdicts) == (INCONCLUSIVE, [UNCONFIRMED])
-    assert reason == (
-        f"case: {MM} differs by +10.0 %, and {count} fresh launches are too few to confirm it; give it a larger --budget"
-    )
+    assert reason == (f"case: {MM} differs by +10.0 %, and {count} fresh launches are too few to confirm it; increase --budget")
 
 
 def test_an_improvement_that_was_not_measured_again_is_no_reason():
@@ -378,8 +376,8 @@ def test_a_case_that_is_too_noisy_says_how_many_launches_would_settle_it():
 @pytest.mark.parametrize(
     ("noisy", "end"),
     [
-        (call(0.0199, spread=0.05, case="noisy"), "cannot be ruled out; too noisy"),
-        (call(0.03, spread=0.05, case="noisy"), "cannot be ruled out, the estimate being +3.0 %; measure again"),
+        (call(0.0199, spread=0.05, case="noisy"), "cannot be ruled out; too noisy to judge"),
+        (call(0.03, spread=0.05, case="noisy"), "cannot be ruled out; the estimate is +3.0 %; measure again"),
     ],
 )
 def test_a_case_that_no_number_of_launches_settles_says_so(noisy, end):
