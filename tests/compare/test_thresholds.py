@@ -305,7 +305,7 @@ def test_help_shows_the_default_with_percent_signs_that_argparse_leaves_alone():
     shown = {setting.name: setting.shown for setting in SETTINGS}
     assert shown["op_min_share"] == "smaller operations than this share of their case are pooled (default: 2%%)"
     assert shown["op_fail"].endswith("'aten::addmm:5%%', 'conv2:5%%'; repeatable")
-    assert shown["reason"] == "why it is accepted, for the report"
+    assert shown["reason"] == "reason for accepting it, shown in the report"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def _leaves_no_trace():
 @pytest.fixture(autouse=True)
 def _fixed_number_of_pairs(monkeypatch):
     """A busy machine runs fewer pairs."""
-    monkeypatch.setattr(alternate, "TIMED_PAIRS", (5.0, 8, 8))
+    monkeypatch.setattr(alternate, "TIMED_PAIRS", (5.0, 16, 16))
     monkeypatch.setattr(alternate, "PROFILED_PAIRS", (1.3, 8, 8))
 
 
