@@ -24,7 +24,7 @@ ARROWS = {
     "compare": {"core", "saved_runs"},
     "profile": {"core", "workloads", "measuring"},
     "train": {"core", "workloads", "measuring"},
-    "gate": {"core", "saved_runs", "measuring", "compare"},
+    "gate": {"core", "measuring", "compare"},
     "report": {"core", "saved_runs", "compare", "profile", "gate"},
     "lab": {"core", "workloads", "measuring", "profile", "train"},
     "pytest_plugin": {"core", "workloads", "saved_runs", "measuring", "compare", "report"},

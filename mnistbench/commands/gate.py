@@ -1,4 +1,4 @@
-"""The command ``mnistbench gate``: options to a request, progress on the terminal, the report, the exit code."""
+"""The command ``mnistbench gate``: reads options, shows progress, writes the report, returns the exit code."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ _UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def run(parsed: argparse.Namespace) -> tuple[int, bool]:
-    """Measure or replay, report, and return 0 passed, 1 regressed, 2 inconclusive; and whether ``--inconclusive ok`` excuses 2.
+    """Measure or replay, report, and return the exit code and whether ``--inconclusive ok`` applies to it.
+
+    Exit codes: 0 passed, 1 regressed, 2 inconclusive.
 
     Raises:
-        MnistbenchError: something cannot be used or measured.
+        MnistbenchError: an option cannot be used, or a side cannot be measured.
     """
     accept = acceptances(parsed.accept or (), parsed.reason or "")
     top = TOP if parsed.op_top is None else parsed.op_top
@@ -61,12 +63,12 @@ def run(parsed: argparse.Namespace) -> tuple[int, bool]:
 
 
 def _check_replay(parsed: argparse.Namespace) -> None:
-    """Refuse what says how to measure: a file is judged as it was measured."""
+    """Refuse options that only apply to a measurement."""
     of_measuring = {"--launches": parsed.launches, "--budget": parsed.budget, "--base-python": parsed.base_python,
                     "--new-python": parsed.new_python, "--split": parsed.split, "--": " ".join(parsed.pytest)}  # fmt: skip
     for option, value in of_measuring.items():
         if value:
-            raise UsageError(f"--replay: measures nothing, so {option} cannot be used with it; leave it out")
+            raise UsageError(f"--replay: measures nothing, so {option} has no effect; remove it")
 
 
 def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
@@ -97,7 +99,7 @@ def _report(verdict: Verdict, parsed: argparse.Namespace, top: int) -> None:
 
 
 class _Shown(Progress):
-    """Progress for people: one line that changes on a terminal, lines in a log."""
+    """Progress as text: one line that is updated on a terminal, a line for each step in a log."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -139,7 +141,7 @@ def _share(flag: str, text: str) -> float:
     try:
         return plain_threshold(text).share
     except ValueError:
-        raise UsageError(f"{flag}: {text!r} is not a share; give 2%") from None
+        raise UsageError(f"{flag}: {text!r} is not a percentage; give 2%") from None
 
 
 def _launches(text: str | None) -> int:
@@ -147,7 +149,7 @@ def _launches(text: str | None) -> int:
         return LAUNCHES
     if not re.fullmatch(r"\d{1,4}", text) or int(text) < LEAST_LAUNCHES:
         raise UsageError(
-            f"--launches: {text!r} is not a number of launches; give at least {LEAST_LAUNCHES}, or the test cannot judge"
+            f"--launches: {text!r} is not a number of launches; give at least {LEAST_LAUNCHES}, the fewest that can be judged"
         )
     return int(text)
 
@@ -162,7 +164,7 @@ def _seconds(text: str | None) -> float:
 
 
 def _interpreter(flag: str, named: str | None) -> str:
-    """Return the path of an interpreter: the launches start elsewhere."""
+    """Return the absolute path of an interpreter, because launches start in another directory."""
     text = given(flag, named)
     found = shutil.which(text) if text else ""
     if text and not found:

@@ -1,27 +1,76 @@
-"""What differs exactly between two runs of a case: facts that no noise can make, apart from timings.
+"""Exact differences between two runs of a case: counts and final values, which noise cannot affect, never timings.
 
-Calls, bytes, shapes, kernels and the set of operations are counted, not measured. On one thread of a CPU the same code
-reaches the same loss to the bit.
+Calls, bytes, shapes, kernels and the set of operations are counted, not timed. On one thread of a CPU the same code reaches
+the same loss bit for bit.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
-from mnistbench.compare.diff import CaseComparison, OpChange, Side
+from mnistbench.compare.diff import CaseComparison
 from mnistbench.core import units
+from mnistbench.core.record import OUTSIDE
 
-#: Where results are not the same to the bit (several threads, an accelerator), final values may differ by this share. A
-#: choice: on two threads of a CPU runs of the same code differed by less; no accelerator has been seen yet.
+#: Largest relative difference of final values where results are not reproducible bit for bit (several threads, an
+#: accelerator). Runs of the same code on two threads of a CPU differed by less; no accelerator has been measured yet.
 TOLERANCE = 0.01
 
 _ENGINE = "autograd::engine::"
 
 
-def operation_name(change: OpChange) -> str:
-    """Return how a person calls what is compared: ``aten::mm, backward fc1``, ``conv2 backward``."""
-    if not change.is_operation:
+class Counts(Protocol):
+    """Counts of an operation on one side, per iteration."""
+
+    @property
+    def calls(self) -> float:
+        """Number of calls."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes allocated less bytes freed."""
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        """Distinct input shapes; empty if they were not recorded."""
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Distinct kernels; empty on a CPU."""
+
+
+class CountedChange(Protocol):
+    """An operation on both sides, without its times."""
+
+    @property
+    def name(self) -> str:
+        """Name of the operation; empty if the operations of a module are summed."""
+
+    @property
+    def phase(self) -> str:
+        """Phase; empty if phases are summed."""
+
+    @property
+    def module(self) -> str:
+        """Module; empty if modules are summed or unknown."""
+
+    @property
+    def base(self) -> Counts | None:
+        """Counts of the base; None for a new operation."""
+
+    @property
+    def now(self) -> Counts | None:
+        """Counts of the new run; None for an operation that is gone."""
+
+
+_Change = TypeVar("_Change", bound=CountedChange)
+
+
+def operation_name(change: CountedChange) -> str:
+    """Return the name that reports use: ``aten::mm, backward fc1``, ``conv2 backward``."""
+    if change.name == OUTSIDE:
         return " ".join(filter(None, ("outside operations", f"({change.phase})" if change.phase else "")))
     if not change.name:
         return f"{change.module or 'no module'} {change.phase}".strip()
@@ -30,29 +79,38 @@ def operation_name(change: OpChange) -> str:
 
 
 def shortened(name: str) -> str:
-    """Return an operation's name as tables show it."""
+    """Return an operation's name as tables show it: without the prefix of the autograd engine."""
     return name.removeprefix(_ENGINE)
 
 
 def exact_differences(case: CaseComparison) -> tuple[str, ...]:
-    """Return what differs exactly, a sentence each, the operations of the largest changes first; empty where nothing does."""
-    return (*_of_the_model(case), *_of_training(case), *_of_operations(case))
+    """Return a sentence for each exact difference; those of operations are ordered as the case orders its operations."""
+    parameters = (case.base.parameter_count, case.now.parameter_count)
+    return (*_of_the_model(parameters, case.operations), *_of_training(case), *_of_operations(case.operations))
 
 
-def _of_the_model(case: CaseComparison) -> Iterable[str]:
-    before, after = case.base.parameter_count, case.now.parameter_count
-    if before and after and before != after:  # a plain benchmark says nothing of a model
+def counted_differences(parameters: tuple[int, int], changes: Sequence[CountedChange]) -> tuple[str, ...]:
+    """Return a sentence for each exact difference of a model and its operations.
+
+    Args:
+        parameters: number of trainable parameters in the base and in the new run; 0 if unknown.
+        changes: all operations of both sides, in the order of the sentences.
+    """
+    return (*_of_the_model(parameters, changes), *_of_operations(changes))
+
+
+def _of_the_model(parameters: tuple[int, int], changes: Sequence[CountedChange]) -> Iterable[str]:
+    before, after = parameters
+    if before and after and before != after:  # a plain benchmark has no model
         yield f"parameters: {before:,} -> {after:,}"
-    if case.operations:
-        bytes_before, bytes_after = (
-            sum(side.memory_bytes for change in case.operations if (side := getattr(change, name))) for name in ("base", "now")
-        )
-        if bytes_before != bytes_after:
-            yield f"bytes allocated less freed per iteration: {bytes_before:,} -> {bytes_after:,}"
+    bytes_before = sum(change.base.memory_bytes for change in changes if change.base)
+    bytes_after = sum(change.now.memory_bytes for change in changes if change.now)
+    if bytes_before != bytes_after:
+        yield f"bytes allocated less freed per iteration: {bytes_before:,} -> {bytes_after:,}"
 
 
-def _of_operations(case: CaseComparison) -> Iterable[str]:
-    operations = [change for change in case.operations if change.is_operation]
+def _of_operations(changes: Iterable[CountedChange]) -> Iterable[str]:
+    operations = [change for change in changes if change.name != OUTSIDE]
     renamed = {id(old): new for old, new in renamed_operations(operations)}
     renames = {id(new) for new in renamed.values()}
     for change in operations:
@@ -68,7 +126,7 @@ def _of_operations(case: CaseComparison) -> Iterable[str]:
             yield f"{name}: {', '.join(different)}"
 
 
-def _of_sides(base: Side, now: Side) -> Iterable[str]:
+def _of_sides(base: Counts, now: Counts) -> Iterable[str]:
     if base.calls != now.calls:
         yield f"{_arrow(base.calls, now.calls, units.count)} calls"
     if base.memory_bytes != now.memory_bytes:
@@ -80,14 +138,17 @@ def _of_sides(base: Side, now: Side) -> Iterable[str]:
 
 
 def _arrow(before: float, after: float, text: Callable[[float], str]) -> str:
-    """Return both with as many digits as it takes to see that they differ."""
+    """Return both values, with as many digits as are needed to tell them apart."""
     rounded = (text(before), text(after))
     return " -> ".join(rounded if rounded[0] != rounded[1] else map(repr, (before, after)))
 
 
-def renamed_operations(operations: Iterable[OpChange]) -> list[tuple[OpChange, OpChange]]:
-    """Pair a vanished operation with the new one of its place, where both are the only ones and calls and bytes agree."""
-    places: dict[tuple[str, str], tuple[list[OpChange], list[OpChange]]] = {}
+def renamed_operations(operations: Iterable[_Change]) -> list[tuple[_Change, _Change]]:
+    """Return pairs (gone, new) of operations that were probably renamed.
+
+    Both are the only one of their kind in their phase and module, and have the same number of calls and bytes.
+    """
+    places: dict[tuple[str, str], tuple[list[_Change], list[_Change]]] = {}
     for change in operations:
         if change.name and (change.base is None or change.now is None):
             places.setdefault((change.phase, change.module), ([], []))[change.base is None].append(change)
@@ -114,7 +175,7 @@ def _of_training(case: CaseComparison) -> Iterable[str]:
 
 
 def is_exact(case: CaseComparison) -> bool:
-    """Whether the same code reaches the same final loss and accuracy to the bit: on one thread of a CPU."""
+    """Whether the same code reaches the same final loss and accuracy bit for bit: on one thread of a CPU."""
     params = case.now.params
     return params is not None and params.device == "cpu" and params.threads == 1
 

@@ -22,7 +22,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
@@ -422,10 +421,10 @@ def _accept_base(checked: CheckedQuantity, case: CaseComparison) -> int:
 def acceptance_for(judgement: Judgement, judged: CaseJudgement, checked: CheckedQuantity) -> str:
     """Return the ``--accept`` value that accepts a regression as large as this one, and no other where names allow that."""
     label, short, node_id, _ = judged.case.now.names
-    patterns = [f"{_as_pattern(name)}:{_as_pattern(checked.name)}" for name in (short, label, node_id)]
-    alone = (p for p in patterns if sum(_means(p, case.case, other) for case, other in judgement.checked) == 1)
+    patterns = [Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", None) for name in (short, label, node_id)]
+    alone = (one for one in patterns if sum(_matches(one, case.case, other) for case, other in judgement.checked) == 1)
     percent = -(-100 * checked.change_ns // _accept_base(checked, judged.case))  # rounded up
-    return f"{next(alone, patterns[-1])}:{percent}%"
+    return f"{next(alone, patterns[-1]).pattern}:{percent}%"
 
 
 def _as_pattern(name: str) -> str:
@@ -434,11 +433,11 @@ def _as_pattern(name: str) -> str:
 
 
 def _matching(case: CaseComparison, checked: CheckedQuantity, criteria: Criteria) -> list[Acceptance]:
-    return [one for one in criteria.accept if _means(one.pattern, case, checked)]
+    return [one for one in criteria.accept if _matches(one, case, checked)]
 
 
-def _means(pattern: str, case: CaseComparison, checked: CheckedQuantity) -> bool:
-    """Whether the pattern of an ``--accept`` means this."""
+def _matches(acceptance: Acceptance, case: CaseComparison, checked: CheckedQuantity) -> bool:
+    """Whether an ``--accept`` names this quantity."""
     names_of_checked = {checked.name}
     if checked.kind == OTHER:
         names_of_checked.add(OTHER)  # also of a module; one operation's name does not excuse those pooled with it
@@ -446,13 +445,7 @@ def _means(pattern: str, case: CaseComparison, checked: CheckedQuantity) -> bool
         names_of_checked.update(
             name for change in checked.members for name in (*operation_names(change), change.module) if name
         )
-    literal = _only_stars(pattern)
-    return any(fnmatchcase(f"{case_name}:{name}", literal) for case_name in case.now.names for name in names_of_checked)
-
-
-def _only_stars(pattern: str) -> str:
-    """Return a pattern in which ``*`` alone is more than itself: ids of tests have brackets."""
-    return pattern.replace("[", "[[]").replace("?", "[?]")
+    return acceptance.matches(case.now.names, names_of_checked)
 
 
 # ---- What could not be judged ----------------------------------------------------------------------------------------

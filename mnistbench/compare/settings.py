@@ -45,7 +45,7 @@ SETTINGS = (
     Setting("--by", "KEYS", "op, module or op,module: what operations are summed over", "op,module"),
     Setting("--across-versions", "", "compare operations of different torch versions too", configurable=False),
     Setting("--pool-commits", "", "take base runs of several commits as samples of one base", configurable=False),
-    Setting("--allow-missing", "", "a case or table of the base that is missing does not fail", configurable=False),
+    Setting("--allow-missing", "", "do not fail when a case or an operation table of the base is missing", configurable=False),
     Setting("--allow-incomparable", "", "a case of another machine or software does not fail", configurable=False),
     Setting(
         "--inconclusive",
@@ -57,9 +57,9 @@ SETTINGS = (
     Setting(
         "--accept",
         "CASE:OP:LIMIT",
-        "an intended regression and how much slower it may get: 'step convnet-b16-cpu:aten::mm:12%'; * matches any text",
+        "accept an intended regression up to a limit: 'step convnet-b16-cpu:aten::mm:12%'; * matches any text",
         repeatable=True,
         configurable=False,
     ),
-    Setting("--reason", "TEXT", "why it is accepted, for the report", configurable=False),
+    Setting("--reason", "TEXT", "reason for accepting it, shown in the report", configurable=False),
 )

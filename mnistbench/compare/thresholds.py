@@ -7,8 +7,9 @@ The same settings serve ``pytest`` (options and the pytest configuration) and ``
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from mnistbench.core.errors import UsageError
@@ -68,6 +69,14 @@ class Acceptance:
         if limit is not None and not 0 < limit <= LARGEST_LIMIT:
             raise UsageError(f"--accept: {text!r} has a limit that allows nothing or everything; give CASE:OP:5%")
         return cls(pattern, limit)
+
+    def matches(self, case_names: Iterable[str], quantity_names: Collection[str]) -> bool:
+        """Whether the pattern matches one of these names of a case, with one of these names of a quantity of that case.
+
+        ``*`` is the only wildcard: the ids of tests contain brackets.
+        """
+        literal = self.pattern.replace("[", "[[]").replace("?", "[?]")
+        return any(fnmatchcase(f"{case}:{quantity}", literal) for case in case_names for quantity in quantity_names)
 
     @property
     def text(self) -> str:

@@ -1,7 +1,8 @@
-"""What measures the sides of a launch: their turns, the clocks, the profiler. One code for all sides, the gate's own.
+"""Measure the sides of a launch: iterations in alternation, by all clocks, then under the profiler.
 
-Sides alternate call by call, so that the two calls of a pair see the same machine: on a shared one its speed changes
-within seconds. A coin decides who goes first in every other pair, and the pair after it is turned round.
+The gate's own code measures both sides. Sides alternate iteration by iteration, so that both iterations of a pair see the same
+speed of the machine, which changes within seconds on a shared one. A random draw decides which side begins a pair; the next
+pair has the reverse order.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import gc
 import hashlib
 import math
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -26,24 +26,24 @@ from torch.profiler import ProfilerActivity, record_function
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import OpTable, finite
 from mnistbench.measuring.profiling import ITERATION, events_of, marked, table
-from mnistbench.measuring.timing import event_ns, on_device
+from mnistbench.measuring.timing import on_device, timed
 
-#: Calls of a side before anything counts: memory is allocated, algorithms are chosen, the optimizer has its state.
+#: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.
 WARMUP_CALLS = 2
 
-#: Pairs of calls of a build: this number divided by the root of a call's seconds, between the fewest and the most. For
-#: cases whose pairs spread alike, no other division of the same time has a smaller sum of variances (Neyman's allocation).
+#: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
+#: whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
 TIMED_PAIRS = (5.0, 6, 64)
 PROFILED_PAIRS = (1.3, 5, 8)
 
-#: Pairs of the control, each time it is measured.
+#: Pairs of iterations of the control, each time it is measured.
 CONTROL_PAIRS = 40
 
 _Turn = TypeVar("_Turn")
 
 
 class Case(Protocol):
-    """What is used of a side's ``mnistbench.measuring.case.Case``."""
+    """The part of a side's ``mnistbench.measuring.case.Case`` that the gate uses."""
 
     params: Any
     model: nn.Module
@@ -58,26 +58,26 @@ class Case(Protocol):
         """Run the measured work once and wait for the device."""
 
     def reset(self) -> None:
-        """Put weights, optimizer state and random numbers back to where the case began."""
+        """Restore the initial weights, optimizer state and random state."""
 
 
 @dataclass
 class SideRun:
-    """A side in one case: how it is built, and what makes the process its own."""
+    """One side of one case: how to build and run it, and its samples in nanoseconds."""
 
     name: str
     build: Callable[[], Case]
-    turn: Callable[[], AbstractContextManager[None]]
+    turn: Callable[[], AbstractContextManager[None]]  # activates the side's modules
     case: Case = field(init=False)
     random: RandomState = field(init=False)
-    outcome: tuple[str, float | None] = field(init=False)  # of the warm-up, which has as many calls on both sides
+    outcome: tuple[str, float | None] = field(init=False)  # after the warm-up, which has as many iterations on both sides
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
     device_ns: list[int] = field(default_factory=list)
 
     @contextmanager
-    def playing(self) -> Iterator[Case]:
-        """Run the body as this side: its modules, its random numbers."""
+    def active(self) -> Iterator[Case]:
+        """Run the body with this side's modules and random state."""
         with self.turn():
             self.random.restore()
             try:
@@ -87,7 +87,7 @@ class SideRun:
 
 
 class RandomState:
-    """The state of every generator that a step may draw from, as it is now."""
+    """A copy of the state of every random generator that a step may use."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -97,7 +97,7 @@ class RandomState:
         self._numpy = np.random.get_state()  # noqa: NPY002  # the global one is what a user's code may draw from
 
     def restore(self) -> None:
-        """Put it back."""
+        """Restore the copied state."""
         torch.set_rng_state(self._torch)
         if self._accelerator is not None:
             torch.get_device_module(self.device).set_rng_state(self._accelerator, self.device)
@@ -106,25 +106,25 @@ class RandomState:
 
     @staticmethod
     def seed(seed: int) -> None:
-        """Seed them all."""
+        """Seed all generators."""
         torch.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002
 
 
 def measure(side_runs: Sequence[SideRun], coin: random.Random) -> dict[str, Any]:
-    """Build a case for every side in this order, time and profile them by turns; return what was measured.
+    """Build a case for every side, time and profile the sides in alternation; return the samples as JSON.
 
     Args:
-        side_runs: the first is built and warmed up first.
-        coin: decides who goes first.
+        side_runs: in the order in which they are built and warmed up.
+        coin: decides which side begins a pair.
     """
     for side_run in side_runs:
         _build(side_run)
     longest = max(_warm_up(side_run) for side_run in side_runs)
     for side_run in _turns(side_runs, coin, _pairs(longest, *TIMED_PAIRS)):
-        with side_run.playing() as case:
-            _timed_call(case, side_run)
+        with side_run.active() as case:
+            _time_iteration(case, side_run)
     found: dict[str, Any] = {
         "first": side_runs[0].name,
         "sides": {
@@ -146,9 +146,9 @@ def measure(side_runs: Sequence[SideRun], coin: random.Random) -> dict[str, Any]
 
 
 def rehearse(side_run: SideRun) -> None:
-    """Import what a case imports late: a data set's library, the optimizer's, the profiler's. Nothing of it is kept."""
+    """Run and profile a case once, so that late imports (data set, optimizer, profiler) are done; discard the result."""
     _build(side_run)
-    with side_run.playing() as case:
+    with side_run.active() as case:
         case()
     if side_run.case.runner is not None:
         _profiled([side_run], random.Random(0), 1)  # noqa: S311  # a coin
@@ -156,64 +156,55 @@ def rehearse(side_run: SideRun) -> None:
 
 def _build(side_run: SideRun) -> None:
     with side_run.turn():
-        RandomState.seed(0)  # the case seeds torch's itself; a user's model may draw from the others
+        RandomState.seed(0)  # the case seeds torch's generator; a user's model may use the others
         side_run.case = side_run.build()
         torch.set_num_threads(side_run.case.params.threads)
         side_run.random = RandomState(torch.device(side_run.case.params.device))
 
 
 def _warm_up(side_run: SideRun) -> int:
-    """Return the time of the last call, in nanoseconds."""
-    with side_run.playing() as case:
+    """Warm up, reset the case, and return the wall time of the last iteration in nanoseconds."""
+    with side_run.active() as case:
         for _ in range(WARMUP_CALLS):
-            start = time.perf_counter_ns()
-            case()
-            elapsed = time.perf_counter_ns() - start
+            elapsed = timed(case).wall_ns
     side_run.outcome = outcome(side_run)
-    with side_run.playing() as case:
+    with side_run.active() as case:
         case.reset()
     return elapsed
 
 
-def _pairs(call_ns: int, pairs_of_a_second: float, fewest: int, most: int) -> int:
-    """Return the number of pairs of calls that take this long; it is one number for all sides, so that it favours none."""
-    return max(fewest, min(most, round(pairs_of_a_second / math.sqrt(call_ns / 1e9))))
+def _pairs(iteration_ns: int, factor: float, fewest: int, most: int) -> int:
+    """Return the number of pairs for iterations of this duration, the same for all sides."""
+    return max(fewest, min(most, round(factor / math.sqrt(iteration_ns / 1e9))))
 
 
 def _turns(side_runs: Sequence[_Turn], coin: random.Random, pairs: int) -> Iterator[_Turn]:
-    """Yield whose turn it is, pair by pair: in the coin's order, then in that order turned round, and again."""
+    """Yield the sides pair by pair: in random order, then in the reverse order, and so on."""
     order = list(side_runs)
     for pair in range(pairs):
         order = order[::-1] if pair % 2 else coin.sample(order, len(order))
         yield from order
 
 
-def _timed_call(case: Case, side_run: SideRun) -> None:
+def _time_iteration(case: Case, side_run: SideRun) -> None:
     device = side_run.random.device
-
-    def timed() -> None:
-        cpu, start = time.process_time_ns(), time.perf_counter_ns()
-        case()
-        end, cpu_end = time.perf_counter_ns(), time.process_time_ns()
-        side_run.wall_ns.append(end - start)
-        if device.type == "cpu" and case.params.threads == 1:  # other threads' time would be added up
-            side_run.cpu_ns.append(cpu_end - cpu)
-
-    if device.type == "cpu":
-        timed()
-    else:
-        with on_device(device):
-            side_run.device_ns.append(event_ns(timed, device))
+    with on_device(device):
+        sample = timed(case, device)
+    side_run.wall_ns.append(sample.wall_ns)
+    if sample.device_ns is not None:
+        side_run.device_ns.append(sample.device_ns)
+    elif case.params.threads == 1:  # of several threads the CPU clock returns the sum
+        side_run.cpu_ns.append(sample.cpu_ns)
 
 
 def outcome(side_run: SideRun) -> tuple[str, float | None]:
-    """Return what the case has computed so far: a hash of all weights and of the output, and one number for people.
+    """Return a hash of all weights and of the output, and the mean of the output (or the sum of absolute weights).
 
-    The same code on one thread of a CPU reaches the same bits; where it did not, the two sides do not compute the same.
+    On one thread of a CPU the same code returns the same hash, so different hashes mean different computations.
     """
     with side_run.turn(), torch.inference_mode():
         case = side_run.case
-        state = case.model.state_dict().values()  # of modules with get_extra_state more than tensors
+        state = case.model.state_dict().values()  # contains other objects for modules with get_extra_state
         found = [tensor.detach().cpu().contiguous() for tensor in state if isinstance(tensor, torch.Tensor)]
         number = sum(float(tensor.double().abs().sum()) for tensor in found)
         training = case.model.training
@@ -230,9 +221,9 @@ def outcome(side_run: SideRun) -> tuple[str, float | None]:
 
 
 def _checked_outcome(side_run: SideRun) -> tuple[str, float | None]:
-    """Return what the warm-up computed, without a number if the timed calls have left none that is finite.
+    """Return the outcome of the warm-up, with None as its number if the timed iterations led to NaN or infinity.
 
-    Sides in separate processes have different numbers of timed calls, after which the same code has other weights.
+    The outcome after the timed iterations cannot be compared: sides in separate processes run different numbers of them.
     """
     digest, number = side_run.outcome
     return digest, number if outcome(side_run)[1] is not None else None
@@ -242,11 +233,11 @@ def _checked_outcome(side_run: SideRun) -> tuple[str, float | None]:
 
 
 def _profiled(side_runs: Sequence[SideRun], coin: random.Random, pairs: int) -> dict[str, OpTable]:
-    """Profile all sides in one session of the profiler, each iteration marked as its side's."""
+    """Profile all sides in one profiler session; the mark of each iteration names its side."""
     for side_run in side_runs:
-        with side_run.playing() as case:
+        with side_run.active() as case:
             case.reset()
-            case()  # the optimizer makes its state
+            case()  # the optimizer creates its state
     device = side_runs[0].random.device
     activities = [ProfilerActivity.CPU]
     if device.type in ("cuda", "xpu"):
@@ -258,11 +249,11 @@ def _profiled(side_runs: Sequence[SideRun], coin: random.Random, pairs: int) -> 
         ):
             for side_run in side_runs:
                 marks.enter_context(marked(side_run.case))  # type: ignore[arg-type]  # the side's own Case
-            for side_run in side_runs:  # the profiler makes its buffers
-                with side_run.playing() as case:
+            for side_run in side_runs:  # the profiler allocates its buffers
+                with side_run.active() as case:
                     case()
             for side_run in _turns(side_runs, coin, pairs):
-                with side_run.playing() as case, record_function(f"{ITERATION}:{side_run.name}"):
+                with side_run.active() as case, record_function(f"{ITERATION}:{side_run.name}"):
                     case()
             parsing.enter_context(gc_paused())
         events = events_of(profiler)
@@ -274,7 +265,7 @@ def _profiled(side_runs: Sequence[SideRun], coin: random.Random, pairs: int) -> 
 
 
 def operations(profile: OpTable) -> dict[str, Any]:
-    """Return a table as JSON columns: what is counted, and the self time of every iteration."""
+    """Return a table as JSON columns: counts, and the self times of every iteration in nanoseconds."""
     clock = profile.clock
     return {
         "iteration_ns": list(profile.iteration_ns),
@@ -290,15 +281,15 @@ def operations(profile: OpTable) -> dict[str, Any]:
 
 
 def peak_memory(side_run: SideRun, built: Callable[[], None]) -> int | None:
-    """Build a case, run it until it is warm, and return the most bytes of tensors that were alive in one more iteration.
+    """Build and warm up a case, and return the peak memory of tensors in the next iteration, in bytes.
 
-    On a CPU these are the tensors that were alive before the build, and what the allocator reports from the build on,
-    temporary buffers inside operations included. On an accelerator its allocator's own peak. None where there is no such
-    number, and for whole epochs and data, which run once.
+    On a CPU this is the memory of tensors that existed before the build plus what the allocator reports from then on, which
+    includes temporary buffers inside operations. On an accelerator it is the peak that its allocator reports. None on other
+    devices, and for whole epochs and data, which run once.
 
     Args:
-        side_run: a side that is alone in the process.
-        built: called when the case is built.
+        side_run: a side that has the process to itself.
+        built: called after the build.
     """
     before = sum(live_storages().values())
     with allocations_profile(profile_memory=True) as profiler:
@@ -307,12 +298,12 @@ def peak_memory(side_run: SideRun, built: Callable[[], None]) -> int | None:
         of_cpu = side_run.case.runner is not None and side_run.random.device.type == "cpu"
         if of_cpu:
             _warm_iterations(side_run)
-            with side_run.playing() as case, gc_paused(), record_function(ITERATION):
+            with side_run.active() as case, gc_paused(), record_function(ITERATION):
                 case()
     if of_cpu:
         return before + _peak_bytes(profiler)
     if side_run.case.runner is None:
-        with side_run.playing() as case:
+        with side_run.active() as case:
             case()
         return None
     _warm_iterations(side_run)
@@ -321,27 +312,27 @@ def peak_memory(side_run: SideRun, built: Callable[[], None]) -> int | None:
 
 def _warm_iterations(side_run: SideRun) -> None:
     for _ in range(WARMUP_CALLS):
-        with side_run.playing() as case:
+        with side_run.active() as case:
             case()
 
 
 def live_storages() -> dict[int, int]:
-    """Return the bytes of each storage on the CPU that a tensor uses, by its address; not of objects frozen by ``gc``."""
+    """Return the bytes of each CPU storage in use, by address, without those of objects frozen by ``gc.freeze``."""
     gc.collect()
     found: dict[int, int] = {}
     for thing in gc.get_objects():
         if issubclass(type(thing), torch.Tensor) and thing.layout is torch.strided:
             try:
                 storage = thing.untyped_storage()
-                if storage.device.type == "cpu":  # a fake tensor says it is on the CPU, its storage does not
+                if storage.device.type == "cpu":  # a fake tensor has the device of a CPU tensor, its storage has not
                     found[storage.data_ptr()] = storage.nbytes()
             except (NotImplementedError, RuntimeError):
-                continue  # a wrapper without memory of its own
+                continue  # a wrapper without a storage
     return found
 
 
 def _peak_bytes(profiler: allocations_profile) -> int:
-    """Return the most bytes that were allocated at once during the marked iteration, of what the profiler has seen."""
+    """Return the peak of the recorded allocations during the marked iteration, in bytes."""
     recorded: Any = profiler.kineto_results
     events = recorded.events()
     [iteration] = [event for event in events if event.name() == ITERATION]
@@ -363,7 +354,7 @@ def _peak_of_device(side_run: SideRun) -> int | None:
         return None
     of_device = torch.get_device_module(device)
     of_device.reset_peak_memory_stats(device)
-    with side_run.playing() as case:
+    with side_run.active() as case:
         case()
     return int(of_device.max_memory_allocated(device))
 
@@ -372,7 +363,7 @@ def _peak_of_device(side_run: SideRun) -> int | None:
 
 
 class Control:
-    """A small fixed kernel, built twice as if it were two sides: where these two differ, the machine moved."""
+    """A small fixed kernel. Two instances are timed like two sides; a difference means that the machine's speed changed."""
 
     def __init__(self) -> None:
         self._left = torch.rand(192, 192)
@@ -380,14 +371,14 @@ class Control:
         self._stream = torch.rand(1 << 18)
 
     def __call__(self) -> None:
-        """Multiply two matrices and pass over a megabyte, some milliseconds in all."""
+        """Multiply matrices and read a megabyte, several times: some milliseconds in total."""
         for _ in range(6):
             self._left @ self._right
             self._stream.mul(1.5).sqrt()
 
 
 def measure_control(names: Sequence[str], coin: random.Random) -> dict[str, list[int]]:
-    """Build the control once per name in this order and time them by turns; wall times in nanoseconds."""
+    """Build a control for each name, time them in alternation, and return wall times in nanoseconds by name."""
     torch.set_num_threads(1)
     controls = {name: Control() for name in names}
     found: dict[str, list[int]] = {name: [] for name in names}
@@ -395,7 +386,5 @@ def measure_control(names: Sequence[str], coin: random.Random) -> dict[str, list
         for _ in range(WARMUP_CALLS):
             control()
     for name in _turns(names, coin, CONTROL_PAIRS):
-        start = time.perf_counter_ns()
-        controls[name]()
-        found[name].append(time.perf_counter_ns() - start)
+        found[name].append(timed(controls[name]).wall_ns)
     return found

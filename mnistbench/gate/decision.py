@@ -1,4 +1,4 @@
-"""Effects of two stages -> verdicts: pure, seeded, free of torch. ``docs/gate.md`` explains it to users."""
+"""Effects of two stages -> verdicts. Pure and seeded; does not import torch. ``docs/gate.md`` explains it to users."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from mnistbench.core import units
 from mnistbench.gate.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, family_test, simultaneous_bounds
 from mnistbench.gate.samples import CALL, MEAN, OPERATION, REPLACED, Effect
 
-#: Fewest launches: 2^8 exchanges are the fewest that a level of 1 % can be read from, two-sided.
+#: Fewest launches that can be judged: a two-sided test at a level of 1 % needs 2^8 exchanges.
 LEAST_LAUNCHES = 8
 
-#: A control that moved by more than this, and surely, makes the verdict inconclusive.
+#: Change of the control, as a share, above which the verdict is inconclusive, if the change is significant.
 CONTROL_BOUND = 0.01
 
-#: A pass needs every mean bounded below this many times the threshold of a case: on a busy machine means have a spread that is
-#: up to five times as large as that of medians, because every disturbed iteration counts.
+#: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up to five times as much as
+#: medians, because every disturbed iteration counts.
 MEAN_FACTOR = 5
 
-#: Operations of this share of their case have to be bounded below their threshold for a pass. It is also how the cost of new
-#: operations is judged: adding as much to the case as an operation of this share may grow.
+#: Share of its case from which on an operation is large. A pass needs the upper bound of every large operation to be below the
+#: threshold of operations. New operations may add as much to their case as an operation of this share may grow.
 LARGE_SHARE = 0.10
 
-#: Logarithm beyond which a change is not told from infinity; near that of the largest float.
+#: Logarithm from which on a change counts as infinite; close to the logarithm of the largest float.
 _LARGEST_LOG = 700.0
 
 _Item = TypeVar("_Item")
@@ -35,13 +35,13 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is known of one quantity: change of its time as a share (0.05 is 5 % slower), with simultaneous bounds."""
+    """Change of one quantity as a share (0.05 is 5 % slower), with simultaneous bounds."""
 
     effect: Effect
     change: float
     low: float
     high: float
-    p: float  # adjusted over all that was tested together
+    p: float  # adjusted over all quantities that were tested together
     launches: int
 
 
@@ -53,20 +53,20 @@ UNDECIDED = "undecided"
 
 
 class Reason(NamedTuple):
-    """Why a gate could not judge."""
+    """Why a gate is inconclusive."""
 
     kind: str
     text: str
 
     @property
     def is_excusable(self) -> bool:
-        """Whether ``--inconclusive ok`` lets it pass: noise and a budget are the machine's, all else is not."""
+        """Whether ``--inconclusive ok`` lets the gate pass in spite of it."""
         return self.kind in (NOISE, BUDGET)
 
 
 NOISE, BUDGET = "noise", "budget"
-#: The control differs; profiled and untraced iterations disagree; no usable times; a case that one side lacks; an --accept
-#: without a limit; a crash or an interrupt.
+#: The control differs; profiled and untraced iterations disagree; no usable times; a case that one side does not have; an
+#: --accept without a limit; a crash or an interrupt.
 MACHINE, CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = (
     "machine", "contradiction", "unmeasured", "missing", "acceptance", "broken",
 )  # fmt: skip
@@ -80,35 +80,35 @@ class Thresholds:
     operation: float = 0.05
 
     def of(self, effect: Effect) -> float:
-        """Return the smallest change of this quantity that matters; of new operations as a share of the case."""
+        """Return the smallest change of this quantity that matters; for new operations as a share of the case."""
         if effect.is_case:
             return self.call
         return self.operation * LARGE_SHARE if effect.kind == REPLACED else self.operation
 
-    def to_exclude(self, effect: Effect) -> float:
-        """Return what has to be excluded of this quantity before a gate passes."""
+    def to_rule_out(self, effect: Effect) -> float:
+        """Return the slowdown of this quantity that a pass has to rule out."""
         return MEAN_FACTOR * self.call if effect.kind == MEAN else self.of(effect)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A candidate with what became of it."""
+    """A candidate and its verdict."""
 
-    screened: Estimate  # when all were tested
-    confirmed: Estimate | None  # in fresh launches; None where there were none
-    # REGRESSED; IMPROVED; SMALL: sure, and surely below the threshold; CONTRADICTED: its whole case did not get slower;
-    # UNCONFIRMED: not surely seen again; UNDECIDED: nor excluded by the fresh launches.
+    screened: Estimate  # of the first stage
+    confirmed: Estimate | None  # of the fresh launches; None if there were none
+    # REGRESSED; IMPROVED; SMALL: significant, but bounded below the threshold; CONTRADICTED: its whole case did not get slower;
+    # UNCONFIRMED: not significant in fresh launches; UNDECIDED: not significant there, and not bounded below the threshold.
     verdict: str
 
     @property
     def best(self) -> Estimate:
-        """The estimate to report: of the fresh launches, which did not choose it."""
+        """The estimate to report: that of the fresh launches, which has no selection bias."""
         return self.confirmed or self.screened
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The verdict with all that it rests on."""
+    """The outcome and its basis."""
 
     outcome: str  # PASSED, REGRESSED or INCONCLUSIVE
     cases: tuple[Estimate, ...]  # medians and means
@@ -117,16 +117,16 @@ class Decision:
     reasons: tuple[Reason, ...]  # why it is inconclusive
     launches: int  # of the first stage
     fresh: int  # of the second
-    unbounded: tuple[Estimate, ...] = ()  # operations that may be slower by their threshold or more, the largest share first
+    unbounded: tuple[Estimate, ...] = ()  # operations whose upper bound reaches their threshold, by share, the largest first
 
     @property
     def bound(self) -> float:
-        """The X of "no regression of X % or more in the median": the largest bound, by any clock, of cases not regressed."""
+        """Largest upper bound of the medians of all clocks and cases, without regressed cases; infinite if there is none."""
         return self._bound(CALL)
 
     @property
     def bound_of_means(self) -> float:
-        """The same of the means."""
+        """Largest upper bound of the means, as ``bound``."""
         return self._bound(MEAN)
 
     def _bound(self, kind: str) -> float:
@@ -136,7 +136,7 @@ class Decision:
 
 
 def candidates(first: Sequence[Effect], thresholds: Thresholds, seed: int) -> list[Estimate]:
-    """Return what is surely and relevantly changed after the first stage: what fresh launches must confirm."""
+    """Return the significant and relevant changes of the first stage, which fresh launches have to confirm."""
     if not first or len(first[0].logs) < LEAST_LAUNCHES:
         return []
     return _flagged(_estimates([effect for effect in first if _usable(effect)], seed), thresholds)
@@ -147,9 +147,9 @@ def _flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Esti
 
 
 def _may_matter(estimate: Estimate, thresholds: Thresholds) -> bool:
-    """Whether a change of the size that matters cannot be excluded.
+    """Whether a change of the threshold's size cannot be ruled out.
 
-    Not: whether the estimate is that large. Then a change of exactly that size would be missed every other time.
+    Comparing the estimate with the threshold would miss every other change of exactly that size.
     """
     limit = thresholds.of(estimate.effect)
     return estimate.high >= limit if estimate.change > 0 else estimate.low <= -limit
@@ -163,15 +163,16 @@ def decide(
     seed: int,
     accepts: Callable[[Finding], bool] = lambda _: False,
 ) -> Decision:
-    """Return the verdict.
+    """Return the decision.
 
     Args:
         first: effects of the first stage.
-        second: effects of the fresh launches; none where there were none.
-        controls: per stage, the control's difference in each launch.
+        second: effects of the fresh launches; empty if there were none.
+        controls: per stage, the control's log(head / base) in each launch.
         thresholds: the smallest changes that matter.
-        seed: of everything random.
-        accepts: whether a regression is intended. Where it is one of an operation, its case is still to be bounded.
+        seed: of the permutation tests.
+        accepts: whether a regression is intended. If an accepted regression is one of an operation, the bound of its case is
+            still checked.
     """
     launches = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
@@ -199,12 +200,12 @@ def decide(
 
 
 def _is_of_case(finding: Finding) -> bool:
-    """Whether the time of a whole case regressed."""
+    """Whether it is a regression of the time of a whole case."""
     return finding.verdict == REGRESSED and finding.screened.effect.is_case
 
 
 def _unbounded(operations: Iterable[Estimate], findings: Sequence[Finding], thresholds: Thresholds) -> list[Estimate]:
-    """Return operations that may be slower by their threshold or more, and of which nothing else is reported."""
+    """Return operations whose upper bound reaches their threshold and of which no finding is reported."""
     reported = {finding.screened.effect.key for finding in findings if finding.verdict in (REGRESSED, UNDECIDED, CONTRADICTED)}
     found = [one for one in operations if one.high >= thresholds.of(one.effect) and one.effect.key not in reported]
     return sorted(found, key=lambda one: -one.effect.share)
@@ -215,7 +216,7 @@ def _usable(effect: Effect) -> bool:
 
 
 def _estimates(effects: Sequence[Effect], seed: int) -> list[Estimate]:
-    """Test all together; bound each family by itself."""
+    """Return estimates: p-values adjusted over all effects together, bounds within each family."""
     if not effects:
         return []
     p = family_test(_matrix(effects), _kinds(effects), seed)
@@ -228,9 +229,9 @@ def _estimates(effects: Sequence[Effect], seed: int) -> list[Estimate]:
 
 
 def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Effect]) -> list[list[_Item]]:
-    """Return cases, large operations and small operations apart: the bounds of each family hold together.
+    """Return cases, large operations and small operations; bounds are simultaneous within each of these families.
 
-    Large operations vary less and matter more. Together with dozens of small ones their bounds would be twice as wide.
+    Large operations vary less and matter more. In one family with dozens of small ones their bounds would be twice as wide.
     """
     families: tuple[list[_Item], list[_Item], list[_Item]] = ([], [], [])
     for item in items:
@@ -252,7 +253,7 @@ def _bounded(effects: Sequence[Effect], seed: int, confidence: float) -> list[Es
 
 
 def _share(log: float) -> float:
-    """Return the change that a logarithm means; infinite where it is too large for a float."""
+    """Return the change of a log ratio; infinite if it is too large for a float."""
     return math.expm1(log) if log < _LARGEST_LOG else math.inf
 
 
@@ -261,14 +262,14 @@ def _matrix(effects: Sequence[Effect]) -> Array:
 
 
 def _kinds(effects: Sequence[Effect]) -> list[str]:
-    """Return what shares an s0: costs of new operations are shares of a case, and so much smaller than other changes."""
+    """Return the kinds that share an s0: changes by new operations are shares of a case, so much smaller than others."""
     return [effect.kind if effect.is_case or effect.kind == REPLACED else "operation" for effect in effects]
 
 
 def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Effect], seed: int) -> list[Estimate]:
-    """Take the launches of both stages together for the bounds of what was measured again.
+    """Return estimates with bounds from the launches of both stages, for the effects that were measured again.
 
-    The two groups share the risk of a wrong bound.
+    Effects that were measured once and those measured again are two groups; each takes half of the risk of a wrong bound.
     """
     if not second:
         return list(estimates)
@@ -294,46 +295,61 @@ def _findings(
     thresholds: Thresholds,
     seed: int,
 ) -> list[Finding]:
-    again = [estimate for estimate in screened if estimate.effect.key in second]
-    confirmed: dict[tuple[str, str, str], Estimate] = {}
-    if again and len(second[again[0].effect.key].logs) >= LEAST_LAUNCHES:
-        fresh = [second[estimate.effect.key] for estimate in again]
-        signs = np.array([math.copysign(1, estimate.change) for estimate in again])
-        p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed)
-        confirmed = {
-            estimate.effect.key: replace(estimate, p=float(value))
-            for estimate, value in zip(_bounded(fresh, seed, CONFIDENCE), p, strict=True)
-        }
+    confirmed = _confirmed([estimate for estimate in screened if estimate.effect.key in second], second, seed)
     found = []
     for estimate in screened:
-        fresh_estimate = confirmed.get(estimate.effect.key)
-        verdict = UNCONFIRMED
-        if fresh_estimate and fresh_estimate.p <= LEVEL and fresh_estimate.change * estimate.change > 0:
-            verdict = REGRESSED if estimate.change > 0 else IMPROVED
-            if not _may_matter(fresh_estimate, thresholds):
-                verdict = SMALL
-            if verdict == REGRESSED and not estimate.effect.is_case:
-                verdict = CONTRADICTED if _contradicted(fresh_estimate, cases, operations) else verdict
-        elif fresh_estimate and estimate.change > 0 and not estimate.effect.is_case:  # a case's bound is a reason by itself
-            verdict = UNDECIDED if fresh_estimate.high >= thresholds.of(estimate.effect) else UNCONFIRMED
-        found.append(Finding(estimate, fresh_estimate, verdict))
+        fresh = confirmed.get(estimate.effect.key)
+        found.append(Finding(estimate, fresh, _verdict(estimate, fresh, cases, operations, thresholds)))
     return sorted(found, key=lambda finding: -abs(finding.best.change) * finding.best.effect.weight)
 
 
-def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Sequence[Estimate]) -> bool:
-    """Whether what the operation added, at the least, is more than its whole case can have got slower.
+def _confirmed(
+    screened: Sequence[Estimate], second: dict[tuple[str, str, str], Effect], seed: int
+) -> dict[tuple[str, str, str], Estimate]:
+    """Return estimates of the fresh launches by key, with one-sided p-values in the direction of the first stage."""
+    fresh = [second[estimate.effect.key] for estimate in screened]
+    if not fresh or len(fresh[0].logs) < LEAST_LAUNCHES:
+        return {}
+    signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
+    p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed)
+    estimates = zip(_bounded(fresh, seed, CONFIDENCE), p, strict=True)
+    return {estimate.effect.key: replace(estimate, p=float(value)) for estimate, value in estimates}
 
-    What other operations of the case gave back, at the most, is allowed for.
+
+def _verdict(
+    screened: Estimate,
+    fresh: Estimate | None,
+    cases: Sequence[Estimate],
+    operations: Sequence[Estimate],
+    thresholds: Thresholds,
+) -> str:
+    if fresh is None:
+        return UNCONFIRMED
+    of_case = screened.effect.is_case
+    if fresh.p > LEVEL or fresh.change * screened.change <= 0:
+        open_slowdown = screened.change > 0 and fresh.high >= thresholds.of(screened.effect)
+        return UNDECIDED if open_slowdown and not of_case else UNCONFIRMED  # the bound of a case is a reason by itself
+    if not _may_matter(fresh, thresholds):
+        return SMALL
+    if screened.change < 0:
+        return IMPROVED
+    return CONTRADICTED if not of_case and _contradicted(fresh, cases, operations) else REGRESSED
+
+
+def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Sequence[Estimate]) -> bool:
+    """Whether the lower bound of the time that an operation added exceeds the upper bound of the change of its case.
+
+    The largest time that other operations of the case may have saved is subtracted.
     """
     case = operation.effect.case
     added = operation.low * operation.effect.weight
-    given_back = sum(
+    saved = sum(
         -other.low * other.effect.weight
         for other in operations
         if other.effect.case == case and other.effect.key != operation.effect.key and other.p <= LEVEL and other.change < 0
     )
     bounds = [one.high for one in cases if one.effect.case == case and one.effect.kind == CALL]
-    return bool(bounds) and added - given_back > max(bounds)
+    return bool(bounds) and added - saved > max(bounds)
 
 
 # ---- Why it is inconclusive ------------------------------------------------------------------------------------------
@@ -342,7 +358,7 @@ def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Se
 def _of_controls(controls: Sequence[Sequence[float]], seed: int) -> Iterable[Reason]:
     for stage in controls:
         if not all(map(math.isfinite, stage)):
-            text = "the control has no usable time, so a change of the machine would not be noticed; measure again"
+            text = "the control has no usable time, so a change of the machine's speed cannot be detected; measure again"
             yield Reason(UNMEASURED, text)
             continue
         if len(stage) < LEAST_LAUNCHES:
@@ -352,7 +368,7 @@ def _of_controls(controls: Sequence[Sequence[float]], seed: int) -> Iterable[Rea
         if abs(change) > CONTROL_BOUND and family_test(logs, [""], seed)[0] <= LEVEL:
             yield Reason(
                 MACHINE,
-                "the machine moved, not only the code: the control, which is the same on both sides, differs by "
+                "the speed of the machine changed: the control, which is the same code on both sides, differs by "
                 f"{units.percent(change, signed=True)}; measure again when nothing else runs",
             )
 
@@ -360,8 +376,8 @@ def _of_controls(controls: Sequence[Sequence[float]], seed: int) -> Iterable[Rea
 def _of_unusable(effects: Sequence[Effect]) -> Iterable[Reason]:
     for effect in effects:
         if not _usable(effect):
-            what = f"{effect.case}: too few iterations have a usable time of {effect.title}"
-            yield Reason(UNMEASURED, f"{what} (zero, or on one side only); measure again, or a longer case")
+            what = f"{effect.case}: too few usable samples of {effect.title}"
+            yield Reason(UNMEASURED, f"{what} (times of zero, or on one side only); measure again, or choose a longer case")
 
 
 def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds) -> Iterable[Reason]:
@@ -374,42 +390,42 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
             limit, up_to = (units.percent(thresholds.of(finding.screened.effect)), units.percent_up(finding.best.high))
             yield Reason(
                 NOISE,
-                f"{name} was flagged, and {fresh} fresh launches neither confirm nor exclude {limit} (up to {up_to}); "
-                "measure again",
+                f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out a slowdown "
+                f"of {limit} (up to {up_to}); measure again",
             )
         elif finding.verdict == CONTRADICTED:
-            text = f"{name} differs by {change}, but its case's untraced time does not; look at it by itself"
+            text = f"{name} differs by {change}, but the untraced time of its case does not; profile this operation alone"
             yield Reason(CONTRADICTION, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_LAUNCHES:
-            yield Reason(UNMEASURED, f"{name} differs by {change}, and fresh launches have no usable time of it; measure again")
+            text = f"{name} differs by {change}, and fresh launches have no usable sample of it; measure again"
+            yield Reason(UNMEASURED, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
-            text = (
-                f"{name} differs by {change}, and {fresh} fresh launches are too few to confirm it; give it a larger --budget"
-            )
+            text = f"{name} differs by {change}, and {fresh} fresh launches are too few to confirm it; increase --budget"
             yield Reason(BUDGET, text)
 
 
 def _of_bounds(cases: Sequence[Estimate], thresholds: Thresholds, failing: Sequence[Finding]) -> Iterable[Reason]:
-    """Yield a reason for each case whose median or mean may have grown too much: the clock that excludes least."""
+    """Yield a reason for each case whose median or mean has too large an upper bound, with the clock of the largest."""
     settled = {finding.screened.effect.case for finding in failing}
     worst: dict[tuple[str, str], Estimate] = {}
     for one in cases:
         key = (one.effect.case, one.effect.kind)
-        if one.high > thresholds.to_exclude(one.effect) and one.effect.case not in settled:
+        if one.high > thresholds.to_rule_out(one.effect) and one.effect.case not in settled:
             worst[key] = max(worst.get(key, one), one, key=lambda estimate: estimate.high)
     for one in worst.values():
         up_to = f"of up to {units.percent_up(one.high)}"
         left = f"{one.effect.case}: a slowdown {up_to} of its {one.effect.title} cannot be ruled out"
-        limit = thresholds.to_exclude(one.effect)
+        limit = thresholds.to_rule_out(one.effect)
         if one.change >= limit:
-            yield Reason(NOISE, f"{left}, the estimate being {units.percent(one.change, signed=True)}; measure again")
+            yield Reason(NOISE, f"{left}; the estimate is {units.percent(one.change, signed=True)}; measure again")
             continue
         needed = _launches_needed(one, limit)
-        yield Reason(NOISE, f"{left}; {f'about {needed} launches would settle it' if needed <= 1_000 else 'too noisy'}")
+        advice = f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
+        yield Reason(NOISE, f"{left}; {advice}")
 
 
 def _launches_needed(one: Estimate, limit: float) -> float:
-    """Return how many launches would bring the bound below a limit above the estimate; a bound falls with their root."""
+    """Return the number of launches for an upper bound below a limit; the width of an interval falls with their root."""
     estimate = max(one.change, -1 + LEAST_SPREAD)
     reach, room = (math.log1p(value) - math.log1p(estimate) for value in (one.high, limit))
     needed = one.launches * (reach / room) ** 2
@@ -417,9 +433,10 @@ def _launches_needed(one: Estimate, limit: float) -> float:
 
 
 def _of_unbounded(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
-    """Yield a reason for each large operation that is not bounded; others and groups are in the closing sentence."""
+    """Yield a reason for each large operation that is not bounded; the last line of the report counts all of them."""
     for one in unbounded:
         if one.effect.share >= LARGE_SHARE and one.effect.kind in (OPERATION, REPLACED):
             limit, share = units.percent(thresholds.of(one.effect)), units.percent(one.effect.share)
             slower = f"{one.effect.title} ({share} of its case) may be up to {units.percent_up(one.high)} slower"
-            yield Reason(NOISE, f"{one.effect.case}: {slower}, and {limit} matters; more --launches would narrow it")
+            advice = f"the threshold is {limit}, and more --launches narrow the interval"
+            yield Reason(NOISE, f"{one.effect.case}: {slower}; {advice}")

@@ -1,6 +1,6 @@
-"""The process-wide state that a side's code leaves behind: two sides share a process only where they cannot affect each other.
+"""Compare the process-wide state of two sides: they share a process only if they cannot affect each other.
 
-``process_state`` reads a fingerprint in a side's process; here two sides' fingerprints are compared.
+``process_state`` reads a fingerprint in the process of a side.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Self
 
 from mnistbench.core.json_reader import Reader
 
-#: Names of the stages at which a side's process is looked at; between the last two, one for each case that was built.
+#: Stages of a survey at which the state is read; between the last two there is one for each case that is built.
 BEFORE, IMPORTED, ENDED = "before", "import", "end"
 
 NOT_SET = "not set"
@@ -23,16 +23,16 @@ ENVIRON = "os.environ["
 class Fingerprint:
     """Process-wide state, as texts."""
 
-    #: Values that are harmless if both sides set them alike: thread counts, flags, environment variables.
+    #: Values that are harmless if equal on both sides: thread counts, flags, environment variables.
     settings: Mapping[str, str]
-    #: What installed packages have replaced or started; harmless if both sides use these packages alike.
+    #: Patches and threads of installed packages; harmless if equal on both sides.
     packages: Mapping[str, str] = field(default_factory=dict)
-    #: What a side's own code has put there; in one process it acts on both sides, or two of a kind add up.
+    #: Hooks, patches and threads of a side's own code, which in a shared process would act on both sides.
     additions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Check what a launch sent.
+        """Check and read the JSON of a launch.
 
         Raises:
             RecordError: names the field.
@@ -41,12 +41,12 @@ class Fingerprint:
         return cls(*({key: text.text() for key, text in reader[part].mapping().items()} for part in parts))
 
     def json(self) -> dict[str, dict[str, str]]:
-        """Return it as a launch sends it."""
+        """Return the JSON that a launch sends."""
         return {name: dict(texts) for name, texts in asdict(self).items()}
 
 
 def difference(base: Mapping[str, Fingerprint], head: Mapping[str, Fingerprint]) -> list[str]:
-    """Return why two sides must not share a process, a sentence for each kind of state; nothing if they may.
+    """Return why two sides must not share a process, a sentence for each kind of state; empty if they may.
 
     Args:
         base: stage -> state of the base's process: ``before`` its import, after ``import``, after each build, at the ``end``.
@@ -73,7 +73,7 @@ def difference(base: Mapping[str, Fingerprint], head: Mapping[str, Fingerprint])
 
 
 def changes(before: Fingerprint, after: Fingerprint) -> list[str]:
-    """Return what has changed in a process that holds both sides, a sentence for each kind of state."""
+    """Return what has changed in a process with both sides, a sentence for each kind of state."""
     return [
         *(f"the sides add {key} ({value})" for key, value in after.additions.items()),
         *(f"a side changes {key} from {one} to {other} while it runs" for key, one, other in _changed(before, after)),
@@ -81,7 +81,7 @@ def changes(before: Fingerprint, after: Fingerprint) -> list[str]:
 
 
 def _changed(before: Fingerprint, after: Fingerprint) -> Iterator[tuple[str, str, str]]:
-    """Yield the settings that have changed; but for environment variables, of which torch sets some when it is first used."""
+    """Yield changed settings, without environment variables, of which torch sets some when it is first used."""
     for key in _keys([before.settings, after.settings]):
         one, other = before.settings.get(key, NOT_SET), after.settings.get(key, NOT_SET)
         if one != other and not key.startswith(ENVIRON):
@@ -97,14 +97,14 @@ def _last(stages: Mapping[str, Fingerprint], key: str) -> str:
 
 
 def _added(key: str, values: Mapping[str, str]) -> str:
-    """Return a sentence on a key that one side has, or both."""
+    """Return a sentence about an addition of one side or of both."""
     having = [name for name, value in values.items() if value]
     who = f"the {having[0]} adds" if len(having) == 1 else "both sides add"
     return f"{who} {key} ({values[having[-1]]})"
 
 
 def _set(key: str, stage: str, sides: Mapping[str, Mapping[str, Fingerprint]]) -> str:
-    """Return a sentence on a setting that differs at a stage: which side has changed it, as far as that is known."""
+    """Return a sentence about a setting that differs at a stage, with the side that changed it if that is known."""
     before = {name: stages[BEFORE].settings.get(key, NOT_SET) for name, stages in sides.items()}
     after = {name: stages[stage].settings.get(key, NOT_SET) for name, stages in sides.items()}
     changing = [name for name in sides if before[name] != after[name]]

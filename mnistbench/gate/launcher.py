@@ -1,4 +1,4 @@
-"""Starts launches and hands back what they said: processes, time limits, the environment. Knows nothing of torch."""
+"""Start launches as processes, send them jobs and receive their messages. Does not import torch."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ from mnistbench.gate.fingerprint import Fingerprint
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.snapshot import Tree
 
-#: A launch that says nothing for so long hangs, in seconds.
+#: Longest time without a message from a launch, in seconds.
 PATIENCE_S = 600.0
 
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.worker import main; main()"
 
 
 class LaunchError(MnistbenchError):
-    """A launch that ended without a result: says why."""
+    """A launch ended without a result; the message gives the reason."""
 
 
-class Clash(Exception):  # noqa: N818  # not an error: the way to go on is known
-    """The sides cannot share a process; says why."""
+class Clash(Exception):  # noqa: N818  # not an error: the gate goes on with separate processes
+    """The sides cannot share a process; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What every launch of a gate has in common."""
+    """Parameters that all launches of a gate share."""
 
     trees: Mapping[str, Tree]  # BASE and NEW
     pythons: Mapping[str, str]  # the interpreter of each
-    home: Path  # holds a copy of mnistbench: what measures
+    home: Path  # contains the copy of mnistbench that measures both sides
     repository: Path  # the user's own tree, which must not be measured
     arguments: tuple[str, ...]  # for pytest
-    phases: tuple[str, ...]  # measured; all if empty
+    phases: tuple[str, ...]  # to measure; all if empty
     split: bool
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a side has, as a survey of it alone finds."""
+    """The cases and the state of a side, as found by a survey of that side alone."""
 
     cases: Mapping[str, Mapping[str, Any]]  # node id -> label and params
-    files: Mapping[str, str]  # of its modules
+    files: Mapping[str, str]  # module -> file
     torch: str
     stages: Mapping[str, Fingerprint] = field(default_factory=dict)
-    memory: Mapping[str, int] = field(default_factory=dict)  # node id -> most bytes of tensors during an iteration
-    resident: int = 0  # most bytes of memory that the process had
+    memory: Mapping[str, int] = field(default_factory=dict)  # node id -> peak memory of tensors in an iteration, bytes
+    resident: int = 0  # peak resident memory of the process, bytes
     failed: Mapping[str, str] = field(default_factory=dict)  # node id -> why the case cannot be run
 
     @classmethod
-    def read(cls, said: Reader) -> Listing:
-        """Check what a survey said.
+    def read(cls, message: Reader) -> Listing:
+        """Check and read the message of a survey.
 
         Raises:
             RecordError: names the field.
@@ -75,34 +75,34 @@ class Listing:
         return cls(
             cases={
                 case: {"label": found["label"].text(), "params": {k: v.value for k, v in found["params"].mapping().items()}}
-                for case, found in said["cases"].mapping().items()
+                for case, found in message["cases"].mapping().items()
             },
-            files={name: file.text() for name, file in said["files"].mapping().items()},
-            torch=said["torch"].text(),
-            stages={stage: Fingerprint.read(state) for stage, state in said["stages"].mapping().items()},
-            memory={case: size.whole() for case, size in said["memory"].mapping().items()},
-            resident=said["resident"].whole(),
-            failed={case: reason.text() for case, reason in said["failed"].mapping().items()},
+            files={name: file.text() for name, file in message["files"].mapping().items()},
+            torch=message["torch"].text(),
+            stages={stage: Fingerprint.read(state) for stage, state in message["stages"].mapping().items()},
+            memory={case: size.whole() for case, size in message["memory"].mapping().items()},
+            resident=message["resident"].whole(),
+            failed={case: reason.text() for case, reason in message["failed"].mapping().items()},
         )
 
 
 @dataclass(frozen=True)
 class Default:
-    """What is measured where a user names no test."""
+    """The tests that are measured if the user names none."""
 
     folder: str  # empty: the whole project
     phase: str
 
 
 def stage_home(folder: Path) -> Path:
-    """Copy this package to where only launches find it: one code for both sides, whatever is installed or edited."""
+    """Copy this package into a folder for launches, so that the same code measures both sides, and return the folder."""
     home = folder / "gate"
     shutil.copytree(Path(mnistbench.__file__).parent, home / "mnistbench", ignore=shutil.ignore_patterns("__pycache__"))
     return home
 
 
 class Launching:
-    """One launch that is under way: a process, or a pair of them for split sides. Loads at once, measures when told."""
+    """A running launch: one process for both sides, or one for each if they are split. It loads the sides at once."""
 
     def __init__(self, plan: Plan, seed: int, only: Sequence[str] | None, log: Path) -> None:
         self._plan = plan
@@ -127,10 +127,10 @@ class Launching:
         """
         for process in self._processes:
             with _usable():
-                _check_shared(process.hear("ready"))
+                _check_shared(process.receive("ready"))
 
     def measure(self) -> dict[str, Any]:
-        """Let the sides be measured, never two processes at a time; return what a line of the file holds.
+        """Measure the sides, one process at a time; return the line for the file.
 
         Raises:
             LaunchError: a side failed or was killed.
@@ -138,19 +138,19 @@ class Launching:
         results = []
         for process in self._processes:
             process.go()
-            results.append(process.hear("result"))
+            results.append(process.receive("result"))
         with _usable():
             return _values(results[0]) if len(results) == 1 else _merged(results)
 
     def stop(self) -> None:
-        """End what still runs."""
+        """Kill the processes."""
         for process in self._processes:
             process.stop()
 
 
 @contextmanager
 def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path) -> Iterator[Launching]:
-    """Start a launch; end its processes with the body, however that ends."""
+    """Start a launch and kill its processes at the end of the body."""
     launch = Launching(plan, seed, only, log)
     try:
         yield launch
@@ -159,13 +159,13 @@ def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path) -> I
 
 
 def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, dict[str, Listing]]:
-    """Load each side alone, both at the same time; return what they have, and the plan with what is to be measured.
+    """Load each side in a process of its own, both at the same time; return their listings and the completed plan.
 
     Args:
-        plan: its arguments are those of the user; the head's own pytest decides whether a path is among them.
+        plan: with the user's arguments; the head's pytest decides which of them are paths.
         seed: of hashes, the same for both sides.
-        default: measured where no path is among the arguments.
-        log: what the processes print.
+        default: measured if there is no path among the arguments.
+        log: file for the output of the processes.
 
     Raises:
         LaunchError: a side cannot be loaded.
@@ -177,15 +177,15 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
                 processes[side] = _Process(plan, [side], seed, log)
         processes[NEW].begin(_job(plan, [NEW], seed, None, default=vars(default)))
         with _usable():
-            selected = processes[NEW].hear("selected")
+            selected = processes[NEW].receive("selected")
             plan = replace(plan, arguments=selected["arguments"].texts(), phases=selected["phases"].texts())
         processes[BASE].begin(_job(plan, [BASE], seed, None, default=None))
         found = {}
         for side, process in processes.items():
             with _usable():
-                said = process.hear("surveyed")
-                _check_shared(said)
-                found[side] = Listing.read(said)
+                message = process.receive("surveyed")
+                _check_shared(message)
+                found[side] = Listing.read(message)
         return plan, found
     finally:
         for process in processes.values():
@@ -194,13 +194,13 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put off Ctrl-C and a polite kill while a process starts: before it is known, nothing would stop it."""
+    """Delay SIGINT and SIGTERM while a process starts, because a process that is not yet known would not be killed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     received: list[int] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    put_off = {number: handler for number, handler in handlers.items() if callable(handler)}  # not what is ignored
+    put_off = {number: handler for number, handler in handlers.items() if callable(handler)}  # ignored signals stay ignored
     for number in put_off:
         signal.signal(number, lambda received_number, _: received.append(received_number))
     try:
@@ -214,26 +214,26 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _usable() -> Iterator[None]:
-    """Turn a message that lacks something into an error of the launch."""
+    """Turn an unreadable message into a LaunchError."""
     try:
         yield
     except RecordError as error:
         raise LaunchError(f"a launch's message cannot be used: {error}") from None
 
 
-def _check_shared(said: Reader) -> None:
-    for name, path in said["shared"].mapping().items():
+def _check_shared(message: Reader) -> None:
+    for name, path in message["shared"].mapping().items():
         raise LaunchError(
-            f"{name} comes from {path.text()} on both sides, not from the copies that are compared; "
+            f"both sides import {name} from {path.text()}, not from their own copies; "
             "install the project without its path (no editable install), or set pythonpath in pytest's configuration"
         )
 
 
 def _merged(results: Sequence[Reader]) -> dict[str, Any]:
-    """Put the two halves of a split launch together, build by build.
+    """Merge the two halves of a split launch, build by build.
 
     Raises:
-        RecordError: a half lacks something.
+        RecordError: a half is incomplete.
     """
     first, second = results
     other_cases = second["cases"].mapping()
@@ -280,7 +280,7 @@ def _job(plan: Plan, names: Sequence[str], seed: int, only: Sequence[str] | None
 
 
 class _Process:
-    """A child with a group of its own, heard line by line."""
+    """A child process with its own process group, which sends one message a line."""
 
     def __init__(self, plan: Plan, names: Sequence[str], seed: int, log: Path) -> None:
         self._log = log
@@ -299,40 +299,40 @@ class _Process:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def begin(self, job: Mapping[str, Any]) -> None:
-        """Let it do a job; until then it only imports torch."""
+        """Send the job; until then the process only imports torch."""
         self._tell(json.dumps(job))
 
     def go(self) -> None:
-        """Let it measure."""
+        """Start the measurement."""
         self._tell("go")
 
-    def hear(self, expected: str) -> Reader:
-        """Wait for its message of this name; return what is in it.
+    def receive(self, expected: str) -> Reader:
+        """Wait for the message with this name and return its content.
 
         Raises:
-            LaunchError: it says that something failed, is gone, or says nothing.
-            Clash: it says that its sides cannot share a process.
+            LaunchError: the process reports an error, has ended, or sends nothing for PATIENCE_S seconds.
+            Clash: its sides cannot share a process.
         """
         while True:
             line = self._next_line()
             if not line.startswith("{"):
-                continue  # what the interpreter's own start prints
+                continue  # printed by the start of the interpreter
             try:
-                said = json.loads(line)
+                message = json.loads(line)
             except (ValueError, RecursionError):
-                raise LaunchError(self._how_it_broke_off(line)) from None
-            if "error" in said:
-                raise LaunchError(str(said["error"]))
-            if "clash" in said:
-                raise Clash(str(said["clash"]))
-            if expected in said:
-                return Reader(said)[expected]
+                raise LaunchError(self._why_incomplete(line)) from None
+            if "error" in message:
+                raise LaunchError(str(message["error"]))
+            if "clash" in message:
+                raise Clash(str(message["clash"]))
+            if expected in message:
+                return Reader(message)[expected]
 
     def _next_line(self) -> str:
         """Return the next line.
 
         Raises:
-            LaunchError: there is none, because it is gone, or for too long.
+            LaunchError: the process has ended, or sent nothing for PATIENCE_S seconds.
         """
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
@@ -341,12 +341,12 @@ class _Process:
                 if line:
                     return line
             if self._child.poll() is not None and self._lines.empty():  # its own children may still hold the pipe
-                raise LaunchError(self._how_it_ended())
+                raise LaunchError(self._why_ended())
         self.stop()
-        raise LaunchError(f"a launch said nothing for {PATIENCE_S:.0f} s and was ended; choose shorter cases with -- -k")
+        raise LaunchError(f"a launch sent no message for {PATIENCE_S:.0f} s and was stopped; select shorter cases with -- -k")
 
     def stop(self) -> None:
-        """End it with all that it has started."""
+        """Kill the process and its children."""
         with contextlib.suppress(OSError):
             os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
@@ -355,28 +355,28 @@ class _Process:
                 stream.close()  # type: ignore[union-attr]
 
     def _tell(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # it is gone: what it has to say of that comes with hear
+        with contextlib.suppress(OSError):  # it has ended: receive reports why
             self._child.stdin.write(line + "\n")  # type: ignore[union-attr]
             self._child.stdin.flush()  # type: ignore[union-attr]
 
     def _listen(self) -> None:
-        with contextlib.suppress(ValueError, OSError):  # closed by stop
+        with contextlib.suppress(ValueError, OSError):  # stop has closed it
             for line in self._child.stdout:  # type: ignore[union-attr]
                 self._lines.put(line)
         self._lines.put("")
 
-    def _how_it_broke_off(self, line: str) -> str:
-        """Return why a message is not whole: mostly because its process was killed while it wrote."""
+    def _why_incomplete(self, line: str) -> str:
+        """Return why a message is incomplete: usually because the process was killed while it wrote."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._child.wait(timeout=1.0):
-                return self._how_it_ended()
+                return self._why_ended()
         return f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again"
 
-    def _how_it_ended(self) -> str:
+    def _why_ended(self) -> str:
         code = self._child.wait()
         if code < 0:
-            memory = ", as a system does that is out of memory" if -code == signal.SIGKILL else ""
-            return f"a launch was killed by {signal.Signals(-code).name}{memory}; choose smaller cases with -- -k"
+            memory = ", probably because the system ran out of memory" if -code == signal.SIGKILL else ""
+            return f"a launch was killed by {signal.Signals(-code).name}{memory}; select smaller cases with -- -k"
         with self._log.open("rb") as log:
             log.seek(self._log_begins)
             lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
@@ -384,14 +384,14 @@ class _Process:
 
 
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
-    """Return what a launch runs with: allocator pinned, one hash seed for both sides, the user's for the rest."""
+    """Return the environment of a launch: the user's, with a pinned allocator and the same hash seed for both sides."""
     found = {**inherited, **PINNED, "KINETO_LOG_LEVEL": "99", "PYTHONHASHSEED": str(seed % 2**32)}
-    if found.pop("PYTHONDONTWRITEBYTECODE", ""):  # else each launch would compile torch anew, which takes 10 s
+    if found.pop("PYTHONDONTWRITEBYTECODE", ""):  # without bytecode each launch would compile torch, which takes 10 s
         found["PYTHONPYCACHEPREFIX"] = str(home.parent / "pycache")
-    if found.get("MNISTBENCH_DATA"):  # a launch runs elsewhere
+    if found.get("MNISTBENCH_DATA"):  # a launch runs in another directory
         found["MNISTBENCH_DATA"] = str(Path(found["MNISTBENCH_DATA"]).absolute())
     if found.get("PYTHONPATH"):
         found["PYTHONPATH"] = os.pathsep.join(str(Path(part).absolute()) for part in found["PYTHONPATH"].split(os.pathsep))
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # of a hook that starts the gate
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # set by a git hook that starts the gate
         found.pop(name, None)
     return found

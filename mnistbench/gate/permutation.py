@@ -1,11 +1,11 @@
 """Paired log ratios of two sides -> adjusted p-values and simultaneous bounds: pure and seeded.
 
-The test is a maxT permutation test [1]: in every launch the roles of the two sides were given by a coin, so if both run
-the same code, exchanging them (the sign of every difference of that launch) changes nothing but chance. All quantities
-change sign together, so whatever correlates them is kept; each is compared with the largest of all of them, so that the
-probability of *any* false alarm is the level. The statistic is mean / (standard error + s0): s0 keeps quantities that
-happen to have a tiny spread from deciding alone [2]. Medians of cases, means of cases, operations and new operations have an
-s0 each: medians vary by a third of what operations do, and one s0 for all would hide a 2 % slower case
+The test is a maxT permutation test [1]. A random draw gave each launch the roles of its two sides, so if both run the same
+code, exchanging the roles (the signs of all differences of that launch) gives an equally likely result. All quantities of a
+launch change sign together, which keeps their correlation. Each quantity is compared with the maximum over all quantities, so
+the level is the probability of *any* false alarm. The statistic is mean / (standard error + s0), where s0 limits the statistic
+of quantities whose spread is tiny by chance [2]. Medians of cases, means of cases, operations and new operations have one s0
+each: the spread of medians is a third of that of operations, and a common s0 would hide a 2 % slower case
 (docs/studies/gate_power.py).
 
 [1] Westfall and Young, Resampling-Based Multiple Testing, 1993, sections 2.6 and 2.8 (step-down maxT).
@@ -23,51 +23,51 @@ from numpy.typing import NDArray
 #: Family-wise level of each of the two tests.
 LEVEL = 0.01
 
-#: Of the simultaneous bounds.
+#: Confidence of the simultaneous bounds.
 CONFIDENCE = 0.95
 
-#: All 2^L exchanges up to this number, else so many at random.
+#: Largest number of exchanges: all 2^launches of them if there are no more, else a random sample.
 EXCHANGES = 10_000
 
-#: No clock tells smaller differences apart; without a spread at all there would be nothing to divide by.
+#: Smallest s0, below the resolution of any clock; avoids a division by zero if there is no spread.
 LEAST_SPREAD = 1e-9
 
 Array = NDArray[np.float64]
 
 
 def family_test(logs: Array, kinds: Sequence[str], seed: int) -> Array:
-    """Return the p-value of each quantity, adjusted over all, two-sided.
+    """Return two-sided p-values, adjusted over all quantities.
 
     Args:
         logs: [quantities, launches], log(new / base).
-        kinds: of each quantity; those of one kind share an s0.
-        seed: of the exchanges, where there are too many to try all.
+        kinds: kind of each quantity; quantities of the same kind share an s0.
+        seed: of the exchanges, if they are sampled.
     """
     return _step_down(logs, kinds, seed, two_sided=True)
 
 
 def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int) -> Array:
-    """Return the adjusted one-sided p-value of each quantity in the direction that is expected of it.
+    """Return one-sided p-values in the expected directions, adjusted over all quantities.
 
     Args:
         logs: [quantities, launches].
-        kinds: of each quantity.
-        signs: [quantities], 1 where a slowdown is expected, -1 where an improvement is.
-        seed: of the exchanges.
+        kinds: kind of each quantity.
+        signs: [quantities], 1 if a slowdown is expected, -1 if an improvement is.
+        seed: of the exchanges, if they are sampled.
     """
     return _step_down(logs * signs[:, None], kinds, seed, two_sided=False)
 
 
 def _step_down(logs: Array, kinds: Sequence[str], seed: int, *, two_sided: bool) -> Array:
-    """Return adjusted p-values: what is found at LEVEL leaves, and the others are held against what is left.
+    """Return adjusted p-values; after each step the significant quantities are removed and the others are tested again.
 
-    Without these steps a large effect hides a small one: with the roles of one launch exchanged it is still the larger.
+    In a single step a large effect would hide a small one, because it is larger even with the roles of one launch exchanged.
     """
     floor = _floor(logs, kinds)
     observed: Array = _statistic(np.ones((1, logs.shape[1])), logs, floor)[0]
     if two_sided:
         observed = np.abs(observed)
-    same = 2 if two_sided else 1  # exchanges that give what was observed, whatever rounding makes of them
+    same = 2 if two_sided else 1  # exchanges that give the observed statistic exactly, apart from rounding
     p, left, least = np.ones(len(logs)), np.arange(len(logs)), 0.0
     while len(left):
         null = _null(logs[left], floor[left], seed, two_sided=two_sided)
@@ -82,17 +82,17 @@ def _step_down(logs: Array, kinds: Sequence[str], seed: int, *, two_sided: bool)
 def simultaneous_bounds(
     logs: Array, seed: int, confidence: float = CONFIDENCE, kinds: Sequence[str] | None = None
 ) -> tuple[Array, Array]:
-    """Return lower and upper bounds of the mean logs, all of which hold together with this confidence.
+    """Return simultaneous lower and upper bounds of the mean logs.
 
     Args:
         logs: [quantities, launches].
-        seed: of the exchanges.
-        confidence: that all bounds hold.
-        kinds: of each quantity; those of one kind share an s0. One kind if not given.
+        seed: of the exchanges, if they are sampled.
+        confidence: probability that all bounds are correct.
+        kinds: kind of each quantity; quantities of the same kind share an s0. One kind if not given.
 
-    Single-step maxT of the residuals: mean -+ c (se + s0), c the quantile of the largest statistic. Residuals add up to 0,
-    so exchanges of them reach less far than errors do; ``scale``, once for their size and once for that, brings the
-    coverage of normal errors to the nominal one (94 to 96 % in simulations of 1 to 20 quantities in 8 to 12 launches).
+    Single-step maxT of the residuals: mean -+ c (se + s0), where c is the quantile of the largest statistic. Residuals sum to
+    0, so they and their exchanges have a smaller range than errors; ``scale`` corrects each of the two. With normal errors the
+    coverage is the nominal one (94 to 96 % in simulations of 1 to 20 quantities in 8 to 12 launches).
     """
     mean = logs.mean(axis=1)
     residuals = logs - mean[:, None]
@@ -106,10 +106,10 @@ def simultaneous_bounds(
 
 
 def _floor(logs: Array, kinds: Sequence[str]) -> Array:
-    """Return s0 of each quantity: the median over those of its kind of SD(abs(d)) / sqrt(launches).
+    """Return s0 of each quantity: the median of SD(abs(d)) / sqrt(launches) over the quantities of its kind.
 
-    abs(d) has no sign, so every exchange has the same s0, as the test needs; and a change of the quantity itself hardly moves
-    its spread, so that a change of most quantities does not hide itself behind a large s0.
+    abs(d) does not depend on signs, so s0 is the same for every exchange, as the test requires. It hardly depends on the change
+    of a quantity, so changes of many quantities do not increase s0.
     """
     spreads = np.abs(logs).std(axis=1, ddof=1) / math.sqrt(logs.shape[1])
     medians = {
@@ -119,18 +119,18 @@ def _floor(logs: Array, kinds: Sequence[str]) -> Array:
 
 
 def _statistic(signs: Array, logs: Array, floor: Array) -> Array:
-    """Return [exchanges, quantities] of mean / (se + s0), with the launches' signs exchanged."""
+    """Return mean / (se + s0) for each exchange of signs, [exchanges, quantities]."""
     launches = logs.shape[1]
     mean = signs @ logs.T / launches
-    variance = np.maximum(np.sum(logs**2, axis=1) - launches * mean**2, 0) / (launches - 1)  # squares keep no sign
+    variance = np.maximum(np.sum(logs**2, axis=1) - launches * mean**2, 0) / (launches - 1)  # squares do not depend on signs
     below = np.sqrt(variance / launches) + floor
     found: Array = np.divide(mean, below, out=np.zeros_like(mean), where=below > 0)
     return found
 
 
 def _null(logs: Array, floor: Array, seed: int, *, two_sided: bool) -> Array:
-    """Return the largest statistic under every exchange."""
-    from scipy.stats import permutation_test  # a second to import, so only when there is something to test
+    """Return the largest statistic of every exchange."""
+    from scipy.stats import permutation_test  # imported late, because it takes a second
 
     def largest(signs: Array, axis: int = -1) -> Array:
         values = _statistic(np.atleast_2d(signs), logs, floor)
@@ -145,8 +145,8 @@ def _null(logs: Array, floor: Array, seed: int, *, two_sided: bool) -> Array:
 
 
 def _p_values(observed: Array, null: Array, launches: int, same: int) -> Array:
-    limits = observed - 1e-9 * np.abs(observed)  # equal but for rounding counts
+    limits = observed - 1e-9 * np.abs(observed)  # values that are equal apart from rounding count
     reached = (null[None, :] >= limits[:, None]).sum(axis=1)
-    sampled = int(2**launches > EXCHANGES)  # then what was observed is one exchange more
+    sampled = int(2**launches > EXCHANGES)  # a sample is extended by the observed exchange
     least = 1 if sampled else same
     return np.asarray(np.maximum(reached + sampled, least) / (len(null) + sampled), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Reads the process-wide state that a side's code can change: settings, hooks, modes, patched functions, threads."""
+"""Read the process-wide state that a side's code can change: settings, hooks, modes, patched functions, threads."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from mnistbench.gate.fingerprint import ENVIRON, Fingerprint
 
 
 class ProcessState:
-    """Reads the state of this process; remembers what it was before any side was imported.
+    """Reads the state of this process, relative to its state before any side was imported.
 
-    Make it once in a process: it watches which code starts threads from then on.
+    Create one instance per process: it patches ``threading.Thread`` to record which code starts threads.
 
     Args:
-        trees: of the sides; code below them is theirs.
+        trees: of the sides; code below them belongs to the sides.
     """
 
     def __init__(self, trees: Sequence[Path]) -> None:
@@ -44,7 +44,7 @@ class ProcessState:
         self._starters = _watch_threads()
 
     def fingerprint(self) -> Fingerprint:
-        """Return what the process is now."""
+        """Return the current state of the process."""
         packages: dict[str, str] = {}
         additions = dict(self._own_additions())
         for key, origin, value in (*self._replaced(), *self._started()):
@@ -53,13 +53,13 @@ class ProcessState:
 
     def _settings(self) -> Iterator[tuple[str, str]]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # some flags tell, when read, that others replace them
+            warnings.simplefilter("ignore")  # reading some flags warns that they are deprecated
             for expression, get in _readings():
                 yield expression, _text(get)
         for name, value in os.environ.items():
-            if name.startswith("_"):  # torch._inductor keeps addresses of its own there
+            if name.startswith("_"):  # torch._inductor stores addresses there
                 continue
-            # A digest: reports are public, and a side may load secrets.
+            # A digest, because reports are public and a side may load secrets.
             digest = hashlib.sha256(self._without_trees(value).encode(errors="surrogateescape")).hexdigest()[:8]
             yield f"{ENVIRON}{name!r}]", f"a value of SHA-256 {digest}"
 
@@ -82,18 +82,18 @@ class ProcessState:
             yield "a function in gc.callbacks", ", ".join(map(self._described, callbacks))
 
     def _replaced(self) -> Iterator[tuple[str, str, str]]:
-        """Yield what is no longer torch's own function or class: the name, its code's file, a text."""
+        """Yield functions and classes of torch that were replaced: a name, the file of the new code, a description."""
         for owner_name, owner, known in self._functions:
             for name, value in list(vars(owner).items()):
                 if (name in known and known[name] is value) or not (callable(value) or isinstance(value, _DESCRIPTORS)):
                     continue
                 origin = _file_of(value)
                 if origin.endswith(_DYNAMOS_OWN) or not (name in known or self._is_own(origin)):
-                    continue  # torch itself adds names late
+                    continue  # torch adds names late
                 yield f"a patch of {owner_name}.{name}", origin, self._described(value)
 
     def _started(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the threads that run now and did not before: a name, the file of what started it, a text."""
+        """Yield threads that were started since: a name, the file of the code that started it, a description."""
         for thread in threading.enumerate():
             if thread not in self._threads:
                 starter = self._starters.get(thread, "")
@@ -109,7 +109,7 @@ class ProcessState:
         return f"{name} of {file}" if file else str(name)
 
     def _shown(self, file: str) -> str:
-        """Return a file relative to its tree, or to the folder of installed packages."""
+        """Return a file relative to its tree or to the folder of installed packages."""
         return re.sub(r"^.*[/\\](site|dist)-packages[/\\]", "", self._without_trees(file))
 
     def _without_trees(self, text: str) -> str:
@@ -121,13 +121,13 @@ class ProcessState:
 def _text(get: Callable[[], Any]) -> str:
     try:
         return str(get())
-    except Exception as error:  # noqa: BLE001  # flags that contradict each other raise when they are read
+    except Exception as error:  # noqa: BLE001  # flags that contradict each other raise an exception when read
         return type(error).__name__
 
 
 _DESCRIPTORS = (staticmethod, classmethod, property)
 
-#: torch replaces torch.manual_seed when torch._dynamo is imported, which the first optimizer does.
+#: torch replaces torch.manual_seed when torch._dynamo is imported, which happens with the first optimizer.
 _DYNAMOS_OWN = os.path.join("torch", "_compile.py")  # noqa: PTH118  # compared with code's plain strings
 
 _TRACING: dict[str, Callable[[], Any]] = {
@@ -139,7 +139,7 @@ _TRACING: dict[str, Callable[[], Any]] = {
 
 
 def _file_of(value: Any) -> str:
-    """Return the file of a function, method, property or class; nothing for what is compiled."""
+    """Return the file of a function, method, property or class; an empty text for compiled code."""
     if isinstance(value, property):
         value = value.fget
     if isinstance(value, type):
@@ -151,7 +151,7 @@ def _file_of(value: Any) -> str:
 
 
 def _owners() -> Iterator[tuple[str, Any]]:
-    """Yield what holds the functions and classes that code likes to replace, with its name."""
+    """Yield modules and classes whose attributes are often patched, with their names."""
     for module in (torch, torch.nn, torch.nn.functional, torch.optim, torch.autograd):
         yield module.__name__, module
     yield "torch.Tensor", torch.Tensor
@@ -161,13 +161,13 @@ def _owners() -> Iterator[tuple[str, Any]]:
 
 
 def _watch_threads() -> weakref.WeakKeyDictionary[threading.Thread, str]:
-    """Return where the file of the code that starts a thread is noted from now on; the standard library does not count."""
+    """Return a mapping that from now on receives for each thread the file that started it, outside the standard library."""
     starters: weakref.WeakKeyDictionary[threading.Thread, str] = weakref.WeakKeyDictionary()
     thread_class: Any = threading.Thread
     original = thread_class.start
 
     def start(self: threading.Thread) -> None:
-        frame: types.FrameType | None = sys._getframe(1)  # noqa: SLF001  # the only way to see who calls
+        frame: types.FrameType | None = sys._getframe(1)  # noqa: SLF001  # the only way to find the caller
         while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in sys.stdlib_module_names:
             frame = frame.f_back
         starters[self] = frame.f_code.co_filename if frame else ""
@@ -181,7 +181,7 @@ def _watch_threads() -> weakref.WeakKeyDictionary[threading.Thread, str]:
 
 
 def _readings() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the expression and the getter of each setting; those that this version of torch lacks are left out."""
+    """Yield the expression and the getter of each setting that this version of torch has."""
     for name in _GETTERS:
         if get := getattr(torch, name, None):
             yield f"torch.{name}()", get
@@ -207,7 +207,7 @@ _GETTERS = (
     "is_warn_always_enabled",
 )  # fmt: skip
 
-#: Flags of objects below torch.backends that answer to a name without listing it, as ``torch.backends.cuda.matmul``.
+#: Flags of objects below torch.backends that do not list their attributes, as ``torch.backends.cuda.matmul``.
 _INNER_FLAGS = (
     "fp32_precision", "allow_tf32", "allow_fp16_accumulation", "allow_fp16_reduced_precision_reduction",
     "allow_bf16_reduced_precision_reduction",
@@ -215,8 +215,8 @@ _INNER_FLAGS = (
 
 
 def _backend_flags() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield all public flags of torch.backends: plain values, those behind properties, and functions that return one."""
-    inner = vars(vars(backends).get("m", backends))  # torch puts an object with properties before the module
+    """Yield all public flags of torch.backends: plain values, properties, and functions that return a flag."""
+    inner = vars(vars(backends).get("m", backends))  # torch replaces the module by an object with properties
     for module_name, module in {"": backends, **inner}.items():
         path = f"torch.backends.{module_name}".rstrip(".")
         if not isinstance(module, types.ModuleType) or not module.__name__.startswith("torch.backends"):
@@ -225,7 +225,7 @@ def _backend_flags() -> Iterator[tuple[str, Callable[[], Any]]]:
         behind = vars(module.m) if hasattr(type(module), "__getattr__") and hasattr(module, "m") else {}
         for name in sorted({*vars(module), *declared, *behind}):
             if name.startswith(("_", "set_")) or name.isupper() or name in {"m", "cufft_plan_cache"}:
-                continue  # functions that set, constants; the plan cache starts the driver
+                continue  # setters and constants; reading the plan cache starts the driver
             yield from _flags_of(f"{path}.{name}", module, name)
 
 
@@ -234,7 +234,7 @@ def _flags_of(path: str, module: Any, name: str) -> Iterator[tuple[str, Callable
         value = getattr(module, name)
     except AttributeError:
         return
-    except Exception:  # noqa: BLE001  # two flags contradict each other: that is their state
+    except Exception:  # noqa: BLE001  # two flags contradict each other, which is a state, too
         yield path, partial(getattr, module, name)
         return
     if value is None or isinstance(value, bool | int | float | str):
@@ -252,13 +252,13 @@ def _has(value: Any, name: str) -> bool:
         getattr(value, name)
     except AttributeError:
         return False
-    except Exception:  # noqa: BLE001  # it is there and cannot be read now
+    except Exception:  # noqa: BLE001  # it exists and cannot be read now
         return True
     return True
 
 
 def _global_hooks() -> Iterator[tuple[str, Any]]:
-    """Yield the hooks of all modules and optimizers; torch has no public list of them."""
+    """Yield global hooks of modules and optimizers, of which torch has no public list."""
     for owner in (modules, optimizers):
         for name, hooks in vars(owner).items():
             if name.startswith("_global_") and name.endswith("_hooks") and isinstance(hooks, dict):
@@ -268,9 +268,9 @@ def _global_hooks() -> Iterator[tuple[str, Any]]:
 
 
 def _active_modes() -> Iterator[tuple[str, list[str]]]:
-    """Yield the modes that were entered and not left; torch has no public list of them."""
+    """Yield active modes, of which torch has no public list."""
     functions: list[Any] = getattr(overrides, "_get_current_function_mode_stack", list)()
     dispatch: list[Any] = getattr(_python_dispatch, "_get_current_dispatch_mode_stack", list)()
-    # A default device is a mode, too; as a setting it is read with the others.
+    # A default device is a mode, too; it is read as a setting.
     yield "a torch function mode", [type(mode).__qualname__ for mode in functions if type(mode) is not _device.DeviceContext]
     yield "a torch dispatch mode", [type(mode).__qualname__ for mode in dispatch]

@@ -1,4 +1,4 @@
-"""Header and launches -> all that a report says. The same for what was just measured and for a file that is replayed."""
+"""Header and launches -> Verdict, the content of a report. Measured and replayed samples are treated alike."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
-from mnistbench.compare.diff import CaseComparison, OpChange, Side
-from mnistbench.compare.exact import TOLERANCE, exact_differences, shortened
+from mnistbench.compare.exact import TOLERANCE, counted_differences, shortened
 from mnistbench.compare.thresholds import Acceptance
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
@@ -35,31 +33,30 @@ from mnistbench.gate.decision import (
     decide,
 )
 from mnistbench.gate.samples import BASE, CALL, COMPLETE, NEW, OTHER, Effect, End, Launch, SideSample
-from mnistbench.saved_runs.summary import CaseSummary
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says before its launches."""
+    """The first line of a file of raw samples."""
 
     base: str
     head: str
     arguments: tuple[str, ...]
     seed: int
     split: bool
-    labels: Mapping[str, str]  # node id -> what people call the case
-    exact: Mapping[str, bool]  # node id -> whether the same code computes the same to the bit
+    labels: Mapping[str, str]  # node id -> label of the case
+    exact: Mapping[str, bool]  # node id -> whether results of the same code are equal bit for bit
     only_base: tuple[str, ...]
     only_head: tuple[str, ...]
-    changed: tuple[str, ...]  # one name, and other Params
+    changed: tuple[str, ...]  # cases whose Params differ between the sides
     torch: str
-    split_because: str = ""  # why the sides had processes of their own, where their code is the reason
-    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # node id -> side -> most bytes of tensors
-    resident: Mapping[str, int] = field(default_factory=dict)  # side -> most bytes that its process had
+    split_because: str = ""  # why the code of the sides required separate processes
+    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # node id -> side -> peak memory of tensors, bytes
+    resident: Mapping[str, int] = field(default_factory=dict)  # side -> peak resident memory of its process, bytes
 
     @classmethod
     def read(cls, header: Mapping[str, Any]) -> Header:
-        """Check a header.
+        """Check and read a header.
 
         Raises:
             RecordError: names the field.
@@ -83,41 +80,41 @@ class Header:
         )
 
     def name(self, case: str) -> str:
-        """Return what people call a case: its label, or its node id where two have one label."""
+        """Return the name of a case in reports: its label, or its node id if the label is not unique."""
         label = self.labels[case]
         return label if Counter(self.labels.values())[label] == 1 else case
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision, and what is reported beside it."""
+    """The decision and everything else in a report."""
 
     header: Header
-    decision: Decision  # cases are called by their names for people
+    decision: Decision  # its cases have the names of reports
     thresholds: Thresholds
     accepted: tuple[Finding, ...]
-    exceeded: tuple[tuple[Finding, Acceptance], ...]  # slower than --accept allows
-    unlimited: tuple[tuple[Finding, Acceptance], ...]  # --accept gives no limit
-    unused: tuple[str, ...]  # --accept that matched nothing
-    reason: str  # why that is accepted
+    exceeded: tuple[tuple[Finding, Acceptance], ...]  # slower than the limit of --accept
+    unlimited: tuple[tuple[Finding, Acceptance], ...]  # matched by an --accept without a limit
+    unused: tuple[str, ...]  # --accept values that matched no regression
+    reason: str  # the value of --reason
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
-    different: tuple[str, ...]  # cases in which the sides do not compute the same
+    different: tuple[str, ...]  # cases in which the sides compute different numbers
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
     unmeasured: tuple[str, ...]  # cases without a time in every launch
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
-    missing_allowed: bool  # a case of the base that the head has not, or has otherwise, is no reason
+    missing_allowed: bool  # cases that the head does not have, or with other Params, do not make it inconclusive
     end: End
-    seconds: float  # measured
+    seconds: float  # duration of the measurement
 
     @property
     def regressions(self) -> tuple[Finding, ...]:
-        """What fails the gate."""
+        """Regressions that fail the gate."""
         passed_over = (*self.accepted, *(finding for finding, _ in self.unlimited))
         return tuple(f for f in self.decision.findings if f.verdict == REGRESSED and f not in passed_over)
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why it could not be judged."""
+        """Why the gate is inconclusive."""
         return (*self._of_end(), *self._missing(), *self._unmeasured(), *self._unlimited(), *self.decision.reasons)
 
     def _of_end(self) -> Iterator[Reason]:
@@ -127,20 +124,20 @@ class Verdict:
     def _missing(self) -> Iterator[Reason]:
         if self.missing_allowed:
             return
-        for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "not the same in the head")):
+        for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "other parameters in the head")):
             if cases:
                 more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
-                text = f"{what}, so not judged: {', '.join(cases[:3])}{more}; add --allow-missing if that is meant"
+                text = f"{what}, so not judged: {', '.join(cases[:3])}{more}; add --allow-missing if this is intended"
                 yield Reason(MISSING, text)
 
     def _unmeasured(self) -> Iterator[Reason]:
         for case in self.unmeasured:
-            yield Reason(UNMEASURED, f"{case}: was not measured in every launch; measure again")
+            yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")
         for case in self.unprofiled:
-            yield Reason(UNMEASURED, f"{case}: some launches have no profile of it, so no operation is judged; measure again")
+            yield Reason(UNMEASURED, f"{case}: not profiled in every launch, so no operation is judged; measure again")
 
     def _unlimited(self) -> Iterator[Reason]:
-        """Yield a reason for each --accept without a limit, with one that allows for all that it matches."""
+        """Yield a reason for each --accept without a limit, with the limit that would accept all its regressions."""
         for acceptance in dict.fromkeys(acceptance for _, acceptance in self.unlimited):
             matched = [finding for finding, matching in self.unlimited if matching == acceptance]
             largest = max(matched, key=lambda finding: finding.best.high)
@@ -162,7 +159,7 @@ class Verdict:
 
     @property
     def is_excusable(self) -> bool:
-        """Whether ``--inconclusive ok`` lets an inconclusive gate pass: nothing but noise and the budget kept it open."""
+        """Whether ``--inconclusive ok`` applies: noise and the budget are the only reasons."""
         return all(reason.is_excusable for reason in self.reasons)
 
 
@@ -180,25 +177,20 @@ def conclude(
     end: End = COMPLETE,
     allow_missing: bool = False,
 ) -> Verdict:
-    """Judge what was measured.
+    """Judge the samples of a gate.
 
     Raises:
-        RecordError: the header is spoiled, or a launch has a case that it does not name.
+        RecordError: the header is invalid, or a launch has a case that the header does not name.
     """
     read = Header.read(header)
     unknown = [case for launch in launches for case in launch.cases if case not in read.labels]
     if unknown:
         raise RecordError(f"a launch has a case that the header does not name: {unknown[0]}")
     stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
-    first = samples.effects(stages[0])
-    grouping: dict[str, list[tuple[str, str, Sequence[samples.OpKey]]]] = {}
-    for effect in first:
-        if not effect.is_case:
-            grouping.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
-    second = samples.effects(stages[1], grouping)
+    first, second = _effects(stages)
 
     def matching(finding: Finding) -> list[Acceptance]:
-        return [one for one in accept if _means(one.pattern, finding, read)] if finding.verdict == REGRESSED else []
+        return [one for one in accept if _matches(one, finding, read)] if finding.verdict == REGRESSED else []
 
     decision = decide(
         [_named(effect, read) for effect in first],
@@ -235,8 +227,18 @@ def conclude(
     )
 
 
+def _effects(stages: Sequence[Sequence[Launch]]) -> tuple[list[Effect], list[Effect]]:
+    """Return the effects of both stages; operations of the second are grouped as in the first."""
+    first = samples.effects(stages[0])
+    grouping: dict[str, list[samples.Group]] = {}
+    for effect in first:
+        if not effect.is_case:
+            grouping.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
+    return first, samples.effects(stages[1], grouping)
+
+
 def _allows(finding: Finding, acceptance: Acceptance) -> bool:
-    """Whether a regression is no larger than what is accepted."""
+    """Whether a regression is within the limit of an --accept."""
     return acceptance.limit is not None and finding.best.change <= acceptance.limit
 
 
@@ -246,7 +248,7 @@ _Refused = tuple[tuple[Finding, Acceptance], ...]
 def _sorted_acceptances(
     findings: Sequence[Finding], matching: Callable[[Finding], list[Acceptance]]
 ) -> tuple[tuple[Finding, ...], _Refused, _Refused]:
-    """Return the regressions that are accepted, those above the limit of their --accept, and those whose --accept has none."""
+    """Return the accepted regressions, those above the limit of their --accept, and those whose --accept has no limit."""
     accepted, exceeded, unlimited = [], [], []
     for finding in findings:
         found = matching(finding)
@@ -260,18 +262,16 @@ def _sorted_acceptances(
     return tuple(accepted), tuple(exceeded), tuple(unlimited)
 
 
-#: Change of peak memory from which it is reported: smaller ones come and go with the order of deallocations.
+#: Smallest change of peak memory that is reported, as a share; smaller ones depend on the order of deallocations.
 MEMORY_SHARE = 0.10
 
-#: Where differences that belong to no case are reported.
+#: Name under which differences that belong to no case are reported.
 ALL_CASES = "all cases"
 
 
 def _facts(header: Header, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
-    """Return the exact differences of each case, from the last launch; and peak memory, from each side's own process."""
-    counted = {
-        case: exact_differences(_compared(case, builds[0])) for one in launches[-1:] for case, builds in one.cases.items()
-    }
+    """Return the exact differences of each case in the last launch, and the differences of peak memory in the survey."""
+    counted = {case: _counted_differences(builds[0]) for one in launches[-1:] for case, builds in one.cases.items()}
     found = {
         header.name(case): (*_more_memory("peak memory of tensors", header.memory.get(case, {})), *counted.get(case, ()))
         for case in header.labels
@@ -309,39 +309,39 @@ def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
     return abs(new_number - base_number) > TOLERANCE * max(abs(base_number), abs(new_number))
 
 
-def _means(pattern: str, finding: Finding, header: Header) -> bool:
-    """Whether an ``--accept CASE:OP`` means a finding; ``*`` alone is more than itself."""
+def _matches(acceptance: Acceptance, finding: Finding, header: Header) -> bool:
+    """Whether an ``--accept`` names this quantity."""
     effect = finding.screened.effect
     node_id = next(case for case in header.labels if header.name(case) == effect.case)
-    cases = {
-        effect.case,
-        header.labels[node_id],
-        header.labels[node_id].partition(" on ")[0],
-        node_id,
-        node_id.rpartition("::")[2],
-    }
-    operations = {effect.name}
-    if effect.kind != OTHER:
-        operations |= {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
+    label = header.labels[node_id]
+    cases = {effect.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
+    quantities = {effect.name}
     if effect.is_case:
-        operations = {"call", effect.name, effect.title, replace(effect, kind=CALL).title}  # of a clock median and mean
-    literal = pattern.replace("[", "[[]").replace("?", "[?]")
-    return any(fnmatchcase(f"{case}:{operation}", literal) for case in cases for operation in operations)
+        quantities |= {"call", effect.title, replace(effect, kind=CALL).title}  # a clock's name covers median and mean
+    elif effect.kind != OTHER:
+        quantities |= {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
+    return acceptance.matches(cases, quantities)
 
 
-def _compared(case: str, build: Mapping[str, SideSample]) -> CaseComparison:
-    """Return both sides of a build as what tells exact differences wants."""
-    digests = [CaseSummary(case, case, None, 0, 0, parameter_count=build[side].parameters) for side in (BASE, NEW)]
-    keys = {**build[BASE].operations, **build[NEW].operations}
+class _Change(NamedTuple):
+    """An operation on both sides of a build, as ``compare.exact`` counts it."""
+
+    name: str
+    phase: str
+    module: str
+    base: samples.Operation | None
+    now: samples.Operation | None
+
+
+def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
+    """Return the exact differences of a build, those of the operations with the largest change of time first."""
+    base, new = build[BASE], build[NEW]
     changes = [
-        OpChange(*key, (side.ns,) if (side := _of(build[BASE], key)) else (), side, _of(build[NEW], key)) for key in keys
+        _Change(*key, base.operations.get(key), new.operations.get(key)) for key in {**base.operations, **new.operations}
     ]
-    changes.sort(key=lambda change: (-abs(change.change_ns), change.name, change.phase, change.module))
-    return CaseComparison(digests[0], digests[1], "cpu", (0,), 0, tuple(changes), 0, {})
+    changes.sort(key=lambda change: (-abs(_median_ns(change.now) - _median_ns(change.base)), change[:3]))
+    return counted_differences((base.parameters, new.parameters), changes)
 
 
-def _of(side: SideSample, key: samples.OpKey) -> Side | None:
-    operation = side.operations.get(key)
-    if operation is None:
-        return None
-    return Side(median_ns(operation.self_ns), 0, operation.calls, operation.memory_bytes, (), operation.kernels)
+def _median_ns(operation: samples.Operation | None) -> int:
+    return median_ns(operation.self_ns) if operation else 0

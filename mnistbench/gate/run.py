@@ -1,6 +1,6 @@
-"""The flow of a gate: copies, launches of the first stage, fresh launches of what was flagged, the file, the verdict.
+"""Run a gate: copy both trees, run the launches of the first stage, then fresh launches of the flagged cases.
 
-Launches are started through a function that tests replace; the clock is one, too.
+Every launch is appended to a file of raw samples. Tests replace the functions that start launches and read the clock.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from mnistbench.gate.fingerprint import difference
 from mnistbench.gate.launcher import Clash, Default, LaunchError, Launching, Listing, Plan, launching, stage_home, survey
 from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
 
-#: Launches of the first stage, and fresh ones of the cases that were flagged: docs/studies/gate_power.py chose them.
+#: Launches of the first stage, and fresh launches of flagged cases (docs/studies/gate_power.py).
 LAUNCHES, FRESH = 10, 8
 
-#: The part of a budget that the first stage may use; the rest is kept for fresh launches.
+#: Share of the budget for the first stage; the rest is reserved for fresh launches.
 FIRST_SHARE = 0.6
 
-#: What is measured where nobody says: the step cases of this folder.
+#: Measured by default: the step cases of this folder.
 DEFAULT_FOLDER, DEFAULT_PHASE = "bench", "step"
 
 Survey = Callable[[Plan, int, Default, Path], tuple[Plan, dict[str, Listing]]]
@@ -42,10 +42,10 @@ Start = Callable[[Plan, int, "Sequence[str] | None", Path], AbstractContextManag
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asked for."""
+    """The options of a gate that measures."""
 
     base: str = ""  # a revision
-    base_dir: str = ""  # or a checkout
+    base_dir: str = ""  # a checkout, instead of a revision
     base_python: str = ""
     new_python: str = ""
     arguments: tuple[str, ...] = ()  # for pytest
@@ -58,22 +58,22 @@ class Request:
 
 @dataclass
 class Measured:
-    """What was measured, and how it ended."""
+    """The samples of a gate, and how the measurement ended."""
 
-    path: Path  # of the raw samples
+    path: Path  # of the file of raw samples
     header: Mapping[str, Any]
     launches: list[Launch]
     end: End = COMPLETE
 
 
 class Progress:
-    """Is told what happens; shows nothing. The command shows it."""
+    """Receives the progress of a gate; this base class ignores it."""
 
     def say(self, text: str) -> None:
-        """Take a sentence."""
+        """Receive a sentence."""
 
     def launch(self, done: int, of: int, seconds_left: float) -> None:
-        """Take how far it is."""
+        """Receive the number of finished launches, the total, and the estimated remaining seconds (0: unknown)."""
 
 
 def measure(
@@ -86,19 +86,19 @@ def measure(
     now: Callable[[], float] = time.monotonic,
     seed: int | None = None,
 ) -> Measured:
-    """Measure both sides together and return all samples, which are in the file already.
+    """Measure both sides and return all samples, which are also written to the file.
 
     Args:
-        request: what is compared.
-        progress: told of each launch.
+        request: the options.
+        progress: receives each step.
         here: the user's directory.
-        look: loads each side alone; in a process of its own if not given.
-        start: starts a launch; a process of its own if not given.
+        look: surveys each side; in a process if not given.
+        start: starts a launch; in a process if not given.
         now: a clock, in seconds.
-        seed: of all coins; of the system's if not given.
+        seed: of all random decisions; random if not given.
 
     Raises:
-        UsageError: something asked for cannot be used.
+        UsageError: an option cannot be used.
         LaunchError: a side cannot be measured.
     """
     here = (here or Path.cwd()).resolve()
@@ -132,7 +132,7 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let a polite kill end like Ctrl-C, so that copies and children go."""
+    """Treat SIGTERM like SIGINT, so that copies are removed and children killed."""
     import signal
     import threading
 
@@ -167,7 +167,7 @@ class _Gate:
         self._launched = 0
 
     def run(self, here: Path) -> Measured:
-        _new_file(self._request.storage)  # what cannot be written is refused before anything is started
+        _new_file(self._request.storage)  # a folder that cannot be written is refused before a process starts
         listing = self._listing()
         if not self._plan.split and (reasons := difference(listing[BASE].stages, listing[NEW].stages)):
             self._split(f"{reasons[0]}{f' (and {len(reasons) - 1} more)' if len(reasons) > 1 else ''}")
@@ -176,11 +176,11 @@ class _Gate:
                 return self._measured(here, listing)
             except Clash as clash:
                 if self._plan.split:
-                    raise LaunchError(f"a side alone clashes: {clash}") from None
+                    raise LaunchError(f"a side cannot be measured in a process of its own either: {clash}") from None
                 self._split(str(clash))
 
     def _split(self, reason: str) -> None:
-        """Give each side a process of its own from now on."""
+        """Measure each side in its own process from now on."""
         self._progress.say(f"measuring the sides in separate processes, because {reason}")
         self._plan, self._split_because = replace(self._plan, split=True), reason
 
@@ -207,7 +207,7 @@ class _Gate:
         return measured
 
     def _listing(self) -> dict[str, Listing]:
-        """Load each side alone to see what it has, and which tests pytest selects."""
+        """Survey each side alone: its cases, and the tests that pytest selects."""
         self._progress.say("loading both sides")
         began = self._now()
         folder = DEFAULT_FOLDER if (self._plan.trees[NEW].directory / DEFAULT_FOLDER).is_dir() else ""
@@ -261,14 +261,14 @@ class _Gate:
         return self._now() + FIRST_SHARE * left if math.isfinite(left) else math.inf
 
     def _measure_again(self, measured: Measured, flagged: Sequence[str]) -> None:
-        """Measure what was flagged in fresh launches, if enough of them fit into the budget."""
+        """Measure flagged cases in fresh launches, if the budget allows for enough of them."""
         start_up = statistics.fmean(self._durations_s) - statistics.fmean(sum(each.values()) for each in self._case_seconds)
         of_flagged = statistics.fmean(sum(each.get(case, 0.0) for case in flagged) for each in self._case_seconds)
         each, left = start_up + of_flagged, max(0.0, self._deadline - self._now())
         if left < LEAST_LAUNCHES * each:
             too_little = (
                 f"the budget leaves {left:.0f} s, and {LEAST_LAUNCHES} fresh launches take about "
-                f"{LEAST_LAUNCHES * each:.0f} s; give a larger --budget"
+                f"{LEAST_LAUNCHES * each:.0f} s; increase --budget"
             )
             self._progress.say(too_little)
             measured.end = End(too_little)
@@ -279,20 +279,20 @@ class _Gate:
     def _stage(
         self, measured: Measured, stage: int, count: int, cases: Sequence[str], each: float, deadline: float
     ) -> None:  # fmt: skip
-        """Run launches until there are enough, or the next would end too late.
+        """Run launches up to a number of them, or until the next would exceed the deadline.
 
         Args:
-            measured: gets them.
+            measured: receives the launches.
             stage: 1 or 2.
-            count: how many are enough.
-            cases: what is measured.
-            each: seconds that the first takes at least; the next take as long as those before on average.
-            deadline: by the clock.
+            count: number of launches.
+            cases: node ids of the cases to measure.
+            each: estimated seconds of the first launch; those of later ones are the mean of the earlier ones.
+            deadline: time of the clock, in seconds.
         """
         began = self._now()
         for number in range(count):
             each = (self._now() - began) / number if number else each
-            too_few = number < LEAST_LAUNCHES  # to judge: a rest for fresh launches would be of no use
+            too_few = number < LEAST_LAUNCHES  # to judge: time reserved for fresh launches would be of no use
             if self._now() + each > (self._deadline if too_few else deadline):
                 used_up = f"the budget allowed {number} of {count} {'fresh ' if stage == 2 else ''}launches"
                 if too_few:
@@ -314,19 +314,19 @@ class _Gate:
         self._progress.launch(count, count, 0.0)
 
     def _flagged(self, measured: Measured) -> list[str]:
-        """Return the cases that something was flagged in."""
+        """Return the cases with a flagged quantity."""
         found = candidates(samples.effects(measured.launches), self._request.thresholds, self._seed)
         return list(dict.fromkeys(estimate.effect.case for estimate in found))
 
 
 def _checked(line: Mapping[str, Any]) -> tuple[Launch, dict[str, float]]:
-    """Read a launch before it is written, as a spoiled line would make the whole file unreadable; and its seconds by case."""
+    """Return a launch and its seconds by case; checked before it is written, as a bad line makes the file unreadable."""
     try:
         reader = Reader(line)
         seconds = {case: taken.number() for case, taken in reader["case_seconds"].mapping().items()}
         return samples.read_launch(reader), seconds
     except RecordError as error:
-        raise LaunchError(f"a launch's answer cannot be used: {error}") from None
+        raise LaunchError(f"the result of a launch cannot be used: {error}") from None
 
 
 def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) -> str:
@@ -335,16 +335,16 @@ def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) 
     if listing[other].cases:
         return (
             f"{side} ({what}) has no case in {selection}: no test there uses op_benchmark, or its mnistbench is too old "
-            "to be asked; choose another base, or other tests after --"
+            "for the gate; choose another base, or other tests after --"
         )
     return f"no case in {selection}: select tests that use the fixture op_benchmark after --"
 
 
 def _new_file(storage: Path) -> Path:
-    """Return a file that does not exist yet.
+    """Return the path of a file that does not exist yet.
 
     Raises:
-        UsageError: its folder cannot be made.
+        UsageError: the folder cannot be created.
     """
     folder = storage / "gate"
     try:
@@ -356,4 +356,4 @@ def _new_file(storage: Path) -> Path:
         path = folder / f"{stamp}{f'_{number}' if number else ''}.jsonl.gz"
         if not path.exists():
             return path
-    raise UsageError(f"{folder}: has a hundred files of this second; wait a moment")
+    raise UsageError(f"{folder}: has 100 files of this second; run the gate again")

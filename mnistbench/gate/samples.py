@@ -1,7 +1,7 @@
-"""What launches leave: raw samples, one JSON line a launch, and the differences between the sides that they mean.
+"""Raw samples of launches, one JSON line per launch, and the differences between the sides that follow from them.
 
-The file is gzipped lines (``.jsonl.gz``), each written as soon as its launch has ended: a crash loses nothing that was
-measured, and what lists saved runs does not take it for one. The first line is the header.
+The file consists of gzipped lines (``.jsonl.gz``), each written at the end of its launch, so a crash loses no earlier launch.
+Its name keeps it out of the list of saved runs. The first line is the header.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device time"}
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
 
-#: Operations that are a smaller share of their case than this, on the mean of both sides, are tested together.
+#: Operations with a smaller share of their case, as the mean of both sides, are tested as one group.
 MIN_SHARE = 0.02
 
-#: Fewest pairs of usable times that a difference is computed from.
+#: Fewest pairs of usable times for a difference.
 LEAST_PAIRS = 3
 
-#: Kinds of quantities. Of a case: the median and the mean of its iterations. Of its operations: one; several that only one
-#: side has; all time outside operations; the small ones together.
+#: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single one; those that only one side
+#: has; the time outside operations; the group of small ones.
 CALL, MEAN, OPERATION, REPLACED, OUTSIDE_KIND, OTHER = "call", "mean", "operation", "replaced", "outside", "other"
 
 OUTSIDE_NAME = "outside operations"
@@ -54,13 +54,14 @@ class Operation(NamedTuple):
     calls: float
     memory_bytes: int
     kernels: tuple[str, ...]
+    shapes: tuple[str, ...] = ()  # not recorded
 
 
 class SideSample(NamedTuple):
     """One side of a case in one build."""
 
-    times: Mapping[str, tuple[int, ...]]  # by clock: of each untraced call, ns; the nth calls of both sides are a pair
-    outcome: tuple[str, float | None]  # hash of what was computed, and a number of it; None: not finite
+    times: Mapping[str, tuple[int, ...]]  # clock -> ns of each untraced iteration; the nth iterations of both sides are a pair
+    outcome: tuple[str, float | None]  # hash of weights and output, and a number computed from them; None: not finite
     parameters: int
     operations: Mapping[OpKey, Operation]
 
@@ -71,7 +72,7 @@ class Launch:
 
     stage: int  # 1: all cases. 2: candidates measured again
     cases: Mapping[str, Sequence[Mapping[str, SideSample]]]  # node id -> builds -> side -> sample
-    control: float  # log(head / base) of the control
+    control: float  # log(head / base) of the control; NaN if unusable
     seconds: float
 
 
@@ -81,41 +82,41 @@ class Effect:
 
     case: str  # node id
     kind: str  # CALL, MEAN, OPERATION, REPLACED, OUTSIDE_KIND or OTHER
-    name: str  # of a case its clock; else the operation
+    name: str  # the clock for a case, else the operation
     clock: str
-    members: tuple[OpKey, ...]  # what it sums; none for a case
-    logs: tuple[float, ...]  # per launch: the difference, mean over builds; NaN where too few times are usable
+    members: tuple[OpKey, ...]  # summed operations; none for a case
+    logs: tuple[float, ...]  # per launch: log(head / base), mean over builds; NaN if there are too few usable times
     base_ns: float  # median over builds
     new_ns: float
-    share: float  # of its case on the base's side; 1 for the case, of REPLACED the larger side's
+    share: float  # of its case in the base; 1 for a case; for REPLACED on the side where it is larger
 
     @property
     def is_case(self) -> bool:
-        """Whether it is the time of a whole case."""
+        """Whether this is the time of a whole case."""
         return self.kind in (CALL, MEAN)
 
     @property
     def weight(self) -> float:
-        """What its change has to be multiplied by to be a share of its case."""
+        """Factor that converts its change into a share of its case."""
         return 1.0 if self.kind == REPLACED else self.share
 
     @property
     def title(self) -> str:
-        """What people call it, without its case."""
+        """Name in reports, without the case."""
         if not self.is_case:
             return self.name
         return f"{'mean ' if self.kind == MEAN else ''}{_CLOCK_TITLES[self.clock]}"
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What the same quantity has in other launches."""
+        """Identity of the quantity across launches."""
         return (self.case, self.kind, self.name)
 
 
 # ---- Effects ---------------------------------------------------------------------------------------------------------
 
 
-#: What is tested of a case: (kind, name, the operations that it sums).
+#: A quantity of a case: (kind, name, summed operations).
 Group = tuple[str, str, Sequence[OpKey]]
 
 #: One build of a case: side -> sample.
@@ -123,11 +124,11 @@ Build = Mapping[str, SideSample]
 
 
 def effects(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] | None = None) -> list[Effect]:
-    """Return every quantity of the cases that all these launches have.
+    """Return all quantities of the cases that are in all these launches.
 
     Args:
         launches: of one stage, or of both.
-        grouping: what each case's operations are grouped into, as :func:`groups` gives it; of these launches if not given.
+        grouping: groups of operations per case, as :func:`groups` returns them; those of these launches if not given.
     """
     if not launches:
         return []
@@ -161,7 +162,7 @@ def _differ_by(
 
 
 def _logs(launches: Sequence[Sequence[Build]], of_build: Callable[[Build], float]) -> tuple[float, ...]:
-    """Return the difference of each launch, mean over its builds."""
+    """Return the difference of each launch: the mean over its builds."""
     return tuple(statistics.fmean(map(of_build, builds)) for builds in launches)
 
 
@@ -171,15 +172,15 @@ def _typical(
     times: Callable[[SideSample], Sequence[int]],
     summed: Callable[[Sequence[int]], float] = median_ns,
 ) -> float:
-    """Return the median over all builds of the median, or whatever sums it up, of a build."""
+    """Return the median over all builds of a summary of each build's times, ns."""
     return statistics.median(summed(times(build[side]) or (0,)) for builds in launches for build in builds)
 
 
 def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
-    """Return what is tested: operations that matter one by one, those that only one side has by place, and the rest.
+    """Return the groups to test: large operations singly, operations of one side only by module, and the rest together.
 
-    Every rule treats both sides alike and all launches together, so that exchanging the roles of any launch changes nothing:
-    the level of the permutation test depends on that.
+    The grouping is symmetric in the two sides and uses all launches together. It therefore does not depend on the roles in any
+    launch, as the permutation test requires.
     """
     sides = [side for builds in launches for build in builds for side in build.values()]
     if not all(side.operations for side in sides):
@@ -204,9 +205,9 @@ def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
 
 
 def _replaced(sides: Sequence[SideSample], changed: Sequence[OpKey]) -> Iterable[Group]:
-    """Yield operations that came or went: together by place, and in one group those whose whole place came or went.
+    """Yield new and gone operations, grouped by phase and module; those of new or gone modules are one group.
 
-    A renamed module is one place that went and one that came. Apart, they could not be set against each other.
+    A renamed module is a gone module and a new one, which have to be compared with each other.
     """
     in_all = set.intersection(*({key[1:] for key in side.operations} for side in sides))
     places: dict[tuple[str, ...], list[OpKey]] = defaultdict(list)
@@ -218,13 +219,13 @@ def _replaced(sides: Sequence[SideSample], changed: Sequence[OpKey]) -> Iterable
 
 
 def operation_text(name: str, phase: str, module: str) -> str:
-    """Return how a person calls an operation: ``aten::mm, backward fc1``."""
+    """Return the name of an operation in reports: ``aten::mm, backward fc1``."""
     place = f"{phase} {module}".strip()
     return name.removeprefix("autograd::engine::") + (f", {place}" if place else "")
 
 
 def _sum(side: SideSample, keys: Iterable[OpKey]) -> int:
-    """Sum the times of operations over all iterations; one that the side lacks takes none."""
+    """Return the sum of times over operations and iterations, ns; 0 for an operation that the side does not have."""
     return sum(sum(side.operations[key].self_ns) for key in keys if key in side.operations)
 
 
@@ -241,17 +242,17 @@ def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Seq
 
 
 def _times_of(keys: Iterable[OpKey], side: SideSample) -> list[int]:
-    """Sum operations iteration by iteration; those that the side lacks take no time."""
+    """Return the sum over operations for each iteration, ns; 0 for operations that the side does not have."""
     rows = [side.operations[key].self_ns for key in keys if key in side.operations]
     iterations = max((len(operation.self_ns) for operation in side.operations.values()), default=0)
     return list(map(sum, zip(*rows, strict=True))) if rows else [0] * iterations
 
 
 def _added(keys: Sequence[OpKey], build: Build) -> float:
-    """Return what new and gone operations add to their case, as a logarithm; no more than their whole places add.
+    """Return the change of a case by new and gone operations, as a logarithm, limited by the change of their modules.
 
-    Without the second limit, work that moves to a new operation from one of the same place that stays would look like a
-    slowdown. Of the two the one nearer to no change counts, and none if their signs differ.
+    Without the limit, work that moves from a remaining operation to a new one of the same module would look like a slowdown.
+    Returns the value closer to 0 of the two, and 0 if their signs differ.
     """
     places = {key[1:] for key in keys}
     around = {key for side in build.values() for key in side.operations if key[1:] in places and key[0] != OUTSIDE}
@@ -264,8 +265,8 @@ def _added(keys: Sequence[OpKey], build: Build) -> float:
 def _share_added(keys: AbstractSet[OpKey], build: Build) -> float:
     """Return the median over pairs of log((rest + new) / (rest + gone)).
 
-    An operation that a side lacks takes no time there. The rest of an iteration is the mean of both sides of the pair, so that
-    exchanging the sides changes the sign and nothing else, and the speed of the machine cancels.
+    An operation takes no time on a side that does not have it. The rest of an iteration is the mean of both iterations of a
+    pair: exchanging the sides then only changes the sign, and the speed of the machine cancels.
     """
     gone, new = (_times_of(keys, build[side]) for side in (BASE, NEW))
     others = [_times_of(side.operations.keys() - keys, side) for side in build.values()]
@@ -277,12 +278,12 @@ def _share_added(keys: AbstractSet[OpKey], build: Build) -> float:
 
 
 def difference(base: Sequence[float], new: Sequence[float]) -> float:
-    """Return the median over pairs of log(new / base); NaN where too few pairs are usable.
+    """Return the median over pairs of log(new / base); NaN if too few pairs are usable.
 
-    The two iterations of a pair are neighbours in time. A shared machine changes its speed by up to a factor of two for
-    seconds at a time; both iterations of most pairs see the same speed, and the median passes over the others. A pair with a
-    time of 0 is left out. Where that leaves fewer than LEAST_PAIRS, or where one side alone has a 0 in half as many pairs
-    as remain (an operation that runs in some iterations, on one side in more of them), there is no difference to state.
+    The iterations of a pair follow each other. The speed of a shared machine changes by up to a factor of two for seconds at a
+    time, so both iterations of most pairs have the same speed, and the median ignores the others. Pairs with a time of 0 are
+    left out. Too few pairs are usable if fewer than LEAST_PAIRS remain, or if the number of pairs with a 0 on one side only is
+    at least half of those that remain (an operation that does not run in every iteration).
     """
     pairs = list(zip(base, new, strict=False))
     usable = [(earlier, later) for earlier, later in pairs if earlier > 0 and later > 0]
@@ -293,9 +294,9 @@ def difference(base: Sequence[float], new: Sequence[float]) -> float:
 
 
 def difference_of_means(base: Sequence[int], new: Sequence[int]) -> float:
-    """Return log(mean of new / mean of base); NaN where there is no time.
+    """Return log(mean of new / mean of base); NaN if there is no time.
 
-    A median cannot see what happens in fewer than half of the iterations; a mean can.
+    Unlike the median, the mean changes with events in fewer than half of the iterations.
     """
     if not base or not new or sum(base) <= 0 or sum(new) <= 0:
         return math.nan

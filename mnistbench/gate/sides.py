@@ -1,7 +1,7 @@
-"""Two trees' code in one process: each side imports its own modules, and they are the process's while it has its turn.
+"""Load the code of two trees into one process: each side has its own modules, which are active during its turns.
 
-A side is a tree on disk. What it imports of itself, and of mnistbench, is kept apart and swapped in and out of
-``sys.modules``; what is installed (torch, pytest) is shared.
+A side is a tree on disk. Its own modules and those of mnistbench are swapped in and out of ``sys.modules``. Installed packages
+(torch, pytest) are shared.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from torch import library
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.fingerprint import Fingerprint
 
-#: Given to pytest after the user's arguments: the session only collects cases for us, and leaves nothing behind.
+#: Arguments for pytest after the user's: the session only collects cases and writes no files.
 _QUIET = ("--benchmark-disable", "--bench-tensorboard=off", "-p", "no:cacheprovider", "-q")
 
 _PACKAGE = "mnistbench"
 
 
 class SideError(MnistbenchError):
-    """A side's code cannot be measured; says which side and why."""
+    """The code of a side cannot be measured; the message names the side and the reason."""
 
 
 class ClashError(MnistbenchError):
-    """The two sides cannot share a process; says why."""
+    """The sides cannot share a process; the message gives the reason."""
 
 
 @dataclass
 class TakenCase:
-    """A case that a side's tests asked to have measured, and how that side builds it."""
+    """A case of a side's tests, and the function that builds it."""
 
     node_id: str
     label: str
@@ -63,14 +63,14 @@ class Side:
     name: str
     tree: Path  # of the snapshot
     directory: Path  # in it: where pytest runs
-    fallback: str  # where mnistbench lies, if the side's environment does not have it
+    fallback: str  # folder with mnistbench, for a side whose environment does not have it
     cases: dict[str, TakenCase] = field(default_factory=dict)
     _modules: dict[str, ModuleType] = field(default_factory=dict)
-    _shared: set[str] = field(default_factory=set)  # names of modules that were looked at and are not the side's
+    _shared: set[str] = field(default_factory=set)  # names of modules that do not belong to the side
     _path: list[str] = field(default_factory=list)
 
     def load(self, arguments: list[str], wanted: Callable[[TakenCase], bool]) -> None:
-        """Let the side's own pytest collect its cases, and keep how to build each.
+        """Let the side's pytest collect its cases.
 
         Raises:
             SideError: a file cannot be imported, or pytest refuses the arguments.
@@ -84,14 +84,14 @@ class Side:
         self.cases = {case.node_id: case for case in taker.cases if wanted(case)}
 
     def paths_among(self, arguments: list[str]) -> list[str] | None:
-        """Return what the side's own pytest takes for paths among these arguments; None if it does not accept them.
+        """Return the arguments that the side's pytest takes for paths; None if it does not accept the arguments.
 
-        In a forked process: to know its options pytest imports conftest.py, and code that runs twice in one process may
+        Runs in a forked process: pytest imports conftest.py to know its options, and code that runs twice in one process may
         register its operators or hooks twice.
         """
         reading, writing = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of threads: those of imported libraries wait for work
+            warnings.simplefilter("ignore")  # about forking with threads: those of imported libraries are idle
             child = os.fork()
         if not child:
             try:
@@ -108,19 +108,19 @@ class Side:
         return found
 
     def _run_pytest(self, arguments: list[str], plugin: object) -> tuple[int, str]:
-        """Run the side's own pytest; return its exit code and what it printed as errors."""
+        """Run the side's pytest; return its exit code and its error output."""
         source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
         shared = [path for path in sys.path if path and path != self.fallback]
         self._path = [str(self.directory), *source, *shared, self.fallback]
         errors, output = io.StringIO(), io.StringIO()
         with self.turn(), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
-            code = pytest.main([*arguments, *_QUIET], plugins=[plugin])
+            code = pytest.main([*arguments, *_moved_plugins(self.directory), *_QUIET], plugins=[plugin])
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
         return int(code), errors.getvalue()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Make this side's modules, import path and directory the process's own while the body runs."""
+        """Activate the side's modules, import path and directory while the body runs."""
         path, directory = sys.path[:], Path.cwd()
         kept = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_ours(name)}
         sys.modules.update(self._modules)
@@ -130,7 +130,7 @@ class Side:
             yield
         except SideError:
             raise
-        except Exception as error:  # whatever the side's code raises
+        except Exception as error:  # the side's code may raise anything
             traceback.print_exc()  # the log of the launch
             text = str(error).strip().splitlines()
             raise SideError(f"{self.name}: {type(error).__name__}: {text[0] if text else 'no message'}") from error
@@ -141,7 +141,7 @@ class Side:
             os.chdir(directory)
 
     def _take_back(self) -> None:
-        """Take the side's modules out again, late imports included."""
+        """Remove the side's modules from ``sys.modules`` again, including late imports."""
         mine = [name for name in self._modules if name in sys.modules]
         for name in [name for name in sys.modules if name not in self._shared and name not in self._modules]:
             if _is_ours(name) or any(self._holds(path) for path in _paths(sys.modules[name])):
@@ -155,7 +155,7 @@ class Side:
 
     @property
     def files(self) -> dict[str, str]:
-        """Where each module of the tree came from, relative to it."""
+        """Module of the tree -> its file, relative to the tree."""
         return {
             name: os.path.relpath(path, self.tree)
             for name, module in sorted(self._modules.items())
@@ -165,7 +165,7 @@ class Side:
 
     @property
     def native(self) -> list[str]:
-        """Compiled modules of the tree: a process can hold one copy of such code."""
+        """Compiled modules of the tree, of which a process can load one copy only."""
         suffixes = tuple(importlib.machinery.EXTENSION_SUFFIXES)
         loaded = [path for path in torch.ops.loaded_libraries if self._holds(path)]
         return [name for name, file in self.files.items() if file.endswith(suffixes)] + loaded
@@ -176,31 +176,31 @@ def _is_ours(name: str) -> bool:
 
 
 def _paths(module: ModuleType) -> list[str]:
-    """Return the file of a module, or the folders of a package that has none."""
+    """Return the file of a module, or the folders of a namespace package."""
     file = getattr(module, "__file__", None)
     if isinstance(file, str):
         return [file]
     try:
         return [str(path) for path in getattr(module, "__path__", ())]
-    except Exception:  # noqa: BLE001  # somebody's lazy module: not one of a tree
+    except Exception:  # noqa: BLE001  # a lazy module, so none of a tree
         return []
 
 
 class _PathReader:
-    """The plug-in that reads which arguments are paths and ends the session before it begins."""
+    """A plug-in that reads which arguments are paths and ends the session before collection."""
 
     def __init__(self) -> None:
         self.paths: list[str] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        """Read the paths, after all options are known."""
+        """Read the paths; at this point all options are known."""
         self.paths = list(config.option.file_or_dir)
         return 0
 
 
 class _Taker:
-    """The plug-in that takes the cases of a side's session instead of having them measured."""
+    """A plug-in that collects the cases of a side's session without measuring them."""
 
     def __init__(self) -> None:
         self.cases: list[TakenCase] = []
@@ -208,7 +208,7 @@ class _Taker:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out tests that are not ours: nobody asked to run them."""
+        """Deselect tests that do not use the fixture."""
         ours = [item for item in items if "op_benchmark" in getattr(item, "fixturenames", ())]
         others = [item for item in items if item not in ours]
         if others:
@@ -217,17 +217,17 @@ class _Taker:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_mnistbench_take_case(self, item: pytest.Item, params: Any, build: Callable[[], Any]) -> bool:
-        """Take the case: the fixture measures nothing then."""
+        """Store the case; True tells the fixture to measure nothing."""
         self.cases.append(TakenCase(item.nodeid, f"{params.label} on {params.dataset}", params, build))
         return True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep why a file could not be imported."""
+        """Store why a file could not be imported."""
         if report.failed:
             self.failures.append(f"{report.nodeid} cannot be imported: {_last_line(report)}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep why a test could not say what it measures."""
+        """Store why a test failed before it had named its case."""
         if report.failed:
             self.failures.append(f"{report.nodeid} fails: {_last_line(report)}")
 
@@ -238,7 +238,7 @@ def _last_line(report: pytest.CollectReport | pytest.TestReport) -> str:
 
 
 def _error_of(text: str) -> str:
-    """Return the error in what pytest prints: of the lines it marks with E the one that names an error, or the first."""
+    """Return the error in the output of pytest: of its lines marked E the one that names an exception, or the first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line[2:].strip() for line in lines if line.startswith("E ")]
     named = [line for line in marked if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt|Warning)\b", line)]
@@ -246,7 +246,7 @@ def _error_of(text: str) -> str:
 
 
 def _refusal(text: str) -> str:
-    """Return why pytest did not begin: a conftest.py that raises, an option that it does not know."""
+    """Return why pytest did not start: conftest.py raises, or an option is unknown."""
     if "ImportError while loading conftest" in text:
         return f"conftest.py cannot be imported: {_error_of(text)}"
     for line in text.splitlines():
@@ -258,7 +258,7 @@ def _refusal(text: str) -> str:
 
 
 def wanted(job: Mapping[str, Any], case: TakenCase) -> bool:
-    """Whether a job asks for a case: by name, or by its phase."""
+    """Whether a job selects a case, by its node id or its phase."""
     if job["only"] is not None:
         return case.node_id in job["only"]
     return not job["phases"] or case.params.phase in job["phases"]
@@ -268,17 +268,17 @@ def wanted(job: Mapping[str, Any], case: TakenCase) -> bool:
 
 
 def added_to_torch(state: Fingerprint, registered: Sequence[str], sides: Sequence[Side]) -> Fingerprint:
-    """Return a fingerprint with the operators and compiled modules of the sides, of which a process holds one set."""
+    """Return a fingerprint with the registered operators and compiled modules of the sides as additions."""
     native = [name for side in sides for name in side.native]
     added = {"operators registered with torch": registered, "compiled modules": native}
     return replace(state, additions={**state.additions, **{key: ", ".join(dict.fromkeys(v)) for key, v in added.items() if v}})
 
 
 def watch_registrations(trees: Sequence[Path]) -> list[str]:
-    """Return a list to which the operators that code of these trees registers with torch are added from now on.
+    """Return a list that from now on receives the operators which code of these trees registers with torch.
 
-    torch holds one set of them: the second side's replaces the first's without a word. They may come late, when a model
-    is built.
+    torch has one registry per process, in which the second side silently replaces the operators of the first. A side may
+    register operators late, when a model is built.
     """
     found: list[str] = []
     registry: Any = library.Library
@@ -295,16 +295,16 @@ def watch_registrations(trees: Sequence[Path]) -> list[str]:
 
 def _caller_outside_torch() -> str:
     torch_directory = os.path.dirname(torch.__file__)  # noqa: PTH120  # compared with frames' plain strings
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # the only way to see who calls
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # the only way to find the caller
     while frame is not None and frame.f_code.co_filename.startswith(torch_directory):
         frame = frame.f_back
     return frame.f_code.co_filename if frame else ""
 
 
 def stray_modules(repository: Path, sides: Sequence[Side]) -> dict[str, str]:
-    """Return loaded modules of the project that do not come from its copies: both sides would run the same code.
+    """Return loaded modules of the project that are not from its copies, because both sides would run the same code.
 
-    They lie in the user's own repository (an editable install), or were installed as the project that a copy holds.
+    Their files are in the user's repository (an editable install), or belong to the installed distribution of the project.
     """
     trees = tuple(f"{side.tree}{os.sep}" for side in sides)
     project = set().union(*(_installed_files(side.directory) for side in sides))
@@ -322,10 +322,33 @@ def stray_modules(repository: Path, sides: Sequence[Side]) -> dict[str, str]:
 
 
 def _installed_files(directory: Path) -> set[str]:
-    """Return the files of the installed distribution that has the name of the project in a folder."""
+    """Return the files of the installed distribution with the name of the project in a folder."""
     try:
-        name = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
-        distribution = importlib.metadata.distribution(name)
-    except (OSError, ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
+        distribution = importlib.metadata.distribution(_project(directory)["name"])
+    except (ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
         return set()
     return {str(distribution.locate_file(file)) for file in distribution.files or ()}
+
+
+def _moved_plugins(directory: Path) -> list[str]:
+    """Return pytest's options for the plug-ins that the project in a folder declares in another module than is installed.
+
+    pytest finds plug-ins by the metadata of installed distributions. Both sides may share one installation, but a plug-in's
+    module may have been renamed between the two.
+    """
+    try:
+        declared = dict(_project(directory)["entry-points"]["pytest11"])
+    except (KeyError, TypeError, ValueError):
+        return []
+    installed = {point.name: point.value for point in importlib.metadata.entry_points(group="pytest11")}
+    moved = {name: module for name, module in declared.items() if installed.get(name, module) != module}
+    return [option for name, module in moved.items() for option in ("-p", f"no:{name}", "-p", str(module))]
+
+
+def _project(directory: Path) -> dict[str, Any]:
+    """Return the table ``project`` of a folder's pyproject.toml; empty if there is none."""
+    try:
+        found = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,8 +1,7 @@
-"""Copies of the two trees, so that nothing of the user's is used or touched while it is measured.
+"""Copy the two trees, so that a measurement neither uses nor changes the user's files.
 
-A revision is written out by git through an index of its own, not by ``git worktree``: the repository learns nothing of
-it, no hook runs, a crash leaves nothing behind in ``.git``, and both copies are alike (a copy of the working tree has no
-``.git`` either, so code that asks git for something gets the same answer on both sides).
+A revision is checked out through a separate index, not by ``git worktree``: the repository stays unchanged, no hook runs, and a
+crash leaves nothing in ``.git``. Neither copy contains ``.git``, so code that runs git gets the same result on both sides.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from mnistbench.core.errors import UsageError
 _PREFIX = "mnistbench-gate-"
 _LOCK = "lock"
 
-#: Where raw samples of gates lie, of those started in a folder below, too: no part of either side.
+#: Folder of raw samples, in the directory where a gate was started; it belongs to neither side.
 _RAW = "/.benchmarks/gate/"
 
-#: What is never part of a tree that is no repository.
+#: Names that are not copied from a tree that is not a repository.
 _LEFT_OUT = (".git", ".hg", ".benchmarks", "__pycache__", ".venv", "venv", ".tox", ".nox", "node_modules")
 
 
@@ -36,13 +35,13 @@ class Tree:
     """A side's copy."""
 
     root: Path  # of the copy
-    directory: Path  # in it: what the user's current directory is in their tree
-    what: str  # for people: "1a2b3c4", "working tree", a folder
+    directory: Path  # in the copy: corresponds to the user's current directory
+    what: str  # shown in reports: "1a2b3c4", "working tree", a folder
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Give a folder that goes away again; those that a killed gate has left go with it."""
+    """Yield a temporary folder and remove it afterwards; remove also the folders of killed gates."""
     temporary = Path(tempfile.gettempdir())
     try:
         folder, lock = _locked_folder()
@@ -57,7 +56,7 @@ def scratch() -> Iterator[Path]:
 
 
 def _locked_folder() -> tuple[Path, IO[str]]:
-    """Make a folder and lock it. Until it is locked another gate may take it for abandoned: then make another."""
+    """Create and lock a folder; if another gate removes it as abandoned before it is locked, create another one."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
         lock = (folder / _LOCK).open("w")
@@ -77,11 +76,11 @@ def _remove_abandoned(temporary: Path, own: Path) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
-            continue  # somebody holds it, a gate that runs; or it is gone already
+            continue  # locked by a running gate, or removed already
 
 
 def repository_of(directory: Path) -> Path | None:
-    """Return the top of the git working tree that a folder lies in; None where there is none.
+    """Return the root of the git working tree that contains a folder; None outside a repository.
 
     Raises:
         UsageError: git is not installed, or refuses the repository.
@@ -94,10 +93,10 @@ def repository_of(directory: Path) -> Path | None:
 
 
 def of_revision(here: Path, revision: str, into: Path) -> Tree:
-    """Write a revision of the repository that ``here`` lies in into a folder.
+    """Write a revision of the repository that contains ``here`` into a folder.
 
     Raises:
-        UsageError: there is no repository or no such revision; says how to get it.
+        UsageError: there is no repository or no such revision.
     """
     top = repository_of(here)
     if top is None:
@@ -122,10 +121,10 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
 
 
 def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
-    """Copy a tree as it is: of a repository what is tracked or not ignored, of another folder nearly all.
+    """Copy a tree: of a repository the tracked files and those not ignored, of another folder all but caches and environments.
 
     Raises:
-        UsageError: it cannot be read or copied.
+        UsageError: the tree cannot be read or copied.
     """
     top = repository_of(here) if shutil.which("git") else None
     try:
@@ -137,7 +136,7 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
         for name in filter(None, listed.split("\0")):
             source, target = top / name, into / name
             if _RAW in f"/{name}" or any((top / parent).is_symlink() for parent in Path(name).parents[:-1]):
-                continue  # what gates have left; what lay in a folder that is a link now
+                continue  # raw samples; files of a folder that is a link now
             if source.is_symlink() or source.is_file():  # else: removed and not committed, or a submodule
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target, follow_symlinks=False)
@@ -148,7 +147,7 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
 
 
 def head_of(here: Path) -> tuple[str, bool]:
-    """Return the short commit of a working tree and whether it has changes; empty where there is no repository."""
+    """Return the short commit of a working tree and whether it has changes; an empty commit outside a repository."""
     if not shutil.which("git") or repository_of(here) is None:
         return "", False
     commit = _git(here, "rev-parse", "--short=7", "HEAD", check=False).strip()
@@ -163,10 +162,10 @@ def _inside(copy: Path, top: Path, here: Path) -> Path:
 
 
 class _NoRepositoryError(UsageError):
-    """A folder lies in no repository."""
+    """A folder is not in a repository."""
 
 
-#: No hook runs, and a sparse checkout writes all files out, too.
+#: Settings of git: run no hook, and check out all files also of a sparse checkout.
 _SETTINGS = ("-c", "core.hooksPath=/dev/null", "-c", "core.sparseCheckout=false")
 
 

@@ -1,4 +1,4 @@
-"""One side alone in a process, before anything is timed: its cases, its fingerprint, and the memory that its cases take."""
+"""Survey one side alone in a process, without timing: its cases, its process-wide state and the memory of its cases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mnistbench.gate.sides import Side, SideError, TakenCase, added_to_torch, st
 
 
 def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
-    """Say which arguments select the cases, if that is asked for, and then what the side has."""
+    """Send the arguments that select the cases if the job asks for them, then the listing of the side."""
     torch.set_num_threads(1)
     [spec] = job["sides"]
     side = Side(spec["name"], Path(spec["tree"]), Path(spec["directory"]), job["home"])
@@ -48,18 +48,18 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
 
 
 def selection(side: Side, arguments: list[str], folder: str, phase: str) -> tuple[list[str], list[str]]:
-    """Return pytest's arguments and the phases to measure: the user's own if a path is among them, else the default ones.
+    """Return pytest's arguments and the phases to measure: the user's if they contain a path, else the default ones.
 
     Args:
-        side: whose pytest decides what is a path.
-        arguments: for pytest, as the user gave them.
-        folder: measured where nobody names a path; empty if there is no such folder.
-        phase: measured there.
+        side: its pytest decides which arguments are paths.
+        arguments: the user's arguments for pytest.
+        folder: measured by default; empty if it does not exist.
+        phase: measured by default.
     """
     default = [folder] if folder else []
     whole = [*default, *arguments]
     paths = side.paths_among(whole) if arguments else default
-    if paths is None and default:  # the default folder's conftest.py may be in the way
+    if paths is None and default:  # perhaps because of the conftest.py of the default folder
         paths = [*default, *(side.paths_among(arguments) or ())]
     return (whole, [phase]) if paths is None or paths == default else (arguments, [])
 
@@ -77,17 +77,17 @@ class _Survey:
         self._look(BEFORE)
 
     def look_at_cases(self, say: Callable[..., None]) -> None:
-        """Build and run every case; a case that fails does not matter where the other side lacks it."""
+        """Build and run every case, and store failures: they do not matter for a case that the other side does not have."""
         self._look(IMPORTED)
         imported = sum(live_storages().values())
         gc.collect()
-        gc.freeze()  # so that looking for tensors passes over all that was imported
-        for case in list(self.side.cases.values())[:1]:  # torch makes some settings of its own when it is first used
-            with contextlib.suppress(SideError):  # it is said below
-                rehearse(self._player(case))
+        gc.freeze()  # so that the search for tensors skips all imported objects
+        for case in list(self.side.cases.values())[:1]:  # torch changes some settings when it is first used
+            with contextlib.suppress(SideError):  # reported below
+                rehearse(self._side_run(case))
         for name, case in self.side.cases.items():
             try:
-                bytes_of_case = peak_memory(self._player(case), partial(self._look, f"build {name}"))
+                bytes_of_case = peak_memory(self._side_run(case), partial(self._look, f"build {name}"))
             except SideError as error:
                 self.failed[name] = str(error)
                 continue
@@ -97,7 +97,7 @@ class _Survey:
             say(measured=name)
         self._look(ENDED)
 
-    def _player(self, case: TakenCase) -> SideRun:
+    def _side_run(self, case: TakenCase) -> SideRun:
         return SideRun(self.side.name, case.build, self.side.turn)
 
     def _look(self, stage: str) -> None:

@@ -1,10 +1,8 @@
-"""One launch: a fresh process that holds both sides (a twin), or one of them (split), and measures their cases.
+"""The process of a launch: loads both sides (a twin launch) or one of them (split), and measures their cases.
 
-A job with the key ``default`` is a survey of one side instead: nothing is timed.
-
-Reads a job (JSON) from its first line of input, writes messages (a JSON object a line) to its output: ``ready`` when
-everything is imported, then, once a second line of input has come, ``result`` or ``error``. Whatever else is printed goes to
-the log, which is its standard error.
+The process reads a job (JSON) from the first line of its input, and writes messages (a JSON object per line) to its output:
+``ready`` after all imports, then, after a second line of input, ``result`` or ``error``. All other output goes to the log,
+which is its standard error. A job with the key ``default`` is a survey of one side, which times nothing.
 """
 
 from __future__ import annotations
@@ -29,17 +27,17 @@ from mnistbench.gate.process_state import ProcessState
 from mnistbench.gate.sides import ClashError, Side, SideError, added_to_torch, stray_modules, wanted, watch_registrations
 from mnistbench.gate.survey import survey
 
-#: Builds of each case in a launch. The second reverses the order of the first, so that what the order does cancels.
+#: Builds of each case in a launch. The second has the reverse order of the first, so that effects of the order cancel.
 REBUILDS = 2
 
-#: Of heap that is touched before anything is measured: several times what ConvNet's step allocates at batch 64.
+#: Bytes of heap touched before the measurement: several times those that a step of ConvNet allocates at batch 64.
 TOUCHED_BYTES = 512 * 2**20
 
 
 def main() -> None:
-    """Do one job; what goes wrong is a message, too."""
+    """Do one job; report errors as messages, too."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the sides print must not be taken for a message
+    os.dup2(2, 1)  # output of the sides must not be read as a message
 
     def say(**message: Any) -> None:
         out.write(json.dumps(message, separators=(",", ":")) + "\n")
@@ -60,7 +58,7 @@ def main() -> None:
         say(error=str(error))
     except ClashError as error:
         say(clash=str(error))
-    except Exception as error:  # noqa: BLE001  # whatever a side's code raises; the log has the traceback
+    except Exception as error:  # noqa: BLE001  # a side's code may raise anything; the log has the traceback
         traceback.print_exc()
         say(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
 
@@ -80,7 +78,7 @@ class Launch:
             try:
                 side.load(job["arguments"], partial(wanted, job))
             except SideError as error:
-                if self._registered:  # the other side's operators may be in the way: apart, it will show
+                if self._registered:  # perhaps because of the other side's operators; separate processes will tell
                     raise ClashError(f"the sides add operators registered with torch, and then {error}") from None
                 raise
         self.shared = stray_modules(Path(job["repository"]), sides)
@@ -93,10 +91,10 @@ class Launch:
         _tidy_memory()
 
     def _check(self) -> None:
-        """Make sure that two sides can share this process, and that neither has changed it since it was loaded.
+        """Check that the sides can share this process, and that neither has changed its state since loading.
 
         Raises:
-            ClashError: they cannot.
+            ClashError: the sides cannot share the process.
         """
         if len(self.sides) > 1:
             now = added_to_torch(self._process.fingerprint(), self._registered, self.sides)
@@ -104,7 +102,7 @@ class Launch:
                 raise ClashError(found[0])
 
     def measure(self, say: Callable[..., None]) -> dict[str, Any]:
-        """Measure every case that all sides have, in an order of this launch's own; say each that is done."""
+        """Measure the cases that all sides have, in random order; send a message after each case."""
         common = [node_id for node_id in self.sides[0].cases if all(node_id in side.cases for side in self.sides)]
         found: dict[str, Any] = {}
         seconds: dict[str, float] = {}
@@ -121,17 +119,17 @@ class Launch:
                 del side_runs
                 gc.collect()
             seconds[node_id] = time.monotonic() - start
-            self._check()  # what is imported late can clash late
+            self._check()  # late imports can clash, too
             say(measured=node_id)
         return {"cases": found, "case_seconds": seconds, "control": control, "order": names}
 
 
 def _tidy_memory() -> None:
-    """Let later collections look at what the cases make, not at all that was imported; touch memory before it is needed.
+    """Exclude imported objects from later garbage collections, and touch the heap before it is needed.
 
-    With the allocator's thresholds raised the heap keeps its pages, but a freed block that small allocations have split is too
-    small for the next tensor, which then gets pages that nobody has touched. Their faults tripled the time of single
-    operations, in some launches and not in others (docs/studies/page_faults.py).
+    The heap keeps its pages, because the allocator's thresholds are raised. But if small allocations have split a freed block,
+    it is too small for the next tensor, which then gets untouched pages. Their page faults tripled the time of single
+    operations in some launches (docs/studies/page_faults.py).
     """
     gc.collect()
     gc.freeze()
@@ -139,9 +137,9 @@ def _tidy_memory() -> None:
 
 
 def _use_cores(coin: random.Random, params: Sequence[Any]) -> None:
-    """Stay on as many cores as a case has threads, other ones in every launch: none of them may decide.
+    """Restrict the process to as many random cores as a case has threads, so that the choice of cores averages out.
 
-    Not with an accelerator: torch drives it from threads of its own.
+    Not with an accelerator, which torch drives from additional threads.
     """
     if params and hasattr(os, "sched_setaffinity") and all(of_case.device == "cpu" for of_case in params):
         usable = sorted(os.sched_getaffinity(0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from mnistbench.lab.findings import (
     Training,
 )  # fmt: skip
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
-from mnistbench.measuring.timing import WARMUP_CALLS
+from mnistbench.measuring.timing import WARMUP_CALLS, timed
 from mnistbench.profile.first_call import cold_calls
 from mnistbench.profile.result import ColdCall, Profiled
 from mnistbench.profile.run import profile_case, too_large
@@ -243,15 +242,10 @@ class _Collector(Listener):
 
 def _timed(case: Case, calls: int, *, settle: bool = True) -> list[int]:
     """Time calls at the case's own number of threads; one before them is not timed where the number may have changed."""
-    times = []
     with thread_count(case.params.threads):
         if settle:
             case()
-        for _ in range(calls):
-            start = time.perf_counter_ns()
-            case()
-            times.append(time.perf_counter_ns() - start)
-    return times
+        return [timed(case).wall_ns for _ in range(calls)]
 
 
 def _median_and_iqr(times: Sequence[int]) -> tuple[int, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,6 +22,16 @@ EVENT_CALLS_OF_AN_EPOCH = 3
 #: Outside pytest: seconds that calls are timed for, the fewest calls and the most.
 CALLS_S = 1.0
 CALLS = (10, 1_000)
+
+_CPU = torch.device("cpu")
+
+
+class Sample(NamedTuple):
+    """Times of one iteration, in nanoseconds."""
+
+    wall_ns: int
+    cpu_ns: int  # summed over all threads of the process
+    device_ns: int | None  # on the accelerator's own clock; None on a CPU
 
 
 def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> tuple[int, ...]:
@@ -64,9 +74,7 @@ def time_calls(case: Case) -> tuple[int, ...]:
     times: list[int] = []
     least, most = CALLS
     while len(times) < least or (sum(times) < CALLS_S * 1e9 and len(times) < most):
-        start = time.perf_counter_ns()
-        case()
-        times.append(time.perf_counter_ns() - start)
+        times.append(timed(case).wall_ns)
     return tuple(times)
 
 
@@ -80,16 +88,46 @@ def device_times(case: Case) -> tuple[int, ...]:
 
 
 def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Make an accelerator the current one while the body runs: events are recorded there."""
-    return torch.accelerator.device_index(device.index or 0) if device.type != "mps" else contextlib.nullcontext()
+    """Make an accelerator the current one while the body runs, because events are recorded there; nothing on a CPU."""
+    if device.type in ("cpu", "mps"):
+        return contextlib.nullcontext()
+    return torch.accelerator.device_index(device.index or 0)
 
 
-def event_ns(call: Callable[[], None], device: torch.device) -> int:
-    """Return the time of one call on the clock of the current accelerator, in nanoseconds."""
-    make_event = torch.get_device_module(device).Event
-    start, end = make_event(enable_timing=True), make_event(enable_timing=True)
+def timed(work: Callable[[], object], device: torch.device = _CPU) -> Sample:
+    """Run one iteration and return its times.
+
+    Only ``work`` runs between the two readings of the wall clock. Those of the CPU clock, and then events, enclose them.
+
+    Args:
+        work: has to wait for the device before it returns.
+        device: the current accelerator if events are to be recorded.
+    """
+    events = _events(device) if device.type != "cpu" else None
+    if events:
+        events[0].record()
+    cpu_start, start = time.process_time_ns(), time.perf_counter_ns()
+    work()
+    end, cpu_end = time.perf_counter_ns(), time.process_time_ns()
+    if events:
+        events[1].record()
+    return Sample(end - start, cpu_end - cpu_start, _elapsed_ns(*events) if events else None)
+
+
+def event_ns(work: Callable[[], object], device: torch.device) -> int:
+    """Run one iteration and return its time on the clock of the current accelerator alone, in nanoseconds."""
+    start, end = _events(device)
     start.record()
-    call()
+    work()
     end.record()
+    return _elapsed_ns(start, end)
+
+
+def _events(device: torch.device) -> tuple[Any, Any]:
+    make_event = torch.get_device_module(device).Event
+    return make_event(enable_timing=True), make_event(enable_timing=True)
+
+
+def _elapsed_ns(start: Any, end: Any) -> int:
     end.synchronize()
-    return round(float(start.elapsed_time(end)) * 1e6)  # milliseconds
+    return round(float(start.elapsed_time(end)) * 1e6)  # from milliseconds

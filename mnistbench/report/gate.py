@@ -1,4 +1,4 @@
-"""A gate's Verdict -> the blocks of its report, and its JSON. The forest plot is text: a star between two brackets."""
+"""A gate's Verdict -> the blocks of its report, and its JSON. Intervals are also drawn as text, in a forest plot."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mnistbench.report.markdown import markdown_report
 from mnistbench.report.rows import Block, Table
 from mnistbench.report.terminal import draw_report
 
-#: Characters of a forest plot; odd, so that no change has a column of its own.
+#: Width of a forest plot in characters; odd, so that zero has its own column.
 WIDTH = 31
 
-#: Largest change that a forest plot makes room for, as a share; larger ones end at its edge.
+#: Largest change that a forest plot shows, as a share; larger ones are cut off at its edge.
 WIDEST = 10.0
 
-#: From which share of its case on an operation belongs to the large ones, whose bounds are a family of their own.
+#: Share of a case from which on an operation is large; the bounds of large operations are a family of their own.
 _LARGE = units.percent(LARGE_SHARE)
 
 #: Exact differences shown per case.
@@ -44,8 +44,8 @@ def blocks(verdict: Verdict, top: int) -> list[Block]:
     """Return the report.
 
     Args:
-        verdict: what is reported.
-        top: operations shown per case; what was found is always shown.
+        verdict: the verdict to report.
+        top: number of operations shown per case; those with a finding are always shown.
     """
     return [
         Block("", tuple(_head(verdict))),
@@ -71,14 +71,14 @@ def _head(verdict: Verdict) -> Iterable[str]:
         yield f"measured in separate processes, because {header.split_because}"
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
-        ("not the same case any more, so not compared", header.changed),
+        ("other parameters in the head, so not compared", header.changed),
     ):  # fmt: skip
         if cases:
             yield f"{what}: {', '.join(cases)}"
 
 
 def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
-    """Leave out the mean of a case where its median by the same clock has the same verdict and explains it."""
+    """Leave out the mean of a case if the median by the same clock has the same verdict and explains the mean."""
     medians = {
         (finding.screened.effect.case, finding.screened.effect.clock, finding.verdict): finding.best
         for finding in findings
@@ -96,7 +96,7 @@ def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
 def _finding_line(finding: Finding, verdict: Verdict) -> str:
     best, effect = finding.best, finding.best.effect
     accepted = f", accepted: {verdict.reason}" if finding in verdict.accepted else ""
-    interval = f"{_interval(best)}{', by fresh launches alone' if finding.confirmed else ''}"
+    interval = f"{_interval(best)}{', fresh launches only' if finding.confirmed else ''}"
     change = f"{units.percent(best.change, signed=True)}{' of the case' if effect.kind == REPLACED else ''} ({interval})"
     times = f"{units.duration(effect.base_ns)} -> {units.duration(effect.new_ns)}"
     told = f"{finding.verdict}{accepted}: {effect.title} ({effect.case}), {change}, {times}"
@@ -108,7 +108,7 @@ def _finding_line(finding: Finding, verdict: Verdict) -> str:
 
 
 def _cause(finding: Finding, verdict: Verdict) -> str:
-    """Return the exact difference that likely made a confirmed slowdown: more or other work of the same operation, or place."""
+    """Return the exact difference that probably caused a regression: more or other work of the same operation or module."""
     effect = finding.screened.effect
     if finding.verdict != REGRESSED:
         return ""
@@ -137,8 +137,8 @@ def _case_table(verdict: Verdict) -> Iterable[Table]:
     if cases:
         scale = _scale(cases, verdict.thresholds.call)
         yield Table(
-            title=f"cases: change of the time of an iteration, head against base; {_confidence()}",
-            headers=("case", "clock", "base us", "head us", "change", "from", "to", _plot_head(scale), "no regression of"),
+            title=f"cases: change of iteration time, head relative to base; {_confidence()}",
+            headers=("case", "clock", "base us", "head us", "change", "from", "to", _plot_head(scale), "slowdown below"),
             rows=tuple(
                 (
                     one.effect.case,
@@ -164,7 +164,7 @@ def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
         shown = [operation for rank, operation in enumerate(ranked) if rank < top or operation.effect.key in found]
         scale = _scale(shown, verdict.thresholds.operation)
         yield Table(
-            title=units.printable(f"{case}: change of operations; {_confidence()}, those of {_LARGE} and more apart"),
+            title=units.printable(f"{case}: change of self times; {_confidence()}, separately for shares of {_LARGE} and more"),
             headers=("operation", "base us", "share", "change", "from", "to", _plot_head(scale), "verdict"),
             rows=tuple(
                 (
@@ -183,7 +183,7 @@ def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
 
 
 def _change_cells(estimate: Estimate, scale: float) -> tuple[str, ...]:
-    """Return what both kinds of tables show of a change: estimate, bounds, plot."""
+    """Return the cells of a change: estimate, bounds and plot."""
     numbers = (estimate.change, estimate.low, estimate.high)
     return (*(units.percent(number, signed=True) for number in numbers), forest(estimate, scale))
 
@@ -195,7 +195,7 @@ def _verdict(operation: Estimate, finding: Finding | None, verdict: Verdict) -> 
 
 
 def _confidence() -> str:
-    return f"intervals hold together with {CONFIDENCE:.0%} confidence".replace("%", " %")
+    return f"simultaneous {CONFIDENCE:.0%} confidence intervals".replace("%", " %")
 
 
 def _excluded(estimate: Estimate) -> str:
@@ -203,7 +203,7 @@ def _excluded(estimate: Estimate) -> str:
 
 
 def _scale(estimates: Sequence[Estimate], threshold: float) -> float:
-    """Return the change at the plot's edges: what shows every estimate up to WIDEST, and no less than twice the threshold."""
+    """Return the change at the edges of a plot: it shows every estimate up to WIDEST, and at least twice the threshold."""
     reaches = (
         max(min(abs(estimate.change), WIDEST), min(max(abs(estimate.low), abs(estimate.high)), 1.0)) for estimate in estimates
     )
@@ -219,7 +219,7 @@ def _plot_head(scale: float) -> str:
 def forest(estimate: Estimate, scale: float) -> str:
     """Return an interval as text: ``(----*----)`` on a line from -scale to +scale, ``|`` at no change.
 
-    The line is in brackets of its own: some that draw tables cut blanks off the ends of a cell.
+    Square brackets enclose the line, because some renderers of tables strip blanks from cells.
     """
 
     def column(change: float) -> int:
@@ -241,14 +241,14 @@ def _facts(verdict: Verdict) -> Iterable[str]:
     for case, found in verdict.exact_differences.items():
         yield from (f"{case}: {fact}" for fact in found[:FACTS])
         if len(found) > FACTS:
-            yield f"{case}: {len(found) - FACTS} more; --format json has all"
+            yield f"{case}: {len(found) - FACTS} more; use --format json to see all"
 
 
 def _notes(verdict: Verdict) -> Iterable[str]:
     for case in verdict.different:
-        yield f"{case}: the two sides do not compute the same numbers, so a difference in time may be the data's"
+        yield f"{case}: the sides compute different numbers, so a difference in time may come from the data"
     for case, sides in verdict.not_finite.items():
-        yield f"{case}: NaN or infinity is computed by the {' and the '.join(sides)}, and times may depend on it"
+        yield f"{case}: NaN or infinity in the {' and in the '.join(sides)}; times may depend on it"
     for pattern in verdict.unused:
         yield f"--accept {pattern!r} matched no regression"
     for finding in verdict.decision.findings:
@@ -263,7 +263,7 @@ def _notes(verdict: Verdict) -> Iterable[str]:
 
 
 def last_line(verdict: Verdict) -> str:
-    """Return the outcome in a sentence, with what it does not cover."""
+    """Return the outcome in one sentence, with its limitations."""
     return "; ".join([_outcome(verdict), *_limits(verdict)])
 
 
@@ -273,7 +273,7 @@ def _outcome(verdict: Verdict) -> str:
         regressions = _without_echoes(verdict.regressions)
         names = ", ".join(f"{f.screened.effect.title} ({f.screened.effect.case})" for f in regressions[:3])
         more = ", ..." if len(regressions) > 3 else ""
-        return f"{REGRESSED}: {len(regressions)} confirmed in fresh launches, {names}{more}"
+        return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
     if verdict.outcome == PASSED:
         improved = sum(finding.verdict == IMPROVED for finding in _without_echoes(decision.findings))
         better = f"; {improved} improved" if improved else ""
@@ -286,20 +286,21 @@ def _outcome(verdict: Verdict) -> str:
 
 
 def _covered(verdict: Verdict, where: str) -> str:
-    """Return the smallest changes that are excluded, of the median and of the mean."""
+    """Return the smallest slowdowns that are ruled out, of the median and of the mean."""
     median, mean = (units.percent_up(max(bound, 0.0)) for bound in (verdict.decision.bound, verdict.decision.bound_of_means))
     return f"no regression of {median} or more in the median time of {where}, nor of {mean} or more in the mean"
 
 
 def _limits(verdict: Verdict) -> Iterable[str]:
-    """Yield what a reader of the closing sentence must know beside the outcome."""
+    """Yield the limitations of the outcome."""
     unbounded = verdict.decision.unbounded
     if unbounded and verdict.outcome != REGRESSED:
         largest, count = unbounded[0], len(unbounded)
         what = f"{largest.effect.title} ({largest.effect.case})"
         up_to = f"up to {units.percent_up(largest.high)}{' of the case' if largest.effect.kind == REPLACED else ''}"
         limit = units.percent(verdict.thresholds.operation)
-        yield f"{count} operation{'s' if count > 1 else ''} could not be held to {limit}, the largest {what}: {up_to}"
+        operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
+        yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
     if verdict.different:
         yield f"the sides compute different numbers in {_some(verdict.different)}"
     for side in (BASE, NEW):
@@ -315,7 +316,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def json_report(verdict: Verdict) -> str:
-    """Return everything as JSON, changes as shares (0.05 is 5 % slower)."""
+    """Return the whole verdict as JSON; changes are shares (0.05 is 5 % slower)."""
     decision = verdict.decision
     data = {
         "outcome": verdict.outcome,

@@ -305,7 +305,7 @@ def test_help_shows_the_default_with_percent_signs_that_argparse_leaves_alone():
     shown = {setting.name: setting.shown for setting in SETTINGS}
     assert shown["op_min_share"] == "smaller operations than this share of their case are pooled (default: 2%%)"
     assert shown["op_fail"].endswith("'aten::addmm:5%%', 'conv2:5%%'; repeatable")
-    assert shown["reason"] == "why it is accepted, for the report"
+    assert shown["reason"] == "reason for accepting it, shown in the report"
 
 
 @pytest.mark.parametrize(
@@ -321,3 +321,14 @@ def test_a_setting_that_is_not_given_is_empty_as_its_kind_is(setting, empty):
     assert setting.name == "a_b"
     assert setting.empty == empty
     assert type(setting.empty) is type(empty)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("step[b1]:aten::mm", True), ("other:fc1", True), ("*:*", True), ("st*:*mm", True),
+        ("step?b1?:aten::mm", False), ("step[b1]:aten::m", False), ("b1:aten::mm", False), ("STEP[b1]:fc1", False),
+    ],
+)  # fmt: skip
+def test_an_acceptance_matches_any_name_and_star_is_its_only_wildcard(pattern, matched):
+    assert Acceptance(pattern, None).matches(["step[b1]", "other"], {"aten::mm", "fc1"}) is matched

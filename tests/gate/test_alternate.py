@@ -1,4 +1,4 @@
-"""What measures both sides: turns, random numbers of one's own, one profile for all."""
+"""Both sides are measured in alternation, each with its own random numbers, and profiled together."""
 
 import gc
 import random
@@ -22,6 +22,13 @@ def _leaves_no_trace():
     yield
     torch.set_num_threads(threads)
     states.restore()
+
+
+@pytest.fixture(autouse=True)
+def _fixed_number_of_pairs(monkeypatch):
+    """A busy machine runs fewer pairs."""
+    monkeypatch.setattr(alternate, "TIMED_PAIRS", (5.0, 16, 16))
+    monkeypatch.setattr(alternate, "PROFILED_PAIRS", (1.3, 8, 8))
 
 
 def side_run(name, loss=None, **changes):

@@ -199,7 +199,7 @@ def test_what_a_start_up_file_prints_is_no_message(start):
 
 # ---- Ends --------------------------------------------------------------------------------------------------------------
 
-KILLED = "a launch was killed by {}; choose smaller cases with -- -k"
+KILLED = "a launch was killed by {}; select smaller cases with -- -k"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ KILLED = "a launch was killed by {}; choose smaller cases with -- -k"
         ("sys.exit('  Segfault ahead \\n\\n')", "a launch ended with exit code 1: Segfault ahead"),
         (
             "os.kill(os.getpid(), signal.SIGKILL)",
-            KILLED.format("SIGKILL, as a system does that is out of memory"),
+            KILLED.format("SIGKILL, probably because the system ran out of memory"),
         ),
         ("os.kill(os.getpid(), signal.SIGSEGV)", KILLED.format("SIGSEGV")),
         ("os.kill(os.getpid(), signal.SIGABRT)", KILLED.format("SIGABRT")),
@@ -243,7 +243,7 @@ def test_a_launch_that_says_nothing_is_ended(start, plan, monkeypatch):
     with start("time.sleep(60)") as launch:
         with pytest.raises(LaunchError) as raised:
             launch.ready()
-        assert str(raised.value) == "a launch said nothing for 0 s and was ended; choose shorter cases with -- -k"
+        assert str(raised.value) == "a launch sent no message for 0 s and was stopped; select shorter cases with -- -k"
         assert nobody_lives(plan)
 
 
@@ -252,7 +252,7 @@ def test_a_launch_that_was_killed_is_noticed_though_what_it_has_started_lives_on
     monkeypatch.setattr(launcher, "PATIENCE_S", 5.0)
     with start("start_another()\nos.kill(os.getpid(), signal.SIGKILL)") as launch, pytest.raises(LaunchError) as raised:
         launch.ready()
-    assert str(raised.value) == KILLED.format("SIGKILL, as a system does that is out of memory")
+    assert str(raised.value) == KILLED.format("SIGKILL, probably because the system ran out of memory")
     assert nobody_lives(plan)
 
 
@@ -423,9 +423,7 @@ def test_sides_that_cannot_share_a_process_are_a_clash(start):
 def test_a_module_that_is_in_neither_copy_is_refused(start):
     with start("ready(shared={'model': '/home/me/model.py'})") as launch, pytest.raises(LaunchError) as raised:
         launch.ready()
-    assert str(raised.value).startswith(
-        "model comes from /home/me/model.py on both sides, not from the copies that are compared"
-    )
+    assert str(raised.value).startswith("both sides import model from /home/me/model.py, not from their own copies")
     assert "\n" not in str(raised.value)
 
 

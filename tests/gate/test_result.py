@@ -135,7 +135,7 @@ def test_a_control_that_moved_is_told_from_both_stages():
         ]
         verdict = concluded(launches)
         assert verdict.outcome == INCONCLUSIVE
-        assert verdict.reasons[0].text.startswith("the machine moved")
+        assert verdict.reasons[0].text.startswith("the speed of the machine changed")
 
 
 def test_cases_are_called_by_their_labels(slower):
@@ -164,9 +164,9 @@ def test_a_case_that_was_not_measured_in_every_launch_is_not_passed_over():
     [
         (
             {"only_base": list("abcd")},
-            "not in the head, so not judged: a, b, c and 1 more; add --allow-missing if that is meant",
+            "not in the head, so not judged: a, b, c and 1 more; add --allow-missing if this is intended",
         ),
-        ({"changed": ["a"]}, "not the same in the head, so not judged: a; add --allow-missing if that is meant"),
+        ({"changed": ["a"]}, "other parameters in the head, so not judged: a; add --allow-missing if this is intended"),
     ],
 )
 def test_a_case_of_the_base_that_was_not_judged_is_not_passed_over(changes, reason):

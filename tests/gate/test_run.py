@@ -250,7 +250,7 @@ def test_a_case_that_means_something_else_now_is_said_and_not_measured(gate, lau
 
 
 NO_CASE = (
-    "has no case in bench: no test there uses op_benchmark, or its mnistbench is too old to be asked; "
+    "has no case in bench: no test there uses op_benchmark, or its mnistbench is too old for the gate; "
     "choose another base, or other tests after --"
 )
 
@@ -362,7 +362,7 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launc
         assert measured.end.cut_short == used_up
     elif not fresh:
         assert measured.end.cut_short == heard.said[-1]
-        assert heard.said[-1] == "the budget leaves 95 s, and 8 fresh launches take about 120 s; give a larger --budget"
+        assert heard.said[-1] == "the budget leaves 95 s, and 8 fresh launches take about 120 s; increase --budget"
     else:
         assert measured.end.cut_short == ""
     assert not measured.end.broken_off
@@ -418,7 +418,7 @@ def test_each_launch_is_in_the_file_as_soon_as_it_has_ended(gate, launches, tmp_
 def test_a_launch_that_makes_no_sense_spoils_no_file(gate, launches, tmp_path):
     launches.changes[3] = {"seconds": "long"}
     measured = gate()
-    assert measured.end.cut_short == "a launch's answer cannot be used: seconds: needs a finite number, found 'long'"
+    assert measured.end.cut_short == "the result of a launch cannot be used: seconds: needs a finite number, found 'long'"
     [path] = (tmp_path / "storage/gate").iterdir()
     assert len(samples.load(path).launches) == 2
 
@@ -572,7 +572,7 @@ def test_a_hundred_files_of_a_second_are_enough(gate, launches, tmp_path):
         (folder / f"20261120_103105{f'_{number}' if number else ''}.jsonl.gz").touch()
     with pytest.raises(UsageError) as raised:
         gate()
-    assert str(raised.value) == f"{folder}: has a hundred files of this second; wait a moment"
+    assert str(raised.value) == f"{folder}: has 100 files of this second; run the gate again"
     assert launches.started == []
 
 

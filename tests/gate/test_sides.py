@@ -110,6 +110,14 @@ LIBRARY = library.Library("gate_test_library", "DEF")
 VERSION = ""
 """
 
+OWN_PLUGIN = """
+from mnistbench.pytest_plugin.plugin import *
+
+
+def pytest_collection_modifyitems(items):
+    items.clear()
+"""
+
 #: A tree's file -> its text, for trees that cannot be measured or cannot share a process.
 OTHERS = {
     "test file": {"test_tiny.py": "import nothing_of_that_name\n"},
@@ -120,6 +128,10 @@ OTHERS = {
     "no case": {"test_tiny.py": "def test_plain():\n    raise RuntimeError('nobody asked to run it')\n"},
     "no test": {"test_tiny.py": "", "conftest.py": ""},
     "torch's own operators": {"built.py": "import torch.ao.quantization.fx._decomposed\nVERSION = ''\n", "eager": "built"},
+    "plug-in": {
+        "pyproject.toml": "[project.entry-points.pytest11]\nmnistbench = 'own_plugin'\n",
+        "own_plugin.py": OWN_PLUGIN,
+    },
     "operators": {"built.py": OPERATOR, "called.py": LIBRARY, "eager": "built, called"},
 }
 
@@ -295,6 +307,16 @@ def test_the_process_is_as_before_after_loading_turns_and_errors(found):
 )
 def test_a_side_that_cannot_be_loaded_says_why_in_one_line(found, tree, said):
     assert found["errors"][tree] == f"{tree.partition(' --')[0].partition(' no')[0]}: {said}"
+
+
+def test_a_side_uses_the_plug_in_that_its_own_project_declares(found):
+    assert found["errors"]["plug-in"] == []  # that plug-in leaves out all tests
+
+
+@pytest.mark.parametrize("text", ["", "entry-points = 1", "[project.entry-points]\npytest11 = 'x'"])
+def test_a_project_without_plug_ins_adds_no_option(tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(f"[project]\n{text}")
+    assert sides._moved_plugins(tmp_path) == []
 
 
 @pytest.mark.parametrize("tree", ["no case", "no test"])

@@ -78,4 +78,4 @@ def test_bisecting_finds_the_commit_that_slowed_an_operation(tmp_path):
     found = git(repository, "bisect", "run", sys.executable, str(script), "gate", "--bisect", "--base", good)
     assert "is the first bad commit" in found
     assert "commit 4" in found.split("is the first bad commit", 1)[1]
-    assert "regressed: 2 confirmed in fresh launches" in found
+    assert "regressed: 2 confirmed by fresh launches" in found

@@ -110,7 +110,7 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
     assert f"base {commit} -> head {commit} with changes\n" in report
     assert re.search(r"^measured: 1 case, 8 twin launches( and \d+ fresh ones)?, .*, torch ", report, re.MULTILINE)
     case = "forward tiny-b4-cpu on synthetic"
-    for part in ("cases: change of the time of an iteration", f"{case} +wall ", f"{case}: change of operations", "Verdict:"):
+    for part in ("cases: change of iteration time", f"{case} +wall ", f"{case}: change of self times", "Verdict:"):
         assert re.search(f"^{part}", report, re.MULTILINE), part
     assert re.search(r"^aten::addmm, forward 0 ", report, re.MULTILINE)
     assert report.splitlines()[-1].startswith("passed: " if done.returncode == PASSED else "inconclusive: ")
@@ -200,7 +200,7 @@ def slower(factor, **changes):
             PASSED,
             r"passed: no regression of \d\.\d % or more in the median time of any case, nor of \d\.\d % or more in the mean",
         ),
-        (1.2, REGRESSED, r"regressed: \d confirmed in fresh launches, .*"),
+        (1.2, REGRESSED, r"regressed: \d confirmed by fresh launches: .*"),
     ],
     ids=["same", "slower"],
 )
@@ -237,7 +237,7 @@ def test_a_run_that_broke_off_does_not_pass_as_noise(project, end, reason):
 def test_what_noise_does_not_explain_is_not_excused(project):
     path = write(project, gate_builders.series(control=0.05))
     done = command(project, "gate", "--replay", path, "--inconclusive", "ok")
-    assert (done.returncode, "the machine moved" in done.stdout) == (INCONCLUSIVE, True)
+    assert (done.returncode, "the speed of the machine changed" in done.stdout) == (INCONCLUSIVE, True)
 
 
 @pytest.mark.parametrize("missing", [{"only_base": ["t.py::gone"]}, {"changed": ["t.py::gone"]}])
@@ -245,7 +245,7 @@ def test_a_case_of_the_base_that_is_missing_does_not_pass_unless_that_is_allowed
     path = write(project, gate_builders.series(), **missing)
     done = command(project, "gate", "--replay", path)
     assert done.returncode == INCONCLUSIVE
-    assert done.stdout.splitlines()[-1].endswith("so not judged: t.py::gone; add --allow-missing if that is meant")
+    assert done.stdout.splitlines()[-1].endswith("so not judged: t.py::gone; add --allow-missing if this is intended")
     assert command(project, "gate", "--replay", path, "--allow-missing").returncode == PASSED
 
 
@@ -332,17 +332,17 @@ def test_a_folder_is_no_file(project):
         (["--replay", ""], "--replay: '' is no value; give one, or leave the option out"),
         (
             ["--base", "HEAD", "--launches", "3"],
-            "--launches: '3' is not a number of launches; give at least 8, or the test cannot judge",
+            "--launches: '3' is not a number of launches; give at least 8, the fewest that can be judged",
         ),
         (
             ["--base", "HEAD", "--launches", "many"],
-            "--launches: 'many' is not a number of launches; give at least 8, or the test cannot judge",
+            "--launches: 'many' is not a number of launches; give at least 8, the fewest that can be judged",
         ),
         (["--base", "HEAD", "--budget", "soon"], "--budget: 'soon' is not a time; give 5m or 300s"),
         (["--base", "HEAD", "--budget", "0m"], "--budget: '0m' is not a time; give 5m or 300s"),
-        (["--base", "HEAD", "--threshold", "x"], "--threshold: 'x' is not a share; give 2%"),
-        (["--base", "HEAD", "--threshold", ""], "--threshold: '' is not a share; give 2%"),
-        (["--base", "HEAD", "--op-threshold", "aten::mm:5%"], "--op-threshold: 'aten::mm:5%' is not a share; give 2%"),
+        (["--base", "HEAD", "--threshold", "x"], "--threshold: 'x' is not a percentage; give 2%"),
+        (["--base", "HEAD", "--threshold", ""], "--threshold: '' is not a percentage; give 2%"),
+        (["--base", "HEAD", "--op-threshold", "aten::mm:5%"], "--op-threshold: 'aten::mm:5%' is not a percentage; give 2%"),
         (["--base", "HEAD", "--output", ""], "--output: '' is no value; give one, or leave the option out"),
         (
             ["--base", "HEAD", "--output", "nowhere/report.md"],
@@ -417,7 +417,7 @@ def test_a_bisection_stops_at_what_the_command_line_does_not_know(project, argum
 def test_what_says_how_to_measure_is_refused_where_nothing_is_measured(project, arguments, option):
     path = write(project, gate_builders.series())
     said = refused(project, "--replay", path, *arguments)
-    assert said == f"mnistbench: --replay: measures nothing, so {option} cannot be used with it; leave it out"
+    assert said == f"mnistbench: --replay: measures nothing, so {option} has no effect; remove it"
 
 
 def test_a_bisection_stops_where_no_commit_could_be_judged_and_says_why(repository, temporary):

@@ -238,3 +238,22 @@ def test_calls_are_timed_for_a_second_within_limits(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: next(now))
     assert timing.time_calls(case) == (call_ns,) * calls  # type: ignore[arg-type]
     assert log == [*["call"] * WARMUP_CALLS, "reset", *["call"] * calls]
+
+
+@pytest.mark.parametrize(("device", "event"), [("cpu", False), ("cuda", True)])
+def test_only_the_work_runs_between_the_readings_of_the_wall_clock(
+    accelerator: list[str], monkeypatch: pytest.MonkeyPatch, device: str, *, event: bool
+) -> None:
+    def clock(name: str) -> Callable[[], int]:
+        def read() -> int:
+            accelerator.append(name)
+            return {"cpu": [5, 35], "wall": [1_000, 1_040]}[name][accelerator.count(name) - 1]
+
+        return read
+
+    monkeypatch.setattr(timing.time, "perf_counter_ns", clock("wall"))
+    monkeypatch.setattr(timing.time, "process_time_ns", clock("cpu"))
+    sample = timing.timed(lambda: accelerator.append("call"), torch.device(device))
+    clocks = ["cpu", "wall", "call", "wall", "cpu"]
+    assert accelerator == (["record", *clocks, "record", "wait for event"] if event else clocks)
+    assert sample == (40, 30, 250_000 if event else None)
