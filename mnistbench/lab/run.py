@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from mnistbench.core.record import Environment
 from mnistbench.lab.findings import (
     FILE,
     CallTime,
+    Ceiling,
     EpochTime,
     Findings,
     FirstCall,
@@ -285,14 +287,13 @@ class Lab:
             return tuple(item for step in steps if step.of is kind for item in results[step.name])
 
         profiled = of(ProfiledCase)
-        ceilings = {case.ceiling.device: case.ceiling for case in profiled if case.ceiling}
         return Findings(
             settings=self._settings,
             environment=self._environment,
             model=Model(self._settings.model, profiled[0].parameters, profiled[0].layers),
             train_samples=self._samples[0],
             test_samples=self._samples[1],
-            ceilings=tuple(ceilings.values()),
+            ceilings=_ceilings(profiled),
             call_times=of(CallTime),
             epoch_times=of(EpochTime),
             operations=tuple(table for case in profiled for table in case.operations),
@@ -301,6 +302,27 @@ class Lab:
             traces=tuple(file for step in steps if step.of is ProfiledCase for file in step.files),
             notes=notes,
         )
+
+
+def _ceilings(profiled: Iterable[ProfiledCase]) -> tuple[Ceiling, ...]:
+    """Return one ceiling per device: the median of those measured with its cases.
+
+    All cases of one process share one measurement; a lab that was resumed has several.
+    """
+    found = [case.ceiling for case in profiled if case.ceiling]
+
+    def median(rates: Iterable[float | None]) -> float | None:
+        present = [rate for rate in rates if rate is not None]
+        return statistics.median(present) if present else None
+
+    return tuple(
+        Ceiling(
+            device,
+            median(each.flops_per_s for each in found if each.device == device),
+            median(each.bytes_per_s for each in found if each.device == device),
+        )
+        for device in dict.fromkeys(each.device for each in found)
+    )
 
 
 def _is_new(directory: Path) -> bool:

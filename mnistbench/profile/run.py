@@ -13,7 +13,7 @@ from mnistbench.core.params import Params
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.profiling import busy_ns, has_device_view, record_warm, warm_table
 from mnistbench.measuring.timing import time_calls
-from mnistbench.profile.ceilings import ceilings, default_cache
+from mnistbench.profile.ceilings import ceilings
 from mnistbench.profile.costs import layers, operation_costs
 from mnistbench.profile.first_call import cold_calls
 from mnistbench.profile.result import Profiled
@@ -34,7 +34,6 @@ def profile_case(
     iterations: int = ITERATIONS,
     shapes: bool = False,
     trace: Path | None = None,
-    cache: Path | None = None,
 ) -> Profiled:
     """Time the calls of a case, profile it, and count what its operations have to do.
 
@@ -45,7 +44,6 @@ def profile_case(
         iterations: profiled, at least 1.
         shapes: note the input shapes of each operation.
         trace: a Chrome trace of the profiled iterations is written there, compressed if it ends in ``.gz``.
-        cache: of the machine's ceilings; the user's if not given.
 
     Raises:
         UsageError: the batch does not fit into memory, or the trace cannot be written.
@@ -62,7 +60,7 @@ def profile_case(
             calls_ns=time_calls(case),
             tables=(),
             costs=operation_costs(case),
-            ceilings=ceilings(params, cache or default_cache()),
+            ceilings=ceilings(params),
             layers=layers(case.model, case.inputs),
         )
         for view in ("host", "device") if has_device_view(params.device) else ("host",):

@@ -141,6 +141,18 @@ def test_a_step_that_is_interrupted_while_it_is_measured_again_is_not_done(tmp_p
     assert measuring.asked == [("training", "cpu", 4)]
 
 
+def test_a_resumed_lab_reports_the_median_of_its_measured_ceilings(tmp_path):
+    """One lucky measurement of an earlier start must not stay for good."""
+
+    class Lucky(Counting):
+        def profiled(self, phase, device, threads, size, trace):
+            found = super().profiled(phase, device, threads, size, trace)
+            rate = 9e11 if (phase, size) == ("step", 16) else 2e11
+            return dataclasses.replace(found, ceiling=Ceiling(device, rate, None))
+
+    assert lab(tmp_path, Lucky()).run(Told()).ceilings == (Ceiling("cpu", 2e11, None),)
+
+
 def test_an_interrupted_training_begins_anew(tmp_path):
     lab(tmp_path, Counting())
     half = tmp_path / "tensorboard" / "convnet-cpu-b4"
