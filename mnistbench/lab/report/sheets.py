@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,12 +17,14 @@ from mnistbench.lab.findings import Findings, Operations
 
 Cell = str | int | float | None
 
-#: How a quantity is written: a time in nanoseconds, bytes, FLOPs, their rates per second, a plain count, a ratio ("4.2
-#: times"), a share of 1, or a percentage.
-KINDS = ("time", "bytes", "flops", "bytes_per_s", "flops_per_s", "count", "ratio", "share", "percentage", "loss")
+#: What a number is, which decides how it is written: a time in nanoseconds, bytes, FLOPs, their rates per second, a count,
+#: a label that is a number, a ratio ("4.2 times"), a share of 1, a percentage, or a loss.
+KINDS = ("time", "bytes", "flops", "bytes_per_s", "flops_per_s", "count", "label", "ratio", "share", "percentage", "loss")
 
-#: Ending of a column -> the kind of its numbers. The first that fits counts.
+#: Ending of a column's name -> kind of its numbers; the first match counts.
 _KIND_OF_COLUMN = (
+    ("batch_size", "label"),
+    ("epoch", "label"),
     ("flops_per_s", "flops_per_s"),
     ("bytes_per_s", "bytes_per_s"),
     ("_ns", "time"),
@@ -29,6 +32,8 @@ _KIND_OF_COLUMN = (
     ("flops", "flops"),
     ("accuracy", "percentage"),
     ("loss", "loss"),
+    ("times", "ratio"),
+    ("share", "share"),
 )
 
 
@@ -86,6 +91,11 @@ def share(part: Quantity | None, whole: Quantity | None) -> Quantity | None:
     return part.share_of(whole) if part and whole else None
 
 
+def kind_of(column: str) -> str:
+    """Return the kind of a column's numbers, one of KINDS."""
+    return next((kind for ending, kind in _KIND_OF_COLUMN if column.endswith(ending)), "count")
+
+
 @dataclass(frozen=True)
 class Sheet:
     """A table of raw numbers. A cell that could not be had is None, and empty in the file."""
@@ -112,8 +122,7 @@ class Sheet:
         present = [number for number in numbers if isinstance(number, int | float)]
         if not present:
             return None
-        kind = next((kind for ending, kind in _KIND_OF_COLUMN if column.endswith(ending)), "count")
-        return Quantity(sum(present), kind, Cells(self.file, column, conditions))
+        return Quantity(sum(present), kind_of(column), Cells(self.file, column, conditions))
 
     def values(self, column: str, **where: Cell) -> list[Cell]:
         """Return the cells of a column, in the order of the rows, where the others hold the values."""
@@ -172,10 +181,10 @@ def sheets_of(findings: Findings) -> Sheets:
         first_calls=_first_calls(findings),
         training=Sheet(
             "tables/training.csv",
-            ("device", "batch_size", "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy"),
+            ("device", "batch_size", "epoch", "updates", "train_loss", "train_accuracy", "test_loss", "test_accuracy"),
             tuple(
-                (run.device, run.batch_size, epoch.epoch, epoch.train_loss, epoch.train_accuracy, epoch.test_loss,
-                 epoch.test_accuracy)
+                (run.device, run.batch_size, epoch.epoch, epoch.epoch * math.ceil(findings.train_samples / run.batch_size),
+                 epoch.train_loss, epoch.train_accuracy, epoch.test_loss, epoch.test_accuracy)
                 for run in findings.trainings
                 for epoch in run.epochs
             ),
@@ -263,11 +272,11 @@ def _calls(findings: Findings) -> Sheet:
 def _epochs(findings: Findings) -> Sheet:
     return Sheet(
         "tables/epochs.csv",
-        ("device", "threads", "phase", "batch_size", "epoch_ns", "timed_median_ns", "timed_iqr_ns", "timed_calls",
-         "timed_samples", "whole_set"),
+        ("device", "threads", "phase", "batch_size", "epoch_ns", "epoch_iqr_ns", "timed_median_ns", "timed_iqr_ns",
+         "timed_calls", "timed_samples", "whole_set", "timed_share"),
         tuple(
-            (time.device, time.threads, time.phase, time.batch_size, time.epoch_ns, time.median_ns, time.iqr_ns, time.calls,
-             time.samples, time.whole_set)
+            (time.device, time.threads, time.phase, time.batch_size, time.epoch_ns, time.epoch_iqr_ns, time.median_ns,
+             time.iqr_ns, time.calls, time.samples, time.whole_set, time.samples / time.whole_set)
             for time in findings.epoch_times
         ),
     )  # fmt: skip
@@ -303,20 +312,22 @@ def _profiler(findings: Findings) -> Sheet:
         to_calls = None if table.profiler_ns is None else round(calls * table.profiler_ns)
         rows.append(
             (table.phase, table.device, table.view, table.batch_size, table.iterations, table.iteration_ns, plain, calls,
-             table.profiler_ns, _less(table.iteration_ns, plain), to_calls, table.busy_ns)
+             table.profiler_ns, _less(table.iteration_ns, plain), to_calls, table.busy_ns,
+             table.iteration_ns / plain if plain else None)
         )  # fmt: skip
     columns = ("phase", "device", "view", "batch_size", "iterations", "profiled_ns", "untraced_ns", "operation_calls",
-               "added_per_call_ns", "added_ns", "added_to_calls_ns", "busy_ns")  # fmt: skip
+               "added_per_call_ns", "added_ns", "added_to_calls_ns", "busy_ns", "times")  # fmt: skip
     return Sheet("tables/profiler.csv", columns, tuple(rows))
 
 
 def _first_calls(findings: Findings) -> Sheet:
     return Sheet(
         "tables/first-calls.csv",
-        ("device", "phase", "batch_size", "weights", "first_ns", "warm_ns", "extra_ns", "first_sample_ns"),
+        ("device", "phase", "batch_size", "weights", "first_ns", "warm_ns", "extra_ns", "first_sample_ns", "times"),
         tuple(
             (call.device, call.phase, call.batch_size, call.weights, call.first_ns, call.warm_ns,
-             _less(call.first_ns, call.warm_ns), round(call.first_ns / call.batch_size))
+             _less(call.first_ns, call.warm_ns), round(call.first_ns / call.batch_size),
+             call.first_ns / call.warm_ns if call.warm_ns else None)
             for call in findings.first_calls
         ),
     )  # fmt: skip

@@ -164,24 +164,24 @@ def _joined(pieces: Iterable[Inline]) -> Text:
 
 
 def number(quantity: Quantity) -> str:
-    """Return a number as text."""
-    value = quantity.value
-    match quantity.kind:
-        case "time":
-            return units.duration(value)
-        case "bytes":
-            return units.size(value)
-        case "flops":
-            return units.flops(value)
-        case "flops_per_s":
-            return units.flops_per_s(value)
-        case "bytes_per_s":
-            return units.bytes_per_s(value)
-        case "share":
-            return units.percent(value)
-        case "percentage":
-            return units.percent(value / 100)
-        case "count":
-            return units.count(value)
-        case _:
-            return units.factor(value)
+    """Return a cited number as text."""
+    return shown(quantity.value, quantity.kind)
+
+
+def shown(value: float, kind: str) -> str:
+    """Return a number of one of the KINDS of ``sheets`` as text."""
+    return _FORMATS.get(kind, units.factor)(value)
+
+
+_FORMATS: dict[str, Callable[[float], str]] = {
+    "time": units.duration,
+    "bytes": units.size,
+    "flops": units.flops,
+    "flops_per_s": units.flops_per_s,
+    "bytes_per_s": units.bytes_per_s,
+    "share": units.percent,
+    "percentage": lambda value: units.percent(value / 100),
+    "count": units.count,
+    "label": str,
+    "loss": "{:.4f}".format,
+}
