@@ -72,9 +72,7 @@ def train(
     batches: int | None = None,
     watch: Watch | None = None,
 ) -> Iterator[Epoch]:
-    """Train a model on its workload's whole set and test it after each epoch.
-
-    Yields after each epoch, so that the caller can report or stop. Waits for the device once per window.
+    """Train a model on its workload's whole set, test it after each epoch, and yield the epoch.
 
     Args:
         workload: has a whole set.
@@ -92,12 +90,10 @@ def train(
         watch: callbacks.
     """
     assert workload.load is not None, "a workload without a whole set has no epochs"
-    watch = watch or Watch()
-    whole = workload.load(device)
+    whole, watch = workload.load(device), watch or Watch()
     optimizer = _optimizer(workload, model, lr)
     step = Step(model, workload.loss, optimizer, autocast)
-    schedule = StepLR(optimizer, step_size=1, gamma=gamma)
-    generator = torch.Generator().manual_seed(seed)
+    schedule, generator = StepLR(optimizer, step_size=1, gamma=gamma), torch.Generator().manual_seed(seed)
     seen = 0
     for number in range(1, epochs + 1):
         watch.begin(number, float(schedule.get_last_lr()[0]))
@@ -110,16 +106,12 @@ def train(
         seen = windows[-1].step
         test = None
         if not watch.stop():
-            test = evaluate(
-                Inference(model, autocast),
-                _watched(islice(whole.epoch(whole.test, test_batch_size), batches), watch),
-                loss=workload.loss,
-                metric=workload.metric,
-                step=seen,
-            )
-        stopped = watch.stop()  # an incomplete test does not count
+            test_batches = _watched(islice(whole.epoch(whole.test, test_batch_size), batches), watch)
+            inference = Inference(model, autocast)  # switches the model to evaluation mode
+            test = evaluate(inference, test_batches, loss=workload.loss, metric=workload.metric, step=seen)
         schedule.step()
-        yield Epoch(number, tuple(windows), None if stopped else test)
+        stopped = watch.stop()
+        yield Epoch(number, tuple(windows), None if stopped else test)  # an incomplete test does not count
         if stopped:
             return
 

@@ -180,7 +180,7 @@ class Merged:
         rows: list[_Row] = [
             ((device, str(size)), tuple(number(*each, device, size) for each in self._columns)) for device, size in keys
         ]
-        return self._table(caption, name, ("device", "batch_size"), rows, kind, **values)
+        return self._table(caption, name, ("device", "batch_size"), rows, kind, None, **values)
 
     def _table(
         self,
