@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import mnistbench
-from mnistbench.core.allocator import PINNED
+from mnistbench.core.child_environment import child_environment
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate.fingerprint import Fingerprint
@@ -385,13 +385,7 @@ class _Process:
 
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
     """Return the environment of a launch: the user's, with a pinned allocator and the same hash seed for both sides."""
-    found = {**inherited, **PINNED, "KINETO_LOG_LEVEL": "99", "PYTHONHASHSEED": str(seed % 2**32)}
-    if found.pop("PYTHONDONTWRITEBYTECODE", ""):  # without bytecode each launch would compile torch, which takes 10 s
-        found["PYTHONPYCACHEPREFIX"] = str(home.parent / "pycache")
-    if found.get("MNISTBENCH_DATA"):  # a launch runs in another directory
-        found["MNISTBENCH_DATA"] = str(Path(found["MNISTBENCH_DATA"]).absolute())
-    if found.get("PYTHONPATH"):
-        found["PYTHONPATH"] = os.pathsep.join(str(Path(part).absolute()) for part in found["PYTHONPATH"].split(os.pathsep))
+    found = {**child_environment(inherited, home.parent / "pycache"), "PYTHONHASHSEED": str(seed % 2**32)}
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # set by a git hook that starts the gate
         found.pop(name, None)
     return found

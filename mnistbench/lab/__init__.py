@@ -1,6 +1,6 @@
-"""The course lab: trains, profiles, and explains both in one report.
+"""The course lab: trains, profiles, and writes a report on both.
 
-Question: what does the lab measure on this machine, and what does it show?
+Question: which results does the lab give on this machine?
 Input: a dataset, batch sizes, devices, and a directory for the results.
 Output: measurements as JSON, which a later call resumes from, and a report in Markdown and HTML.
 

@@ -1,4 +1,4 @@
-"""What a lab measures, part by part: training, operations, first calls, calls and epochs. The only side with torch."""
+"""Measure the parts of a lab: training, operations, first iterations, iterations and epochs. Needs torch."""
 
 from __future__ import annotations
 
@@ -40,37 +40,38 @@ from mnistbench.train.result import Settings as TrainSettings
 from mnistbench.train.run import run as train
 from mnistbench.workloads.workload import Workload, builtin_workloads
 
-#: Is told which part of a measurement is done, from 0 to 1.
+#: Called with the completed fraction of a measurement, from 0 to 1.
 Advance = Callable[[float], None]
 
 #: Points of a training curve per epoch, at most.
 _POINTS_PER_EPOCH = 20
 
-#: Rounds that calls are taken in turns in: what disturbs the machine for a second meets all cases alike.
+#: Each case is timed in this many blocks, which alternate with those of the other cases, so that a short disturbance
+#: of the machine affects all cases alike.
 _ROUNDS = 8
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How long it may measure."""
+    """Limits of the measurements."""
 
-    call_s: float = 2.0  # per case: its calls, after warming up
-    calls: tuple[int, int] = (16, 2_000)  # the fewest and the most
-    epoch_s: float = 6.0  # no further epoch is timed after this time
-    epochs: int = 3  # the most that are timed
-    iterations: int = 10  # profiled
+    call_s: float = 2.0  # timed iterations of each case, in seconds
+    calls: tuple[int, int] = (16, 2_000)  # minimum and maximum number of timed iterations
+    epoch_s: float = 6.0  # no further epoch is timed after this many seconds
+    epochs: int = 3  # maximum number of timed epochs
+    iterations: int = 10  # profiled iterations
 
 
 class Measures:
-    """Measures the parts of a lab. Every method returns findings and keeps nothing."""
+    """Measures the parts of a lab. Every method returns findings; none keeps state."""
 
     def __init__(self, settings: Settings, data_dir: str | None = None, budget: Budget | None = None) -> None:
-        """Measure as asked for.
+        """Prepare the measurements.
 
         Args:
-            settings: dataset, model and seed; devices that are here.
-            data_dir: where MNIST lies.
-            budget: how long.
+            settings: dataset, model, seed and available devices.
+            data_dir: directory of MNIST.
+            budget: limits of the measurements.
         """
         self._settings = settings
         self._data_dir = data_dir
@@ -84,17 +85,17 @@ class Measures:
         Raises:
             DataError: the dataset is missing or damaged.
         """
-        assert self._workload.load is not None, "workloads of ours have a whole set"
+        assert self._workload.load is not None, "built-in workloads have a whole set"
         whole = self._workload.load(torch.device("cpu"))
         return len(whole.train), len(whole.test)
 
     def training(
         self, device: str, threads: int, size: int, output: Path, advance: Advance
     ) -> tuple[Training, tuple[str, ...]]:
-        """Train into a directory that is made for it; return the run and notes of what could not be written.
+        """Train and write the TensorBoard run to ``output``; return the run and notes about files that could not be written.
 
         Raises:
-            MnistbenchError: memory does not suffice.
+            MnistbenchError: the device runs out of memory.
         """
         settings = self._settings
         train_samples, _ = self.samples()
@@ -128,7 +129,7 @@ class Measures:
         """Profile a warm case.
 
         Raises:
-            MnistbenchError: memory does not suffice, or the trace cannot be written.
+            MnistbenchError: the device runs out of memory, or the trace cannot be written.
         """
         found = profile_case(
             self._params(phase, device, threads, size),
@@ -145,7 +146,7 @@ class Measures:
         )
 
     def first_calls(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstCall, ...]:
-        """Measure first calls in fresh processes: before training, and with trained weights.
+        """Measure the first iteration in fresh processes: with untrained weights, and with trained ones.
 
         Raises:
             UsageError: a process failed.
@@ -157,10 +158,10 @@ class Measures:
         )
 
     def calls(self, wanted: Sequence[tuple[str, str, int, int]], advance: Advance) -> tuple[CallTime, ...]:
-        """Time warm calls of (phase, device, threads, batch size), in turns and in random order.
+        """Time warm iterations of (phase, device, threads, batch size) in alternating blocks, in random order.
 
         Raises:
-            UsageError: memory does not suffice.
+            UsageError: the device runs out of memory.
         """
         devices = sorted({device for _, device, _, _ in wanted})
         largest = max(size for *_, size in wanted)
@@ -184,7 +185,7 @@ class Measures:
         """Time passes over the training set (train) or the test set (eval), after one untimed batch.
 
         Raises:
-            UsageError: memory does not suffice.
+            UsageError: the device runs out of memory.
         """
         budget = self._budget
         with memory_suffices(too_large(device, size)), thread_count(threads), fork_random(torch.device(device)):
@@ -193,8 +194,7 @@ class Measures:
             case = build(self._params(phase, device, threads, size), self._workload, self._data_dir)
             times: list[int] = []
             while not times or (len(times) < budget.epochs and sum(times) < budget.epoch_s * 1e9):
-                case.reset()
-                times += _timed(case, 1, settle=False)
+                times += _timed(case, 1, warm_up=False)
         return EpochTime(
             device, threads, phase, size, *_median_and_iqr(times), len(times), samples=case.samples, whole_set=case.whole_set
         )
@@ -210,7 +210,6 @@ class Measures:
             case = build(self._params(phase, device, threads, size), self._workload, self._data_dir)
             for _ in range(WARMUP_CALLS):
                 case()
-            case.reset()
         return case
 
     def _calls_per_round(self, case: Case) -> int:
@@ -221,7 +220,7 @@ class Measures:
 
 
 class _Collector(Listener):
-    """Keeps the points of a training run by the samples seen."""
+    """Collects the points of a training curve over the number of samples seen."""
 
     def __init__(self, epochs: int, advance: Advance) -> None:
         self.points: list[Point] = []
@@ -240,12 +239,17 @@ class _Collector(Listener):
         self.points.append(Point(self._seen, point.loss, point.accuracy))
 
 
-def _timed(case: Case, calls: int, *, settle: bool = True) -> list[int]:
-    """Time calls at the case's own number of threads; one before them is not timed where the number may have changed."""
+def _timed(case: Case, iterations: int, *, warm_up: bool = True) -> list[int]:
+    """Time one block of iterations from the case's initial state, in nanoseconds.
+
+    Without the reset, batch sizes would be compared after different numbers of optimizer steps. The untimed iteration
+    creates the optimizer's state and starts the threads, whose number may differ from the previous block's.
+    """
     with thread_count(case.params.threads):
-        if settle:
+        case.reset()
+        if warm_up:
             case()
-        return [timed(case).wall_ns for _ in range(calls)]
+        return [timed(case).wall_ns for _ in range(iterations)]
 
 
 def _median_and_iqr(times: Sequence[int]) -> tuple[int, int | None]:
@@ -254,7 +258,7 @@ def _median_and_iqr(times: Sequence[int]) -> tuple[int, int | None]:
 
 
 def _operations(found: Profiled, table: OpTable) -> Operations:
-    """One table of one view, with what its operations have to do."""
+    """Return the table of one view, with the FLOPs and bytes of its operations."""
     params = found.params
     rows = []
     for row in table.rows:

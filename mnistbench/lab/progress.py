@@ -1,4 +1,4 @@
-"""How a lab shows how far it is: a bar on a terminal, a line per step elsewhere, both with the time left."""
+"""Show the progress of a lab: a bar on a terminal, elsewhere a line per step, both with the remaining time."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-#: Is told which part of a step is done, from 0 to 1.
+#: Called with the completed fraction of a step, from 0 to 1.
 Advance = Callable[[float], None]
 
 
 class Progress(Protocol):
-    """Is told how the lab goes."""
+    """Callbacks of a lab."""
 
     def begin(self, seconds: float, steps: int) -> None:
-        """Hear how long the steps will take by a guess, and how many there are."""
+        """Handle the start: the estimated time of all steps, in seconds, and their number."""
 
     def step(self, what: str, seconds: float) -> Advance:
-        """Hear that a step begins and what it will take by the same guess; return what hears which part of it is done."""
+        """Handle the start of a step and its estimated time; return a callback for its completed fraction."""
         ...
 
     def done(self, *, kept: bool) -> None:
-        """Hear that the step is done, or was already."""
+        """Handle the end of a step; ``kept`` if an earlier start measured it."""
 
     def note(self, text: str) -> None:
-        """Hear something that a user should know."""
+        """Handle a note for the user."""
 
 
 class Bar:
-    """Progress on a terminal: a bar for the whole, what is measured, the time left."""
+    """Progress on a terminal: a bar with the current step and the remaining time."""
 
     def __init__(self, stream: Any) -> None:
         """Draw on a stream."""
@@ -72,13 +72,13 @@ class Bar:
         print(f"mnistbench: {text}", file=self._stream)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
 
 
 class Lines:
-    """Progress elsewhere: a line per step."""
+    """Progress without a terminal: a line per step."""
 
     def __init__(self, stream: Any) -> None:
         """Print to a stream."""
@@ -87,12 +87,12 @@ class Lines:
         self._steps, self._number, self._what, self._began = 0, 0, "", 0.0
 
     def begin(self, seconds: float, steps: int) -> None:
-        """Say how many steps there are."""
+        """Keep the number of steps."""
         self._steps = steps
         self._left.begin(seconds)
 
     def step(self, what: str, seconds: float) -> Advance:
-        """Remember the step."""
+        """Keep the step's description."""
         self._number, self._what, self._began = self._number + 1, what, time.monotonic()
         self._left.step(seconds)
         return lambda _: None
@@ -100,7 +100,7 @@ class Lines:
     def done(self, *, kept: bool) -> None:
         """Print the step."""
         self._left.done(kept=kept)
-        took = "was done before" if kept else f"{time.monotonic() - self._began:.1f} s"
+        took = "already done" if kept else f"{time.monotonic() - self._began:.1f} s"
         print(f"[{self._number:2}/{self._steps}] {self._what}: {took}; {self._left}", file=self._stream, flush=True)
 
     def note(self, text: str) -> None:
@@ -108,11 +108,11 @@ class Lines:
         print(f"mnistbench: {text}", file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
 
 class _TimeLeft:
-    """The time that the rest will take, if it goes as the steps before went against their guesses."""
+    """The remaining time, scaled by the ratio of measured to estimated time of the completed steps."""
 
     def __init__(self) -> None:
         self._all = self._done = self._step = self._part = 0.0
@@ -145,5 +145,5 @@ class _TimeLeft:
         slowness = self._took / self._done if self._done else 1.0
         left = (self._all - self._reached) * slowness
         if not left:
-            return "nothing left"
+            return "done"
         return f"about {left / 60:.0f} min left" if left >= 90 else f"about {10 * max(1, round(left / 10))} s left"

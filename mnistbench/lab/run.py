@@ -1,9 +1,10 @@
-"""The flow of a lab: steps, each of which leaves its result in a file, so that a lab that was interrupted goes on."""
+"""Run a lab in steps. Each step keeps its result in a file, so that an interrupted lab can be resumed."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from mnistbench.core.record import Environment
 from mnistbench.lab.findings import (
     FILE,
     CallTime,
+    Ceiling,
     EpochTime,
     Findings,
     FirstCall,
@@ -34,21 +36,21 @@ from mnistbench.lab.report.texts import Texts
 
 _T = TypeVar("_T")
 
-#: Results of single steps lie here, and what the lab was begun with.
+#: Directory of the steps' results, and the file with the settings that the lab was started with.
 STEPS = Path("steps")
 BEGUN = STEPS / "begun.json"
-#: Version of the files there. 1: the first.
+#: Version of these files. 1: the first.
 SCHEMA = 1
 
 REPORTS = ("report.md", "report.html")
 TENSORBOARD, TRACES = "tensorboard", "traces"
 
-#: The course's reports measured one image: its first call is measured whatever the batch sizes.
+#: Reports of the course measure one image, so its first iteration is measured for any batch sizes.
 ONE_IMAGE = 1
 
 
 class Measuring(Protocol):
-    """What measures the parts; see ``measures.Measures``."""
+    """The measurements of the steps, as in ``measures.Measures``."""
 
     def samples(self) -> tuple[int, int]:
         """Return the sizes of the training and the test set."""
@@ -65,11 +67,11 @@ class Measuring(Protocol):
         ...
 
     def first_calls(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstCall, ...]:
-        """Measure first calls in fresh processes."""
+        """Measure first iterations in fresh processes."""
         ...
 
     def calls(self, wanted: Sequence[tuple[str, str, int, int]], advance: Advance) -> tuple[CallTime, ...]:
-        """Time warm calls of (phase, device, threads, batch size)."""
+        """Time warm iterations of (phase, device, threads, batch size)."""
         ...
 
     def epoch(self, phase: str, device: str, threads: int, size: int) -> EpochTime:
@@ -79,25 +81,25 @@ class Measuring(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """One part of the lab whose result is kept."""
+    """One part of the lab whose result is stored."""
 
     name: str  # of its file
-    says: str
-    seconds: float  # a guess, for the time left
+    says: str  # description for the progress display
+    seconds: float  # estimate, for the remaining time
     of: type  # of the items of its result
-    what: Mapping[str, Any]  # what it was measured with: another one is measured again
+    what: Mapping[str, Any]  # parameters of the measurement: if they change, the step is measured again
     work: Callable[[Advance], tuple[Sequence[Any], Sequence[str]]]  # -> items and notes
-    files: tuple[str, ...] = ()  # that it leaves beside its result
+    files: tuple[str, ...] = ()  # written beside its result
 
 
 class Lab:
     """A lab in a directory."""
 
     def __init__(self, directory: Path, settings: Settings, environment: Environment, measuring: Measuring) -> None:
-        """Begin a lab in an empty or new directory, or go on with it.
+        """Start a lab in an empty or new directory, or resume the one in the directory.
 
         Raises:
-            UsageError: the directory holds something else, or a lab of another kind or machine.
+            UsageError: the directory has other contents, or a lab with other settings or from another machine.
             DataError: the dataset is missing or damaged.
         """
         self._directory = directory
@@ -108,7 +110,7 @@ class Lab:
         self._begin()
 
     def run(self, progress: Progress) -> Findings:
-        """Measure what is not measured yet; return everything and leave it in ``lab.json``."""
+        """Measure the steps that have no result yet; return all findings and write them to ``lab.json``."""
         steps = self._steps()
         results: dict[str, tuple[Any, ...]] = {}
         notes: list[str] = []
@@ -127,14 +129,14 @@ class Lab:
     # ---- The directory -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Write down what this lab is, or check that the directory holds the same one."""
+        """Write the lab's settings, or check that the directory's lab has the same ones."""
         directory = self._directory
         identity = {"dataset": self._settings.dataset, "model": self._settings.model, "epochs": self._settings.epochs,
                     "seed": self._settings.seed}  # fmt: skip
         begun = {"schema": SCHEMA, "settings": identity, "environment": asdict(self._environment)}
         if not (directory / BEGUN).exists():
             if not _is_new(directory):
-                raise UsageError(f"-o: {directory} holds something else than a lab; name a new or an empty directory")
+                raise UsageError(f"-o: {directory} contains files that are not a lab's; name a new or an empty directory")
             (directory / STEPS).mkdir(parents=True, exist_ok=True)
             replace_file(directory / BEGUN, dump(begun).encode())
             return
@@ -142,13 +144,14 @@ class Lab:
         for name, value in identity.items():
             if before.get(name) != value:
                 raise UsageError(
-                    f"-o: {directory} holds a lab with {name} {before.get(name)}, not {value}; "
-                    "ask for the same, or name another directory"
+                    f"-o: {directory} contains a lab with {name} {before.get(name)}, not {value}; "
+                    "use the same settings or name another directory"
                 )
         if differences := environment.differences(self._environment):
             name, (then, now) = next(iter(differences.items()))
             raise UsageError(
-                f"-o: {directory} was begun on another machine or with other software: {name} was {then!r} and is {now!r}; "
+                f"-o: the lab in {directory} was started on another machine or with other software: "
+                f"{name} was {then!r} and is {now!r}; "
                 "name another directory"
             )
 
@@ -165,7 +168,7 @@ class Lab:
     # ---- Steps -------------------------------------------------------------------------------------------------------
 
     def _kept(self, step: Step, progress: Progress) -> tuple[tuple[Any, ...], tuple[str, ...]] | None:
-        """Return what an earlier start measured; None where it is to be measured."""
+        """Return the stored result of a step; None if it has to be measured."""
         path = self._directory / STEPS / f"{step.name}.json"
         if not path.exists():
             return None
@@ -176,17 +179,17 @@ class Lab:
             items: tuple[Any, ...] = tuple(read(step.of, item) for item in data["items"].items())
             notes = data["notes"].texts()
         except (OSError, ValueError, RecursionError, RecordError) as error:
-            progress.note(f"{path} is damaged ({error}) and is measured again")
+            progress.note(f"{path} is damaged ({error}); measuring it again")
             return None
         missing = [file for file in step.files if not (self._directory / file).exists()]
         if missing:
-            progress.note(f"{self._directory / missing[0]} is missing, so it is measured again: {step.says}")
+            progress.note(f"{self._directory / missing[0]} is missing; measuring it again: {step.says}")
             return None
         return items, notes
 
     def _measure(self, step: Step, advance: Advance) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         path = self._directory / STEPS / f"{step.name}.json"
-        path.unlink(missing_ok=True)  # interrupted now, it would lie beside the files of another run
+        path.unlink(missing_ok=True)  # after an interruption it would not match the files of the new run
         items, notes = step.work(advance)
         data: dict[str, Any] = {
             "schema": SCHEMA,
@@ -198,7 +201,7 @@ class Lab:
         return tuple(items), tuple(notes)
 
     def _steps(self) -> list[Step]:
-        """Return all steps: what is shown first comes first, so that an interrupted lab has the more of it."""
+        """Return all steps in the order of the report's sections."""
         settings, threads = self._settings, self._environment.threads
         steps: list[Step] = []
         for device in settings.devices:
@@ -216,7 +219,7 @@ class Lab:
         return steps
 
     def _places(self) -> list[tuple[str, int]]:
-        """Return (device, threads): without an accelerator, the CPU with one thread beside all."""
+        """Return (device, threads); without an accelerator, also the CPU with one thread."""
         threads = self._environment.threads
         alone = not self._settings.accelerator and threads > 1
         return [*((device, threads) for device in self._settings.devices), *([("cpu", 1)] if alone else [])]
@@ -226,7 +229,7 @@ class Lab:
         run = f"{TENSORBOARD}/{self._settings.model}-{in_a_name(device)}-b{size}"
 
         def work(advance: Advance) -> tuple[Sequence[Any], Sequence[str]]:
-            shutil.rmtree(self._directory / run, ignore_errors=True)  # of a start that was interrupted
+            shutil.rmtree(self._directory / run, ignore_errors=True)  # remains of an interrupted run
             training, notes = self._measuring.training(device, self._environment.threads, size, self._directory / run, advance)
             return [training], notes
 
@@ -257,7 +260,7 @@ class Lab:
         def work(advance: Advance) -> tuple[Sequence[Any], Sequence[str]]:
             return self._measuring.calls(wanted, advance), ()
 
-        return Step("calls", "time of single calls", 3.0 * len(wanted), CallTime, {"wanted": wanted}, work)
+        return Step("calls", "time per iteration", 3.0 * len(wanted), CallTime, {"wanted": wanted}, work)
 
     def _epoch_step(self, phase: str, device: str, threads: int, size: int) -> Step:
         def work(_: Advance) -> tuple[Sequence[Any], Sequence[str]]:
@@ -273,7 +276,7 @@ class Lab:
             return self._measuring.first_calls(phase, device, threads, size), ()
 
         name = f"first-call-{phase}-{in_a_name(device)}-b{size}"
-        return Step(name, f"first call of {phase}, {device}, batch size {size}", 15, FirstCall, {}, work)
+        return Step(name, f"first iteration of {phase}, {device}, batch size {size}", 15, FirstCall, {}, work)
 
     def _seconds_per_epoch(self, size: int) -> float:
         return self._samples[0] / size * _seconds_per_step(size)
@@ -285,14 +288,13 @@ class Lab:
             return tuple(item for step in steps if step.of is kind for item in results[step.name])
 
         profiled = of(ProfiledCase)
-        ceilings = {case.ceiling.device: case.ceiling for case in profiled if case.ceiling}
         return Findings(
             settings=self._settings,
             environment=self._environment,
             model=Model(self._settings.model, profiled[0].parameters, profiled[0].layers),
             train_samples=self._samples[0],
             test_samples=self._samples[1],
-            ceilings=tuple(ceilings.values()),
+            ceilings=_ceilings(profiled),
             call_times=of(CallTime),
             epoch_times=of(EpochTime),
             operations=tuple(table for case in profiled for table in case.operations),
@@ -303,8 +305,29 @@ class Lab:
         )
 
 
+def _ceilings(profiled: Iterable[ProfiledCase]) -> tuple[Ceiling, ...]:
+    """Return one ceiling per device: the median of those measured with its cases.
+
+    All cases of one process share one measurement; a lab that was resumed has several.
+    """
+    found = [case.ceiling for case in profiled if case.ceiling]
+
+    def median(rates: Iterable[float | None]) -> float | None:
+        present = [rate for rate in rates if rate is not None]
+        return statistics.median(present) if present else None
+
+    return tuple(
+        Ceiling(
+            device,
+            median(each.flops_per_s for each in found if each.device == device),
+            median(each.bytes_per_s for each in found if each.device == device),
+        )
+        for device in dict.fromkeys(each.device for each in found)
+    )
+
+
 def _is_new(directory: Path) -> bool:
-    """Whether nothing is there; a lab that was killed as it began leaves an empty directory for its steps."""
+    """Return whether the directory is empty or has only the empty steps directory of a lab that was killed at its start."""
     if not directory.exists():
         return True
     steps = directory / STEPS
@@ -312,7 +335,7 @@ def _is_new(directory: Path) -> bool:
 
 
 def _seconds_per_step(size: int) -> float:
-    """Guess the time of a training step: of 2 cores of 2023."""
+    """Estimate the time of a training step on 2 cores of 2023, in seconds."""
     return 0.006 + 0.0011 * size
 
 
@@ -320,7 +343,7 @@ def _seconds_per_step(size: int) -> float:
 
 
 def write_report(directory: Path, findings: Findings, language: str) -> list[str]:
-    """Write tables, figures and both forms of the report; return notes, such as that figures are in English.
+    """Write tables, figures, and the report as Markdown and HTML; return notes for the user.
 
     Raises:
         OSError: a file cannot be written.
@@ -338,7 +361,7 @@ def write_report(directory: Path, findings: Findings, language: str) -> list[str
     write_sheet(directory, numbers)
     replace_file(directory / REPORTS[0], markdown(document).encode())
     replace_file(directory / REPORTS[1], html(document, picture_in(directory)).encode())
-    return [] if shown is texts else ["no font for Chinese was found, so the labels in the figures are English"]
+    return [] if shown is texts else ["no font with Chinese characters was found, so the labels in the figures are English"]
 
 
 def write_sheet(directory: Path, sheet: Sheet) -> None:

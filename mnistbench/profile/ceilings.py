@@ -1,65 +1,42 @@
-"""The most that this machine computes and moves per second: the best that was ever measured, kept in the user's cache.
+"""Measure how many FLOPs and bytes per second this machine reaches: the ceilings of a roofline.
 
-Data sheets count what no program reaches; the roof of a roofline is what a large matrix product or convolution, and a large
-copy, reached. Both, because they come from two libraries: on a CPU that MKL was not made for, its product reached 102 GFLOP/s
-where oneDNN's convolution reached 153.
+Programs do not reach the peak rates of data sheets, so the ceilings are measured: the compute ceiling by a large matrix
+product and a large convolution, the memory ceiling by a large copy. Both are needed because two libraries
+compute them: on a CPU for which MKL is not optimised, its matrix product reached 102 GFLOP/s and oneDNN's convolution 153.
+
+A kernel's rate is its work divided by the lower quartile of its times in this process. The quartile ignores disturbed
+iterations, and unlike the minimum it does not depend on a single one. Nothing is kept between processes: a ceiling
+belongs to the same conditions as the operations that are compared with it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import torch
 
-from mnistbench.core.errors import RecordError
-from mnistbench.core.files import replace_file
-from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import Params
+from mnistbench.core.record import quartiles_ns
 from mnistbench.measuring.case import synchronizer, thread_count
-from mnistbench.measuring.environment import cpu_model
-from mnistbench.profile.result import Ceilings, read_ceilings
+from mnistbench.profile.result import Ceilings
 
-#: Of each kernel: the fewest calls, and for how long it is called again, in seconds. The best call counts: what else
-#: a machine does only takes away.
-LEAST_CALLS, MEASURED_S = 5, 0.5
+#: Timed iterations of each kernel: at least this many, and for at least this many seconds.
+LEAST_ITERATIONS, MEASURED_S = 5, 0.5
 
-#: Side of the square matrices, and bytes that are copied: several times a cache, and fractions of a second a call.
+#: Side of the square matrices, and bytes copied: several times the size of a cache, and well below a second each.
 _SIZES = {"cpu": (1024, 128 * 2**20), "accelerator": (8192, 2**30)}
 #: Samples and channels of the convolution, on images of this side.
 _CONVOLUTIONS = {"cpu": (8, 64), "accelerator": (256, 256)}
 _SIDE = 56
 
 
-def ceilings(params: Params, cache: Path) -> Ceilings:
-    """Return the ceilings for a case's device, type of numbers and threads: the best of those known and of a short measurement.
-
-    A measurement beside a busy neighbour is too low, so none is believed for ever. One a process.
-
-    Args:
-        params: of the case.
-        cache: a file; one that cannot be read is made anew, one that cannot be written is left.
-    """
+def ceilings(params: Params) -> Ceilings:
+    """Return the ceilings for a case's device, number type and number of threads, measured once per process."""
     device = torch.device(params.device)
-    name = cpu_model() if device.type == "cpu" else _accelerator_name(device)
-    precision = _precision(device, params.dtype)
     threads = params.threads if device.type == "cpu" else 1
-    key = f"{name}, {threads} threads, {precision}, torch {torch.__version__}"
-    known = _stored(cache)
-    found = _measured(device, precision, threads)
-    if before := known.get(key):
-        found = Ceilings(
-            max(found.flops_per_s, before.flops_per_s), max(found.bytes_per_s, before.bytes_per_s), precision
-        )  # fmt: skip
-    if found != before:
-        _store(cache, {**known, key: found})
-    return found
+    return _measured(device, _precision(device, params.dtype), threads)
 
 
 @functools.cache
@@ -69,12 +46,8 @@ def _measured(device: torch.device, precision: str, threads: int) -> Ceilings:
         return Ceilings(flops_per_s, _copy_bytes_per_s(device), precision)
 
 
-def _accelerator_name(device: torch.device) -> str:
-    return str(torch.get_device_module(device).get_device_name(device)) if device.type != "mps" else "mps"
-
-
 def _precision(device: torch.device, dtype: str) -> str:
-    """Return what convolutions compute in: cuDNN's do so in TF32 unless told not to, and the product must, too."""
+    """Return the number format that convolutions compute in: TF32 by default in cuDNN, and then in the matrix product, too."""
     if dtype == "float32" and device.type == "cuda" and torch.backends.cudnn.conv.fp32_precision == "tf32":  # type: ignore[attr-defined]
         return "tf32"
     return dtype
@@ -89,60 +62,38 @@ def _matmul_flops_per_s(device: torch.device, precision: str) -> float:
     if precision == "tf32":
         torch.backends.cuda.matmul.fp32_precision = "tf32"
     try:
-        return 2 * side**3 / _best_s(lambda: torch.mm(left, right, out=out), device)
+        return 2 * side**3 / _typical_s(lambda: torch.mm(left, right, out=out), device)
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
 
 
 def _convolution_flops_per_s(device: torch.device, precision: str) -> float:
-    """Of 3 x 3 kernels from as many channels to as many, as in the middle of most networks."""
+    """Measure 3 x 3 kernels with as many input as output channels, as in the middle of most networks."""
     batch, channels = _CONVOLUTIONS["cpu" if device.type == "cpu" else "accelerator"]
     dtype = torch.float32 if precision == "tf32" else getattr(torch, precision)
     inputs = torch.rand(batch, channels, _SIDE, _SIDE, device=device).to(dtype)
     weights = torch.rand(channels, channels, 3, 3, device=device).to(dtype)
     flops = 2 * batch * (_SIDE - 2) ** 2 * channels**2 * 9
     with torch.inference_mode():
-        return flops / _best_s(lambda: torch.nn.functional.conv2d(inputs, weights), device)
+        return flops / _typical_s(lambda: torch.nn.functional.conv2d(inputs, weights), device)
 
 
 def _copy_bytes_per_s(device: torch.device) -> float:
     _, n_bytes = _SIZES["cpu" if device.type == "cpu" else "accelerator"]
     source = torch.ones(n_bytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * n_bytes / _best_s(lambda: target.copy_(source), device)
+    return 2 * n_bytes / _typical_s(lambda: target.copy_(source), device)
 
 
-def _best_s(call: Callable[[], Any], device: torch.device) -> float:
-    """Return the time of the quickest call, in seconds."""
+def _typical_s(call: Callable[[], object], device: torch.device) -> float:
+    """Return the lower quartile of a kernel's times after one untimed iteration, in seconds."""
     wait = synchronizer(device)
-    times: list[float] = []
-    begin = time.perf_counter()
-    while len(times) <= LEAST_CALLS or time.perf_counter() - begin < MEASURED_S:
-        start = time.perf_counter()
+    call()
+    wait()
+    times: list[int] = []
+    while len(times) < LEAST_ITERATIONS or sum(times) < MEASURED_S * 1e9:
+        start = time.perf_counter_ns()
         call()
         wait()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-# ---- The cache -------------------------------------------------------------------------------------------------------
-
-
-def default_cache() -> Path:
-    """Return where this user's ceilings are kept."""
-    import platformdirs
-
-    return platformdirs.user_cache_path("mnistbench") / "ceilings.json"
-
-
-def _stored(cache: Path) -> dict[str, Ceilings]:
-    try:
-        return {key: read_ceilings(item) for key, item in Reader(json.loads(cache.read_text("utf-8"))).mapping().items()}
-    except (OSError, ValueError, RecursionError, RecordError):
-        return {}
-
-
-def _store(cache: Path, known: dict[str, Ceilings]) -> None:
-    with contextlib.suppress(OSError):  # it is measured again next time
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(cache, json.dumps({key: asdict(found) for key, found in known.items()}, indent=1).encode())
+        times.append(time.perf_counter_ns() - start)
+    return quartiles_ns(times)[0] / 1e9

@@ -1,4 +1,4 @@
-"""FLOPs and bytes of every operation and layer, counted from the shapes of the tensors that the dispatcher sees."""
+"""Count the FLOPs and bytes of every operation and layer from the shapes of the tensors that the dispatcher sees."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from mnistbench.measuring.case import Case
 from mnistbench.measuring.profiling import Event, activities_of, events_of, placed, record
 from mnistbench.profile.result import Cost, Layer, OpKey
 
-#: Iterations that say which operation does the work of another: a few, because the shortest ones vary.
+#: Profiled iterations: several, because the times of the shortest operations vary.
 ITERATIONS = 3
 
-#: An operation with at least this share of its own time works itself: max-pooling's backward also fills with zeros.
+#: An operation whose self time is at least this share of its range does the work itself: max-pooling's backward also
+#: calls one that fills a tensor with zeros.
 OWN_SHARE = 0.25
 
-#: Operations that do not read their first argument: they overwrite it, or take nothing but its shape.
+#: Operations that do not read the data of their first argument: they overwrite it or use only its shape.
 FIRST_NOT_READ = frozenset(
     f"aten::{name}"
     for name in (
@@ -37,12 +38,14 @@ _COST = "mnistbench.cost:"
 
 
 def operation_costs(case: Case) -> dict[OpKey, Cost]:
-    """Return what each operation of a case has to do in one iteration, under the names that its tables have.
+    """Return the FLOPs and bytes of each operation in one iteration, by the names of the case's operation tables.
 
-    The dispatcher sees ``aten::convolution``, the profiler's self time lies in the ``aten::mkldnn_convolution`` that
-    it calls. So one pass counts at the dispatcher and marks each operation with a range; within it the operation itself
-    gets the cost, or, where nearly all its time lies in what it calls, the call with the most. That pass's times are of
-    no other use.
+    The dispatcher sees ``aten::convolution``, but the profiler assigns the self time to the ``aten::mkldnn_convolution``
+    that it calls. Therefore one pass counts at the dispatcher and marks each operation with a range. Within the range,
+    the cost goes to the operation itself or, if it spends nearly all its time in operations that it calls, to the one of
+    these with the longest self time. The times of that pass are used for nothing else.
+
+    Empty for a case whose iterations do not all run the same operations: they have no common cost.
     """
     case.reset()
     case()  # the optimizer makes its state
@@ -55,9 +58,10 @@ def operation_costs(case: Case) -> dict[OpKey, Cost]:
 
 
 def _by_doer(events: Sequence[Event], counted: Sequence[tuple[str, Cost]]) -> dict[OpKey, Cost]:
-    """Give the costs, which are of ITERATIONS alike iterations, to the operations that do the work."""
-    per_iteration, rest = divmod(len(counted), ITERATIONS)
-    assert not rest, "iterations of a case run the same operations"
+    """Assign the costs of ITERATIONS iterations to the operations that do the work."""
+    per_iteration = len(counted) // ITERATIONS
+    if list(counted) != list(counted[:per_iteration]) * ITERATIONS:
+        return {}
     self_us: list[dict[OpKey, float]] = [defaultdict(float) for _ in range(per_iteration)]
     for event, place in placed(events):
         if event.name.startswith(_COST):
@@ -66,7 +70,7 @@ def _by_doer(events: Sequence[Event], counted: Sequence[tuple[str, Cost]]) -> di
                 self_us[number][inner.name, place.phase, place.module] += inner.self_cpu_time_total
     found: dict[OpKey, list[Cost]] = defaultdict(list)
     for (name, cost), by_key in zip(counted[:per_iteration], self_us, strict=True):
-        if by_key and (cost.flops or cost.n_bytes):  # a view has nothing to do
+        if by_key and (cost.flops or cost.n_bytes):  # a view has neither
             found[_doer(name, by_key)].append(cost)
     return {key: _sum(costs) for key, costs in found.items()}
 
@@ -91,7 +95,7 @@ def _sum(costs: Iterable[Cost]) -> Cost:
 
 
 class _Counting(TorchDispatchMode):
-    """Counts what every operation has to do, and marks it with a range that the profiler sees."""
+    """Counts the cost of every operation and marks the operation with a profiler range."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -102,7 +106,7 @@ class _Counting(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func.overloadpacket not in flop_registry:
-            with self:  # without autograd aten::conv2d arrives whole; what it consists of can be counted
+            with self:  # without autograd aten::conv2d is not decomposed yet; its parts have formulas
                 decomposed = func.decompose(*args, **kwargs)
             if decomposed is not NotImplemented:
                 return decomposed
@@ -114,15 +118,16 @@ class _Counting(TorchDispatchMode):
 
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int | None:
-    """Count by the formulas of ``torch.utils.flop_counter``; a batch norm or a ReLU has none."""
+    """Apply the formula of ``torch.utils.flop_counter``; operations such as batch norm and ReLU have none."""
     formula = flop_registry.get(func.overloadpacket)
     return int(formula(*args, **kwargs, out_val=out)) if formula else None
 
 
 def _bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int:
-    """Count each tensor once where it is read and once where it is written.
+    """Count each tensor once if the operation reads it and once if it writes it.
 
-    What is changed in place is both. Nothing for a view, which moves no data, nor for memory that is only allocated.
+    A tensor that is changed in place counts twice. Views move no data, and memory that is only allocated is not written:
+    both count 0.
     """
     schema = func._schema  # noqa: SLF001
     returned = [returned.alias_info for returned in schema.returns]
@@ -150,7 +155,7 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
     """Return every module without modules inside, in the order of the forward pass, for one sample of the batch.
 
     Args:
-        model: left as it was, in the mode that it was in.
+        model: not changed; its mode is restored.
         inputs: a batch, [B, ...].
     """
     found: list[Layer] = []

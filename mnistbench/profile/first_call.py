@@ -1,8 +1,8 @@
-"""The first call of a case, in processes of their own: what it costs, and that training has nothing to do with it.
+"""Measure the first iteration of a case in fresh processes, with untrained and with trained weights.
 
-A profile of the lab's model before training showed a huge convolution, one after training did not, and the report put it
-down to its cluster. Training is not what differs: being the first call of a process is. So one process makes a first call,
-trains, and calls again; another loads the trained weights and makes a first call.
+A profile of an untrained model is often slower than one taken after training. Two processes separate the effect of
+training from the effect of being first: one process profiles its first iteration, trains, and profiles later
+iterations; another process loads the trained weights and profiles its first iteration.
 """
 
 from __future__ import annotations
@@ -16,26 +16,30 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
+from mnistbench.core.child_environment import child_environment
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import Params
 from mnistbench.core.record import RecordReader, table_to_json
 from mnistbench.profile.result import ColdCall
 
-#: Steps between the first call and the one after training.
+#: Training steps between the first iteration and the later ones.
 TRAINING_STEPS = 20
 
-#: Calls after training, of which the median counts: a single one may meet anything that the machine does.
+#: Profiled iterations after training; tables show their median.
 LATER_CALLS = 5
 
-#: Seconds after which a process is given up.
+#: Time limit of a process, in seconds.
 _TIMEOUT_S = 600
 
 
 def cold_calls(params: Params, data_dir: str | None = None) -> tuple[tuple[ColdCall, ...], int]:
-    """Return calls of a case of a workload that mnistbench brings, and the number of training steps between them.
+    """Return profiled iterations of a built-in workload, and the number of training steps between them.
 
-    In order: first call of a process, a call of that process after training, first call of a process with the trained weights.
+    In order: the first iteration of a process, later iterations of that process after training, and the first iteration
+    of a process with the trained weights.
 
     Raises:
         UsageError: a process failed.
@@ -51,12 +55,13 @@ def cold_calls(params: Params, data_dir: str | None = None) -> tuple[tuple[ColdC
 
 
 def _process(job: dict[str, Any]) -> list[ColdCall]:
+    environment = child_environment(os.environ, platformdirs.user_cache_path("mnistbench") / "pycache")
     package = str(Path(__file__).parents[2])  # a checkout need not be installed
-    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (package, environment.get("PYTHONPATH"))))
     command = [sys.executable, "-P", "-m", "mnistbench.profile.first_call"]
     try:
         done = subprocess.run(
-            command, input=json.dumps(job), env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
+            command, input=json.dumps(job), env={**environment, "PYTHONPATH": path}, capture_output=True, text=True,
             timeout=_TIMEOUT_S, check=False,
         )  # fmt: skip
         lines = done.stdout.splitlines()
@@ -66,7 +71,7 @@ def _process(job: dict[str, Any]) -> list[ColdCall]:
         return [_call(RecordReader(item.value)) for item in read["calls"].items()]
     except (OSError, subprocess.SubprocessError, ValueError, RecordError) as error:
         said = done.stderr.strip().splitlines()[-1:] if not isinstance(error, OSError | subprocess.SubprocessError) else []
-        raise UsageError(f"first call: a process of its own failed: {said[0] if said else error}") from None
+        raise UsageError(f"first iteration: its process failed ({said[0] if said else error}); try again") from None
 
 
 def _call(read: RecordReader) -> ColdCall:
@@ -77,7 +82,7 @@ def _call(read: RecordReader) -> ColdCall:
 
 
 def main() -> None:
-    """Read a job from standard input; write calls, or an error, to standard output as one line."""
+    """Read a job from standard input; write its iterations, or an error, to standard output as one line of JSON."""
     from mnistbench.measuring.torch_import import import_torch
 
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -118,7 +123,7 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         case.model.train(mode)
         activities = [torch.profiler.ProfilerActivity.CPU]
         recorded = record(case, iterations=LATER_CALLS, activities=activities, shapes=False)
-        after = table(events_of(recorded), temperature="cold", view="host")
+        after = table(events_of(recorded), temperature="warm", view="host")
         calls.append({"trained": True, "first": False, "table": table_to_json(after)})
     return calls
 

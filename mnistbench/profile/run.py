@@ -1,4 +1,4 @@
-"""A workload at a batch size on a device -> what its operations take, have to do, and could do."""
+"""Profile one case: times, FLOPs and bytes of its operations, and the ceilings of the machine."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from mnistbench.core.params import Params
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.profiling import busy_ns, has_device_view, record_warm, warm_table
 from mnistbench.measuring.timing import time_calls
-from mnistbench.profile.ceilings import ceilings, default_cache
+from mnistbench.profile.ceilings import ceilings
 from mnistbench.profile.costs import layers, operation_costs
 from mnistbench.profile.first_call import cold_calls
 from mnistbench.profile.result import Profiled
 from mnistbench.workloads.workload import Workload
 
-#: Profiled iterations: the median of 10 is known well enough for a table of shares.
+#: Profiled iterations: enough for the medians of a table of shares.
 ITERATIONS = 10
 
-#: Phases that have operations to show.
+#: Phases that are profiled per operation.
 PHASES = ("forward", "step")
 
 
@@ -34,21 +34,19 @@ def profile_case(
     iterations: int = ITERATIONS,
     shapes: bool = False,
     trace: Path | None = None,
-    cache: Path | None = None,
 ) -> Profiled:
-    """Time the calls of a case, profile it, and count what its operations have to do.
+    """Time the iterations of a case, profile it, and count the FLOPs and bytes of its operations.
 
     Args:
-        params: its phase is one of PHASES.
-        workload: what is measured.
-        data_dir: where MNIST lies.
-        iterations: profiled, at least 1.
-        shapes: note the input shapes of each operation.
-        trace: a Chrome trace of the profiled iterations is written there, compressed if it ends in ``.gz``.
-        cache: of the machine's ceilings; the user's if not given.
+        params: of the case; the phase is one of PHASES.
+        workload: of the case.
+        data_dir: directory of MNIST.
+        iterations: number of profiled iterations, at least 1.
+        shapes: record the input shapes of each operation.
+        trace: path of a Chrome trace of the profiled iterations, compressed if it ends in ``.gz``; None: no trace.
 
     Raises:
-        UsageError: the batch does not fit into memory, or the trace cannot be written.
+        UsageError: the device runs out of memory, or the trace cannot be written.
         DataError: a dataset is missing or damaged.
     """
     device = torch.device(params.device)
@@ -62,7 +60,7 @@ def profile_case(
             calls_ns=time_calls(case),
             tables=(),
             costs=operation_costs(case),
-            ceilings=ceilings(params, cache or default_cache()),
+            ceilings=ceilings(params),
             layers=layers(case.model, case.inputs),
         )
         for view in ("host", "device") if has_device_view(params.device) else ("host",):
@@ -76,12 +74,12 @@ def profile_case(
 
 
 def too_large(device: str, batch_size: int) -> str:
-    """Return what is said where a batch does not fit into a device's memory."""
+    """Return the error message for a batch that does not fit into a device's memory."""
     return f"memory of {device} does not suffice for batches of {batch_size}: choose a smaller batch size"
 
 
 def with_cold_calls(found: Profiled, data_dir: str | None = None) -> Profiled:
-    """Return the same with first calls, measured in fresh processes.
+    """Return the same case with its first iterations, measured in fresh processes.
 
     Raises:
         UsageError: a process failed.
@@ -94,7 +92,7 @@ def _export(recorded: torch.profiler.profile, path: Path) -> None:
     export: Callable[[str], None] = recorded.export_chrome_trace
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab"):  # torch says nothing of why it could not write
+        with path.open("ab"):  # torch does not report why it cannot write
             pass
         export(str(path))
     except OSError as error:

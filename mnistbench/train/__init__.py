@@ -1,4 +1,4 @@
-"""Whole training runs: ``loop`` has epochs and schedule, ``run`` is what ``mnistbench train`` does.
+"""Whole training runs: ``loop`` has epochs and schedule, ``run`` implements ``mnistbench train``.
 
 Question: how does a whole training run proceed?
 Input: settings (model, dataset, epochs, batch size, learning rate, device).

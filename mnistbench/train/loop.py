@@ -1,4 +1,4 @@
-"""Training of a model on its whole dataset: epochs, learning-rate schedule, test. Nothing here times or prints."""
+"""Train a model on its whole dataset: epochs, learning-rate schedule, test. Measures no time and prints nothing."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ GAMMA = 0.7
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch of :func:`train` reached."""
+    """The results of one epoch of :func:`train`."""
 
     number: int  # from 1
     train: tuple[Window, ...]
-    test: Window | None  # None: stopped before the test was over
+    test: Window | None  # None: stopped before the end of the test
 
     @property
     def whole(self) -> Window:
-        """The training windows as one: means over all its samples."""
+        """Return the training windows as one, with means over all samples."""
         samples = sum(window.samples for window in self.train)
         correct = [window.accuracy * window.samples for window in self.train if window.accuracy is not None]
         return Window(
@@ -40,19 +40,19 @@ class Epoch:
 
 
 class Watch:
-    """Is told how :func:`train` goes, and may stop it. This one does neither."""
+    """Callbacks of :func:`train`. The defaults do nothing and never stop training."""
 
     def begin(self, epoch: int, learning_rate: float) -> None:
-        """Hear that an epoch begins."""
+        """Handle the start of an epoch."""
 
     def batch(self, samples: int) -> None:
-        """Hear of a batch that was trained on, as far as the host knows: an accelerator may still be at it."""
+        """Handle the end of a training batch on the host; an accelerator may still be computing."""
 
     def window(self, window: Window) -> None:
-        """Hear that a window is over, and that the device has finished it."""
+        """Handle the end of a window, which the device has finished."""
 
     def stop(self) -> bool:
-        """Say whether to stop; asked after every batch, in training and in testing."""
+        """Return whether to stop. Called after each batch, in training and in testing."""
         return False
 
 
@@ -72,34 +72,28 @@ def train(
     batches: int | None = None,
     watch: Watch | None = None,
 ) -> Iterator[Epoch]:
-    """Train a model on its workload's whole set, epoch by epoch, and test it after each.
-
-    Yields after each epoch, so that the caller can report or stop. The device is waited for once a window.
+    """Train a model on its workload's whole set, test it after each epoch, and yield the epoch.
 
     Args:
-        workload: one with a whole set.
+        workload: has a whole set.
         model: on the device.
-        device: where the set is put.
+        device: holds the set.
         batch_size: samples per training step.
-        epochs: how many.
-        seed: of the order of samples.
-        test_batch_size: samples per batch of the test.
+        epochs: number of epochs.
+        seed: determines the order of the samples.
+        test_batch_size: samples per test batch.
         window: batches per window.
         lr: learning rate of the first epoch; None: the optimizer's own.
-        gamma: learning rate after each epoch, as a share of the epoch before.
-        autocast: what wraps forward and loss.
-        batches: train and test on no more than so many an epoch.
-        watch: is told, and may stop.
+        gamma: factor of the learning rate after each epoch.
+        autocast: context of forward pass and loss.
+        batches: maximum number of training batches and of test batches per epoch.
+        watch: callbacks.
     """
     assert workload.load is not None, "a workload without a whole set has no epochs"
-    watch = watch or Watch()
-    whole = workload.load(device)
-    optimizer = workload.make_optimizer(model.parameters())
-    for group in optimizer.param_groups:
-        group["lr"] = group["lr"] if lr is None else lr
+    whole, watch = workload.load(device), watch or Watch()
+    optimizer = _optimizer(workload, model, lr)
     step = Step(model, workload.loss, optimizer, autocast)
-    schedule = StepLR(optimizer, step_size=1, gamma=gamma)
-    generator = torch.Generator().manual_seed(seed)
+    schedule, generator = StepLR(optimizer, step_size=1, gamma=gamma), torch.Generator().manual_seed(seed)
     seen = 0
     for number in range(1, epochs + 1):
         watch.begin(number, float(schedule.get_last_lr()[0]))
@@ -112,22 +106,25 @@ def train(
         seen = windows[-1].step
         test = None
         if not watch.stop():
-            test = evaluate(
-                Inference(model, autocast),
-                _watched(islice(whole.epoch(whole.test, test_batch_size), batches), watch),
-                loss=workload.loss,
-                metric=workload.metric,
-                step=seen,
-            )
-        stopped = watch.stop()  # a test that was cut short is none
+            test_batches = _watched(islice(whole.epoch(whole.test, test_batch_size), batches), watch)
+            inference = Inference(model, autocast)  # switches the model to evaluation mode
+            test = evaluate(inference, test_batches, loss=workload.loss, metric=workload.metric, step=seen)
         schedule.step()
-        yield Epoch(number, tuple(windows), None if stopped else test)
+        stopped = watch.stop()
+        yield Epoch(number, tuple(windows), None if stopped else test)  # an incomplete test does not count
         if stopped:
             return
 
 
+def _optimizer(workload: Workload, model: nn.Module, lr: float | None) -> torch.optim.Optimizer:
+    optimizer = workload.make_optimizer(model.parameters())
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] if lr is None else lr
+    return optimizer
+
+
 def _watched(batches: Iterable[Batch], watch: Watch, done: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:
-    """Yield batches until the watch stops; say of each how many samples it had when the next is asked for."""
+    """Yield batches until the watch stops; call ``done`` with the samples of each before the next one."""
     for batch in batches:
         yield batch
         done(len(batch[1]))

@@ -1,4 +1,4 @@
-"""One training run: a model, a dataset, a device, a batch size. Tells a listener how it goes; prints nothing."""
+"""Run one training: a model, a dataset, a device, a batch size. Reports to a listener and prints nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from mnistbench.workloads.workload import Workload, builtin_workloads, predicted
 
 __all__ = ["EpochResult", "Listener", "Point", "Result", "Settings", "run", "workload_of"]
 
-#: Training steps in the trace, after warm-up: enough for a median, few enough for a viewer.
+#: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace viewer.
 PROFILED_STEPS = 5
 
 #: Columns of ``metrics.csv``: a row per log interval (part ``train``) and per test (part ``test``). Accuracy in percent.
@@ -47,34 +47,34 @@ COLUMNS = ("part", "epoch", "step", "samples", "loss", "accuracy", "learning_rat
 
 
 def workload_of(settings: Settings) -> Workload:
-    """Return the model, optimizer and dataset that the settings name. Loads nothing.
+    """Return the workload of the settings without loading its dataset.
 
     Raises:
         UsageError: there is no such model.
     """
     workloads = {workload.name: workload for workload in builtin_workloads(settings.dataset, settings.data_dir)}
     if settings.model not in workloads:
-        raise UsageError(f"model {settings.model!r} is not known: one of {', '.join(workloads)}")
+        raise UsageError(f"model {settings.model!r} is unknown; choose one of {', '.join(workloads)}")
     return workloads[settings.model]
 
 
 def run(
     settings: Settings, output: Path | None = None, listener: Listener | None = None, workload: Workload | None = None
 ) -> Result:
-    """Train as settings say; return what was reached.
+    """Train and return the results.
 
-    The same settings give the same losses on a CPU with one thread, with and without a directory. Random generators and
-    the number of threads are put back.
+    The same settings give the same losses on a CPU with one thread, with and without a directory. The states of the
+    random generators and the number of threads are restored.
 
     Args:
-        settings: what to do; the device is one that is here, as ``resolve_devices`` returns it.
-        output: an existing directory that gets TensorBoard's file, ``result.json``, ``metrics.csv`` and, where asked
-            for, weights and trace; None: nothing is written.
-        listener: is told how it goes.
-        workload: what ``workload_of`` returns, should its dataset be loaded already.
+        settings: of the run; the device is available, as ``resolve_devices`` returns it.
+        output: existing directory for TensorBoard's file, ``result.json``, ``metrics.csv`` and, if the settings ask for
+            them, weights and trace; None: nothing is written.
+        listener: callbacks.
+        workload: the result of ``workload_of``, if its dataset has already been loaded.
 
     Raises:
-        MnistbenchError: the dataset is missing or damaged, or memory does not suffice.
+        MnistbenchError: the dataset is missing or damaged, or the device runs out of memory.
         OSError: a file cannot be written.
     """
     listener, workload, device = listener or Listener(), workload or workload_of(settings), torch.device(settings.device)
@@ -87,7 +87,7 @@ def run(
 
 
 class _Run(Watch):
-    """What a run knows of itself while it goes on."""
+    """The state of one run."""
 
     def __init__(
         self, settings: Settings, output: Path | None, listener: Listener, workload: Workload, device: torch.device
@@ -116,7 +116,7 @@ class _Run(Watch):
         shown = output if settings.save_scalars or settings.save_images or settings.save_graph else None
         with open_writer(shown) as self._writer:
             if self._writer:
-                with fork_random(torch.device(settings.device)):  # what is shown must not move training's random numbers
+                with fork_random(torch.device(settings.device)):  # writing images must not change training's random numbers
                     self._write_inputs_and_graph()
             began = time.perf_counter_ns()
             self._train()
@@ -169,7 +169,7 @@ class _Run(Watch):
             self._end_epoch(epoch)
 
     def _end_epoch(self, epoch: Epoch) -> None:
-        test_ns = time.perf_counter_ns() - self._since  # a test ends by reading its sums: the device has finished
+        test_ns = time.perf_counter_ns() - self._since  # the device has finished: the test has read its sums
         whole = epoch.whole
         reached = EpochResult(
             number=epoch.number,
@@ -188,7 +188,7 @@ class _Run(Watch):
         self._epochs.append(reached)
         self._listener.epoch(reached)
 
-    # ---- What training tells ----
+    # ---- Callbacks of training ----
 
     def begin(self, epoch: int, learning_rate: float) -> None:
         self._epoch, self._learning_rate = epoch, learning_rate
@@ -211,12 +211,12 @@ class _Run(Watch):
         }
         self._add(values, point.step)
         self._listener.point(point)
-        self._since = time.perf_counter_ns()  # drawing is no training
+        self._since = time.perf_counter_ns()  # the time of writing curves does not count as training
 
     def stop(self) -> bool:
         return self._listener.stop()
 
-    # ---- What is written ----
+    # ---- Files ----
 
     def _add(self, values: Mapping[str, float | None], step: int) -> None:
         curves = {tag: [(step, value)] for tag, value in values.items()}
@@ -235,7 +235,7 @@ class _Run(Watch):
             self._notes.extend([note] if note else [])
 
     def _write_misclassified(self) -> None:
-        """Show what the model of the last epoch gets wrong of the test set."""
+        """Write the test images that the model of the last epoch misclassifies."""
         wrong, read_as = self._misclassified()
         split, first = self._whole.test, wrong[:GRID_IMAGES].to(self._whole.test.images.device)
         write_misclassified(
@@ -249,7 +249,7 @@ class _Run(Watch):
         )
 
     def _misclassified(self) -> tuple[Tensor, Tensor]:
-        """Return the positions in the test set of what is misclassified, and what it is taken for: int64 [N] each."""
+        """Return the positions of misclassified test images and their predicted classes: int64 [N] each."""
         inference = Inference(self._model, self._autocast)
         batches = islice(self._whole.epoch(self._whole.test, self._settings.test_batch_size), self._batches)
         parts = [(predicted(inference(inputs)), targets) for inputs, targets in batches]
@@ -258,7 +258,7 @@ class _Run(Watch):
         return wrong, outputs[wrong]
 
     def _profile(self) -> CaseRecord:
-        """Profile training steps from the initial weights, on a case of their own: training is over, and was not disturbed."""
+        """Profile training steps from the initial weights, in a case of their own after training."""
         case = build(self._params, self._workload, self._settings.data_dir)
         view = "device" if has_device_view(self._settings.device) else "host"
         recorded = record_warm(case, iterations=PROFILED_STEPS, view=view)
@@ -275,10 +275,10 @@ class _Run(Watch):
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the model's ``state_dict``, on the CPU, whole or not at all; ``torch.load(weights_only=True)`` reads it.
+    """Write the model's ``state_dict`` with CPU tensors atomically; ``torch.load(weights_only=True)`` reads it.
 
     Raises:
-        OSError: it cannot be written; what was there is still there.
+        OSError: the file cannot be written; an existing file is unchanged.
     """
     stream = io.BytesIO()
     torch.save({name: weights.cpu() for name, weights in model.state_dict().items()}, stream)
@@ -286,7 +286,7 @@ def save_weights(model: nn.Module, path: Path) -> None:
 
 
 def _metrics_csv(points: list[Point], epochs: list[EpochResult]) -> str:
-    """Return a row per log interval and per test, in the order in which they were made."""
+    """Return a row per log interval and per test, in chronological order."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)

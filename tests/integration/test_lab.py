@@ -180,7 +180,7 @@ def write(directory, findings):
         (["--data-dir", ""], "--data-dir: '' is no value; give one, or leave the option out"),
         (["-o", ""], "-o: '' is no value; give one, or leave the option out"),
         (["-o", "file"], "-o: {here}/file is not a directory; name another directory"),
-        (["-o", "taken"], "-o: taken holds something else than a lab; name a new or an empty directory"),
+        (["-o", "taken"], "-o: taken contains files that are not a lab's; name a new or an empty directory"),
         (["--devices", "tpu"], "--devices: device 'tpu' is not known: use auto, cpu, cuda, cuda:1 or mps"),
         (["--merge"], "--merge: needs at least two directories of labs"),
         (["--merge", "one"], "--merge: needs at least two directories of labs"),
@@ -256,5 +256,5 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
     )
     assert refused.returncode == 2
     assert refused.stderr == (
-        "mnistbench: -o: mine holds a lab with epochs 1, not 2; ask for the same, or name another directory\n"
+        "mnistbench: -o: mine contains a lab with epochs 1, not 2; use the same settings or name another directory\n"
     )

@@ -14,7 +14,7 @@ import torch
 from mnistbench.core.errors import UsageError
 from mnistbench.lab import measures
 from mnistbench.lab.findings import Settings
-from mnistbench.lab.measures import Measures
+from mnistbench.lab.measures import Budget, Measures
 
 SETTINGS = Settings("digits", (1, 64), ("cpu",), 1, "convnet", 1)
 
@@ -51,3 +51,51 @@ def test_a_training_curve_has_no_more_points_an_epoch_than_it_may(
     batches = math.ceil(samples / size)
     assert 1 <= math.ceil(batches / asked[0].log_interval) <= 20
     assert asked[0].log_interval == 1 or math.ceil(batches / (asked[0].log_interval - 1)) > 20
+
+
+class CountingCase:
+    """A case that counts its iterations since the last reset."""
+
+    samples = whole_set = 1440
+
+    def __init__(self, params: Any, *_: Any) -> None:
+        self.params = params
+        self.since_reset = 0
+        self.blocks: list[int] = []  # iterations before each reset
+
+    def __call__(self) -> None:
+        self.since_reset += 1
+
+    def reset(self) -> None:
+        self.blocks.append(self.since_reset)
+        self.since_reset = 0
+
+
+@pytest.fixture
+def cases(monkeypatch: pytest.MonkeyPatch) -> list[CountingCase]:
+    """All cases that are built, in their order."""
+    built: list[CountingCase] = []
+
+    def build(*arguments: Any) -> CountingCase:
+        built.append(CountingCase(*arguments))
+        return built[-1]
+
+    monkeypatch.setattr(measures, "build", build)
+    return built
+
+
+def test_every_timed_block_starts_from_the_initial_state(cases: list[CountingCase]) -> None:
+    """Otherwise batch sizes would be compared after different numbers of optimizer steps."""
+    found = Measures(SETTINGS, budget=Budget(calls=(64, 64))).calls(
+        [("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None
+    )
+    assert [time.calls for time in found] == [64, 64]
+    for case in cases:
+        assert case.since_reset == 1 + 64 // 8  # one untimed iteration, then the block
+        assert max(case.blocks) == 1 + 64 // 8
+
+
+def test_every_timed_epoch_starts_from_the_initial_state(cases: list[CountingCase]) -> None:
+    found = Measures(SETTINGS, budget=Budget(epochs=3)).epoch("train", "cpu", 1, 64)
+    assert found.calls == 3
+    assert cases[-1].blocks == [0, 1, 1]

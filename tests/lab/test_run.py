@@ -141,6 +141,18 @@ def test_a_step_that_is_interrupted_while_it_is_measured_again_is_not_done(tmp_p
     assert measuring.asked == [("training", "cpu", 4)]
 
 
+def test_a_resumed_lab_reports_the_median_of_its_measured_ceilings(tmp_path):
+    """One lucky measurement of an earlier start must not stay for good."""
+
+    class Lucky(Counting):
+        def profiled(self, phase, device, threads, size, trace):
+            found = super().profiled(phase, device, threads, size, trace)
+            rate = 9e11 if (phase, size) == ("step", 16) else 2e11
+            return dataclasses.replace(found, ceiling=Ceiling(device, rate, None))
+
+    assert lab(tmp_path, Lucky()).run(Told()).ceilings == (Ceiling("cpu", 2e11, None),)
+
+
 def test_an_interrupted_training_begins_anew(tmp_path):
     lab(tmp_path, Counting())
     half = tmp_path / "tensorboard" / "convnet-cpu-b4"
@@ -168,7 +180,7 @@ def test_a_trace_that_is_gone_is_made_again(tmp_path):
     measuring, told = Counting(), Told()
     lab(tmp_path, measuring).run(told)
     assert measuring.asked == [("profiled", "step", "cpu", 16)]
-    assert "is missing, so it is measured again" in told.notes[0]
+    assert "is missing; measuring it again" in told.notes[0]
 
 
 def test_more_batch_sizes_cost_only_what_is_new(tmp_path):
@@ -184,9 +196,12 @@ def test_more_batch_sizes_cost_only_what_is_new(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"dataset": "mnist"}, "holds a lab with dataset digits, not mnist; ask for the same, or name another directory"),
-        ({"epochs": 5}, "holds a lab with epochs 3, not 5"),
-        ({"seed": 2}, "holds a lab with seed 1, not 2"),
+        (
+            {"dataset": "mnist"},
+            "contains a lab with dataset digits, not mnist; use the same settings or name another directory",
+        ),
+        ({"epochs": 5}, "contains a lab with epochs 3, not 5"),
+        ({"seed": 2}, "contains a lab with seed 1, not 2"),
     ],
 )
 def test_another_lab_in_the_directory_is_refused(tmp_path, change, said):
@@ -203,7 +218,7 @@ def test_a_lab_of_another_machine_is_refused(tmp_path):
 
 def test_a_directory_that_holds_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
-    with pytest.raises(UsageError, match="holds something else than a lab; name a new or an empty directory"):
+    with pytest.raises(UsageError, match="contains files that are not a lab's; name a new or an empty directory"):
         lab(tmp_path, Counting())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -218,7 +233,7 @@ def test_a_lab_that_was_killed_before_it_began_is_begun_anew(tmp_path):
 def test_steps_of_something_else_are_left_alone(tmp_path, content):
     for name in content:
         (tmp_path / name).mkdir(parents=True)
-    with pytest.raises(UsageError, match="holds something else than a lab"):
+    with pytest.raises(UsageError, match="contains files that are not a lab's"):
         lab(tmp_path, Counting())
     assert not (tmp_path / BEGUN).exists()
 
@@ -245,10 +260,10 @@ def test_lines_name_each_step_and_the_time_left(tmp_path):
     lines = stream.getvalue().splitlines()
     assert lines[0].startswith("[ 1/")
     assert "training, cpu, batch size 4: 0.0 s; about" in lines[0]
-    assert lines[-1].endswith("nothing left")
+    assert lines[-1].endswith("done")
     again = io.StringIO()
     lab(tmp_path, Counting()).run(Lines(again))
-    assert all("was done before" in line for line in again.getvalue().splitlines())
+    assert all("already done" in line for line in again.getvalue().splitlines())
 
 
 def test_the_bar_reaches_its_end(tmp_path):

@@ -1,9 +1,7 @@
-"""What a machine reaches at best: arithmetic on a fake clock, and what is kept."""
+"""Ceilings of the machine: arithmetic on a fake clock."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -12,32 +10,18 @@ from builders import params
 
 from mnistbench.profile import ceilings as module
 from mnistbench.profile.ceilings import ceilings
-from mnistbench.profile.result import Ceilings
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Every look at the clock is a millisecond later."""
-    now = iter(range(1_000_000))
-    monkeypatch.setattr(module.time, "perf_counter", lambda: next(now) / 1_000)
+    """Advance the clock by a millisecond at each reading."""
+    now = iter(range(0, 10**12, 10**6))
+    monkeypatch.setattr(module.time, "perf_counter_ns", lambda: next(now))
 
 
-@pytest.fixture
-def measured(monkeypatch):
-    """What the next measurement finds."""
-    found = {"now": Ceilings(100.0, 10.0, "float32"), "times": 0}
-
-    def measure(device, precision, threads):
-        found["times"] += 1
-        return found["now"]
-
-    monkeypatch.setattr(module, "_measured", measure)
-    return found
-
-
-def test_rates_are_work_by_the_time_of_the_best_call(clock, monkeypatch):
+def test_rates_are_work_divided_by_time(clock, monkeypatch):
     monkeypatch.setitem(module._SIZES, "cpu", (8, 1_000))
     monkeypatch.setitem(module._CONVOLUTIONS, "cpu", (2, 4))
     assert module._matmul_flops_per_s(CPU, "float32") == pytest.approx(2 * 8**3 / 1e-3)
@@ -45,38 +29,29 @@ def test_rates_are_work_by_the_time_of_the_best_call(clock, monkeypatch):
     assert module._copy_bytes_per_s(CPU) == pytest.approx(2 * 1_000 / 1e-3)  # read and written
 
 
-def test_the_best_that_was_ever_measured_is_kept(tmp_path, measured):
-    cache = tmp_path / "new" / "ceilings.json"
-    assert ceilings(params(), cache) == Ceilings(100.0, 10.0, "float32")
-    measured["now"] = Ceilings(50.0, 20.0, "float32")  # beside a busy neighbour, but memory was free
-    assert ceilings(params(), cache) == Ceilings(100.0, 20.0, "float32")
-    measured["now"] = Ceilings(1.0, 1.0, "float32")
-    assert ceilings(params(), cache) == Ceilings(100.0, 20.0, "float32")
+@pytest.mark.parametrize(
+    ("milliseconds", "typical"),
+    [
+        ((9, 10, 10, 10, 10, 1), 10),  # the first is not timed; one lucky iteration does not count
+        ((9, 10, 90, 10, 90, 90), 10),  # disturbed iterations do not count
+    ],
+)
+def test_a_ceiling_does_not_depend_on_single_iterations(monkeypatch, milliseconds, typical):
+    now = [0]
+    durations = iter(milliseconds)
+
+    def call():
+        now[0] += next(durations) * 1_000_000
+
+    monkeypatch.setattr(module.time, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(module, "MEASURED_S", 0)
+    assert module._typical_s(call, CPU) == typical / 1e3
 
 
-def test_other_threads_and_other_numbers_are_another_ceiling(tmp_path, measured):
-    cache = tmp_path / "ceilings.json"
-    ceilings(params(), cache)
-    ceilings(params(threads=2), cache)
-    measured["now"] = Ceilings(300.0, 10.0, "bfloat16")
-    assert ceilings(params(dtype="bfloat16"), cache).precision == "bfloat16"
-    assert len(json.loads(cache.read_text())) == 3
-
-
-NO_RATE = {"a": {**asdict(Ceilings(1, 1, "float32")), "flops_per_s": 0}}
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}', json.dumps(NO_RATE)])
-def test_a_spoiled_cache_is_made_anew(tmp_path, measured, text):
-    cache = tmp_path / "ceilings.json"
-    cache.write_text(text)
-    assert ceilings(params(), cache) == measured["now"]
-    assert len(json.loads(cache.read_text())) == 1
-
-
-def test_a_cache_that_cannot_be_written_costs_nothing(tmp_path, measured):
-    (tmp_path / "file").write_text("")
-    assert ceilings(params(), tmp_path / "file" / "ceilings.json") == measured["now"]
+def test_ceilings_are_those_of_the_number_type_and_the_threads_of_a_case(monkeypatch):
+    monkeypatch.setattr(module, "_measured", lambda device, precision, threads: (device, precision, threads))
+    assert ceilings(params(threads=2, dtype="bfloat16")) == (CPU, "bfloat16", 2)
+    assert ceilings(params(device="mps", threads=2)) == (torch.device("mps"), "float32", 1)
 
 
 def test_a_process_measures_once(monkeypatch):

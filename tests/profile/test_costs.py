@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from builders import params
@@ -122,6 +124,16 @@ def test_who_gets_a_cost(times, doer):
     name = "aten::relu" if "aten::relu" in times else "aten::max_pool2d_backward"
     by_key = {(called, "forward", "m"): us for called, us in times.items()}
     assert costs._doer(name, by_key) == (doer, "forward", "m")
+
+
+def test_a_case_whose_iterations_differ_has_no_costs():
+    iterations = iter(range(100))
+
+    def loss(output, targets):
+        return output.sum() if next(iterations) % 2 else (output + 1).sum()
+
+    case = build(params(workload="lenet5", phase="step", batch_size=2), dataclasses.replace(network("lenet5"), loss=loss))
+    assert operation_costs(case) == {}
 
 
 def test_costs_of_one_row_are_added_and_unknown_flops_stay_unknown():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,22 +12,21 @@ from torch import Tensor
 from torch_builders import tiny_params, tiny_workload
 
 from mnistbench.core.errors import UsageError
-from mnistbench.profile import ceilings, first_call
+from mnistbench.profile import ceilings
 from mnistbench.profile.result import Ceilings
 from mnistbench.profile.run import profile_case
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a machine whose ceilings are known."""
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run on a machine whose ceilings are known."""
     monkeypatch.setattr(ceilings, "_measured", lambda *_: Ceilings(1e9, 1e9, "float32"))
-    return tmp_path / "ceilings.json"
 
 
-def test_every_part_is_of_the_same_case(cache: Path, tmp_path: Path) -> None:
+def test_every_part_is_of_the_same_case(tmp_path: Path) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     trace = tmp_path / "traces" / "t.json"
-    found = profile_case(tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=2, trace=trace, cache=cache)
+    found = profile_case(tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=2, trace=trace)
     (table,) = found.tables
     assert (table.view, table.temperature, len(table.iteration_ns), found.samples) == ("host", "warm", 2, 4)
     assert found.costs.keys() <= {row.key for row in table.rows}
@@ -42,24 +40,10 @@ def test_every_part_is_of_the_same_case(cache: Path, tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_batch_that_does_not_fit_is_one_line(cache: Path) -> None:
+def test_a_batch_that_does_not_fit_is_one_line() -> None:
     def loss(output: Tensor, targets: Tensor) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     workload = dataclasses.replace(tiny_workload(), loss=loss)
     with pytest.raises(UsageError, match=r"^memory of cpu does not suffice for batches of 4: choose a smaller batch size$"):
-        profile_case(tiny_params(phase="step", batch_size=4), workload, cache=cache)
-
-
-def test_a_process_that_dies_is_one_line_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_call.sys, "executable", shutil.which("false") or "false")
-    with pytest.raises(UsageError, match=r"^first call: a process of its own failed: "):
-        first_call.cold_calls(tiny_params(phase="forward"))
-
-
-def test_what_a_process_complains_of_is_said(tmp_path: Path) -> None:
-    params = tiny_params(workload="lenet5", phase="forward", dataset="mnist")
-    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
-    (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"not MNIST")
-    with pytest.raises(UsageError, match="train-images-idx3-ubyte"):
-        first_call.cold_calls(params, str(tmp_path))
+        profile_case(tiny_params(phase="step", batch_size=4), workload)

@@ -187,7 +187,7 @@ def test_bfloat16_is_another_computation() -> None:
 
 
 def test_a_model_that_is_not_known() -> None:
-    with pytest.raises(UsageError, match=r"^model 'resnet' is not known: one of convnet, lenet5$"):
+    with pytest.raises(UsageError, match=r"^model 'resnet' is unknown; choose one of convnet, lenet5$"):
         run(Settings(model="resnet", dataset="digits"))
 
 

@@ -1,7 +1,7 @@
-"""Findings -> the claims that reports of this lab hand in, each held against this machine.
+"""Check claims that are common in reports on this lab against the findings of a machine.
 
-Every claim is checked twice: by the way the reports went (one image, the first call of the process), and by the right
-one (warm, each table at the batch size that it speaks of). The verdict goes by the latter.
+Each claim is checked in two ways: as such reports measure (one image, first iteration of a process), and with warm
+iterations at each batch size. The verdict follows from the second way.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ from mnistbench.lab.report.sheets import Cell, Quantity, Sheet, Sheets, ratio, s
 #: Verdicts.
 HOLDS, PARTLY, FAILS, UNKNOWN = "holds", "partly", "fails", "unknown"
 
-#: Dropout, pooling and activations that take less than this share of a forward pass in training are negligible.
+#: Dropout, pooling and activations are negligible below this share of a forward pass in training.
 NEGLIGIBLE = 0.05
-#: Classes of the layers that the claim is about, by what their names hold.
+#: Parts of the class names of these layers.
 _SMALL_KINDS = ("Dropout", "Pool", "ReLU", "GELU", "Sigmoid", "Tanh", "Softmax")
 
-#: The reports' factors; a figure that rounds to one of them is within.
+#: Bounds of the reports' factors; a figure that rounds to a bound is within them.
 GPU_RATIO, CPU_RATIO, SPEEDUP = (7, 8), (3, 4), (15, 20)
 
-#: What the reports measured was one image.
+#: Batch size of the reports' measurements.
 ONE = 1
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number with what it was measured on."""
+    """A number and the conditions under which it was measured."""
 
-    key: str  # of its wording, below ``figure``
+    key: str  # of its wording, in the section ``figures_of_claims``
     number: Quantity
     words: Mapping[str, Word] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim and what this machine says to it."""
+    """A claim and its verdict on this machine."""
 
     key: str
     verdict: str  # HOLDS, PARTLY, FAILS or UNKNOWN
-    reason: str  # key of the sentence that says why
-    reports: tuple[Figure, ...]  # by the reports' way
-    right: tuple[Figure, ...]  # by the right one
+    reason: str  # key of its wording
+    reports: tuple[Figure, ...]  # as the reports measure
+    right: tuple[Figure, ...]  # warm, per batch size
     words: Mapping[str, Word] = field(default_factory=dict)
 
 
@@ -101,7 +101,7 @@ def _decided(
 
 
 def _one_image(sheets: Sheets, phase: str, device: str) -> Sheet | None:
-    """Return the reports' table: the first call on one image."""
+    """Return the operation table that the reports use: the first iteration on one image."""
     return sheets.first_operations.get((phase, device, ONE, UNTRAINED))
 
 
@@ -139,12 +139,12 @@ def _convolution_over_addmm(findings: Findings, sheets: Sheets, key: str, device
 
 
 def _within(value: float, expected: tuple[int, int]) -> bool:
-    """Whether a figure rounds to one within the bounds."""
+    """Return whether a figure rounds to a number within the bounds."""
     return expected[0] - 0.5 <= value < expected[1] + 0.5
 
 
 def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
-    """Their share of the forward pass *in training*: in inference dropout does nothing."""
+    """Check the share of the forward pass in training, because inference skips dropout."""
     modules = [layer.name for layer in findings.model.layers if any(kind in layer.kind for kind in _SMALL_KINDS)]
     reports, right = [], []
     if table := _one_image(sheets, "forward", device):
@@ -162,7 +162,7 @@ def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
 
 
 def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterator[Claim]:
-    """Time per batch grows; time per sample falls. Steps from one batch size to the next that measured."""
+    """Check that time per batch grows and time per sample falls from each batch size to the next."""
     place = main_place(findings, device)
     sizes = findings.settings.batch_sizes
     for key, column in (("batch_grows", "median_ns"), ("sample_falls", "sample_ns")):
@@ -228,7 +228,7 @@ def _speedup(findings: Findings, sheets: Sheets, key: str, phase: str, one_call:
 
 
 def _before_training(findings: Findings, sheets: Sheets) -> Iterator[Claim]:
-    """Ask whether a first call is slow in any fresh process, trained or not: then no cluster is to blame."""
+    """Check whether the first iteration of a fresh process is slow with trained weights, too."""
     for device in findings.settings.devices:
         yield _bug_of_the_cluster(sheets, main_place(findings, device))
 

@@ -1,4 +1,4 @@
-"""A report as a structure, and the two ways to write it: Markdown, and one HTML page that needs nothing beside it."""
+"""The structure of a report, and its two forms: Markdown, and one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text. Columns hold words, then numbers, then words."""
+    """Cells of text. The columns are words, then numbers, then words."""
 
     caption: str
     headers: tuple[str, ...]
     rows: tuple[tuple[Text, ...], ...]
-    numbers_from: int
-    files: tuple[str, ...] = ()  # what its numbers were read from, below the report's directory
+    numbers_from: int  # first column of numbers
+    files: tuple[str, ...] = ()  # sources of its numbers, below the report's directory
     words_after: int = 0  # columns of words at the end
-    first_entry: int = 0  # rows are entries of the sources, from this number on
+    first_entry: int = 0  # if not 0, rows are entries of the sources, and this is the first one's number
 
     @property
     def number_columns(self) -> range:
-        """Return the columns that hold numbers."""
+        """Return the columns of numbers."""
         return range(self.numbers_from, len(self.headers) - self.words_after)
 
 
@@ -48,8 +48,8 @@ class Picture:
     """A figure: ``figures/<name>.svg`` and ``.png``."""
 
     name: str
-    says: str  # what it shows, also for those who cannot see it
-    files: tuple[str, ...] = ()  # the tables that it was drawn from
+    says: str  # caption and alternative text
+    files: tuple[str, ...] = ()  # tables that it was drawn from
 
 
 Block = Paragraph | Bullets | Table | Picture
@@ -57,7 +57,7 @@ Block = Paragraph | Bullets | Table | Picture
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it."""
+    """A heading and its blocks."""
 
     name: str
     title: str
@@ -69,8 +69,8 @@ class Document:
     """A whole report."""
 
     title: str
-    language: str  # as HTML names it
-    source: str  # what stands behind a caption, with the place {files}
+    language: str  # code of HTML's lang attribute
+    source: str  # suffix of captions, with the placeholder {files}
     sections: tuple[Section, ...]
 
 
@@ -81,7 +81,7 @@ def cell(text: str | Code) -> Text:
 
 # ---- Markdown --------------------------------------------------------------------------------------------------------
 
-#: Signs that would become markup in running text. What comes from a machine's file is escaped, too.
+#: Characters that would become markup in running text. Text from files is escaped, too.
 _ESCAPED = str.maketrans({**{sign: f"\\{sign}" for sign in "\\`*_[]|#~$"}, "<": "&lt;", ">": "&gt;", "&": "&amp;"})
 
 
@@ -152,11 +152,11 @@ def _inline(piece: Inline, *, in_table: bool) -> str:
 
 
 def html(document: Document, picture: Callable[[str], bytes]) -> str:
-    """Return the report as one page that asks no network for anything.
+    """Return the report as one page without references to a network.
 
     Args:
         document: the report.
-        picture: the SVG of a figure by its name.
+        picture: returns the SVG of a figure by its name.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -174,5 +174,5 @@ def html(document: Document, picture: Callable[[str], bytes]) -> str:
 
 
 def picture_in(directory: Path) -> Callable[[str], bytes]:
-    """Return what reads the figures of a report."""
+    """Return a function that reads the figures of a report by name."""
     return lambda name: (directory / "figures" / f"{name}.svg").read_bytes()

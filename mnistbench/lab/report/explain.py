@@ -1,6 +1,7 @@
-"""Findings -> the sentences that explain them: which is said is decided here by the numbers, its wording lies in texts/.
+"""Choose the sentences that explain the findings: the numbers decide which sentence applies, texts/ has its wording.
 
-Pure: the same findings give the same sentences. Where a number is missing, the sentence says what cannot be said.
+A sentence states what was measured. It names a cause only where a number that it cites supports it. Where a number is
+missing, the sentence tells what cannot be determined. Reads and writes no files.
 """
 
 from __future__ import annotations
@@ -14,52 +15,53 @@ from mnistbench.core.record import OUTSIDE
 from mnistbench.lab.findings import TRAINED, UNTRAINED, Findings
 from mnistbench.lab.report.sheets import Cell, Quantity, Sheet, Sheets, rate, ratio, share
 
-#: Times that differ by less than this factor are called the same.
+#: Times that differ by less than this factor count as equal.
 SAME = 1.05
-#: A sample that takes less than this many times the best batch size's is about as quick.
+#: A batch size is about as good as the best one if its time per sample is less than this many times the best one's.
 HELPS = 1.10
-#: Two ratios within this factor of each other go together.
+#: Two ratios match if they differ by at most this factor.
 TOGETHER = 1.5
-#: A rate of at least this part of the measured ceiling is near it.
+#: A rate of at least this share of a measured ceiling is near it.
 NEAR = 0.5
-#: A first call that takes less than this many warm ones costs nothing worth a sentence.
+#: A first iteration that takes less than this many times a warm one counts as free of extra time.
 COSTLY = 1.5
-#: An interquartile range of at least this part of the median is likely another program's doing: quiet machines have 2 to 15 %.
+#: An interquartile range of at least this share of the median is unusually wide: on quiet machines it is 2 to 15 %.
 DISTURBED = 0.5
 #: An operation with at least this share of the time dominates.
 MOST = 0.5
-#: The shares that one part of a first call must have of what it cost to be named for it.
+#: The extra time of a first iteration is attributed to one operation that has at least this share of it.
 SPENT = 0.3
 
 
 @dataclass(frozen=True)
 class Name:
-    """What a machine calls something: shown as it is."""
+    """A name that is the same in all languages, such as that of an operation."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Noun:
-    """A word that every language has its own for: a key of its texts, below ``noun``."""
+    """A word that is translated: a key of the section ``noun`` of the texts."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where something ran."""
+    """A device and its number of threads."""
 
     device: str
     threads: int
 
 
 Word = int | Name | Noun | Place
+Words = dict[str, Word]
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence: the key of its wording, the words and the numbers that go into it."""
+    """A sentence: the key of its wording, and the words and numbers that fill it in."""
 
     key: str
     words: Mapping[str, Word] = field(default_factory=dict)
@@ -67,130 +69,32 @@ class Sentence:
 
 
 def main_place(findings: Findings, device: str) -> Place:
-    """Return the place that tables of a device were measured at."""
+    """Return the place at which the tables of a device were measured."""
     return Place(device, findings.environment.threads)
 
 
 def convolutions(sheet: Sheet) -> list[str]:
-    """Return the operations of a table that belong to a convolution: it goes through four of them."""
+    """Return the operations of a table that belong to convolutions: a convolution calls several."""
     return sorted({str(name) for name in sheet.values("operation") if "conv" in str(name).lower()})
 
 
 def self_times(sheet: Sheet) -> tuple[Quantity | None, Quantity | None]:
-    """Return the self time of convolution and of addmm in a table."""
+    """Return the self times of convolution and of addmm in a table."""
     return sheet.total("self_ns", operation=convolutions(sheet)), sheet.total("self_ns", operation="aten::addmm")
 
 
 def best_view(sheets: Sheets, phase: str, device: str, batch_size: int) -> Sheet | None:
-    """Return the table that says where the time of a device goes, by its own clock; None where that cannot be read.
+    """Return the operation table with times of the device's own clock; None if there is none.
 
-    The host of an accelerator only launches the work: its times are not the work's.
+    The host of an accelerator only launches the kernels, so its times are not those of the operations.
     """
     return sheets.operations.get((phase, device, "host" if device == "cpu" else "device", batch_size))
 
 
-# ---- Operations ------------------------------------------------------------------------------------------------------
-
-
-def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Say which operation dominates, and why."""
-    for device in findings.settings.devices:
-        place = main_place(findings, device)
-        tables = {
-            size: sheet for size in findings.settings.batch_sizes if (sheet := best_view(sheets, "forward", device, size))
-        }
-        if not tables:
-            yield Sentence("operations_missing", {"place": place})
-            continue
-        largest = max(tables)
-        for phase in ("forward", "step"):
-            if sheet := best_view(sheets, phase, device, largest):
-                yield _dominating(sheet, place, phase, largest)
-        yield from _convolution_and_addmm(sheets, tables[largest], place, largest)
-        if len(tables) > 1:
-            yield from _ratio_over_batches(tables, place)
-
-
-def top_operation(sheet: Sheet) -> str:
-    """Return the operation with the most self time, over all its modules; empty where there is none."""
-    names = {str(name) for name in sheet.values("operation")} - {OUTSIDE}
-    times = {name: quantity.value for name in names if (quantity := sheet.total("self_ns", operation=name))}
-    return max(times, key=lambda name: (times[name], name), default="")
-
-
-def _dominating(sheet: Sheet, place: Place, phase: str, size: int) -> Sentence:
-    top, whole = top_operation(sheet), sheet.total("self_ns")
-    words: dict[str, Word] = {"place": place, "phase": Noun(phase), "size": size}
-    part = share(sheet.total("self_ns", operation=top), whole) if top else None
-    if not part or not whole:
-        return Sentence("operations_missing", {"place": place})
-    key = "dominates" if part.value >= MOST else "leads"
-    return Sentence(key, words | {"operation": Name(top)}, {"share": part, "whole": whole})
-
-
-def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, place: Place, size: int) -> Iterator[Sentence]:
-    names: dict[str, list[str]] = {"convolution": convolutions(sheet), "addmm": ["aten::addmm"]}
-    times = {noun: sheet.total("self_ns", operation=found) for noun, found in names.items()}
-    for noun, time in times.items():
-        if not time or not time.value:
-            yield Sentence("not_in_table", {"place": place, "size": size, "what": Noun(noun)})
-            return
-    larger, smaller = sorted(times, key=lambda noun: -times[noun].value)  # type: ignore[union-attr]  # none is None
-    words: dict[str, Word] = {"place": place, "size": size, "larger": Noun(larger), "smaller": Noun(smaller)}
-    time = ratio(times[larger], times[smaller])
-    assert time is not None
-    flops, moved = (
-        ratio(sheet.total(column, operation=names[larger]), sheet.total(column, operation=names[smaller]))
-        for column in ("flops", "moved_bytes")
-    )
-    if not flops or not moved:
-        yield Sentence("ratio_uncounted", words, {"time": time})
-        return
-    yield Sentence(
-        f"ratio_{_follows(time.value, flops.value, moved.value)}", words, {"time": time, "flops": flops, "bytes": moved}
-    )
-    for noun in (larger, smaller):
-        yield _against_ceiling(sheets, sheet, place, size, noun, names[noun])
-
-
-def _follows(time: float, flops: float, moved: float) -> str:
-    """Say which ratio the ratio of times goes with."""
-    by_flops, by_bytes = (max(time, other) / min(time, other) <= TOGETHER if other > 0 else False for other in (flops, moved))
-    if by_flops and by_bytes:
-        return "follows_both"
-    if by_flops or by_bytes:
-        return "follows_flops" if by_flops else "follows_bytes"
-    if time > max(flops, moved):
-        return "above_both"
-    return "below_both" if time < min(flops, moved) else "between"
-
-
-def _against_ceiling(sheets: Sheets, sheet: Sheet, place: Place, size: int, noun: str, names: list[str]) -> Sentence:
-    time = sheet.total("self_ns", operation=names)
-    flops = rate(sheet.total("flops", operation=names), time)
-    moved = rate(sheet.total("moved_bytes", operation=names), time)
-    flops_ceiling = sheets.ceilings.total("flops_per_s", device=place.device)
-    bytes_ceiling = sheets.ceilings.total("bytes_per_s", device=place.device)
-    words: dict[str, Word] = {"place": place, "size": size, "what": Noun(noun)}
-    if not (flops and moved and flops_ceiling and bytes_ceiling):
-        return Sentence("ceiling_missing", words)
-    near_flops, near_bytes = flops.value >= NEAR * flops_ceiling.value, moved.value >= NEAR * bytes_ceiling.value
-    key = "ceiling_flops" if near_flops else "ceiling_bytes" if near_bytes else "ceiling_neither"
-    numbers = {"flops": flops, "bytes": moved, "flops_ceiling": flops_ceiling, "bytes_ceiling": bytes_ceiling}
-    return Sentence(key, words, numbers)
-
-
-def _ratio_over_batches(tables: Mapping[int, Sheet], place: Place) -> Iterator[Sentence]:
-    small, large = min(tables), max(tables)
-    before, after = self_times(tables[small]), self_times(tables[large])
-    first, last = ratio(*before), ratio(*after)
-    convolution, addmm = (ratio(now, then) for now, then in zip(after, before, strict=True))
-    if not (first and last and convolution and addmm):
-        return
-    change = _direction(last.value, first.value, TOGETHER)
-    words: dict[str, Word] = {"place": place, "small": small, "large": large}
-    growth = {} if change == "same" else {"convolution": convolution, "addmm": addmm}
-    yield Sentence(f"ratio_over_batches_{change}", words, {"first": first, "last": last, **growth})
+def _complete(**numbers: Quantity | None) -> dict[str, Quantity]:
+    """Return the numbers; none of them if one is missing."""
+    present = {name: number for name, number in numbers.items() if number}
+    return present if len(present) == len(numbers) else {}
 
 
 def _direction(now: float, before: float, factor: float) -> str:
@@ -199,11 +103,127 @@ def _direction(now: float, before: float, factor: float) -> str:
     return "falls" if now * factor <= before else "same"
 
 
+def _ends(sizes: Sequence[int]) -> Iterable[int]:
+    """Return the smallest and the largest of ascending batch sizes; one if they are the same."""
+    return dict.fromkeys((sizes[0], sizes[-1]))
+
+
+# ---- Operations ------------------------------------------------------------------------------------------------------
+
+
+def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+    """Name the operation with the most time, and compare convolution with addmm."""
+    for device in findings.settings.devices:
+        place = main_place(findings, device)
+        views = {size: best_view(sheets, "forward", device, size) for size in findings.settings.batch_sizes}
+        tables = {size: sheet for size, sheet in views.items() if sheet}
+        if not tables:
+            yield Sentence("operations_missing", {"place": place})
+            continue
+        largest = max(tables)
+        for phase in ("forward", "step"):
+            if sheet := best_view(sheets, phase, device, largest):
+                yield _dominating(sheet, place, phase, largest)
+        yield from _convolution_and_addmm(sheets, tables[largest], {"place": place, "size": largest})
+        if len(tables) > 1:
+            yield from _ratio_over_batches(tables, place)
+
+
+def top_operation(sheet: Sheet) -> str:
+    """Return the operation with the most self time, over all its modules; empty if there is none."""
+    names = {str(name) for name in sheet.values("operation")} - {OUTSIDE}
+    times = {name: quantity.value for name in names if (quantity := sheet.total("self_ns", operation=name))}
+    return max(times, key=lambda name: (times[name], name), default="")
+
+
+def _dominating(sheet: Sheet, place: Place, phase: str, size: int) -> Sentence:
+    top, whole = top_operation(sheet), sheet.total("self_ns")
+    numbers = _complete(share=share(sheet.total("self_ns", operation=top), whole), whole=whole)
+    if not numbers:
+        return Sentence("operations_missing", {"place": place})
+    words: Words = {"place": place, "phase": Noun(phase), "size": size, "operation": Name(top)}
+    return Sentence("dominates" if numbers["share"].value >= MOST else "leads", words, numbers)
+
+
+def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, where: Words) -> Iterator[Sentence]:
+    names = {"convolution": convolutions(sheet), "addmm": ["aten::addmm"]}
+    totals = {noun: sheet.total("self_ns", operation=found) for noun, found in names.items()}
+    times = {noun: time for noun, time in totals.items() if time and time.value}
+    if missing := [noun for noun in names if noun not in times]:
+        yield Sentence("not_in_table", {**where, "what": Noun(missing[0])})
+        return
+    larger, smaller = sorted(times, key=lambda noun: -times[noun].value)
+    words: Words = {**where, "larger": Noun(larger), "smaller": Noun(smaller)}
+    numbers = _complete(
+        time=ratio(times[larger], times[smaller]),
+        flops=ratio(sheet.total("flops", operation=names[larger]), sheet.total("flops", operation=names[smaller])),
+        bytes=ratio(sheet.total("moved_bytes", operation=names[larger]), sheet.total("moved_bytes", operation=names[smaller])),
+    )
+    if not numbers:
+        yield Sentence("ratio_uncounted", words, _complete(time=ratio(times[larger], times[smaller])))
+        return
+    yield Sentence(f"ratio_{_matches(*(number.value for number in numbers.values()))}", words, numbers)
+    for noun in (larger, smaller):
+        yield _against_ceiling(sheets, sheet, names[noun], {**where, "what": Noun(noun)})
+
+
+def _matches(time: float, flops: float, moved: float) -> str:
+    """Return which ratio the ratio of times matches."""
+    by_flops, by_bytes = (other > 0 and max(time, other) / min(time, other) <= TOGETHER for other in (flops, moved))
+    if by_flops or by_bytes:
+        return "follows_both" if by_flops and by_bytes else "follows_flops" if by_flops else "follows_bytes"
+    if time > max(flops, moved):
+        return "above_both"
+    return "below_both" if time < min(flops, moved) else "between"
+
+
+def _against_ceiling(sheets: Sheets, sheet: Sheet, operation: list[str], words: Words) -> Sentence:
+    place = words["place"]
+    assert isinstance(place, Place)
+    time = sheet.total("self_ns", operation=operation)
+    numbers = _complete(
+        flops=rate(sheet.total("flops", operation=operation), time),
+        bytes=rate(sheet.total("moved_bytes", operation=operation), time),
+        flops_ceiling=sheets.ceilings.total("flops_per_s", device=place.device),
+        bytes_ceiling=sheets.ceilings.total("bytes_per_s", device=place.device),
+    )
+    if not numbers:
+        return Sentence("ceiling_missing", words)
+    near = [name for name in ("flops", "bytes") if numbers[name].value >= NEAR * numbers[f"{name}_ceiling"].value]
+    return Sentence(f"ceiling_{near[0] if near else 'neither'}", words, numbers)
+
+
+def _ratio_over_batches(tables: Mapping[int, Sheet], place: Place) -> Iterator[Sentence]:
+    small, large = min(tables), max(tables)
+    before, after = self_times(tables[small]), self_times(tables[large])
+    ends = _complete(first=ratio(*before), last=ratio(*after))
+    growth = _complete(convolution=ratio(after[0], before[0]), addmm=ratio(after[1], before[1]))
+    if not (ends and growth):
+        return
+    change = _direction(ends["last"].value, ends["first"].value, TOGETHER)
+    words: Words = {"place": place, "small": small, "large": large}
+    yield Sentence(f"ratio_over_batches_{change}", words, ends if change == "same" else {**ends, **growth})
+    if change == "rises":
+        yield from _bytes_over_batches(tables[small], tables[large], words)
+
+
+def _bytes_over_batches(small: Sheet, large: Sheet, words: Words) -> Iterator[Sentence]:
+    """Explain why addmm's time grows less than convolution's, if the bytes that both move grow likewise."""
+    moved = _complete(
+        convolution=ratio(
+            large.total("moved_bytes", operation=convolutions(large)), small.total("moved_bytes", operation=convolutions(small))
+        ),
+        addmm=ratio(large.total("moved_bytes", operation="aten::addmm"), small.total("moved_bytes", operation="aten::addmm")),
+    )
+    if moved and _direction(moved["convolution"].value, moved["addmm"].value, TOGETHER) == "rises":
+        yield Sentence("bytes_over_batches", words, moved)
+
+
 # ---- Batch sizes -----------------------------------------------------------------------------------------------------
 
 
 def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Say how time per batch and per sample move with the batch size, where they stop improving, and if they can be trusted."""
+    """Compare times per batch, per sample and per pass over the batch sizes; warn if the times vary widely."""
     yield from _disturbed(findings, sheets)
     if len(findings.settings.batch_sizes) < 2:
         yield Sentence("one_batch_size", {"size": findings.settings.batch_sizes[0]})
@@ -214,95 +234,91 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             yield from _over_batches(sheets.calls, place, phase)
         yield from _calls_over_batches(findings, sheets, place)
         for phase in ("train", "eval"):
-            yield from _epoch_over_batches(sheets.epochs, place, phase)
+            yield _epoch_over_batches(sheets.epochs, place, phase)
 
 
 def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Say of the calls that spread most that something else used the machine, where that is what it looks like."""
+    """Warn of the case with the widest spread, if that is unusually wide."""
     spreads = []
     for call in findings.call_times:
         where: dict[str, Cell] = {
             "device": call.device, "threads": call.threads, "phase": call.phase, "batch_size": call.batch_size,
         }  # fmt: skip
-        iqr, median = (sheets.calls.total(column, **where) for column in ("iqr_ns", "median_ns"))
-        if iqr and median and iqr.value >= DISTURBED * median.value:
-            place = Place(call.device, call.threads)
-            words: dict[str, Word] = {"place": place, "phase": Noun(call.phase), "size": call.batch_size}
-            spreads.append((iqr.value / median.value, Sentence("disturbed", words, {"iqr": iqr, "median": median})))
+        numbers = _complete(iqr=sheets.calls.total("iqr_ns", **where), median=sheets.calls.total("median_ns", **where))
+        if numbers and numbers["iqr"].value >= DISTURBED * numbers["median"].value:
+            words: Words = {"place": Place(call.device, call.threads), "phase": Noun(call.phase), "size": call.batch_size}
+            spreads.append((numbers["iqr"].value / numbers["median"].value, Sentence("disturbed", words, numbers)))
     if spreads:
         yield max(spreads, key=lambda spread: spread[0])[1]
 
 
-def _over_batches(sheet: Sheet, place: Place, phase: str) -> Iterator[Sentence]:
+def _by_size(sheet: Sheet, column: str, place: Place, phase: str) -> dict[int, Quantity]:
+    """Return a column's numbers at a place by batch size, ascending."""
     where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase}
-    words: dict[str, Word] = {"place": place, "phase": Noun(phase)}
     sizes = sorted(int(str(size)) for size in sheet.values("batch_size", **where))
-    if len(sizes) < 2:
-        yield Sentence("batches_missing", words)
-        return
-    batch = {size: sheet.total("median_ns", **where, batch_size=size) for size in sizes}
-    sample = {size: sheet.total("sample_ns", **where, batch_size=size) for size in sizes}
-    small, large = sizes[0], sizes[-1]
-    batch_ratio, sample_ratio = ratio(batch[large], batch[small]), ratio(sample[small], sample[large])
-    if not (batch_ratio and sample_ratio and sample[small] and sample[large]):
-        yield Sentence("batches_missing", words)
-        return
-    of_batch, of_sample = _direction(batch_ratio.value, 1, SAME), _direction(1 / sample_ratio.value, 1, SAME)
-    numbers = {"batch_ratio": batch_ratio, "first": sample[small], "last": sample[large]}
-    key = f"batch_{of_batch}_sample_{of_sample}"
-    yield Sentence(key, words | {"small": small, "large": large}, {k: q for k, q in numbers.items() if q})
-    yield _where_it_stops(sizes, sample, words)
+    return {size: found for size in sizes if (found := sheet.total(column, **where, batch_size=size))}
 
 
-def _where_it_stops(sizes: list[int], sample: Mapping[int, Quantity | None], words: Mapping[str, Word]) -> Sentence:
-    values = {size: quantity.value for size, quantity in sample.items() if quantity}
-    best = min(values, key=lambda size: (values[size], size))
-    last = sizes[-1]
-    if values[last] > values[best] * SAME and (worse := ratio(sample[last], sample[best])):
-        return Sentence("best_at", {**words, "best": best, "large": last}, {"worse": worse})
-    enough = min(size for size in values if values[size] <= values[best] * HELPS)
-    if enough == last and (gain := ratio(sample[sizes[-2]], sample[last])):
-        return Sentence("still_improving", {**words, "before": sizes[-2], "large": last}, {"gain": gain})
-    gain = ratio(sample[enough], sample[last])
-    assert gain is not None
-    return Sentence("stops_improving", {**words, "enough": enough, "large": last}, {"gain": gain})
+def _over_batches(sheet: Sheet, place: Place, phase: str) -> Iterator[Sentence]:
+    words: Words = {"place": place, "phase": Noun(phase)}
+    batch, sample = (_by_size(sheet, column, place, phase) for column in ("median_ns", "sample_ns"))
+    if len(sample) < 2:
+        yield Sentence("batches_missing", words)
+        return
+    small, large = min(sample), max(sample)
+    numbers = _complete(batch_ratio=ratio(batch[large], batch[small]), first=sample[small], last=sample[large])
+    if not numbers or not sample[large].value:
+        yield Sentence("batches_missing", words)
+        return
+    of_batch = _direction(numbers["batch_ratio"].value, 1, SAME)
+    of_sample = _direction(sample[large].value / sample[small].value, 1, SAME)
+    yield Sentence(f"batch_{of_batch}_sample_{of_sample}", words | {"small": small, "large": large}, numbers)
+    yield _where_it_stops(sample, words)
+
+
+def _where_it_stops(sample: Mapping[int, Quantity], words: Words) -> Sentence:
+    """Tell from which batch size on the time per sample hardly improves."""
+    best = min(sample, key=lambda size: (sample[size].value, size))
+    before, last = list(sample)[-2:]
+    if sample[last].value > sample[best].value * SAME:
+        return Sentence("best_at", words | {"best": best, "large": last}, _complete(worse=ratio(sample[last], sample[best])))
+    enough = min(size for size in sample if sample[size].value <= sample[best].value * HELPS)
+    if enough == last:
+        gain = _complete(gain=ratio(sample[before], sample[last]))
+        return Sentence("still_improving", words | {"before": before, "large": last}, gain)
+    gain = _complete(gain=ratio(sample[enough], sample[last]))
+    return Sentence("stops_improving", words | {"enough": enough, "large": last}, gain)
 
 
 def _calls_over_batches(findings: Findings, sheets: Sheets, place: Place) -> Iterator[Sentence]:
-    """Give the reason: what a call of an operation costs by itself is shared by more samples."""
-    sizes = findings.settings.batch_sizes
-    small, large = (
-        sheets.profiler.total("operation_calls", phase="step", device=place.device, view="host", batch_size=size)
-        for size in (sizes[0], sizes[-1])
+    """Compare the number of operation calls: a fixed time per call is shared by the samples of a batch."""
+    small, large = findings.settings.batch_sizes[0], findings.settings.batch_sizes[-1]
+    where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "host"}
+    numbers = _complete(
+        first=sheets.profiler.total("operation_calls", **where, batch_size=small),
+        last=sheets.profiler.total("operation_calls", **where, batch_size=large),
     )
-    if not small or not large:
-        return
-    key = "calls_same" if _direction(large.value, small.value, SAME) == "same" else "calls_differ"
-    yield Sentence(key, {"place": place, "small": sizes[0], "large": sizes[-1]}, {"first": small, "last": large})
+    if numbers:
+        same = _direction(numbers["last"].value, numbers["first"].value, SAME) == "same"
+        yield Sentence("calls_same" if same else "calls_differ", {"place": place, "small": small, "large": large}, numbers)
 
 
-def _epoch_over_batches(sheet: Sheet, place: Place, phase: str) -> Iterator[Sentence]:
-    where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase}
-    sizes = sorted(int(str(size)) for size in sheet.values("batch_size", **where))
-    words: dict[str, Word] = {"place": place, "phase": Noun(phase)}
-    if len(sizes) < 2:
-        yield Sentence("epochs_missing", words)
-        return
-    first, last = (sheet.total("epoch_ns", **where, batch_size=size) for size in (sizes[0], sizes[-1]))
-    times = ratio(first, last)
-    if not (first and last and times):
-        yield Sentence("epochs_missing", words)
-        return
-    key = f"epoch_{_direction(last.value, first.value, SAME)}"
-    yield Sentence(key, words | {"small": sizes[0], "large": sizes[-1]}, {"first": first, "last": last})
+def _epoch_over_batches(sheet: Sheet, place: Place, phase: str) -> Sentence:
+    words: Words = {"place": place, "phase": Noun(phase)}
+    epochs = _by_size(sheet, "epoch_ns", place, phase)
+    if len(epochs) < 2:
+        return Sentence("epochs_missing", words)
+    small, large = min(epochs), max(epochs)
+    key = f"epoch_{_direction(epochs[large].value, epochs[small].value, SAME)}"
+    return Sentence(key, words | {"small": small, "large": large}, {"first": epochs[small], "last": epochs[large]})
 
 
 # ---- Devices ---------------------------------------------------------------------------------------------------------
 
 
 def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Hold CPU against accelerator; without one, one thread against all."""
-    accelerator = findings.settings.accelerator
+    """Compare the CPU with the accelerator; without one, compare one thread with all threads."""
+    accelerator, sizes = findings.settings.accelerator, findings.settings.batch_sizes
     if not accelerator:
         yield Sentence("no_accelerator")
         yield from _threads(findings, sheets)
@@ -312,55 +328,49 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         return
     cpu, other = main_place(findings, "cpu"), main_place(findings, accelerator)
     for phase in ("train", "eval"):
-        found = {
-            size: quantity
-            for size in findings.settings.batch_sizes
-            if (quantity := ratio(_epoch(sheets, cpu, phase, size), _epoch(sheets, other, phase, size)))
-        }
-        words: dict[str, Word] = {"phase": Noun(phase), "place": other, "cpu": cpu}
-        if not found:
-            yield Sentence("speedup_missing", words)
-            continue
-        small, large = min(found), max(found)
-        ahead = [size for size, quantity in found.items() if quantity.value >= SAME]
-        key = "speedup_all" if len(ahead) == len(found) else "speedup_some" if ahead else "speedup_none"
-        if len(found) == 1:
-            yield Sentence(f"{key}_one", words | {"size": small}, {"first": found[small]})
-        else:
-            numbers = {"first": found[small], "last": found[large]}
-            yield Sentence(key, words | {"small": small, "large": large}, numbers)
-    for size in dict.fromkeys((findings.settings.batch_sizes[0], findings.settings.batch_sizes[-1])):
+        yield _speedup(sheets, cpu, other, phase, sizes)
+    for size in _ends(sizes):
         yield _idle(sheets, other, size)
-    yield from _where_time_moves(findings, sheets, cpu, other)
+    yield from _where_time_moves(sheets, cpu, other, sizes[-1])
 
 
-def _epoch(sheets: Sheets, place: Place, phase: str, size: int) -> Quantity | None:
-    where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase, "batch_size": size}
-    return sheets.epochs.total("epoch_ns", **where)
+def _speedup(sheets: Sheets, cpu: Place, other: Place, phase: str, sizes: Sequence[int]) -> Sentence:
+    of_cpu, of_other = (_by_size(sheets.epochs, "epoch_ns", place, phase) for place in (cpu, other))
+    ratios = {size: ratio(of_cpu.get(size), of_other.get(size)) for size in sizes}
+    found = {size: quantity for size, quantity in ratios.items() if quantity}
+    words: Words = {"phase": Noun(phase), "place": other, "cpu": cpu}
+    if not found:
+        return Sentence("speedup_missing", words)
+    small, large = min(found), max(found)
+    ahead = sum(quantity.value >= SAME for quantity in found.values())
+    key = "speedup_all" if ahead == len(found) else "speedup_some" if ahead else "speedup_none"
+    if len(found) == 1:
+        return Sentence(f"{key}_one", words | {"size": small}, {"first": found[small]})
+    return Sentence(key, words | {"small": small, "large": large}, {"first": found[small], "last": found[large]})
 
 
 def _idle(sheets: Sheets, place: Place, size: int) -> Sentence:
-    """Say whether the accelerator waits for its host: a step is bound by launches where it is idle for most of it."""
+    """Compare the time in which the accelerator ran kernels with the time of a step."""
     where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "device", "batch_size": size}
-    busy, step = (sheets.profiler.total(column, **where) for column in ("busy_ns", "untraced_ns"))
-    words: dict[str, Word] = {"place": place, "size": size}
-    if not (busy and step):
+    numbers = _complete(busy=sheets.profiler.total("busy_ns", **where), step=sheets.profiler.total("untraced_ns", **where))
+    words: Words = {"place": place, "size": size}
+    if not numbers:
         return Sentence("idle_missing", words)
-    return Sentence("idle" if busy.value < MOST * step.value else "busy", words, {"busy": busy, "step": step})
+    return Sentence("idle" if numbers["busy"].value < MOST * numbers["step"].value else "busy", words, numbers)
 
 
-def _where_time_moves(findings: Findings, sheets: Sheets, cpu: Place, other: Place) -> Iterator[Sentence]:
-    size = findings.settings.batch_sizes[-1]
-    tables = [best_view(sheets, "step", place.device, size) for place in (cpu, other)]
-    if not (tables[0] and tables[1]):
+def _where_time_moves(sheets: Sheets, cpu: Place, other: Place, size: int) -> Iterator[Sentence]:
+    first, second = (best_view(sheets, "step", place.device, size) for place in (cpu, other))
+    if not (first and second):
         return
-    tops = [top_operation(table) for table in tables if table]
-    shares = [share(t.total("self_ns", operation=top), t.total("self_ns")) for t, top in zip(tables, tops, strict=True) if t]
-    if not all(tops) or not shares[0] or not shares[1]:
-        return
-    words: dict[str, Word] = {"cpu": cpu, "place": other, "size": size, "first": Name(tops[0]), "second": Name(tops[1])}
-    key = "same_top" if tops[0] == tops[1] else "other_top"
-    yield Sentence(key, words, {"first_share": shares[0], "second_share": shares[1]})
+    tops = [top_operation(sheet) for sheet in (first, second)]
+    numbers = _complete(
+        first_share=share(first.total("self_ns", operation=tops[0]), first.total("self_ns")),
+        second_share=share(second.total("self_ns", operation=tops[1]), second.total("self_ns")),
+    )
+    if numbers:
+        words: Words = {"cpu": cpu, "place": other, "size": size, "first": Name(tops[0]), "second": Name(tops[1])}
+        yield Sentence("same_top" if tops[0] == tops[1] else "other_top", words, numbers)
 
 
 def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
@@ -368,26 +378,24 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     if many < 2:
         yield Sentence("one_thread")
         return
-    for size in dict.fromkeys((findings.settings.batch_sizes[0], findings.settings.batch_sizes[-1])):
-        one, all_ = (
-            sheets.calls.total("median_ns", device="cpu", threads=threads, phase="step", batch_size=size)
-            for threads in (1, many)
-        )
-        words: dict[str, Word] = {"size": size, "threads": many}
+    one_thread, all_threads = (_by_size(sheets.calls, "median_ns", Place("cpu", threads), "step") for threads in (1, many))
+    for size in _ends(findings.settings.batch_sizes):
+        words: Words = {"size": size, "threads": many}
+        one, all_ = one_thread.get(size), all_threads.get(size)
         if not (one and all_):
             yield Sentence("threads_missing", words)
             continue
         faster = _direction(one.value, all_.value, SAME)
         key = {"rises": "threads_help", "same": "threads_same", "falls": "threads_hurt"}[faster]
-        gain = ratio(all_, one) if key == "threads_hurt" else ratio(one, all_)
-        yield Sentence(key, words, {"one": one, "all": all_, **({"gain": gain} if gain else {})})
+        gain = {"threads_help": ratio(one, all_), "threads_hurt": ratio(all_, one)}.get(key)
+        yield Sentence(key, words, {"one": one, "all": all_} | ({"gain": gain} if gain else {}))
 
 
-# ---- First call ------------------------------------------------------------------------------------------------------
+# ---- First iteration -------------------------------------------------------------------------------------------------
 
 
 def first_calls(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Say what the first call costs, what it is spent on, and whether training changes it."""
+    """Compare the first iteration of a process with later ones, and untrained with trained weights."""
     found = [(call.device, call.phase, call.batch_size) for call in findings.first_calls if call.weights == UNTRAINED]
     if not found:
         yield Sentence("first_missing")
@@ -398,7 +406,7 @@ def first_calls(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 def _first_call(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator[Sentence]:
     where: dict[str, Cell] = {"device": place.device, "phase": phase, "batch_size": size}
-    words: dict[str, Word] = {"place": place, "phase": Noun(phase), "size": size}
+    words: Words = {"place": place, "phase": Noun(phase), "size": size}
     first, warm = (sheets.first_calls.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))
     times = ratio(first, warm)
     if not (first and warm and times):
@@ -416,16 +424,16 @@ def _first_call(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator
         key = "trained_same" if start_costs(first, after, warm) else "trained_differs"
     else:
         key = "trained_same_free" if _alike(first, after) else "trained_differs"
-    yield Sentence(key, words, {"first": first, "after": after})
+    yield Sentence(key, words, {"first": first, "after": after, **({"warm": warm} if key == "trained_same" else {})})
 
 
 def start_costs(first: Quantity, after: Quantity, warm: Quantity) -> bool:
-    """Whether being the first call is what costs: with trained weights it costs, too, and about as much.
+    """Return whether a first iteration takes about the same extra time with untrained and with trained weights.
 
     Args:
-        first: time of the first call of a process before training.
-        after: time of the first call of a process with trained weights.
-        warm: time of a later call, above 0.
+        first: first iteration of a process, untrained weights.
+        after: first iteration of a process, trained weights.
+        warm: later iteration, above 0.
     """
     return after.value >= COSTLY * warm.value and _alike(first, after)
 
@@ -434,15 +442,15 @@ def _alike(first: Quantity, after: Quantity) -> bool:
     return _direction(after.value, first.value, TOGETHER) == "same"
 
 
-def _spent_on(sheet: Sheet, words: Mapping[str, Word]) -> Sentence:
-    """Name the operation that the extra time went to, over all its modules."""
-    names = {str(name) for name in sheet.values("operation")}
-    costs = {name: quantity for name in names if (quantity := sheet.total("extra_ns", operation=name))}
+def _spent_on(sheet: Sheet, words: Words) -> Sentence:
+    """Name the operation with the most extra time, over all its modules."""
+    totals = {str(name): sheet.total("extra_ns", operation=str(name)) for name in sheet.values("operation")}
+    costs = {name: quantity for name, quantity in totals.items() if quantity}
     most = max(costs, key=lambda name: (costs[name].value, name), default="")
-    extra = sheet.total("extra_ns")  # of all self times: medians of several later calls do not add up to a later call's
+    extra = sheet.total("extra_ns")  # of self times: the median of an iteration is not the sum of its operations' medians
     if not most or not extra or extra.value <= 0:
         return Sentence("spent_unknown", words)
-    numbers = {"extra": extra, "cost": costs[most]}  # no share: where other operations take less it would be above 100 %
+    numbers = {"extra": extra, "cost": costs[most]}  # no share: it exceeds 100 % if other operations take less time
     if most == OUTSIDE:
         return Sentence("spent_outside", words, numbers)
     key = "spent_on" if costs[most].value >= SPENT * extra.value else "spent_widely"
@@ -453,67 +461,64 @@ def _spent_on(sheet: Sheet, words: Mapping[str, Word]) -> Sentence:
 
 
 def profiler(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Say what the profiler itself added."""
-    sizes = dict.fromkeys((findings.settings.batch_sizes[0], findings.settings.batch_sizes[-1]))
-    for device, size in itertools.product(findings.settings.devices, sizes):
-        where = {"phase": "step", "device": device, "view": "host", "batch_size": size}
-        profiled, plain, calls, added = (
-            sheets.profiler.total(column, **where)
-            for column in ("profiled_ns", "untraced_ns", "operation_calls", "added_per_call_ns")
-        )
-        part = share(sheets.profiler.total("added_to_calls_ns", **where), sheets.profiler.total("added_ns", **where))
-        words: dict[str, Word] = {"place": main_place(findings, device), "size": size}
-        times = ratio(profiled, plain)
-        if not (profiled and plain and times):
-            yield Sentence("profiler_missing", words)
-            continue
-        numbers = {"profiled": profiled, "plain": plain, "times": times}
-        change = _direction(times.value, 1, SAME)
-        if change == "rises" and calls and added and part:
-            numbers |= {"calls": calls, "added": added}
-            if part.value > 1:
-                yield Sentence("profiler_adds_within", words, numbers)
-            else:
-                key = "profiler_adds" if part.value >= MOST else "profiler_adds_more"
-                yield Sentence(key, words, {**numbers, "part": part})
-        else:
-            key = {"rises": "profiler_adds_uncounted", "same": "profiler_same", "falls": "profiler_quicker"}[change]
-            yield Sentence(key, words, numbers)
+    """Compare profiled with untraced training steps."""
+    for device, size in itertools.product(findings.settings.devices, _ends(findings.settings.batch_sizes)):
+        where: dict[str, Cell] = {"phase": "step", "device": device, "view": "host", "batch_size": size}
+        yield _profiler_added(sheets.profiler, where, {"place": main_place(findings, device), "size": size})
+
+
+def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Sentence:
+    profiled, plain = (sheet.total(column, **where) for column in ("profiled_ns", "untraced_ns"))
+    numbers = _complete(profiled=profiled, plain=plain, times=ratio(profiled, plain))
+    if not numbers:
+        return Sentence("profiler_missing", words)
+    change = _direction(numbers["times"].value, 1, SAME)
+    if change != "rises":
+        return Sentence("profiler_same" if change == "same" else "profiler_quicker", words, numbers)
+    of_calls = _complete(
+        calls=sheet.total("operation_calls", **where),
+        added=sheet.total("added_per_call_ns", **where),
+        part=share(sheet.total("added_to_calls_ns", **where), sheet.total("added_ns", **where)),
+    )
+    if not of_calls:
+        return Sentence("profiler_adds_uncounted", words, numbers)
+    part = of_calls["part"].value
+    if part > 1:
+        del of_calls["part"]
+        return Sentence("profiler_adds_within", words, numbers | of_calls)
+    return Sentence("profiler_adds" if part >= MOST else "profiler_adds_more", words, numbers | of_calls)
 
 
 # ---- Training --------------------------------------------------------------------------------------------------------
 
 
 def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Say what accuracy the batch sizes reached in the same number of epochs."""
+    """Compare the accuracy that the batch sizes reached in the same number of epochs."""
     for device in findings.settings.devices:
-        runs = [run for run in findings.trainings if run.device == device and run.epochs]
-        reached = {
-            run.batch_size: quantity
-            for run in sorted(runs, key=lambda run: run.batch_size)
-            if (
-                quantity := sheets.training.total(
-                    "test_accuracy", device=device, batch_size=run.batch_size, epoch=run.epochs[-1].epoch
-                )
-            )
-        }
+        last = {run.batch_size: run.epochs[-1].epoch for run in findings.trainings if run.device == device and run.epochs}
+
+        def total(column: str, size: int, device: str = device, last: Mapping[int, int] = last) -> Quantity | None:
+            return sheets.training.total(column, device=device, batch_size=size, epoch=last[size])
+
+        reached = {size: quantity for size in sorted(last) if (quantity := total("test_accuracy", size))}
         place = main_place(findings, device)
         if not reached:
             yield Sentence("training_missing", {"place": place})
             continue
         best, worst = (pick(reached, key=lambda size: reached[size].value) for pick in (max, min))
-        words: dict[str, Word] = {"place": place, "best": best, "worst": worst, "epochs": findings.settings.epochs}
-        if len(reached) == 1:
-            yield Sentence("trained_one", words, {"accuracy": reached[best]})
-        elif math.isclose(reached[best].value, reached[worst].value):
-            yield Sentence("trained_alike", words, {"accuracy": reached[best]})
-        else:
-            key = _course([quantity.value for quantity in reached.values()])
-            yield Sentence(key, words, {"best_accuracy": reached[best], "worst_accuracy": reached[worst]})
+        words: Words = {"place": place, "best": best, "worst": worst, "epochs": findings.settings.epochs}
+        if math.isclose(reached[best].value, reached[worst].value):
+            yield Sentence("trained_one" if len(reached) == 1 else "trained_alike", words, {"accuracy": reached[best]})
+            continue
+        key = _course([quantity.value for quantity in reached.values()])
+        numbers = {"best_accuracy": reached[best], "worst_accuracy": reached[worst]}
+        if key != "trained_to":
+            numbers |= _complete(best_updates=total("updates", best), worst_updates=total("updates", worst))
+        yield Sentence(key, words, numbers)
 
 
 def _course(values: Sequence[float]) -> str:
-    """Return the key for accuracies, smallest batch size first, that are not all the same: a cause needs one direction."""
+    """Return the key for accuracies, smallest batch size first, that are not all the same."""
     steps = list(itertools.pairwise(values))
     if all(after <= before for before, after in steps):
         return "trained_falls"
@@ -522,12 +527,5 @@ def _course(values: Sequence[float]) -> str:
 
 def explain(findings: Findings, sheets: Sheets) -> dict[str, tuple[Sentence, ...]]:
     """Return the sentences of every section."""
-    parts: dict[str, Iterable[Sentence]] = {
-        "training": training(findings, sheets),
-        "operations": operations(findings, sheets),
-        "batches": batches(findings, sheets),
-        "devices": devices(findings, sheets),
-        "first_calls": first_calls(findings, sheets),
-        "profiler": profiler(findings, sheets),
-    }
-    return {section: tuple(sentences) for section, sentences in parts.items()}
+    sections = (training, operations, batches, devices, first_calls, profiler)
+    return {section.__name__: tuple(section(findings, sheets)) for section in sections}

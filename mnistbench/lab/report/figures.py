@@ -1,6 +1,6 @@
-"""The figures of a report, as SVG and PNG, drawn with matplotlib: no program outside Python is needed.
+"""Draw the figures of a report with matplotlib, as SVG and PNG.
 
-Imported only where figures are drawn. Colours are Okabe and Ito's, which the colour-blind can tell apart.
+The colours are Okabe and Ito's, which colour-blind readers can distinguish.
 """
 
 from __future__ import annotations
@@ -26,25 +26,24 @@ from mnistbench.lab.report.texts import Texts
 
 #: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-#: Operations that have a colour of their own in a bar.
+#: Operations with a colour of their own in a stacked bar.
 STACKED = 6
 _GREY = "#B8BEC5"
 _MARKERS = "osD^vPX"
 
-#: Families that have simplified Chinese, tried before any other font.
+#: Font families with simplified Chinese, tried before all others.
 _CJK = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans", "Noto Sans CJK", "WenQuanYi", "Microsoft YaHei", "PingFang",
         "SimHei", "Heiti", "Droid Sans Fallback")  # fmt: skip
-#: Fonts that have a box for every sign there is: matplotlib brings one.
+#: Fonts that have only a placeholder box for each character: matplotlib includes one.
 _BOXES = ("Last Resort", "LastResort")
-#: An SVG's ids come from this instead of from chance, so that the same numbers give the same file.
+#: Seed of the ids in an SVG, so that the same numbers give the same file.
 _SALT = "mnistbench"
 
 
 def texts_that_show(texts: Texts, english: Callable[[], Texts]) -> tuple[Texts, str]:
-    """Return the texts for figures and the font family to draw them in.
+    """Return the texts for figures and their font family; an empty family is matplotlib's default.
 
-    The language's own where a font has every sign of it, English elsewhere: never an empty box. An empty family is
-    matplotlib's own.
+    Figures use the report's language if a font has all its characters, and English otherwise.
     """
     if texts.language == "en":
         return texts, ""
@@ -53,7 +52,7 @@ def texts_that_show(texts: Texts, english: Callable[[], Texts]) -> tuple[Texts, 
 
 
 def font_for(signs: Iterable[str]) -> str:
-    """Return the family of an installed font that has all the signs; empty where there is none."""
+    """Return the family of an installed font that has all characters; empty if there is none."""
     needed = {ord(sign) for sign in signs}
     return _known_font(needed) or (_known_font(needed) if _look_for_new_fonts() else "")
 
@@ -71,11 +70,11 @@ def _known_font(needed: set[int]) -> str:
 
 
 def _look_for_new_fonts() -> bool:
-    """Tell matplotlib of fonts that were installed after it made its list; return whether there are any."""
+    """Add fonts that were installed after matplotlib made its list; return whether there are any."""
     known = {entry.fname for entry in font_manager.fontManager.ttflist}
     found = [path for path in font_manager.findSystemFonts() if path not in known]
     for path in found:
-        with contextlib.suppress(OSError, RuntimeError):  # one that FreeType cannot read
+        with contextlib.suppress(OSError, RuntimeError):  # FreeType cannot read the font
             font_manager.fontManager.addfont(path)
     return bool(found)
 
@@ -83,7 +82,7 @@ def _look_for_new_fonts() -> bool:
 def _covers(path: str, needed: set[int]) -> bool:
     try:
         return needed <= set(font_manager.get_font(path).get_charmap())
-    except (OSError, RuntimeError):  # a font that is gone, or that FreeType cannot read
+    except (OSError, RuntimeError):  # the font is missing, or FreeType cannot read it
         return False
 
 
@@ -98,7 +97,7 @@ class Figures:
         self.drawn: list[str] = []
 
     def draw(self, findings: Findings, sheets: Sheets) -> None:
-        """Draw all figures that the findings have the numbers for."""
+        """Draw all figures for which the findings have numbers."""
         with self._canvas("graph", (6.4, 0.62 * len(findings.model.layers) + 1.0)) as figure:
             self._graph(figure, findings)
         for device in findings.settings.devices:
@@ -120,7 +119,7 @@ class Figures:
 
     @contextmanager
     def _canvas(self, name: str, size: tuple[float, float]) -> Iterator[Figure]:
-        """Give a figure to draw on, and write it."""
+        """Provide a figure to draw on, and write its files at the end."""
         settings = {
             "svg.hashsalt": _SALT,
             "font.size": 9.5,
@@ -143,7 +142,7 @@ class Figures:
     # ---- Figures -----------------------------------------------------------------------------------------------------
 
     def _graph(self, figure: Figure, findings: Findings) -> None:
-        """Draw a box per layer, top to bottom; on the arrows the shapes that flow."""
+        """Draw a box per layer from top to bottom, with output shapes beside the arrows."""
         layers = findings.model.layers
         axes = figure.add_subplot()
         axes.set_axis_off()
@@ -262,7 +261,7 @@ class Figures:
         axes.legend(fontsize=8, frameon=False)
 
     def machines(self, names: Sequence[str], all_findings: Sequence[Findings]) -> None:
-        """Draw the time per sample of a training step, a line per machine and place."""
+        """Draw the time per sample of a training step, with a line per machine and place."""
         with self._canvas("machines", (9.6, 4.2)) as figure:
             axes = figure.add_subplot()
             colours, markers = _cycled(COLOURS), _cycled(_MARKERS)
@@ -287,7 +286,7 @@ class Figures:
 
     @staticmethod
     def _bars(axes: Any, number: int, of: int, heights: Sequence[float | None], label: str) -> None:
-        """Draw one of several bars beside each other, its value above it; none where there is no value."""
+        """Draw one group of bars of a grouped chart, with the values above; a missing value has no bar."""
         width = 0.8 / of
         places = [position + (number - (of - 1) / 2) * width for position in range(len(heights))]
         drawn = axes.bar(
@@ -304,7 +303,7 @@ def _operation_label(key: tuple[str, str, str]) -> str:
 
 
 def _as_it_is(name: str) -> str:
-    """Return a name as matplotlib shows it in a legend: no formula, and not left out for its first character."""
+    """Return a name as literal text for a legend: matplotlib reads $ as a formula and skips labels that begin with _."""
     shown = units.printable(name).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
 

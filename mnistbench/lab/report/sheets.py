@@ -1,13 +1,14 @@
-"""Findings -> the CSV tables beside a report, and the numbers that are cited from them.
+"""Build the CSV tables of a report from the findings, and the numbers that the report cites from them.
 
-A number in a sentence is a :class:`Quantity`: the sum of some cells, or such a sum divided by another. It knows its cells,
-so that every number of a report can be found, or computed again, in the files beside it.
+A number in a sentence is a :class:`Quantity`: the sum of some cells, or such a sum divided by another. It refers to its
+cells, so that each number of a report can be computed again from the CSV files.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,12 +17,14 @@ from mnistbench.lab.findings import Findings, Operations
 
 Cell = str | int | float | None
 
-#: How a quantity is written: a time in nanoseconds, bytes, FLOPs, their rates per second, a plain count, a ratio ("4.2
-#: times"), a share of 1, or a percentage.
-KINDS = ("time", "bytes", "flops", "bytes_per_s", "flops_per_s", "count", "ratio", "share", "percentage", "loss")
+#: What a number is, which decides how it is written: a time in nanoseconds, bytes, FLOPs, their rates per second, a count,
+#: a label that is a number, a ratio ("4.2 times"), a share of 1, a percentage, or a loss.
+KINDS = ("time", "bytes", "flops", "bytes_per_s", "flops_per_s", "count", "label", "ratio", "share", "percentage", "loss")
 
-#: Ending of a column -> the kind of its numbers. The first that fits counts.
+#: Ending of a column's name -> kind of its numbers; the first match counts.
 _KIND_OF_COLUMN = (
+    ("batch_size", "label"),
+    ("epoch", "label"),
     ("flops_per_s", "flops_per_s"),
     ("bytes_per_s", "bytes_per_s"),
     ("_ns", "time"),
@@ -29,28 +32,30 @@ _KIND_OF_COLUMN = (
     ("flops", "flops"),
     ("accuracy", "percentage"),
     ("loss", "loss"),
+    ("times", "ratio"),
+    ("share", "share"),
 )
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of one column of one file, in the rows where other columns hold one of some values."""
+    """Cells of one column of one file, in the rows where other columns have one of the given values."""
 
     file: str  # below the report's directory
     column: str
     where: tuple[tuple[str, tuple[Cell, ...]], ...]
 
     def __str__(self) -> str:
-        """Say it as a person would look it up: ``self_ns where operation = aten::addmm``."""
+        """Return the cells as a readable condition: ``self_ns where operation = aten::addmm``."""
         conditions = " and ".join(f"{column} = {' or '.join(map(str, values))}" for column, values in self.where)
         return f"{self.column} where {conditions}" if conditions else self.column
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number that is cited: the sum of the cells ``over``, divided by the sum of the cells ``under`` where there are any.
+    """A cited number: the sum of the cells ``over``, divided by the sum of the cells ``under`` if there are any.
 
-    Divided by a time, it is per second.
+    An amount divided by a time is a rate per second.
     """
 
     value: float
@@ -59,36 +64,41 @@ class Quantity:
     under: Cells | None = None
 
     def __truediv__(self, other: Quantity) -> Quantity | None:
-        """Return the ratio of two sums; None by zero."""
+        """Return the ratio of two sums; None if the second is 0."""
         assert self.under is None
         assert other.under is None
         return Quantity(self.value / other.value, "ratio", self.over, other.over) if other.value else None
 
     def share_of(self, whole: Quantity) -> Quantity | None:
-        """Return which part of the whole this is; None of nothing."""
+        """Return the share of the whole; None if the whole is 0."""
         ratio = self / whole
         return replace(ratio, kind="share") if ratio else None
 
 
 def ratio(over: Quantity | None, under: Quantity | None) -> Quantity | None:
-    """Return the ratio; None where one of both is missing or the second is 0."""
+    """Return the ratio; None if a number is missing or the second is 0."""
     return over / under if over and under else None
 
 
 def rate(amount: Quantity | None, time: Quantity | None) -> Quantity | None:
-    """Return FLOPs or bytes per second; None where one of both is missing."""
+    """Return FLOPs or bytes per second; None if a number is missing or the time is 0."""
     per_ns = ratio(amount, time)
     return replace(per_ns, value=per_ns.value * 1e9, kind=f"{amount.kind}_per_s") if amount and per_ns else None
 
 
 def share(part: Quantity | None, whole: Quantity | None) -> Quantity | None:
-    """Return the share; None where one of both is missing or the whole is 0."""
+    """Return the share; None if a number is missing or the whole is 0."""
     return part.share_of(whole) if part and whole else None
+
+
+def kind_of(column: str) -> str:
+    """Return the kind of a column's numbers, one of KINDS."""
+    return next((kind for ending, kind in _KIND_OF_COLUMN if column.endswith(ending)), "count")
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of raw numbers. A cell that could not be had is None, and empty in the file."""
+    """A table of raw numbers. A missing cell is None, and empty in the file."""
 
     file: str
     columns: tuple[str, ...]
@@ -103,7 +113,7 @@ class Sheet:
         return stream.getvalue()
 
     def total(self, column: str, **where: Cell | Collection[Cell]) -> Quantity | None:
-        """Return the sum of a column over the rows where the others hold one of the values; None where there is no number."""
+        """Return the sum of a column over the rows where other columns have one of the values; None if there is no number."""
         conditions = tuple(
             (name, tuple(value) if isinstance(value, Collection) and not isinstance(value, str) else (value,))
             for name, value in where.items()
@@ -112,11 +122,10 @@ class Sheet:
         present = [number for number in numbers if isinstance(number, int | float)]
         if not present:
             return None
-        kind = next((kind for ending, kind in _KIND_OF_COLUMN if column.endswith(ending)), "count")
-        return Quantity(sum(present), kind, Cells(self.file, column, conditions))
+        return Quantity(sum(present), kind_of(column), Cells(self.file, column, conditions))
 
     def values(self, column: str, **where: Cell) -> list[Cell]:
-        """Return the cells of a column, in the order of the rows, where the others hold the values."""
+        """Return the cells of a column, in row order, in the rows where other columns have the values."""
         conditions = tuple((name, (value,)) for name, value in where.items())
         return [row[self.columns.index(column)] for row in self._matching(conditions)]
 
@@ -172,10 +181,10 @@ def sheets_of(findings: Findings) -> Sheets:
         first_calls=_first_calls(findings),
         training=Sheet(
             "tables/training.csv",
-            ("device", "batch_size", "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy"),
+            ("device", "batch_size", "epoch", "updates", "train_loss", "train_accuracy", "test_loss", "test_accuracy"),
             tuple(
-                (run.device, run.batch_size, epoch.epoch, epoch.train_loss, epoch.train_accuracy, epoch.test_loss,
-                 epoch.test_accuracy)
+                (run.device, run.batch_size, epoch.epoch, epoch.epoch * math.ceil(findings.train_samples / run.batch_size),
+                 epoch.train_loss, epoch.train_accuracy, epoch.test_loss, epoch.test_accuracy)
                 for run in findings.trainings
                 for epoch in run.epochs
             ),
@@ -207,7 +216,7 @@ def sheets_of(findings: Findings) -> Sheets:
 
 
 def environment_fields(findings: Findings) -> dict[str, str]:
-    """Return what the machine and the software are, field -> text, accelerators one by one."""
+    """Return machine, software and settings as field -> text, with separate fields for each accelerator."""
     environment = findings.environment
     fields = {
         "cpu_model": environment.cpu_model,
@@ -244,7 +253,7 @@ def shape(sizes: Sequence[int]) -> str:
 
 
 def in_a_name(device: str) -> str:
-    """Return a device as it stands in a file's name."""
+    """Return a device as a part of a file name."""
     return device.replace(":", "")
 
 
@@ -263,20 +272,20 @@ def _calls(findings: Findings) -> Sheet:
 def _epochs(findings: Findings) -> Sheet:
     return Sheet(
         "tables/epochs.csv",
-        ("device", "threads", "phase", "batch_size", "epoch_ns", "timed_median_ns", "timed_iqr_ns", "timed_calls",
-         "timed_samples", "whole_set"),
+        ("device", "threads", "phase", "batch_size", "epoch_ns", "epoch_iqr_ns", "timed_median_ns", "timed_iqr_ns",
+         "timed_calls", "timed_samples", "whole_set", "timed_share"),
         tuple(
-            (time.device, time.threads, time.phase, time.batch_size, time.epoch_ns, time.median_ns, time.iqr_ns, time.calls,
-             time.samples, time.whole_set)
+            (time.device, time.threads, time.phase, time.batch_size, time.epoch_ns, time.epoch_iqr_ns, time.median_ns,
+             time.iqr_ns, time.calls, time.samples, time.whole_set, time.samples / time.whole_set)
             for time in findings.epoch_times
         ),
     )  # fmt: skip
 
 
 def _operations(table: Operations) -> Sheet:
-    """Shares are of the sum of all self times; rates are of what was counted from shapes by the self time of the work.
+    """Return an operation table with shares of the summed self time, and rates of FLOPs and bytes over self time.
 
-    An accelerator's host only launches the work, so its tables have no rates.
+    The host of an accelerator only launches kernels, so its tables have no rates.
     """
     whole = sum(row.self_ns for row in table.rows)
     works = table.view == "device" or table.device == "cpu"
@@ -294,7 +303,7 @@ def _operations(table: Operations) -> Sheet:
 
 
 def _profiler(findings: Findings) -> Sheet:
-    """Put what a profiled iteration took beside an untraced one; calls of operations are of the iteration."""
+    """Return profiled and untraced times per iteration; operation calls are per iteration, too."""
     untraced = {(time.device, time.threads, time.phase, time.batch_size): time.median_ns for time in findings.call_times}
     rows = []
     for table in findings.operations:
@@ -303,20 +312,22 @@ def _profiler(findings: Findings) -> Sheet:
         to_calls = None if table.profiler_ns is None else round(calls * table.profiler_ns)
         rows.append(
             (table.phase, table.device, table.view, table.batch_size, table.iterations, table.iteration_ns, plain, calls,
-             table.profiler_ns, _less(table.iteration_ns, plain), to_calls, table.busy_ns)
+             table.profiler_ns, _less(table.iteration_ns, plain), to_calls, table.busy_ns,
+             table.iteration_ns / plain if plain else None)
         )  # fmt: skip
     columns = ("phase", "device", "view", "batch_size", "iterations", "profiled_ns", "untraced_ns", "operation_calls",
-               "added_per_call_ns", "added_ns", "added_to_calls_ns", "busy_ns")  # fmt: skip
+               "added_per_call_ns", "added_ns", "added_to_calls_ns", "busy_ns", "times")  # fmt: skip
     return Sheet("tables/profiler.csv", columns, tuple(rows))
 
 
 def _first_calls(findings: Findings) -> Sheet:
     return Sheet(
         "tables/first-calls.csv",
-        ("device", "phase", "batch_size", "weights", "first_ns", "warm_ns", "extra_ns", "first_sample_ns"),
+        ("device", "phase", "batch_size", "weights", "first_ns", "warm_ns", "extra_ns", "first_sample_ns", "times"),
         tuple(
             (call.device, call.phase, call.batch_size, call.weights, call.first_ns, call.warm_ns,
-             _less(call.first_ns, call.warm_ns), round(call.first_ns / call.batch_size))
+             _less(call.first_ns, call.warm_ns), round(call.first_ns / call.batch_size),
+             call.first_ns / call.warm_ns if call.warm_ns else None)
             for call in findings.first_calls
         ),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The wording of a report in one language, and sentences filled in with it. Wordings lie in texts/*.toml."""
+"""The wording of a report in one language, read from texts/*.toml, and how sentences are filled in."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ LANGUAGES = ("en", "zh")
 
 @dataclass(frozen=True)
 class Code:
-    """What a machine calls something, or what a person types."""
+    """Text in a code font: a name, a file or a command."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Cited:
-    """A number that leads to the entry of the sources that says where it comes from."""
+    """A number that links to its entry in the section of sources."""
 
     text: str
     entry: int
 
 
-#: Gives a number its entry in the sources.
+#: Returns the entry of a number in the sources.
 Cite = Callable[[Quantity], int]
 
 #: A piece of running text.
@@ -56,17 +56,17 @@ class Texts:
         return _plain(self.text(section, key, **values))
 
     def text(self, section: str, key: str, **values: object) -> Text:
-        """Return a wording with its places filled in: by text as it is, or by what has a wording of its own."""
+        """Return a wording with its placeholders filled in; words and places are translated."""
         return self.cited(section, key, values, None)
 
     def cited(self, section: str, key: str, values: Mapping[str, object], cite: Cite | None) -> Text:
-        """Return the same, each number among the values led to its entry.
+        """Return a wording like :meth:`text`, with each number linked to its entry.
 
         Args:
-            section: of the file of texts.
-            key: in that section.
-            values: by the names of the places.
-            cite: gives a number its entry; without it numbers are plain text.
+            section: section of the wording.
+            key: key in that section.
+            values: values of the placeholders.
+            cite: returns the entry of a number; None: numbers are plain text.
         """
         pieces: list[Inline] = []
         in_code = False
@@ -80,15 +80,15 @@ class Texts:
         return _joined(_spaced(pieces))
 
     def signs(self, section: str) -> set[str]:
-        """Return the characters that a section is written with."""
+        """Return the characters that a section uses."""
         return set("".join(self._texts[section].values()))
 
     def has(self, section: str, key: str) -> bool:
-        """Whether there is such a wording."""
+        """Return whether there is such a wording."""
         return key in self._texts[section]
 
     def place(self, place: Place, *, short: bool = False) -> str:
-        """Return where something ran, as text."""
+        """Return a place as text."""
         if place.device != "cpu":
             return place.device
         key = ("short_" if short else "") + ("one" if place.threads == 1 else "many")
@@ -127,7 +127,7 @@ def _plain(pieces: Iterable[Inline]) -> str:
 
 
 def _spaced(pieces: Iterable[Inline]) -> list[Inline]:
-    """Put a space where Chinese meets Latin letters, digits or code, as Chinese is set."""
+    """Insert a space between Chinese characters and Latin letters, digits or code, as is usual in Chinese text."""
     spaced: list[Inline] = []
     for piece in pieces:
         if spaced and _meet(spaced[-1], piece):
@@ -150,7 +150,7 @@ def _is_latin(sign: str, piece: Inline) -> bool:
 
 
 def _joined(pieces: Iterable[Inline]) -> Text:
-    """Join neighbours of one kind."""
+    """Join neighbouring pieces of the same kind."""
     joined: list[Inline] = []
     for piece in pieces:
         before = joined[-1] if joined else None
@@ -164,24 +164,24 @@ def _joined(pieces: Iterable[Inline]) -> Text:
 
 
 def number(quantity: Quantity) -> str:
-    """Return a number as text."""
-    value = quantity.value
-    match quantity.kind:
-        case "time":
-            return units.duration(value)
-        case "bytes":
-            return units.size(value)
-        case "flops":
-            return units.flops(value)
-        case "flops_per_s":
-            return units.flops_per_s(value)
-        case "bytes_per_s":
-            return units.bytes_per_s(value)
-        case "share":
-            return units.percent(value)
-        case "percentage":
-            return units.percent(value / 100)
-        case "count":
-            return units.count(value)
-        case _:
-            return units.factor(value)
+    """Return a cited number as text."""
+    return shown(quantity.value, quantity.kind)
+
+
+def shown(value: float, kind: str) -> str:
+    """Return a number of one of the KINDS of ``sheets`` as text."""
+    return _FORMATS.get(kind, units.factor)(value)
+
+
+_FORMATS: dict[str, Callable[[float], str]] = {
+    "time": units.duration,
+    "bytes": units.size,
+    "flops": units.flops,
+    "flops_per_s": units.flops_per_s,
+    "bytes_per_s": units.bytes_per_s,
+    "share": units.percent,
+    "percentage": lambda value: units.percent(value / 100),
+    "count": units.count,
+    "label": str,
+    "loss": "{:.4f}".format,
+}

@@ -151,6 +151,15 @@ def test_the_ratio_over_batch_sizes_rises_falls_or_stays():
     assert "ratio_over_batches_falls" in keys(falling, "operations")
 
 
+def test_reading_weights_once_per_batch_is_named_only_where_bytes_grow_like_the_times():
+    bytes_ = said(laptop(), "operations", "bytes_over_batches").numbers
+    assert (bytes_["convolution"].value, bytes_["addmm"].value) == pytest.approx((64, (4_800_000 + 37_000 * 64) / 4_837_000))
+    for moved in (lambda row, size: 300_000 * size if row.moved_bytes else None, lambda *_: None):
+        found = with_operations(laptop(), lambda row, size, moved=moved: dataclasses.replace(row, moved_bytes=moved(row, size)))
+        assert "ratio_over_batches_rises" in keys(found, "operations")
+        assert "bytes_over_batches" not in keys(found, "operations")
+
+
 def test_on_an_accelerator_its_own_clock_counts():
     found = [s for s in sentences(cluster(), "operations") if s.words.get("place") == Place("cuda", 8)]
     assert found[0].numbers["share"].over.file == "tables/operations-forward-cuda-device-b64.csv"
@@ -388,7 +397,8 @@ def test_an_operation_that_takes_more_than_the_whole_call_has_no_share_of_it():
 def test_training_has_a_part_where_a_trained_process_pays_nothing():
     """16 ms and 11 ms are near each other, but the later call takes 10 ms: the second start cost next to nothing."""
     assert keys(calling(first=16 * MS, warm=10 * MS, trained=11 * MS), "first_calls")[-1] == "trained_differs"
-    assert keys(calling(first=16 * MS, warm=10 * MS, trained=15 * MS), "first_calls")[-1] == "trained_same"
+    same = said(calling(first=16 * MS, warm=10 * MS, trained=15 * MS), "first_calls", "trained_same")
+    assert [same.numbers[name].value for name in ("first", "after", "warm")] == [16 * MS, 15 * MS, 10 * MS]
     assert keys(calling(first=16 * MS, warm=10 * MS, trained=24 * MS), "first_calls")[-1] == "trained_differs"
     assert keys(calling(first=14 * MS, warm=10 * MS, trained=10 * MS), "first_calls")[-1] == "trained_same_free"
 
@@ -472,6 +482,9 @@ def test_training_says_what_the_batch_sizes_reached_and_which_way_it_goes(accura
         assert (found.words["best"], found.words["worst"]) == (best, worst)
         reached = [found.numbers[name].value for name in ("best_accuracy", "worst_accuracy")]
         assert reached == [max(accuracies), min(accuracies)]
+        if key != "trained_to":  # 4 epochs of 1,437 samples
+            updates = {1: 5748, 16: 360, 64: 92}
+            assert [found.numbers[f"{name}_updates"].value for name in ("best", "worst")] == [updates[best], updates[worst]]
 
 
 def test_training_of_one_batch_size_of_alike_ones_or_of_none():
