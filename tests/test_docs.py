@@ -9,6 +9,7 @@ import pytest
 
 import mnistbench
 from mnistbench import cli
+from mnistbench.commands import output
 from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.allocator import PINNED
@@ -35,7 +36,7 @@ def test_readme_has_the_defaults(option):
 
 def gate_options():
     """The options of ``mnistbench gate``, by their parser: flag -> default."""
-    [commands] = [action for action in cli._parser()._actions if isinstance(action.choices, dict)]
+    [commands] = [action for action in cli.parser()._actions if isinstance(action.choices, dict)]
     return {
         action.option_strings[-1]: action.default
         for action in commands.choices["gate"]._actions
@@ -107,7 +108,7 @@ def test_the_exit_codes_are_those_of_the_code(page):
     lines = [line for line in page.splitlines() if re.search(r"(\| \d +){4}", line)]
     ours = {line.split("`")[1].split()[0]: [int(cell) for cell in re.findall(r"\| (\d) ", line)] for line in lines}
     assert ours == {
-        "mnistbench": [cli.PASSED, cli.REGRESSED, cli.UNJUDGED, cli.UNJUDGED],
+        "mnistbench": [output.PASSED, output.REGRESSED, output.UNJUDGED, output.UNJUDGED],
         "pytest": [pytest.ExitCode.OK, plugin.REGRESSED, plugin.UNJUDGED, pytest.ExitCode.USAGE_ERROR],
     }
 

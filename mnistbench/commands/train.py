@@ -1,4 +1,4 @@
-"""The command ``mnistbench train``: options to settings, a bar or lines while it trains, where everything lies."""
+"""``mnistbench train``: train a built-in model; show progress and list the files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from mnistbench.commands.arguments import MOST_THREADS, given, one_of, whole
+from mnistbench.commands.arguments import MOST_THREADS, add_dataset, given, one_of, whole
+from mnistbench.commands.output import STOPPED
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
@@ -26,23 +27,58 @@ from mnistbench.train.result import INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-#: Where runs go that are not told where, a directory each: TensorBoard lays them over each other.
+#: Parent directory of runs without ``--output``, one directory each: TensorBoard overlays their curves.
 RUNS = Path("runs")
-
-#: Exit code of a run that Ctrl-C stopped: 128 and the signal's number, as shells have it.
-STOPPED = 130
 
 _MODELS = ("convnet", "lenet5")
 _TOP = 10
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    add("--batch-size", default="64", metavar="N", help="samples per training step (default: 64)")
+    add("--test-batch-size", default="1000", metavar="N", help="samples per test batch (default: 1000)")
+    add("--epochs", default="14", metavar="N", help="passes over the training set (default: 14)")
+    add("--lr", default="1.0", metavar="LR", help="learning rate of Adadelta (default: 1.0)")
+    add("--gamma", default="0.7", metavar="M", help="factor of the learning rate after each epoch (default: 0.7)")
+    add("--no-accel", "--no-cuda", action="store_true", help="train on the CPU even if there is an accelerator")
+    add("--dry-run", action="store_true", help="train on one batch and test on one batch")
+    add("--seed", default="1", metavar="N", help="seed of weights, order and dropout (default: 1)")
+    add("--log-interval", default="10", metavar="N", help="batches per point of the curves (default: 10)")
+    add("--save-model", action="store_true", help="write the weights to mnist_cnn.pt")
+    add("--device", metavar="NAME", help="cpu, cuda, cuda:1 or mps (default: the accelerator if there is one)")
+    add("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
+    add_dataset(parser, "mnist")
+    add("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
+    add("--threads", metavar="N", help="intra-op threads of torch on the CPU (default: torch's own, all cores)")
+    add("-o", "--output", metavar="DIR", help="new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)")
+    add(
+        "--tensorboard",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="write curves, images and graph (default: on)",
+    )
+    add("--save-scalar", action="store_true", help="write the curves even with --no-tensorboard")
+    add("--save-graph", action="store_true", help="write the model graph even with --no-tensorboard")
+    add("--profile", action="store_true", help="profile a few steps after training: table and trace.json.gz")
+
+
 def run(parsed: argparse.Namespace) -> int:
-    """Train, report, and return 0, or 130 where Ctrl-C stopped it.
+    """Train, report, and return 0; return 130 if Ctrl-C interrupted it.
 
     Raises:
-        MnistbenchError: an option cannot be used, the dataset is missing or damaged, memory does not suffice.
+        MnistbenchError: an option cannot be used, the dataset is missing or damaged, or memory does not suffice.
         OSError: a file cannot be written.
     """
+    try:
+        return _trained(parsed)
+    except KeyboardInterrupt:  # before training began, or the second Ctrl-C
+        print("mnistbench: interrupted", file=sys.stderr)
+        return STOPPED
+
+
+def _trained(parsed: argparse.Namespace) -> int:
     settings, named = _settings(parsed), given("--output", parsed.output)
     _check_output(named)
     from mnistbench.measuring.torch_import import import_torch
