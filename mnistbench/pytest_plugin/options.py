@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from mnistbench.compare.settings import SETTINGS
+from mnistbench.compare.settings import SETTINGS, criteria_of
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import DATASETS, DTYPES
 
@@ -189,7 +189,7 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(setting.name, f"{setting.flag}: {setting.help}", type=kind, default=setting.empty)
 
 
-def gate_is_configured(config: pytest.Config) -> bool:
+def thresholds_are_set(config: pytest.Config) -> bool:
     """Whether anybody set what a comparison is judged by."""
     return any(
         config.getoption(setting.name) not in (None, False)
@@ -204,18 +204,11 @@ def criteria_from_config(config: pytest.Config) -> Criteria:
     Raises:
         UsageError: names the setting and the value, or a threshold that has nothing to compare with.
     """
-    from mnistbench.compare.thresholds import Criteria
-
-    texts, origins = {}, {}
-    for setting in SETTINGS:
-        given = config.getoption(setting.name)
-        if given == "":  # an unset variable of a script must not switch a gate off
-            raise UsageError(f"{setting.flag}: '' is no value; give one, or leave the option out")
-        from_file = not given and setting.configurable
-        texts[setting.name] = given or (config.getini(setting.name) if from_file else setting.empty)
-        origins[setting.name] = f"{setting.name} in {config.inipath}" if from_file else setting.flag
     for flag in ("--op-fail", "--case-fail"):
         dest = flag.removeprefix("--").replace("-", "_")
         if config.getoption(dest) and not config.getoption("benchmark_compare", default=None):
-            raise UsageError(f"{flag}: needs a saved run to hold this one against: add --benchmark-compare")
-    return Criteria.from_texts(texts, origins.__getitem__)
+            raise UsageError(f"{flag}: needs a saved run to compare with: add --benchmark-compare")
+    given = {setting.name: config.getoption(setting.name) for setting in SETTINGS}
+    return criteria_of(
+        given, {setting.name: config.getini(setting.name) for setting in SETTINGS if setting.configurable}, config.inipath
+    )
