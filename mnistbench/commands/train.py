@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tensorboard",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="write curves, images and graph (default: on)",
+        help="write curves, images and graph; on by default",
     )
     add("--save-scalar", action="store_true", help="write the curves even with --no-tensorboard")
     add("--save-graph", action="store_true", help="write the model graph even with --no-tensorboard")

@@ -27,49 +27,45 @@ class Setting(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name in configuration files."""
+        """The key in configuration files."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
     def shown(self) -> str:
-        """The help with the default, as argparse wants it."""
+        """The help with the default, escaped for argparse."""
         default = f" (default: {self.default})" if self.default else "; repeatable" if self.repeatable else ""
         return (self.help + default).replace("%", "%%")
 
     @property
     def empty(self) -> Any:
-        """The value where nothing was given."""
+        """The value if nothing was given."""
         return [] if self.repeatable else self.default if self.metavar else False
 
 
 SETTINGS = (
+    Setting("--op-fail", "LIMIT", "largest slowdown of an operation that passes: 10%, 'aten::addmm:5%', 'conv2:5%'", repeatable=True),
+    Setting("--case-fail", "LIMIT", "largest slowdown of a case that passes: 5%"),
+    Setting("--op-min-share", "SHARE", "group operations below this share of their case", "2%"),
+    Setting("--op-min-cost", "TIMES", "group operations shorter than this multiple of the profiler's overhead per call", "20"),
+    Setting("--by", "KEYS", "sum operations over op, module or op,module", "op,module"),
+    Setting("--across-versions", "", "also compare operations of different torch versions", configurable=False),
+    Setting("--pool-commits", "", "use base runs of several commits as samples of one base", configurable=False),
+    Setting("--allow-missing", "", "do not fail if a case or a table of the base is missing", configurable=False),
     Setting(
-        "--op-fail", "LIMIT", "fail when an operation got slower by more: 10%, 'aten::addmm:5%', 'conv2:5%'", repeatable=True
-    ),
-    Setting("--case-fail", "LIMIT", "fail when a whole call got slower by more: 5%"),
-    Setting("--op-min-share", "SHARE", "smaller operations than this share of their case are pooled", "2%"),
-    Setting("--op-min-cost", "TIMES", "operations quicker than so many times the profiler's cost per call are pooled", "20"),
-    Setting("--by", "KEYS", "op, module or op,module: what operations are summed over", "op,module"),
-    Setting("--across-versions", "", "compare operations of different torch versions too", configurable=False),
-    Setting("--pool-commits", "", "take base runs of several commits as samples of one base", configurable=False),
-    Setting("--allow-missing", "", "a case or table of the base that is missing does not fail", configurable=False),
-    Setting("--allow-incomparable", "", "a case of another machine or software does not fail", configurable=False),
-    Setting(
-        "--inconclusive",
-        "WHAT",
-        "fail or ok: whether a change above a threshold fails where the base runs vary too much to judge it",
-        "fail",
+        "--allow-incomparable", "", "do not fail if a case was measured on another machine or with other software",
         configurable=False,
     ),
     Setting(
-        "--accept",
-        "CASE:OP:LIMIT",
-        "an intended regression and how much slower it may get: 'step convnet-b16-cpu:aten::mm:12%'; * matches any text",
-        repeatable=True,
-        configurable=False,
+        "--inconclusive", "WHAT", "fail or ok: outcome if the base runs vary too much to judge a change above a threshold",
+        "fail", configurable=False,
     ),
-    Setting("--reason", "TEXT", "why it is accepted, for the report", configurable=False),
-)
+    Setting(
+        "--accept", "CASE:OP:LIMIT",
+        "accept an intended slowdown up to a limit: 'step convnet-b16-cpu:aten::mm:12%'; * matches any text",
+        repeatable=True, configurable=False,
+    ),
+    Setting("--reason", "TEXT", "reason for --accept, shown in the report", configurable=False),
+)  # fmt: skip
 
 
 def criteria_of(given: Mapping[str, Any], configured: Mapping[str, Any], file: object) -> Criteria:

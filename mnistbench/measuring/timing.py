@@ -93,12 +93,12 @@ def device_times(case: Case) -> tuple[int, ...]:
 
 
 def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Make an accelerator the current device while the body runs: events are recorded there."""
+    """Make an accelerator the current one while the body runs: events are recorded there."""
     return torch.accelerator.device_index(device.index or 0) if device.type != "mps" else contextlib.nullcontext()
 
 
 def event_ns(call: Callable[[], None], device: torch.device) -> int:
-    """Return the time of one call on the current accelerator's clock, in nanoseconds."""
+    """Return the time of one call on the clock of the current accelerator, in nanoseconds."""
     make_event = torch.get_device_module(device).Event
     start, end = make_event(enable_timing=True), make_event(enable_timing=True)
     start.record()
