@@ -43,7 +43,10 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("--op-fail", "LIMIT", "largest slowdown of an operation that passes: 10%, 'aten::addmm:5%', 'conv2:5%'", repeatable=True),
+    Setting(
+        "--op-fail", "LIMIT", "largest slowdown of an operation that passes: 10%, 'aten::addmm:5%', 'conv2:5%'",
+        repeatable=True,
+    ),
     Setting("--case-fail", "LIMIT", "largest slowdown of a case that passes: 5%"),
     Setting("--op-min-share", "SHARE", "group operations below this share of their case", "2%"),
     Setting("--op-min-cost", "TIMES", "group operations shorter than this multiple of the profiler's overhead per call", "20"),
