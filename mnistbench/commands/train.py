@@ -83,7 +83,7 @@ def _trained(parsed: argparse.Namespace) -> int:
     _check_output(named)
     from mnistbench.measuring.torch_import import import_torch
 
-    if settings.profile:  # torch's allocator warns of blocks that are older than the profile
+    if settings.profile:  # torch warns of memory allocated before the profile began
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import_torch()
     from mnistbench.train import run as train
@@ -96,7 +96,7 @@ def _trained(parsed: argparse.Namespace) -> int:
     assert workload.load is not None, "models of ours have a whole set"
     import torch
 
-    workload.load(torch.device(settings.device))  # what is wrong with it shows before there is a directory
+    workload.load(torch.device(settings.device))  # errors of the dataset come before the directory is created
     output = _make_output(named, settings)
     print(f"{_title(settings, torch.get_num_threads())}, into {units.printable(os.fspath(output))}", flush=True)
     with _interruptible() as interrupted, _Shown(settings, sys.stdout, sys.stderr, interrupted) as shown:
@@ -117,7 +117,7 @@ def _title(settings: Settings, threads: int) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Let the first Ctrl-C fill the list, which ends training after its step; the second one ends everything at once."""
+    """Yield a list that the first Ctrl-C fills, so that training ends after its step; the second one raises."""
     received: list[int] = []
 
     def note(number: int, _: Any) -> None:
@@ -132,7 +132,7 @@ def _interruptible() -> Iterator[list[int]]:
 
 
 class _Shown(Listener):
-    """Shows how training goes: a bar on a terminal and a line per epoch above it; elsewhere a line per log interval too."""
+    """Progress of training: on a terminal a bar and a line per epoch; elsewhere also a line per log interval."""
 
     def __init__(self, settings: Settings, out: Any, terminal: Any, interrupted: list[int]) -> None:
         self._settings, self._out, self._terminal, self._interrupted = settings, out, terminal, interrupted
@@ -205,7 +205,7 @@ def _loss(loss: float | None) -> str:
 
 
 def _percent(accuracy: float | None) -> str:
-    """Two decimals: one image of MNIST's test set is 0.01 %."""
+    """Return an accuracy with two decimals: one image of MNIST's test set is 0.01 %."""
     return units.MISSING if accuracy is None else f"{accuracy:.2f} %"
 
 
@@ -222,7 +222,7 @@ def _report(result: Result, output: Path, *, logdir: Path) -> None:
         for table in operation_tables([result.profiled], _TOP):
             print(f"\n{draw(table)}\n")
     if result.outcome == INTERRUPTED:
-        print("interrupted; what is written is of the steps before")
+        print("interrupted; the files have the steps before the interruption")
     for note in result.notes:
         print(units.printable(note))
     if any(epoch.train_loss is None for epoch in result.epochs):
@@ -233,7 +233,7 @@ def _report(result: Result, output: Path, *, logdir: Path) -> None:
         print(f"{TRACE} opens in https://ui.perfetto.dev or chrome://tracing")
     if result.scalars.directory:
         print(f"TensorBoard: tensorboard --logdir {_path(logdir)}")
-        print("  on a remote server: ssh -L 6006:localhost:6006 SERVER brings its page here, to you alone;")
+        print("  on a remote server: ssh -L 6006:localhost:6006 SERVER forwards its page to your machine only;")
         print("  --host 0.0.0.0 (or --bind_all) shows it to everybody who can reach that server")
 
 
@@ -245,7 +245,7 @@ def _path(path: Path) -> str:
 
 
 def _settings(parsed: argparse.Namespace) -> Settings:
-    """Read the options; the device is not looked for yet, and is ``auto`` where none was named."""
+    """Read the options; the device is not checked yet, and is ``auto`` if none was given."""
     return Settings(
         model=one_of("--model", parsed.model, _MODELS),
         dataset=one_of("--dataset", parsed.dataset, DATASETS),
@@ -280,7 +280,7 @@ def _number(flag: str, text: str) -> float:
 
 
 def _device(name: str, *, no_accelerator: bool) -> str:
-    """Return the device to train on: as upstream, the accelerator where there is one, unless told otherwise."""
+    """Return the device to train on: by default, as upstream, the accelerator if there is one."""
     from mnistbench.measuring.environment import resolve_devices
 
     if no_accelerator and name not in ("auto", "cpu"):
@@ -292,7 +292,7 @@ def _device(name: str, *, no_accelerator: bool) -> str:
 
 
 def _check_output(named: str) -> None:
-    """Refuse a directory that cannot be written, or that has something in it: runs never overwrite each other."""
+    """Refuse a directory that cannot be written or is not empty, so that runs never overwrite each other."""
     output = Path(named) if named else RUNS
     try:
         if problem := why_not_writable(output):

@@ -264,7 +264,7 @@ def test_an_interrupt_ends_with_130_and_says_so(
 
     monkeypatch.setattr(train._Shown, "begin", interrupted)
     assert cli.main(["train", *SMALL, "--save-model", "--output", "run"]) == 130
-    assert "interrupted; what is written is of the steps before" in capsys.readouterr().out
+    assert "interrupted; the files have the steps before the interruption" in capsys.readouterr().out
     assert (here / "run" / WEIGHTS).exists()
 
 
