@@ -1,6 +1,6 @@
-"""Loads the plug-in from a checkout that is not installed, and hangs the standard attachments on every record.
+"""Load the plug-in from a checkout that is not installed, and attach the standard attachments to every record.
 
-The second half is the example to copy into a project of your own.
+Copy the second hook into a project of your own to change what is attached.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How long does a batch take until it is on the device? The data do not depend on the model: one workload stands for all."""
+"""How long does it take to load a batch and move it to the device? One workload is enough: the data do not depend on it."""
 
 import pytest
 
@@ -6,10 +6,10 @@ pytestmark = pytest.mark.parametrize("bench_workload", ["convnet"])
 
 
 def test_batch(op_benchmark):
-    """Gather resident bytes, normalise."""
+    """Gather bytes that are in memory, normalise."""
     op_benchmark("batch")
 
 
 def test_dataloader(op_benchmark):
-    """The same through torchvision's dataset and a DataLoader, as most people run it; needs MNIST."""
+    """The same with torchvision's dataset and a DataLoader, as most projects do; needs MNIST."""
     op_benchmark("dataloader")

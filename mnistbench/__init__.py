@@ -1,9 +1,9 @@
-"""mnistbench tells you which PyTorch operation got slower: a pytest-benchmark suite with operation tables on every record.
+"""mnistbench tells you which PyTorch operation got slower: a pytest-benchmark suite with operation tables for every case.
 
 The public names are imported when they are first used. Importing this package imports neither torch nor pytest: pytest loads
 the plug-in of every installed package.
 
-PYTEST_DONT_REWRITE: without this word pytest warns where a conftest.py imports mnistbench before the plug-in is loaded.
+PYTEST_DONT_REWRITE: without this word pytest warns if a conftest.py imports mnistbench before it loads the plug-in.
 """
 
 from importlib import import_module
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 #: Public name -> the module that defines it.
 _DEFINED_IN = {"Run": "mnistbench.core.record", "Workload": "mnistbench.workloads.workload"}
 
-if not TYPE_CHECKING:  # mypy would take any misspelt name for an object
+if not TYPE_CHECKING:  # otherwise mypy accepts any misspelt name
 
     def __getattr__(name: str) -> object:
         if name not in _DEFINED_IN:

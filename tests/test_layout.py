@@ -28,8 +28,8 @@ ARROWS = {
     "report": {"core", "saved_runs", "compare", "profile", "gate"},
     "lab": {"core", "workloads", "measuring", "profile", "train"},
     "pytest_plugin": {"core", "workloads", "saved_runs", "measuring", "compare", "report"},
-    "commands": {"core", "workloads", "measuring", "compare", "profile", "train", "gate", "report", "lab"},
-    "cli": {"core", "saved_runs", "measuring", "compare", "report", "commands"},
+    "commands": {"core", "workloads", "saved_runs", "measuring", "compare", "profile", "train", "gate", "report", "lab"},
+    "cli": {"core", "commands"},
     "__main__": {"cli"},
 }
 

@@ -20,7 +20,8 @@ from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.params import Params
 from mnistbench.measuring.case import build
-from mnistbench.measuring.profiling import ITERATION, marked, table
+from mnistbench.measuring.events_to_table import table
+from mnistbench.measuring.marks import ITERATION, marked
 from mnistbench.workloads.workload import builtin_workloads
 
 

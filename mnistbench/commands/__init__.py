@@ -1,8 +1,10 @@
-"""Subcommands of ``mnistbench``, one file each, and ``arguments`` for the values of their options.
+"""Subcommands of ``mnistbench``, one file each; ``arguments``, ``saved`` and ``output`` are shared by them.
+
+Each file has ``add_arguments(parser)`` and ``run(parsed) -> exit code``.
 
 Question: what does a subcommand do with its options?
 Input: the parsed command line.
 Output: text on the terminal or in a file, and an exit code.
 
-Modules are imported when their subcommand is called, and import torch inside functions only.
+A module is imported when its subcommand is called, and imports torch inside functions only.
 """

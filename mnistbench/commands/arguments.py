@@ -1,27 +1,73 @@
-"""Values of a command line, read: what cannot be used is one line with the option, the value and what can be."""
+"""Options that several subcommands share, and values read from texts; an error names the option, the value and the fix.
+
+Options with values are declared as texts: argparse would print the usage with an error of its own.
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from mnistbench.compare.settings import Setting
 from mnistbench.core.errors import UsageError
 
-#: No batch, epoch or number of launches is larger.
+#: Help for an argument that names a saved run.
+REFERENCE = "a file, a number (0003), a glob, latest, a commit or a branch"
+
+#: The largest batch size, number of epochs or number of launches.
 LARGEST = 2**31
 
-#: A number of that many digits is too large for any option.
+#: A number with this many digits is too large for any option.
 _DIGITS = 20
 
-#: More threads than any machine has cores for; OpenMP dies of numbers that the system has no room for.
+#: The largest number of threads: OpenMP crashes if the system cannot create that many.
 MOST_THREADS = 1024
 
 
+def add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:
+    """Declare settings of a comparison."""
+    for setting in settings:
+        if not setting.metavar:
+            parser.add_argument(setting.flag, action="store_true", help=setting.shown)
+        else:
+            action = "append" if setting.repeatable else "store"
+            parser.add_argument(setting.flag, action=action, metavar=setting.metavar, help=setting.shown)
+
+
+def add_top(parser: argparse.ArgumentParser) -> None:
+    """Declare how many operations a table shows."""
+    parser.add_argument("--top", default="10", metavar="N", help="number of operations to show per case (default: 10)")
+
+
+def add_output(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """Declare the file to write; without a default the text is printed."""
+    shown = f"output file (default: {default})" if default else "write to this file instead of printing"
+    parser.add_argument("-o", "--output", default=default, metavar="FILE", help=shown)
+
+
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    """Declare the directory of saved runs."""
+    parser.add_argument(
+        "--storage", default=".benchmarks", metavar="DIR", help="directory of saved runs (default: .benchmarks)"
+    )
+
+
+def add_dataset(parser: argparse.ArgumentParser, default: str) -> None:
+    """Declare the dataset and the directory of MNIST."""
+    parser.add_argument(
+        "--dataset", default=default, metavar="NAME", help=f"digits, which needs no network, or mnist (default: {default})"
+    )
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="torchvision root of MNIST (default: MNISTBENCH_DATA, else the user's cache)"
+    )
+
+
 def given(flag: str, text: str | None, otherwise: str = "") -> str:
-    """Return the value of an option, ``otherwise`` where it was left out.
+    """Return the value of an option, ``otherwise`` if it was not given.
 
     Raises:
-        UsageError: it is blank, as an unset variable of a script is.
+        UsageError: the value is blank, as from an unset variable of a script.
     """
     if text is None:
         return otherwise
@@ -31,10 +77,10 @@ def given(flag: str, text: str | None, otherwise: str = "") -> str:
 
 
 def one_of(flag: str, text: str, choices: Iterable[str]) -> str:
-    """Return the value if it is one of these.
+    """Return the value, one of the choices.
 
     Raises:
-        UsageError: it is not.
+        UsageError: the value is not one of them.
     """
     known = tuple(choices)
     if text not in known:
@@ -46,12 +92,12 @@ def whole(flag: str, text: str, least: int, most: int = LARGEST) -> int:
     """Return a whole number.
 
     Raises:
-        UsageError: it is none, or out of bounds.
+        UsageError: the text is not a whole number, or the number is out of bounds.
     """
     digits = text.lstrip("0") or "0"
     number = least - 1
     if re.fullmatch("[0-9]+", text):
-        number = int(digits) if len(digits) < _DIGITS else most + 1  # int() of more digits than 4,300 raises
+        number = int(digits) if len(digits) < _DIGITS else most + 1  # int() raises for more than 4,300 digits
     if not least <= number <= most:
         bounds = f"at least {least}" if most >= LARGEST and number < least else f"{least} to {most}"
         raise UsageError(f"{flag}: {text!r} cannot be used; give a whole number, {bounds}")
@@ -59,7 +105,7 @@ def whole(flag: str, text: str, least: int, most: int = LARGEST) -> int:
 
 
 def parts(flag: str, text: str) -> tuple[str, ...]:
-    """Return the entries of a comma list, each once.
+    """Return the distinct entries of a comma list.
 
     Raises:
         UsageError: an entry is empty.
@@ -71,9 +117,9 @@ def parts(flag: str, text: str) -> tuple[str, ...]:
 
 
 def wholes(flag: str, text: str, least: int, most: int = LARGEST) -> tuple[int, ...]:
-    """Return the whole numbers of a comma list, each once.
+    """Return the distinct whole numbers of a comma list.
 
     Raises:
-        UsageError: an entry is empty, no whole number, or out of bounds.
+        UsageError: an entry is empty, not a whole number, or out of bounds.
     """
     return tuple(dict.fromkeys(whole(flag, part, least, most) for part in parts(flag, text)))

@@ -10,16 +10,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mnistbench.commands.arguments import given
+from mnistbench.commands.arguments import add_output, add_settings, add_storage, add_top, given, whole
+from mnistbench.commands.output import BISECT_SKIPS, BISECT_STOPS, UNJUDGED, print_error
+from mnistbench.compare.settings import SETTINGS
 from mnistbench.compare.thresholds import acceptances, plain_threshold
 from mnistbench.core import units
-from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.result import Verdict, conclude
 from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, measure
 from mnistbench.report.gate import rendered
-from mnistbench.report.output import TOP, append_text_to_step_summary, check, write
+from mnistbench.report.output import append_text_to_step_summary, check, write
 from mnistbench.report.terminal import colours
 
 _CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
@@ -27,18 +29,68 @@ _CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
 _UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
-def run(parsed: argparse.Namespace) -> tuple[int, bool]:
-    """Measure or replay, report, and return the exit code and whether ``--inconclusive ok`` applies to it.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.usage = "mnistbench gate (--base REV | --base-dir DIR | --replay FILE) [options] [-- pytest arguments]"
+    base = parser.add_mutually_exclusive_group(required=True)
+    base.add_argument(
+        "--base", metavar="REV", help="commit, branch or tag to compare with; main... is the merge base with main"
+    )
+    base.add_argument("--base-dir", metavar="DIR", help="checkout to compare with")
+    base.add_argument("--replay", metavar="FILE", help="judge a file of raw samples again; measures nothing")
+    parser.add_argument("--launches", metavar="N", help="number of launches of the first stage (default: 10, at least 8)")
+    parser.add_argument("--budget", metavar="TIME", help="time limit; do not start a launch that would exceed it: 5m, 300s")
+    parser.add_argument(
+        "--threshold", default="2%", metavar="SHARE", help="smallest slowdown of a case that matters (default: 2%%)"
+    )
+    parser.add_argument(
+        "--op-threshold", default="5%", metavar="SHARE", help="smallest slowdown of an operation that matters (default: 5%%)"
+    )
+    parser.add_argument("--base-python", metavar="EXE", help="Python interpreter for the base")
+    parser.add_argument("--new-python", metavar="EXE", help="Python interpreter for the working tree")
+    parser.add_argument(
+        "--split", action="store_true", help="measure the two sides one after the other, each in its own process"
+    )
+    parser.add_argument(
+        "--inconclusive", choices=("fail", "ok"), default="fail",
+        help="fail: exit code 2 if noise or the budget leaves the result open; ok: exit code 0 (default: fail)",
+    )  # fmt: skip
+    parser.add_argument("--bisect", action="store_true", help="exit code 125 instead of 2, for git bisect run")
+    add_top(parser)
+    parser.add_argument(
+        "--format", choices=("terminal", "markdown", "json"), default="terminal", help="format (default: terminal)"
+    )
+    add_settings(parser, [setting for setting in SETTINGS if setting.name in ("allow_missing", "accept", "reason")])
+    add_output(parser)
+    add_storage(parser)
 
-    Exit codes: 0 passed, 1 regressed, 2 inconclusive.
+
+def run(parsed: argparse.Namespace) -> int:
+    """Measure or replay, report, and return the exit code.
+
+    Raises:
+        MnistbenchError: something cannot be used or measured.
+    """
+    try:
+        code, is_excusable = _judged(parsed)
+    except MnistbenchError as error:
+        if not parsed.bisect:
+            raise
+        print_error(error)
+        return BISECT_STOPS if isinstance(error, UsageError) else BISECT_SKIPS
+    may_pass = parsed.inconclusive == "ok" and is_excusable
+    not_judged = BISECT_SKIPS if parsed.bisect else 0 if may_pass else UNJUDGED
+    return not_judged if code == UNJUDGED else code
+
+
+def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
+    """Measure or replay, report, and return 0 passed, 1 regressed, 2 inconclusive; and whether ``--inconclusive ok`` excuses 2.
 
     Raises:
         MnistbenchError: an option cannot be used, or a side cannot be measured.
     """
     accept = acceptances(parsed.accept or (), parsed.reason or "")
-    top = TOP if parsed.op_top is None else parsed.op_top
-    if top < 1:
-        raise UsageError(f"--op-top: {top} is not a number of operations; give at least 1")
+    top = whole("--top", parsed.top, 1)
     thresholds = Thresholds(_share("--threshold", parsed.threshold), _share("--op-threshold", parsed.op_threshold))
     progress = _Shown(sys.stderr)
     if output := given("--output", parsed.output):

@@ -1,4 +1,4 @@
-"""The command ``mnistbench lab``: options to a lab, or several labs side by side."""
+"""``mnistbench lab``: run a lab, or write the report of several labs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mnistbench.commands.arguments import given, one_of, parts, whole, wholes
+from mnistbench.commands.arguments import add_dataset, given, one_of, parts, whole, wholes
+from mnistbench.commands.output import STOPPED
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file, why_not_writable
 from mnistbench.core.params import DATASETS
@@ -21,26 +22,39 @@ from mnistbench.lab.report.merged import Machine, Merged
 from mnistbench.lab.report.texts import LANGUAGES, Texts
 from mnistbench.lab.run import REPORTS, STEPS, Lab, write_report, write_sheet
 
-#: Where a lab goes that is not told where.
+#: Default output directories.
 DIRECTORY, MERGED = "mnistbench-lab", "mnistbench-labs"
 
-#: What a merge writes first: a directory that has it holds a report of several labs, which the next merge may replace.
+#: A merge writes this file first: a later merge may replace the report in a directory that has it.
 LABS = "labs.json"
 #: Version of that file. 1: the first.
 SCHEMA = 1
 
-#: Exit code of a lab that Ctrl-C stopped, as shells have it.
-STOPPED = 130
-
-#: Epochs of training unless told otherwise. One of MNIST takes minutes on two cores at batch size 1.
+#: Default number of epochs. One epoch of MNIST takes minutes on two cores at batch size 1.
 _EPOCHS = {"digits": 3, "mnist": 1}
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_dataset(parser, "digits")
+    parser.add_argument("--batch-size", default="1,16,64", metavar="SIZES", help="comma list (default: 1,16,64)")
+    parser.add_argument(
+        "--device", default="auto", metavar="NAMES", help="comma list of auto, cpu, cuda, cuda:1, mps (default: auto)"
+    )
+    parser.add_argument("--epochs", metavar="N", help="epochs of training (default: 3 on digits, 1 on mnist)")
+    parser.add_argument("--lang", default="en", metavar="LANG", help="language of the report: en or zh (default: en)")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR",
+        help=f"output directory; a lab that is there is resumed (default: {DIRECTORY}, with --merge {MERGED})",
+    )  # fmt: skip
+    parser.add_argument("--merge", nargs="*", metavar="DIR", help="do not measure: write one report of these labs")
+
+
 def run(parsed: argparse.Namespace) -> int:
-    """Run the lab, or merge labs; return 0, or 130 where Ctrl-C stopped it.
+    """Run the lab, or merge labs; return 0, or 130 if Ctrl-C stopped it.
 
     Raises:
-        MnistbenchError: an option cannot be used, a directory holds something else, a dataset is missing or damaged.
+        MnistbenchError: an option or a directory cannot be used, or a dataset is missing or damaged.
         OSError: a file cannot be written.
     """
     language = one_of("--lang", parsed.lang, LANGUAGES)
@@ -49,9 +63,9 @@ def run(parsed: argparse.Namespace) -> int:
         return 0
     directory = Path(given("-o", parsed.output, DIRECTORY))
     dataset = one_of("--dataset", parsed.dataset, DATASETS)
-    sizes = tuple(sorted(wholes("--batch-sizes", parsed.batch_sizes, 1)))
+    sizes = tuple(sorted(wholes("--batch-size", parsed.batch_size, 1)))
     epochs = _EPOCHS[dataset] if parsed.epochs is None else whole("--epochs", parsed.epochs, 1)
-    asked = parts("--devices", parsed.devices)
+    asked = parts("--device", parsed.device)
     if problem := why_not_writable(directory):
         raise UsageError(f"-o: {problem}; name another directory")
     data_dir = given("--data-dir", parsed.data_dir) or None
@@ -59,8 +73,7 @@ def run(parsed: argparse.Namespace) -> int:
         _measure(directory, asked, language, dataset=dataset, data_dir=data_dir, sizes=sizes, epochs=epochs)
     except KeyboardInterrupt:
         print(
-            f"mnistbench: interrupted; what is done is kept in {_path(directory)}: "
-            f"the same command goes on from there, and asks for nothing twice",
+            f"mnistbench: interrupted; finished steps are kept in {_path(directory)}; run the same command again to resume",
             file=sys.stderr,
         )
         return STOPPED
@@ -79,7 +92,7 @@ def _measure(
 ) -> None:
     from mnistbench.measuring.torch_import import import_torch
 
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch's allocator warns of blocks that are older than a profile
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before a profile began
     import_torch()
     import torch
 
@@ -91,7 +104,7 @@ def _measure(
     try:
         devices = resolve_devices(asked)
     except UsageError as error:
-        raise UsageError(f"--devices: {error}") from None
+        raise UsageError(f"--device: {error}") from None
     if dataset == "mnist" and mnist_is_to_be_downloaded(data_dir):
         print(f"mnistbench: MNIST is not in {_path(data_root(data_dir))} yet: downloading 11 MiB", file=sys.stderr)
     settings = Settings(dataset, sizes, tuple(sorted(devices, key=lambda name: (name != "cpu", name))), epochs, "convnet", 1)

@@ -1,4 +1,4 @@
-"""The command ``mnistbench profile``: options to cases, progress on the terminal, the report."""
+"""``mnistbench profile``: profile built-in models and show their operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnistbench.commands.arguments import MOST_THREADS, given, one_of, parts, whole, wholes
+from mnistbench.commands.arguments import MOST_THREADS, add_dataset, add_output, add_top, given, one_of, parts, whole, wholes
+from mnistbench.commands.output import deliver
 from mnistbench.compare.thresholds import plain_threshold
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
@@ -17,7 +18,7 @@ from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.result import Profiled, dumps
 from mnistbench.report.data import csv_text
 from mnistbench.report.markdown import markdown_report
-from mnistbench.report.output import check, write
+from mnistbench.report.output import check
 from mnistbench.report.profile import CSV_COLUMNS, SORTS, Shown, blocks, csv_rows
 from mnistbench.report.terminal import draw_report
 
@@ -27,7 +28,7 @@ _BY = ("op", "module", "op,module")
 
 @dataclass(frozen=True)
 class _Request:
-    """What a user asked for, read and checked without torch."""
+    """The values of the options, checked without importing torch."""
 
     model: str
     batch_sizes: tuple[int, ...]
@@ -75,6 +76,30 @@ class _Request:
         )
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    add("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
+    add("--batch-size", default="1,16,64", metavar="SIZES", help="comma list (default: 1,16,64)")
+    add("--device", default="auto", metavar="NAMES", help="comma list of auto, cpu, cuda, cuda:1, mps (default: auto)")
+    add("--phase", default="step", metavar="NAMES", help="comma list of forward and step (default: step)")
+    add("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
+    add("--threads", default="1", metavar="N", help="intra-op threads of torch on the CPU (default: 1)")
+    add_dataset(parser, "digits")
+    add("--seed", default="1", metavar="N", help="seed of weights, batch and dropout (default: 1)")
+    add("--iterations", default="10", metavar="N", help="profiled iterations of each case (default: 10)")
+    add_top(parser)
+    add("--min-share", default="1%", metavar="SHARE", help="hide operations below this share of their case (default: 1%%)")
+    add("--sort", default="", metavar="KEY", help="self-cpu, self-device, total, memory or calls (default: self time)")
+    add("--by", default="op,module", metavar="KEYS", help="group by op, module or op,module (default: op,module)")
+    add("--shapes", action="store_true", help="show input shapes")
+    add("--memory", action="store_true", help="show allocated minus freed memory")
+    add("--cold", action="store_true", help="also measure first iterations, each in a new process")
+    add("--trace", metavar="FILE", help="write a trace for https://ui.perfetto.dev, such as trace.json.gz")
+    add("--format", choices=("terminal", "markdown", "json", "csv"), default="terminal", help="format (default: terminal)")
+    add_output(parser)
+
+
 def run(parsed: argparse.Namespace) -> int:
     """Profile every case, report, and return 0.
 
@@ -84,7 +109,7 @@ def run(parsed: argparse.Namespace) -> int:
     request = _Request.of(parsed)
     if request.output:
         check(request.output)
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its allocator warns of blocks that are older than the profile
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before the profile began
     import_torch()
     cases = _profiled(request)
     if parsed.format == "json":
@@ -92,13 +117,10 @@ def run(parsed: argparse.Namespace) -> int:
     elif parsed.format == "csv":
         text = csv_text(CSV_COLUMNS, csv_rows(cases, request.shown.by))
     elif parsed.format == "markdown":
-        text = markdown_report(blocks(cases, request.shown), "what operations take, have to do and could do")
+        text = markdown_report(blocks(cases, request.shown), "operations: time, FLOPs and bytes, roofline limit")
     else:
         text = draw_report(blocks(cases, request.shown)) + "\n"
-    if request.output:
-        write(request.output, text)
-    else:
-        sys.stdout.write(text)
+    deliver(text, str(request.output or ""))
     return 0
 
 
@@ -140,7 +162,7 @@ def _profiled(request: _Request) -> list[Profiled]:
 
 
 def _trace_of(path: Path | None, params: Params, cases: int) -> Path | None:
-    """Return the file for a case: of several, each gets its label before the ending."""
+    """Return the trace file of a case; one of several cases has its label before the suffix."""
     if path is None or cases == 1:
         return path
     stem, dot, ending = path.name.partition(".")

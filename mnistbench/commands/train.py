@@ -1,4 +1,4 @@
-"""The command ``mnistbench train``: options to settings, a bar or lines while it trains, where everything lies."""
+"""``mnistbench train``: train a built-in model; show progress and list the files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from mnistbench.commands.arguments import MOST_THREADS, given, one_of, whole
+from mnistbench.commands.arguments import MOST_THREADS, add_dataset, given, one_of, whole
+from mnistbench.commands.output import STOPPED
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
@@ -26,28 +27,63 @@ from mnistbench.train.result import INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-#: Where runs go that are not told where, a directory each: TensorBoard lays them over each other.
+#: Parent directory of runs without ``--output``, one directory each: TensorBoard overlays their curves.
 RUNS = Path("runs")
-
-#: Exit code of a run that Ctrl-C stopped: 128 and the signal's number, as shells have it.
-STOPPED = 130
 
 _MODELS = ("convnet", "lenet5")
 _TOP = 10
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    add("--batch-size", default="64", metavar="N", help="samples per training step (default: 64)")
+    add("--test-batch-size", default="1000", metavar="N", help="samples per test batch (default: 1000)")
+    add("--epochs", default="14", metavar="N", help="passes over the training set (default: 14)")
+    add("--lr", default="1.0", metavar="LR", help="learning rate of Adadelta (default: 1.0)")
+    add("--gamma", default="0.7", metavar="M", help="factor of the learning rate after each epoch (default: 0.7)")
+    add("--no-accel", "--no-cuda", action="store_true", help="train on the CPU even if there is an accelerator")
+    add("--dry-run", action="store_true", help="train on one batch and test on one batch")
+    add("--seed", default="1", metavar="N", help="seed of weights, order and dropout (default: 1)")
+    add("--log-interval", default="10", metavar="N", help="batches per point of the curves (default: 10)")
+    add("--save-model", action="store_true", help="write the weights to mnist_cnn.pt")
+    add("--device", metavar="NAME", help="cpu, cuda, cuda:1 or mps (default: the accelerator if there is one)")
+    add("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
+    add_dataset(parser, "mnist")
+    add("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
+    add("--threads", metavar="N", help="intra-op threads of torch on the CPU (default: torch's own, all cores)")
+    add("-o", "--output", metavar="DIR", help="new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)")
+    add(
+        "--tensorboard",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="write curves, images and graph; on by default",
+    )
+    add("--save-scalar", action="store_true", help="write the curves even with --no-tensorboard")
+    add("--save-graph", action="store_true", help="write the model graph even with --no-tensorboard")
+    add("--profile", action="store_true", help="profile a few steps after training: table and trace.json.gz")
+
+
 def run(parsed: argparse.Namespace) -> int:
-    """Train, report, and return 0, or 130 where Ctrl-C stopped it.
+    """Train, report, and return 0; return 130 if Ctrl-C interrupted it.
 
     Raises:
-        MnistbenchError: an option cannot be used, the dataset is missing or damaged, memory does not suffice.
+        MnistbenchError: an option cannot be used, the dataset is missing or damaged, or memory does not suffice.
         OSError: a file cannot be written.
     """
+    try:
+        return _trained(parsed)
+    except KeyboardInterrupt:  # before training began, or the second Ctrl-C
+        print("mnistbench: interrupted", file=sys.stderr)
+        return STOPPED
+
+
+def _trained(parsed: argparse.Namespace) -> int:
     settings, named = _settings(parsed), given("--output", parsed.output)
     _check_output(named)
     from mnistbench.measuring.torch_import import import_torch
 
-    if settings.profile:  # torch's allocator warns of blocks that are older than the profile
+    if settings.profile:  # torch warns of memory allocated before the profile began
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import_torch()
     from mnistbench.train import run as train
@@ -60,7 +96,7 @@ def run(parsed: argparse.Namespace) -> int:
     assert workload.load is not None, "models of ours have a whole set"
     import torch
 
-    workload.load(torch.device(settings.device))  # what is wrong with it shows before there is a directory
+    workload.load(torch.device(settings.device))  # errors of the dataset come before the directory is created
     output = _make_output(named, settings)
     print(f"{_title(settings, torch.get_num_threads())}, into {units.printable(os.fspath(output))}", flush=True)
     with _interruptible() as interrupted, _Shown(settings, sys.stdout, sys.stderr, interrupted) as shown:
@@ -81,7 +117,7 @@ def _title(settings: Settings, threads: int) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Let the first Ctrl-C fill the list, which ends training after its step; the second one ends everything at once."""
+    """Yield a list that the first Ctrl-C fills, so that training ends after its step; the second one raises."""
     received: list[int] = []
 
     def note(number: int, _: Any) -> None:
@@ -96,7 +132,7 @@ def _interruptible() -> Iterator[list[int]]:
 
 
 class _Shown(Listener):
-    """Shows how training goes: a bar on a terminal and a line per epoch above it; elsewhere a line per log interval too."""
+    """Progress of training: on a terminal a bar and a line per epoch; elsewhere also a line per log interval."""
 
     def __init__(self, settings: Settings, out: Any, terminal: Any, interrupted: list[int]) -> None:
         self._settings, self._out, self._terminal, self._interrupted = settings, out, terminal, interrupted
@@ -169,7 +205,7 @@ def _loss(loss: float | None) -> str:
 
 
 def _percent(accuracy: float | None) -> str:
-    """Two decimals: one image of MNIST's test set is 0.01 %."""
+    """Return an accuracy with two decimals: one image of MNIST's test set is 0.01 %."""
     return units.MISSING if accuracy is None else f"{accuracy:.2f} %"
 
 
@@ -186,7 +222,7 @@ def _report(result: Result, output: Path, *, logdir: Path) -> None:
         for table in operation_tables([result.profiled], _TOP):
             print(f"\n{draw(table)}\n")
     if result.outcome == INTERRUPTED:
-        print("interrupted; what is written is of the steps before")
+        print("interrupted; the files have the steps before the interruption")
     for note in result.notes:
         print(units.printable(note))
     if any(epoch.train_loss is None for epoch in result.epochs):
@@ -197,7 +233,7 @@ def _report(result: Result, output: Path, *, logdir: Path) -> None:
         print(f"{TRACE} opens in https://ui.perfetto.dev or chrome://tracing")
     if result.scalars.directory:
         print(f"TensorBoard: tensorboard --logdir {_path(logdir)}")
-        print("  on a remote server: ssh -L 6006:localhost:6006 SERVER brings its page here, to you alone;")
+        print("  on a remote server: ssh -L 6006:localhost:6006 SERVER forwards its page to your machine only;")
         print("  --host 0.0.0.0 (or --bind_all) shows it to everybody who can reach that server")
 
 
@@ -209,7 +245,7 @@ def _path(path: Path) -> str:
 
 
 def _settings(parsed: argparse.Namespace) -> Settings:
-    """Read the options; the device is not looked for yet, and is ``auto`` where none was named."""
+    """Read the options; the device is not checked yet, and is ``auto`` if none was given."""
     return Settings(
         model=one_of("--model", parsed.model, _MODELS),
         dataset=one_of("--dataset", parsed.dataset, DATASETS),
@@ -244,7 +280,7 @@ def _number(flag: str, text: str) -> float:
 
 
 def _device(name: str, *, no_accelerator: bool) -> str:
-    """Return the device to train on: as upstream, the accelerator where there is one, unless told otherwise."""
+    """Return the device to train on: by default, as upstream, the accelerator if there is one."""
     from mnistbench.measuring.environment import resolve_devices
 
     if no_accelerator and name not in ("auto", "cpu"):
@@ -256,7 +292,7 @@ def _device(name: str, *, no_accelerator: bool) -> str:
 
 
 def _check_output(named: str) -> None:
-    """Refuse a directory that cannot be written, or that has something in it: runs never overwrite each other."""
+    """Refuse a directory that cannot be written or is not empty, so that runs never overwrite each other."""
     output = Path(named) if named else RUNS
     try:
         if problem := why_not_writable(output):

@@ -1,65 +1,126 @@
-"""The settings of a gate, one list for the options of ``pytest``, of ``mnistbench compare`` and for both configurations.
+"""The settings of a comparison: options and configuration files of ``pytest`` and ``mnistbench`` -> ``Criteria``.
 
-Apart from ``criteria``, which reads their values: everybody's pytest loads this list, few ever read a value.
+Every pytest session imports this module, so the parts that read values import what they need themselves.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mnistbench.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from mnistbench.compare.thresholds import Criteria
 
 
 class Setting(NamedTuple):
-    """One setting of both commands."""
+    """One setting: an option of both commands and, if ``configurable``, a key of their configuration files."""
 
     flag: str
     metavar: str  # empty for a switch
     help: str
     default: str = ""
     repeatable: bool = False
-    configurable: bool = True  # may stand in a configuration file; what excuses a failure may not
+    configurable: bool = True  # allowed in a configuration file; settings that excuse a failure are not
 
     @property
     def name(self) -> str:
-        """Name in configuration files."""
+        """The key in configuration files."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
     def shown(self) -> str:
-        """The help with the default, as argparse wants it."""
+        """The help with the default, escaped for argparse."""
         default = f" (default: {self.default})" if self.default else "; repeatable" if self.repeatable else ""
         return (self.help + default).replace("%", "%%")
 
     @property
     def empty(self) -> Any:
-        """The value where nothing was given."""
+        """The value if nothing was given."""
         return [] if self.repeatable else self.default if self.metavar else False
 
 
 SETTINGS = (
     Setting(
-        "--op-fail", "LIMIT", "fail when an operation got slower by more: 10%, 'aten::addmm:5%', 'conv2:5%'", repeatable=True
-    ),
-    Setting("--case-fail", "LIMIT", "fail when a whole call got slower by more: 5%"),
-    Setting("--op-min-share", "SHARE", "smaller operations than this share of their case are pooled", "2%"),
-    Setting("--op-min-cost", "TIMES", "operations quicker than so many times the profiler's cost per call are pooled", "20"),
-    Setting("--by", "KEYS", "op, module or op,module: what operations are summed over", "op,module"),
-    Setting("--across-versions", "", "compare operations of different torch versions too", configurable=False),
-    Setting("--pool-commits", "", "take base runs of several commits as samples of one base", configurable=False),
-    Setting("--allow-missing", "", "do not fail when a case or an operation table of the base is missing", configurable=False),
-    Setting("--allow-incomparable", "", "a case of another machine or software does not fail", configurable=False),
-    Setting(
-        "--inconclusive",
-        "WHAT",
-        "fail or ok: whether a change above a threshold fails where the base runs vary too much to judge it",
-        "fail",
-        configurable=False,
-    ),
-    Setting(
-        "--accept",
-        "CASE:OP:LIMIT",
-        "accept an intended regression up to a limit: 'step convnet-b16-cpu:aten::mm:12%'; * matches any text",
+        "--op-fail", "LIMIT", "largest slowdown of an operation that passes: 10%, 'aten::addmm:5%', 'conv2:5%'",
         repeatable=True,
+    ),
+    Setting("--case-fail", "LIMIT", "largest slowdown of a case that passes: 5%"),
+    Setting("--op-min-share", "SHARE", "group operations below this share of their case", "2%"),
+    Setting("--op-min-cost", "TIMES", "group operations shorter than this multiple of the profiler's overhead per call", "20"),
+    Setting("--by", "KEYS", "sum operations over op, module or op,module", "op,module"),
+    Setting("--across-versions", "", "also compare operations of different torch versions", configurable=False),
+    Setting("--pool-commits", "", "use base runs of several commits as samples of one base", configurable=False),
+    Setting("--allow-missing", "", "do not fail if a case or a table of the base is missing", configurable=False),
+    Setting(
+        "--allow-incomparable", "", "do not fail if a case was measured on another machine or with other software",
         configurable=False,
     ),
-    Setting("--reason", "TEXT", "reason for accepting it, shown in the report", configurable=False),
-)
+    Setting(
+        "--inconclusive", "WHAT", "fail or ok: outcome if the base runs vary too much to judge a change above a threshold",
+        "fail", configurable=False,
+    ),
+    Setting(
+        "--accept", "CASE:OP:LIMIT",
+        "accept an intended slowdown up to a limit: 'step convnet-b16-cpu:aten::mm:12%'; * matches any text",
+        repeatable=True, configurable=False,
+    ),
+    Setting("--reason", "TEXT", "reason for --accept, shown in the report", configurable=False),
+)  # fmt: skip
+
+
+def criteria_of(given: Mapping[str, Any], configured: Mapping[str, Any], file: object) -> Criteria:
+    """Return what a comparison is judged by; an option overrides the configuration file.
+
+    Args:
+        given: setting -> the option's value, None or False if it was not given.
+        configured: setting -> its value in the configuration file.
+        file: the configuration file, for errors.
+
+    Raises:
+        UsageError: names the option, or the key and its file, and the value.
+    """
+    from mnistbench.compare.thresholds import Criteria
+
+    texts, origins = {}, {}
+    for setting in SETTINGS:
+        value = given.get(setting.name)
+        if value == "":  # an unset variable of a script must not disable a threshold
+            raise UsageError(f"{setting.flag}: '' is no value; give one, or leave the option out")
+        from_file = not value and setting.name in configured
+        texts[setting.name] = value or configured.get(setting.name, setting.empty)
+        origins[setting.name] = f"{setting.name} in {file}" if from_file else setting.flag
+    return Criteria.from_texts(texts, origins.__getitem__)
+
+
+def project_table() -> tuple[dict[str, Any], Path | None]:
+    """Return ``[tool.mnistbench]`` of the nearest pyproject.toml in this directory or above, and the file.
+
+    Raises:
+        UsageError: the file cannot be read, or the table has an unknown key or a value of a wrong type.
+    """
+    here = Path.cwd()
+    path = next((folder / "pyproject.toml" for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), None)
+    if path is None:
+        return {}, None
+    import tomllib
+
+    try:
+        tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: cannot be read as TOML ({error})") from None
+    table = tools.get("mnistbench", {}) if isinstance(tools, dict) else {}
+    if not isinstance(table, dict):
+        raise UsageError(f"mnistbench in {path}: {table!r} is not a table; write [tool.mnistbench] and settings below it")
+    known = {setting.name: setting for setting in SETTINGS if setting.configurable}
+    for name, value in table.items():
+        if name not in known:
+            raise UsageError(f"{name} in {path}: is not a setting of [tool.mnistbench]; choose of {', '.join(known)}")
+        texts = value if known[name].repeatable and isinstance(value, list) else [value]
+        if not all(isinstance(text, str) for text in texts):
+            needed = "a text or a list of texts" if known[name].repeatable else "a text"
+            raise UsageError(f'{name} in {path}: {value!r} is not {needed}; write it in quotes, such as "10%"')
+        table[name] = texts if known[name].repeatable else value
+    return dict(table), path

@@ -25,7 +25,8 @@ from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import OpTable, finite
-from mnistbench.measuring.profiling import ITERATION, events_of, marked, table
+from mnistbench.measuring.events_to_table import events_of, table
+from mnistbench.measuring.marks import ITERATION, marked
 from mnistbench.measuring.timing import on_device, timed
 
 #: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.

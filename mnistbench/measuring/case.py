@@ -1,4 +1,4 @@
-"""Workload + Params -> a zero-argument callable that ends synchronised, and that can start again from the same state."""
+"""A workload and ``Params`` -> a case: a callable that runs one iteration and waits for the device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
@@ -16,22 +16,21 @@ from torch import nn
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import Params
-from mnistbench.core.record import OpTable
 from mnistbench.workloads import data
 from mnistbench.workloads.step import Inference, Step, evaluate
 from mnistbench.workloads.workload import Batch, Workload
 
-#: Batch sizes below this run an epoch case on the share batch_size / EPOCH_WHOLE_FROM of the set: at batch 1 a whole
-#: epoch of digits would take 20 times as long as at batch 64. The record says how many samples a call processed.
+#: Below this batch size an epoch case runs on the share batch_size / EPOCH_WHOLE_FROM of the dataset: at batch size 1 a
+#: whole epoch of digits would take 20 times as long as at 64. The record has the number of samples per iteration.
 EPOCH_WHOLE_FROM = 8
 
 
-@dataclass
+@dataclass(frozen=True)
 class Case:
-    """One case, built and ready. Calling it runs the measured work once and waits for the device.
+    """One case, ready to run. Calling it runs one iteration and waits for the device.
 
-    ``runner`` is the object whose methods are the parts of the work; the profiled pass marks them. It is None where
-    there is nothing to profile per operation (whole epochs, data).
+    ``runner`` is the object whose methods are the parts of the iteration; the profiled pass marks them. It is None for
+    cases that are not profiled per operation (whole epochs, data).
     """
 
     params: Params
@@ -39,23 +38,21 @@ class Case:
     model: nn.Module  # uncompiled, on the device
     inputs: torch.Tensor | None  # the batch of a forward or step case
     runner: Step | Inference | None
-    samples: int  # processed per call
-    whole_set: int  # what an epoch case at a larger batch size would process; otherwise the same as samples
+    samples: int  # processed per iteration
+    whole_set: int  # samples that an epoch case processes at a larger batch size; for other cases the same as samples
     _work: Callable[[], object]
     _synchronize: Callable[[], None]
     _restore: Callable[[], None]
-    rounds_ns: tuple[int, ...] = ()  # left by the timed pass: wall time per call of each round
-    first_call: OpTable | None = field(default=None, repr=False)  # left by the cold pass
 
     def __call__(self) -> None:
-        """Run the measured work once and wait for the device."""
+        """Run one iteration and wait for the device."""
         self._work()
         self._synchronize()
 
     def reset(self) -> None:
-        """Put weights, optimizer state and random numbers back to where the case began.
+        """Restore the initial weights, optimizer state and random state.
 
-        Operation times depend on the data, so a pass must not depend on how many rounds ran before it.
+        Operation times depend on the data, so a pass must not depend on the number of rounds before it.
         """
         self._restore()
 
@@ -66,7 +63,7 @@ class Case:
 
     @property
     def tables_in(self) -> str:
-        """For a case that is not profiled per operation: the label of the one that is."""
+        """The label of the case that is profiled in place of this one; empty if this one is."""
         if self.runner is not None:
             return ""
         return replace(self.params, phase="forward" if self.params.phase == "eval" else "step").label
@@ -78,13 +75,13 @@ def build(params: Params, workload: Workload, data_dir: str | None = None) -> Ca
     Seeds torch's global generators: the caller keeps and restores their state (``torch.random.fork_rng``).
 
     Raises:
-        UsageError: the workload has no whole set, and the phase needs one.
+        UsageError: the phase needs a whole dataset, and the workload has none.
         DataError: a dataset is missing or damaged.
     """
     device = torch.device(params.device)
     model = seeded_model(params, workload)
     generator = torch.Generator().manual_seed(params.seed)
-    # Only where it is needed: a process's first optimizer imports torch._dynamo, which takes seconds.
+    # Only if it is needed: the first optimizer of a process imports torch._dynamo, which takes seconds.
     optimizer = workload.make_optimizer(model.parameters()) if params.trains else None
     weights = copy.deepcopy(model.state_dict())
     optimizer_state = copy.deepcopy(optimizer.state_dict()) if optimizer else {}
@@ -92,22 +89,22 @@ def build(params: Params, workload: Workload, data_dir: str | None = None) -> Ca
     def restore() -> None:
         model.load_state_dict(weights)
         if optimizer:
-            optimizer.load_state_dict(copy.deepcopy(optimizer_state))  # deep: it keeps and changes what it is given
+            optimizer.load_state_dict(copy.deepcopy(optimizer_state))  # it keeps a reference to its argument and changes it
             optimizer.zero_grad()
         torch.manual_seed(params.seed)
         generator.manual_seed(params.seed)
 
     work = _work(params, workload, model, optimizer, generator, device, data_dir)
     case = Case(params, workload, model, *work, synchronizer(device), restore)
-    case.reset()  # a user's make_batch may have drawn from the global generator
+    case.reset()  # make_batch of a user may have drawn from the global generator
     return case
 
 
 def seeded_model(params: Params, workload: Workload) -> nn.Module:
-    """Return the workload's model on its device, with the weights and the random state of the seed."""
+    """Return the workload's model on its device; the seed sets its weights and the random state."""
     torch.manual_seed(params.seed)
     model = workload.make_model().to(params.device)
-    torch.manual_seed(params.seed)  # the weights took some: what follows gets the dropout masks that a reset gives
+    torch.manual_seed(params.seed)  # so that the first iteration draws the same dropout masks as after a reset
     return model
 
 
@@ -123,7 +120,7 @@ def _work(
     device: torch.device,
     data_dir: str | None,
 ) -> _Work:
-    """Return the batch, the runner, the samples per call, those of the whole set, and the work itself."""
+    """Return the batch, the runner, the samples per iteration and of the whole dataset, and the iteration itself."""
     autocast = autocaster(device, params.dtype)
     measured = cast("nn.Module", torch.compile(model)) if params.compile else model
     size = params.batch_size
@@ -170,7 +167,7 @@ def _work(
 
 
 def _endless_batches(workload: Workload, size: int, device: torch.device, generator: torch.Generator) -> Iterator[Batch]:
-    """Batches of epoch after epoch, so that shuffling is paid once an epoch, as in training; drawn one by one without."""
+    """Yield the batches of epoch after epoch, shuffled once per epoch; drawn one by one if the workload has no dataset."""
     if workload.load is None:
         return (workload.make_batch(size, device, generator) for _ in itertools.count())
     whole = workload.load(device)
@@ -191,29 +188,29 @@ def _epoch_fraction(batch_size: int) -> float:
 
 
 def autocaster(device: torch.device, dtype: str) -> Callable[[], AbstractContextManager[object]]:
-    """Return what wraps forward and loss: autocast to bfloat16, or nothing for float32."""
+    """Return a context manager for forward and loss: autocast to bfloat16, or no effect for float32."""
     if dtype == "float32":
         return nullcontext
     return partial(torch.autocast, device.type, dtype=getattr(torch, dtype))
 
 
 def synchronizer(device: torch.device) -> Callable[[], None]:
-    """Return what waits until the device has finished; nothing to wait for on a CPU."""
+    """Return a function that waits until the device has finished; on a CPU it returns at once."""
     if device.type == "cpu":
         return _nothing
     return partial(torch.accelerator.synchronize, device)
 
 
 def _nothing() -> None:
-    """Return: a CPU has finished when the call returns."""
+    """Return: a CPU operation has finished when it returns."""
 
 
 @contextmanager
 def memory_suffices(otherwise: str) -> Iterator[None]:
-    """Run the body; make running out of memory a UsageError of this text."""
+    """Run the body; turn an out-of-memory error into a UsageError with this text."""
     try:
         yield
-    except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU's allocator has none of its own
+    except RuntimeError as error:  # the base class of torch.OutOfMemoryError; the CPU allocator raises it directly
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         raise UsageError(otherwise) from None
@@ -221,7 +218,7 @@ def memory_suffices(otherwise: str) -> Iterator[None]:
 
 @contextmanager
 def thread_count(threads: int) -> Iterator[None]:
-    """Run the body with that many intra-op threads, and put the number back."""
+    """Run the body with this number of intra-op threads; restore the number afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -231,7 +228,7 @@ def thread_count(threads: int) -> Iterator[None]:
 
 
 def fork_random(device: torch.device) -> AbstractContextManager[None]:
-    """Run the body on random generators of its own: seeding a case must not touch what other tests draw."""
-    if device.type in ("cpu", "mps"):  # fork_rng cannot read the state of mps, so that one is left changed
+    """Run the body and restore the random state: seeding a case must not affect other tests."""
+    if device.type in ("cpu", "mps"):  # fork_rng cannot read the state of mps, which stays changed
         return torch.random.fork_rng(devices=[])
     return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)

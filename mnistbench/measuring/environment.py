@@ -1,4 +1,4 @@
-"""Reads what machine and software this is into an Environment, and which devices there are."""
+"""Description of machine and software as an ``Environment``, and the devices that torch can use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUTO = "auto"
 
 
 def read(threads: int) -> Environment:
-    """Describe this machine for cases that run with that many intra-op threads."""
+    """Describe this machine and its software, for cases that run with this number of intra-op threads."""
     return Environment(
         mnistbench=__version__,
         python=platform.python_version(),
@@ -39,7 +39,9 @@ def read(threads: int) -> Environment:
 
 def accelerators() -> list[str]:
     """Return the names of the accelerators that torch can use here: ``cuda``, ``cuda:1``, ``mps``."""
-    if not torch.accelerator.is_available():  # current_accelerator() names what torch was built for, present or not
+    if (
+        not torch.accelerator.is_available()
+    ):  # current_accelerator() names the kind that torch was built for, even if none is present
         return []
     kind = torch.accelerator.current_accelerator()
     assert kind is not None
@@ -47,10 +49,10 @@ def accelerators() -> list[str]:
 
 
 def resolve_devices(requested: Sequence[str]) -> list[str]:
-    """Turn what the user asked for into devices that are here; ``auto`` is the CPU and the first accelerator.
+    """Return the devices that the names mean; ``auto`` means the CPU and the first accelerator.
 
     Raises:
-        UsageError: torch does not know the name, or has no such device here.
+        UsageError: a name is unknown, or the device is not present.
     """
     present = accelerators()
     found: list[str] = []
@@ -77,7 +79,7 @@ def _canonical(name: str) -> str:
 
 def cpu_model() -> str:
     """Return the name of the processor."""
-    import cpuinfo  # type: ignore[import-untyped]  # pytest-benchmark brings it; half a second, so only when asked
+    import cpuinfo  # type: ignore[import-untyped]  # a dependency of pytest-benchmark; importing it takes half a second
 
     return str(cpuinfo.get_cpu_info().get("brand_raw") or platform.processor() or "unknown")
 
@@ -87,7 +89,7 @@ def _usable_cpus() -> int:
 
 
 def _blas() -> str:
-    """Name the libraries that matrix products and convolutions call, from torch's own description of its build."""
+    """Return the libraries of matrix products and convolutions, from torch's description of its build."""
     line = r"^Intel\(R\) (?:oneAPI Math Kernel Library|MKL-DNN) (?:Version )?\S+"
     libraries = re.findall(line, torch.__config__.parallel_info(), re.MULTILINE)
     built_with = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
@@ -112,7 +114,7 @@ def _describe(device: str) -> Mapping[str, str]:
 
 
 def _driver() -> str:
-    """Ask the driver's own tool, where it is installed: torch does not tell."""
+    """Return the driver's version from its command-line tool, because torch does not have it."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return "unknown"

@@ -1,6 +1,6 @@
 """Curves for TensorBoard and for the record: a short training run, or the rounds of a case that does not train.
 
-Each run is written to a directory of its own, so that it gets its own colour and no line joins two runs.
+Each run has its own directory, so that TensorBoard gives it a colour and does not join two runs by a line.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from mnistbench.measuring.case import autocaster, fork_random, seeded_model
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Batch, Workload
 
-#: A curve's run ends after this many samples or steps, whichever comes first: two passes over the digits at batch 64,
-#: a few seconds on one core at any batch size.
+#: A training run for a curve ends after this number of samples or steps, whichever comes first: two passes over the digits
+#: at batch size 64, and a few seconds on one core at any batch size.
 CURVE_SAMPLES = 2 * 1437
 CURVE_STEPS = 128
-#: Points of a curve; a window of steps is averaged into one.
+#: Points of a curve; each is the mean over a window of steps.
 CURVE_WINDOWS = 32
 #: Samples per batch when the test set is evaluated, as in pytorch/examples ``mnist/main.py``.
 TEST_BATCH_SIZE = 1000
-#: Images that the grid shows, whatever the batch size.
+#: Images in the grid, at any batch size.
 GRID_IMAGES = 64
 
 #: Wraps the steps of a training run with a progress bar: (batches, total, description) -> the same batches.
@@ -44,7 +44,7 @@ Progress = Callable[[Iterable[Batch], int, str], AbstractContextManager[Iterable
 
 
 def new_directory(root: Path, label: str = "") -> Path:
-    """Make and return a directory below ``root``, named by time and the label; never one that exists."""
+    """Create a new directory below ``root``, named by time and label, and return it."""
     stamp = time.strftime("%Y%m%d-%H%M%S") + (f"-{label}" if label else "")
     for attempt in range(1_000):
         directory = root / (stamp if attempt == 0 else f"{stamp}-{attempt}")
@@ -55,17 +55,17 @@ def new_directory(root: Path, label: str = "") -> Path:
 
 
 class Tracker:
-    """Makes each curve once per session and writes it below one directory."""
+    """Computes each curve once per session and writes it below one directory."""
 
     def __init__(self, directory: Path | None, progress: Progress) -> None:
-        """Write below ``directory``; only compute where it is None."""
+        """Write below ``directory``; if it is None, compute without writing."""
         self.directory = directory
         self._progress = progress
         self._curves: dict[Params, tuple[Scalars, tuple[str, ...]]] = {}
         self._runs: Counter[str] = Counter()  # two tests may measure the same case
 
     def training(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
-        """Return loss and accuracy of a short training run, and notes on what could not be written.
+        """Return loss and accuracy of a short training run, and a note on each part that could not be written.
 
         All training cases of the same workload, batch size and device share one run.
         """
@@ -75,7 +75,7 @@ class Tracker:
         return self._curves[shared]
 
     def rounds(self, params: Params, rounds_ns: tuple[int, ...], samples: int) -> Scalars:
-        """Return time per call and samples per second over the rounds of a timed case."""
+        """Return time per iteration and samples per second over the rounds of a timed case."""
         curves = {
             "timing/ms_per_iteration": [(number, nanoseconds / 1e6) for number, nanoseconds in enumerate(rounds_ns, 1)],
             "timing/samples_per_second": [
@@ -132,7 +132,7 @@ def _add(curves: dict[str, list[tuple[int, float | None]]], part: str, window: W
 
 
 def scalars_of(dataset: str, curves: Mapping[str, list[tuple[int, Any]]], directory: Path | None) -> Scalars:
-    """Return what a record keeps of curves: thinned, and the final values."""
+    """Return the curves for a record: thinned, and their final values."""
     return Scalars(
         dataset=dataset,
         curves={tag: thin(points) for tag, points in curves.items()},
@@ -143,7 +143,7 @@ def scalars_of(dataset: str, curves: Mapping[str, list[tuple[int, Any]]], direct
 
 @contextlib.contextmanager
 def open_writer(directory: Path | None) -> Iterator[Any]:
-    """Open a SummaryWriter, or nothing where TensorBoard is off."""
+    """Open a SummaryWriter; yield None if TensorBoard is off."""
     if directory is None:
         yield None
         return
@@ -162,7 +162,7 @@ def write_scalars(writer: Any, curves: Mapping[str, list[tuple[int, Any]]]) -> N
 
 
 def write_images(writer: Any, dataset: str, inputs: Tensor) -> None:
-    """Show a batch as a grid, if images they are: [B, 1 or 3, H, W]."""
+    """Write a batch as a grid if it has images: [B, 1 or 3, H, W]."""
     if inputs.dim() != 4 or inputs.shape[1] not in (1, 3):
         return
     images = inputs.float().cpu()
@@ -173,16 +173,16 @@ def write_images(writer: Any, dataset: str, inputs: Tensor) -> None:
 def write_misclassified(
     writer: Any, dataset: str, images: Tensor, targets: Sequence[int], read_as: Sequence[int], *, of: str, step: int
 ) -> None:
-    """Show misclassified images as a grid, each with its label and what it was taken for, and a text that counts them.
+    """Write misclassified images as a grid, each with its label and the predicted class, and a text with their number.
 
     Args:
-        writer: of TensorBoard.
-        dataset: for the tag.
+        writer: a SummaryWriter.
+        dataset: name for the tag.
         images: uint8 [N, 1, H, W] on the CPU.
-        targets: what each shows.
-        read_as: what each was taken for.
-        of: how many there are of how many.
-        step: where the tag's slider stands: the epoch.
+        targets: their labels.
+        read_as: their predicted classes.
+        of: text with the number of misclassified images among all.
+        step: the epoch.
     """
     captions = [f"{target} as {taken}" for target, taken in zip(targets, read_as, strict=True)]
     if captions:
@@ -196,8 +196,8 @@ def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
     """Return a grid of 8 columns, RGB uint8 [height, width, 3]: images enlarged, each above its caption."""
     from PIL import Image, ImageDraw, ImageFont
 
-    side, line, gap = 84, 28, 6  # pixels: TensorBoard shows the grid at 40 %, where a caption must still be read
-    font = ImageFont.load_default(size=24)  # Pillow's own, which needs no file
+    side, line, gap = 84, 28, 6  # pixels: captions must be readable at 40 %, the size at which TensorBoard shows the grid
+    font = ImageFont.load_default(size=24)  # built into Pillow
     columns, rows = min(8, len(images)), -(-len(images) // 8)
     grid = Image.new("RGB", (gap + columns * (side + gap), gap + rows * (side + line + gap)), "white")
     draw = ImageDraw.Draw(grid)
@@ -211,16 +211,16 @@ def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
 
 
 def write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> str:
-    """Write the model graph; return why it could not be, or nothing.
+    """Write the model graph; return the reason if it cannot be written, else an empty text.
 
-    ``add_graph`` traces with torch.jit, which is deprecated and warns, fails on control flow and prints when it does:
-    none of that may end a run. It traces a copy on the CPU, so that a model on an accelerator has a graph too.
+    ``add_graph`` traces with torch.jit, which is deprecated, warns, and raises and prints on control flow; none of that
+    may end a run. The traced model is a copy on the CPU, so that a model on an accelerator has a graph too.
     """
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             writer.add_graph(copy.deepcopy(model).cpu().eval(), inputs.cpu())
-    except Exception as error:  # noqa: BLE001  # whatever a user's model and a deprecated tracer do to each other
+    except Exception as error:  # noqa: BLE001  # a deprecated tracer can raise anything on a user's model
         return f"no model graph: {type(error).__name__}: {first_line(error)}"
     return ""
 

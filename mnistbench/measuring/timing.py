@@ -1,25 +1,30 @@
-"""One case measured: the cold call, pytest-benchmark's rounds, device time by events. Nothing else runs while it times."""
+"""Times of one case: the first iteration, pytest-benchmark's rounds, iterations by the events of an accelerator.
+
+Nothing else runs inside a timed region.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 
+from mnistbench.core.record import OpTable
 from mnistbench.measuring.case import Case
 from mnistbench.measuring.profiling import profile_first_call
 
-#: Calls after the cold one and before the rounds, at every batch size: memory is allocated, algorithms are chosen.
+#: Iterations after the first one and before the rounds, at every batch size: memory is allocated, algorithms are chosen.
 WARMUP_CALLS = 2
 
-#: Calls timed by events on an accelerator, after the rounds; fewer of a whole epoch.
+#: Iterations timed by events on an accelerator, after the rounds; fewer for a whole epoch.
 EVENT_CALLS = 20
 EVENT_CALLS_OF_AN_EPOCH = 3
 
-#: Outside pytest: seconds that calls are timed for, the fewest calls and the most.
+#: Outside pytest: seconds to fill with timed iterations; the fewest iterations and the most.
 CALLS_S = 1.0
 CALLS = (10, 1_000)
 
@@ -34,39 +39,47 @@ class Sample(NamedTuple):
     device_ns: int | None  # on the accelerator's own clock; None on a CPU
 
 
-def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> tuple[int, ...]:
-    """Run a case through a pytest-benchmark fixture; return device times in nanoseconds (none on a CPU).
+@dataclass(frozen=True)
+class Timed:
+    """Results of the timed passes of a case."""
 
-    Leaves the cold table and the rounds on the case.
+    rounds_ns: tuple[int, ...] = ()  # wall time per iteration of each round
+    device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
+    first_call: OpTable | None = field(default=None, repr=False)  # operations of the first iteration
+
+
+def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:
+    """Run a case through a pytest-benchmark fixture.
 
     Args:
-        case: just built, never called.
-        benchmark: pytest-benchmark's fixture; where that is disabled, the case runs once and nothing is measured.
-        cold: profile the first call.
+        case: a case that has not run yet.
+        benchmark: pytest-benchmark's fixture; if it is disabled, the case runs once and nothing is measured.
+        cold: profile the first iteration.
         first_of_process: no case has run in this process before.
     """
     if not benchmark.enabled:
         benchmark(case)
-        return ()
+        return Timed()
+    first_call = None
     if case.runner is not None:
         if cold:
-            case.first_call = profile_first_call(case, first_of_process=first_of_process)
+            first_call = profile_first_call(case, first_of_process=first_of_process)
         for _ in range(WARMUP_CALLS):
             case()
         case.reset()
     try:
         benchmark(case)
-    except BaseException:  # pytest-benchmark marks what an Exception ended; Ctrl-C would be saved as if whole
+    except BaseException:  # pytest-benchmark sets this for an Exception only: it would save what Ctrl-C interrupted
         benchmark.has_error = True
         raise
-    case.rounds_ns = tuple(round(seconds * 1e9) for seconds in benchmark.stats.stats.data)
-    return device_times(case)
+    rounds_ns = tuple(round(seconds * 1e9) for seconds in benchmark.stats.stats.data)
+    return Timed(rounds_ns, device_times(case), first_call)
 
 
 def time_calls(case: Case) -> tuple[int, ...]:
-    """Return the wall time of single warm calls from the case's initial state, in nanoseconds.
+    """Return the wall time of single warm iterations from the case's initial state, in nanoseconds.
 
-    As many calls as fill CALLS_S seconds, between the fewest and the most of CALLS.
+    Their number fills CALLS_S seconds, within the bounds CALLS.
     """
     for _ in range(WARMUP_CALLS):
         case()
@@ -79,7 +92,7 @@ def time_calls(case: Case) -> tuple[int, ...]:
 
 
 def device_times(case: Case) -> tuple[int, ...]:
-    """Return the time of single calls on the accelerator's own clock, in nanoseconds; none on a CPU."""
+    """Return the time of single iterations on the accelerator's clock, in nanoseconds; empty on a CPU."""
     device = torch.device(case.params.device)
     if device.type == "cpu":
         return ()

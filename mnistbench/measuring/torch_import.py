@@ -1,4 +1,4 @@
-"""Import of torch, with a setting that has to be made before it."""
+"""Import of torch after setting a variable that it reads during import."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import os
 
 
 def import_torch() -> None:
-    """Import torch with Kineto silenced: it complains of missing GPUs unless told not to before torch is imported."""
+    """Import torch; silence Kineto first, which otherwise warns of missing GPUs."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     import torch  # noqa: F401

@@ -14,7 +14,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from mnistbench.measuring.case import Case
-from mnistbench.measuring.profiling import Event, activities_of, events_of, placed, record
+from mnistbench.measuring.events_to_table import Event, events_of, placed
+from mnistbench.measuring.profiling import activities_of, record
 from mnistbench.profile.result import Cost, Layer, OpKey
 
 #: Profiled iterations: several, because the times of the shortest operations vary.

@@ -101,7 +101,8 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     import torch
 
     from mnistbench.measuring.case import build
-    from mnistbench.measuring.profiling import events_of, profile_first_call, record, table
+    from mnistbench.measuring.events_to_table import events_of, table
+    from mnistbench.measuring.profiling import profile_first_call, record
     from mnistbench.workloads.step import Step
     from mnistbench.workloads.workload import builtin_workloads
 

@@ -11,7 +11,8 @@ import torch
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import Params
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
-from mnistbench.measuring.profiling import busy_ns, has_device_view, record_warm, warm_table
+from mnistbench.measuring.events_to_table import busy_ns
+from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
 from mnistbench.measuring.timing import time_calls
 from mnistbench.profile.ceilings import ceilings
 from mnistbench.profile.costs import layers, operation_costs

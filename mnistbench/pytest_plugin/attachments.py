@@ -1,6 +1,6 @@
-"""The standard attachments of a record, as plain functions that a ``pytest_mnistbench_attach`` can call.
+"""The standard attachments of a record, as functions that an implementation of ``pytest_mnistbench_attach`` can call.
 
-Each takes what the hook takes and returns what the hook returns, so that a conftest.py reads::
+Each has the arguments and the return value of the hook::
 
     def pytest_mnistbench_attach(config, case, record):
         from mnistbench.pytest_plugin.attachments import operation_tables, training_scalars
@@ -21,25 +21,26 @@ from mnistbench.pytest_plugin.session import SESSION
 
 
 def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:
-    """Return the cold table, taken before the case was timed, and the warm ones: host alone, and with the device.
+    """Return the table of the first iteration, and of warm ones: host alone and, on an accelerator, with the device.
 
-    Empty for cases that are not profiled per operation and where profiling is off.
+    Empty for cases that are not profiled per operation, and with ``--no-op-profile``.
     """
-    options = config.stash[SESSION].options
+    session = config.stash[SESSION]
+    options, first_call = session.options, session.timed.first_call
     if case.runner is None or not options.op_profile:
         return {}
     views = ["host", "device"] if has_device_view(case.params.device) else ["host"]
     warm = [profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes) for view in views]
-    return {"operation_tables": [*([case.first_call] if case.first_call else []), *warm]}
+    return {"operation_tables": [*([first_call] if first_call else []), *warm]}
 
 
 def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:
-    """Return loss and accuracy of a short training run, or the rounds of a case that does not train.
+    """Return loss and accuracy of a short training run; for a case that does not train, the times of its rounds.
 
-    Both are written to TensorBoard too, unless that is off.
+    Write them to TensorBoard too, unless that is off.
     """
     session = config.stash[SESSION]
     if not case.params.trains:
-        return {"training_scalars": session.tracker.rounds(case.params, case.rounds_ns, case.samples)}
+        return {"training_scalars": session.tracker.rounds(case.params, session.timed.rounds_ns, case.samples)}
     scalars, notes = session.tracker.training(case.params, case.workload)
     return {"training_scalars": scalars, "notes": list(notes)}

@@ -1,4 +1,4 @@
-"""What the fixture ``op_benchmark`` gives a test: one call that builds, measures and records a case."""
+"""The value of the fixture ``op_benchmark``: a callable that builds, measures and records a case."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from mnistbench.core.record import KEY, CaseRecord, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.tensorboard import first_line
-from mnistbench.measuring.timing import measure
+from mnistbench.measuring.timing import Timed, measure
 from mnistbench.pytest_plugin import attachments
-from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, gate_of, registered_workloads
+from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, thresholds_of
+from mnistbench.pytest_plugin.workloads import known_workloads
 from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
 
@@ -36,26 +37,26 @@ class OpBenchmark:
         self._session = request.config.stash[SESSION]
 
     def __call__(self, phase: str) -> None:
-        """Measure the phase and hang its record on the benchmark.
+        """Measure the phase and attach its record to the benchmark.
 
         Raises:
-            UsageError: the phase, the workload or a parameter is not one that can be measured.
+            UsageError: the phase, the workload or a parameter cannot be measured.
         """
         if phase == "dataloader" and not mnist_unpacked(self._session.options.data_dir):
-            pytest.skip("MNIST is not at hand unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA")
+            pytest.skip("needs MNIST unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA")
         workload = self._find_workload()
         params = self._params(phase, workload)
         device = torch.device(params.device)
         build_case = partial(build, params, workload, self._session.options.data_dir)
         hook = self._request.node.ihook.pytest_mnistbench_take_case
         if hook(config=self._request.config, item=self._request.node, params=params, build=build_case):
-            self._benchmark(_nothing)  # or pytest-benchmark warns that its fixture was not used
+            self._benchmark(_nothing)  # pytest-benchmark warns if its fixture was not used
             return
         try:
             with thread_count(params.threads), fork_random(device):
                 self._measure(build_case())
         except torch.OutOfMemoryError as error:
-            # The traceback, which pytest keeps, holds the tensors of every frame; the next case needs their memory.
+            # pytest keeps the traceback, whose frames refer to tensors; the next case needs their memory.
             traceback.clear_frames(error.__traceback__)
             if device.type != "cpu":
                 torch.get_device_module(device).empty_cache()
@@ -65,14 +66,15 @@ class OpBenchmark:
         if self._benchmark.group is None:
             self._benchmark.group = _group(case)
         first, self._session.case_has_run = not self._session.case_has_run, True
-        device_ns = measure(case, self._benchmark, cold=self._session.options.op_profile, first_of_process=first)
+        timed = measure(case, self._benchmark, cold=self._session.options.op_profile, first_of_process=first)
         if self._benchmark.enabled:
-            record = self._attached(case, self._record(case, device_ns))
+            self._session.timed = timed
+            record = self._attached(case, self._record(case, timed))
             self._benchmark.extra_info[KEY] = record.to_json()
             self._session.records.append(record)
 
     def _find_workload(self) -> Workload:
-        found = {workload.name: workload for workload in registered_workloads(self._request.node)}
+        found = known_workloads(self._request.node)
         if self._workload not in found:
             raise UsageError(f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(found)}")
         return found[self._workload]
@@ -83,7 +85,7 @@ class OpBenchmark:
             workload=workload.name,
             phase=phase,
             batch_size=self._batch_size,
-            device=resolve_devices([self._device])[0],  # a mark may name one that --bench-device did not check
+            device=resolve_devices([self._device])[0],  # a mark may name a device that is not in --bench-device
             dtype=options.dtype,
             threads=options.threads,
             compile=options.compile,
@@ -91,17 +93,17 @@ class OpBenchmark:
             dataset="mnist" if phase == "dataloader" else workload.dataset,
         )
 
-    def _record(self, case: Case, device_ns: tuple[int, ...]) -> CaseRecord:
-        op_fail, case_fail = gate_of(self._request.node)
+    def _record(self, case: Case, timed: Timed) -> CaseRecord:
+        op_fail, case_fail = thresholds_of(self._request.node)
         return CaseRecord(
             test=_test_identity(self._request.node),
             node_id=self._request.node.nodeid,
             params=case.params,
             parameter_count=case.parameter_count,
             samples=case.samples,
-            first_call_ns=case.first_call.iteration_ns[0] if case.first_call else None,
-            device_ns=device_ns,
-            rounds_ns=thin(case.rounds_ns),
+            first_call_ns=timed.first_call.iteration_ns[0] if timed.first_call else None,
+            device_ns=timed.device_ns,
+            rounds_ns=thin(timed.rounds_ns),
             tables_in=case.tables_in,
             op_fail=op_fail,
             case_fail=case_fail,
@@ -109,7 +111,7 @@ class OpBenchmark:
         )
 
     def _attached(self, case: Case, record: CaseRecord) -> CaseRecord:
-        """Merge what the hook returns; what fails becomes a note, and the timing stays."""
+        """Merge the attachments that the hook returns; an exception becomes a note, and the timing is kept."""
         hook, config = self._request.node.ihook.pytest_mnistbench_attach, self._request.config
         makers: list[Callable[[], Iterable[Mapping[str, Any] | None]]] = [
             lambda: hook(config=config, case=case, record=record)
@@ -121,7 +123,7 @@ class OpBenchmark:
             try:
                 for attached in make():
                     record = record.with_attachments(attached or {})
-            except Exception as error:  # noqa: BLE001  # a user's hook, a tracer, a full disk: none may cost the timing
+            except Exception as error:  # noqa: BLE001  # a user's hook, a tracer, a full disk: the timing is kept
                 note = f"not attached: {type(error).__name__}: {first_line(error)}"
                 record = replace(record, notes=(*record.notes, note))
         self._session.notes.extend(f"{record.node_id}: {note}" for note in record.notes)
@@ -129,18 +131,18 @@ class OpBenchmark:
 
 
 def _nothing() -> None:
-    """Stand in for a case that somebody else measures."""
+    """Do nothing, in place of a case that a hook has taken."""
 
 
 def _group(case: Case) -> str:
-    """Name the table that a case stands in: only times of the same work stand in one."""
+    """Return the title of the table of a case: only times of the same work share a table."""
     params = case.params
     part = f", {case.samples:,} of {case.whole_set:,} samples" if case.samples < case.whole_set else ""
     return f"{params.phase} {params.workload} on {params.dataset}{part}"
 
 
 def _test_identity(node: pytest.Function) -> str:
-    """Name the test without the parameters that Params holds, but with those that a user's own marks gave it."""
+    """Return the test's id without the parameters in ``Params``, but with those of the user's own marks."""
     callspec = getattr(node, "callspec", None)
     if callspec is None:
         return node.nodeid

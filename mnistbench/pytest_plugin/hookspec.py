@@ -1,7 +1,7 @@
-"""The hooks that a user's conftest.py may implement.
+"""The hooks that a user's conftest.py can implement.
 
-Mark them ``@pytest.hookimpl(optionalhook=True)``: pytest refuses a hook that it does not know, and with
-``-p no:mnistbench`` it knows none of these.
+Mark an implementation ``@pytest.hookimpl(optionalhook=True)``: otherwise ``pytest -p no:mnistbench`` refuses it as an
+unknown hook.
 """
 
 from __future__ import annotations
@@ -12,27 +12,35 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from mnistbench import Workload
     from mnistbench.core.params import Params
     from mnistbench.core.record import CaseRecord
     from mnistbench.measuring.case import Case
-    from mnistbench.workloads.workload import Workload
 
 
 def pytest_mnistbench_workloads(config: pytest.Config) -> Iterable[Workload]:  # type: ignore[empty-body]
-    """Return ``mnistbench.Workload`` objects to measure beside the built-in ones.
+    """Return the workloads of a project.
 
-    Every registered workload becomes a value of ``bench_workload`` in the tests that use ``op_benchmark``; choose with
-    ``--bench-model``.
+    ::
+
+        from mnistbench import Workload
+
+        def pytest_mnistbench_workloads(config):
+            return [Workload(name="mlp", make_model=..., make_batch=..., loss=..., make_optimizer=...)]
+
+    Tests that use ``op_benchmark`` are parametrized over all registered workloads, or over those that ``--bench-model``
+    names. The built-in workloads, convnet and lenet5, are measured if ``--bench-model`` names them or if a conftest.py
+    returns ``mnistbench.pytest_plugin.workloads.builtin_workloads(config)``.
     """
 
 
 def pytest_mnistbench_attach(config: pytest.Config, case: Case, record: CaseRecord) -> Mapping[str, Any] | None:
-    """Return what to hang on the record of a case that was just measured.
+    """Return attachments for the record of a case that was just measured.
 
-    Keys ``operation_tables`` (OpTable objects) and ``training_scalars`` (a Scalars) go into the fields of those names,
-    and the functions of these names in ``mnistbench.pytest_plugin.attachments`` supply them; any other key is kept as it is
-    and needs a JSON value. All that several conftest.py return is merged. Where no conftest.py implements this hook, both
-    standard attachments are made. What raises here costs the record that part, never the timing.
+    The keys ``operation_tables`` (OpTable objects) and ``training_scalars`` (a Scalars object) set the fields of these
+    names; the functions of these names in ``mnistbench.pytest_plugin.attachments`` return them. Any other key needs a JSON
+    value and is saved as it is. The attachments of several conftest.py files are merged. If no conftest.py implements this
+    hook, the record gets both standard attachments. An exception becomes a note in the record; the timing is kept.
     """
 
 
@@ -40,7 +48,7 @@ def pytest_mnistbench_attach(config: pytest.Config, case: Case, record: CaseReco
 def pytest_mnistbench_take_case(
     config: pytest.Config, item: pytest.Item, params: Params, build: Callable[[], Case]
 ) -> bool | None:
-    """Return True to measure a case in another way: the fixture then does nothing more, and saves nothing.
+    """Return True to measure a case in another way; the fixture then measures and saves nothing.
 
-    ``mnistbench gate`` takes the cases of both sides by this hook. ``build`` makes the case, as often as it is called.
+    ``mnistbench gate`` takes the cases of both sides with this hook. Each call of ``build`` returns a new case.
     """

@@ -1,6 +1,6 @@
-"""The command line and the project's pytest configuration as one frozen object; what cannot be used is refused by name.
+"""Options of the plug-in: pytest's command line and configuration -> one frozen object; an error names the option.
 
-Needs neither torch nor a device: which devices and workloads exist is asked when a collected test needs them.
+Reading them does not import torch: devices and workloads are checked when a collected test needs them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from mnistbench.compare.settings import SETTINGS
+from mnistbench.compare.settings import SETTINGS, criteria_of
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import DATASETS, DTYPES
 
@@ -25,11 +25,11 @@ DEFAULT_TENSORBOARD = Path(".benchmarks") / "tensorboard"
 
 @dataclass(frozen=True)
 class Options:
-    """Everything a user can choose for the cases of a session."""
+    """The options for the cases of a session."""
 
-    devices: tuple[str, ...]  # as asked for; "auto" is resolved later
+    devices: tuple[str, ...]  # as given; "auto" is resolved later
     batch_sizes: tuple[int, ...]
-    workloads: tuple[str, ...]  # empty: all that are registered
+    workloads: tuple[str, ...]  # empty: all registered workloads
     dtype: str
     threads: int
     compile: bool
@@ -44,10 +44,10 @@ class Options:
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Options:
-        """Read the options; the command line wins over the configuration file.
+        """Read the options; the command line overrides the configuration file.
 
         Raises:
-            UsageError: names the option and the value that cannot be used, and what can.
+            UsageError: a value cannot be used.
         """
         value = {option.dest: option.read(config) for option in OPTIONS}
         return cls(
@@ -116,7 +116,7 @@ def _workloads(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Option:
-    """One option of the command line and, under the same name, of the configuration file."""
+    """An option of the command line and, with the same name, of the configuration file."""
 
     flag: str
     metavar: str  # empty for a switch
@@ -127,6 +127,11 @@ class _Option:
     @property
     def dest(self) -> str:
         return self.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def shown(self) -> str:
+        """The help with the default."""
+        return f"{self.help} (default: {self.default})" if self.default else self.help
 
     def read(self, config: pytest.Config) -> Any:
         if not self.metavar:
@@ -146,51 +151,58 @@ OPTIONS = (
         "NAMES",
         "auto",
         _names,
-        "comma list of auto, cpu, cuda, cuda:1, mps; auto is the CPU and the accelerator if there is one",
+        "comma list of auto, cpu, cuda, cuda:1, mps; auto is the CPU and, if there is one, the accelerator",
     ),
-    _Option("--bench-batch-size", "SIZES", "1,16,64", _batch_sizes, "batch sizes, a comma list"),
-    _Option("--bench-model", "NAMES", "", _workloads, "workloads, a comma list; all that are registered if not given"),
+    _Option("--bench-batch-size", "SIZES", "1,16,64", _batch_sizes, "comma list of batch sizes"),
+    _Option(
+        "--bench-model",
+        "NAMES",
+        "",
+        _workloads,
+        "comma list of workloads, built-in ones (convnet, lenet5) included (default: all that conftest.py registers)",
+    ),
     _Option("--bench-dtype", "NAME", "float32", _one_of(*DTYPES), "float32, or bfloat16 by autocast"),
     _Option("--bench-threads", "N", "1", _at_least(1, "a number of threads"), "intra-op threads of torch on the CPU"),
-    _Option("--bench-compile", "", "", str, "put every model through torch.compile"),
-    _Option("--bench-dataset", "NAME", "digits", _one_of(*DATASETS), "digits (in scikit-learn, no network) or mnist"),
+    _Option("--bench-compile", "", "", str, "compile every model with torch.compile"),
+    _Option("--bench-dataset", "NAME", "digits", _one_of(*DATASETS), "digits, which needs no network, or mnist"),
     _Option(
-        "--bench-data-dir", "DIR", "", _directory, "torchvision root with MNIST; else MNISTBENCH_DATA, else the user's cache"
+        "--bench-data-dir", "DIR", "", _directory, "torchvision root of MNIST (default: MNISTBENCH_DATA, else the user's cache)"
     ),
     _Option("--bench-seed", "N", "1", _at_least(0, "a seed"), "seed of weights, batches and dropout"),
-    _Option("--op-top", "N", "10", _at_least(1, "a number of operations"), "operations shown per table; all are saved"),
-    _Option("--op-iterations", "N", "10", _at_least(1, "a number of iterations"), "profiled iterations per case"),
-    _Option("--no-op-profile", "", "", str, "time only: no operation tables"),
-    _Option("--op-shapes", "", "", str, "record the input shapes of operations too"),
-    _Option("--bench-tensorboard", "DIR", str(DEFAULT_TENSORBOARD), _tensorboard, "where TensorBoard runs are written, or off"),
+    _Option(
+        "--op-top", "N", "10", _at_least(1, "a number of operations"), "number of operations to show per table; all are saved"
+    ),
+    _Option("--op-iterations", "N", "10", _at_least(1, "a number of iterations"), "profiled iterations of each case"),
+    _Option("--no-op-profile", "", "", str, "do not profile: times only, no operation tables"),
+    _Option("--op-shapes", "", "", str, "record the input shapes of operations"),
+    _Option("--bench-tensorboard", "DIR", str(DEFAULT_TENSORBOARD), _tensorboard, "directory for TensorBoard, or off"),
 )
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare every option for the command line and for the configuration file."""
-    group = parser.getgroup("mnistbench", "mnistbench: PyTorch operations on benchmark records")
+    """Declare all options for the command line and the configuration file."""
+    group = parser.getgroup("mnistbench", "mnistbench: operation tables of benchmarks")
     for option in OPTIONS:
         if option.metavar:
-            shown = f" (default: {option.default})" if option.default else ""
-            group.addoption(option.flag, metavar=option.metavar, default=None, help=option.help + shown)
+            group.addoption(option.flag, metavar=option.metavar, default=None, help=option.shown)
             parser.addini(option.dest, f"{option.flag}: {option.help}", type="string", default=option.default)
         else:
             group.addoption(option.flag, action="store_true", default=False, help=option.help)
             parser.addini(option.dest, f"{option.flag}: {option.help}", type="bool", default=False)
-    gate = parser.getgroup("mnistbench gate", "mnistbench: what --benchmark-compare is judged by")
+    thresholds = parser.getgroup("mnistbench thresholds", "mnistbench: thresholds and limits for --benchmark-compare")
     for setting in SETTINGS:
         if not setting.metavar:
-            gate.addoption(setting.flag, action="store_true", default=False, help=setting.shown)
+            thresholds.addoption(setting.flag, action="store_true", default=False, help=setting.shown)
             continue
         action = "append" if setting.repeatable else "store"
-        gate.addoption(setting.flag, action=action, metavar=setting.metavar, default=None, help=setting.shown)
+        thresholds.addoption(setting.flag, action=action, metavar=setting.metavar, default=None, help=setting.shown)
         if setting.configurable:
             kind: Literal["linelist", "string"] = "linelist" if setting.repeatable else "string"
             parser.addini(setting.name, f"{setting.flag}: {setting.help}", type=kind, default=setting.empty)
 
 
-def gate_is_configured(config: pytest.Config) -> bool:
-    """Whether anybody set what a comparison is judged by."""
+def thresholds_are_set(config: pytest.Config) -> bool:
+    """Whether a setting of the comparison was given."""
     return any(
         config.getoption(setting.name) not in (None, False)
         or (setting.configurable and config.getini(setting.name) != setting.empty)
@@ -199,23 +211,16 @@ def gate_is_configured(config: pytest.Config) -> bool:
 
 
 def criteria_from_config(config: pytest.Config) -> Criteria:
-    """Read what a comparison is judged by; the command line wins over the configuration file.
+    """Return what a comparison is judged by; the command line overrides the configuration file.
 
     Raises:
-        UsageError: names the setting and the value, or a threshold that has nothing to compare with.
+        UsageError: a value cannot be used, or a threshold is given without ``--benchmark-compare``.
     """
-    from mnistbench.compare.thresholds import Criteria
-
-    texts, origins = {}, {}
-    for setting in SETTINGS:
-        given = config.getoption(setting.name)
-        if given == "":  # an unset variable of a script must not switch a gate off
-            raise UsageError(f"{setting.flag}: '' is no value; give one, or leave the option out")
-        from_file = not given and setting.configurable
-        texts[setting.name] = given or (config.getini(setting.name) if from_file else setting.empty)
-        origins[setting.name] = f"{setting.name} in {config.inipath}" if from_file else setting.flag
     for flag in ("--op-fail", "--case-fail"):
         dest = flag.removeprefix("--").replace("-", "_")
         if config.getoption(dest) and not config.getoption("benchmark_compare", default=None):
-            raise UsageError(f"{flag}: needs a saved run to hold this one against: add --benchmark-compare")
-    return Criteria.from_texts(texts, origins.__getitem__)
+            raise UsageError(f"{flag}: needs a saved run to compare with: add --benchmark-compare")
+    given = {setting.name: config.getoption(setting.name) for setting in SETTINGS}
+    return criteria_of(
+        given, {setting.name: config.getini(setting.name) for setting in SETTINGS if setting.configurable}, config.inipath
+    )

@@ -1,25 +1,23 @@
-"""The pytest plug-in: declares options, one fixture and hooks, and delegates. Importing it does not import torch."""
+"""The pytest plug-in: options, the fixture ``op_benchmark`` and hooks. Importing it does not import torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.params import device_label
 from mnistbench.pytest_plugin import hookspec
-from mnistbench.pytest_plugin.options import Options, add_options, gate_is_configured
-from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, gate_of, registered_workloads
-
-if TYPE_CHECKING:
-    from mnistbench.workloads.workload import Workload
+from mnistbench.pytest_plugin.options import Options, add_options, thresholds_are_set
+from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, thresholds_of
+from mnistbench.pytest_plugin.workloads import registered_workloads
 
 FIXTURE = "op_benchmark"
 
-#: Exit codes of a gate: an operation regressed, as a test that failed; it could not be judged. pytest uses 0 to 6.
+#: Exit codes of a comparison: regressed, the code of a failed test; could not judge. pytest uses 0 to 6.
 REGRESSED, UNJUDGED = 1, 8
 
 
@@ -34,21 +32,18 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest-benchmark loads baselines, which it hands to us
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", 'opgate("10%", "aten::addmm:5%", case="5%"): how much slower this test\'s operations, and its call, may get'
+        "markers",
+        'opgate("10%", "aten::addmm:5%", case="5%"): the largest slowdown of this test\'s operations, and of its iteration',
     )
     with _one_line_errors():
         session = config.stash[SESSION] = Session(config, Options.from_config(config))
-        if gate_is_configured(config):
-            session.criteria  # noqa: B018  # reads the values: what cannot be used is refused now
-
-
-def pytest_mnistbench_workloads(config: pytest.Config) -> list[Workload]:
-    return config.stash[SESSION].builtin_workloads
+        if thresholds_are_set(config):
+            session.criteria  # noqa: B018  # refuses wrong values before collection
 
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    """Turn what a user got wrong into pytest's own usage error: one line, exit code 4."""
+    """Turn a user's mistake into pytest's usage error: one line, exit code 4."""
     try:
         yield
     except MnistbenchError as error:
@@ -58,23 +53,23 @@ def _one_line_errors() -> Iterator[None]:
 # ---- Collection ------------------------------------------------------------------------------------------------------
 
 
-@pytest.hookimpl(trylast=True)  # after pytest's own reading of marks: a marked workload stands first in the id, as ours do
+@pytest.hookimpl(trylast=True)  # after pytest's own marks, so that a marked workload comes first in the id, too
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize the tests that use our fixture over what was asked for, but for what their own marks decide."""
+    """Parametrize the tests that use ``op_benchmark``; a parameter that a test's own mark sets is left alone."""
     if FIXTURE not in metafunc.fixturenames:
         return
     session = metafunc.config.stash[SESSION]
     session.collected = True
     options = session.options
+    marked = {name for mark in metafunc.definition.iter_markers("parametrize") for name in _argument_names(mark)}
     try:
         devices = session.devices
-        workloads = session.select_workloads(registered_workloads(metafunc.definition))
-    except MnistbenchError as error:  # raised here it would be a traceback for every test file
+        registered = registered_workloads(metafunc.definition)
+        if WORKLOAD not in marked:
+            metafunc.parametrize(WORKLOAD, session.select_workloads(registered))
+    except MnistbenchError as error:  # raised here, it would be a traceback for every test file
         session.usage_error = session.usage_error or error
         return
-    marked = {name for mark in metafunc.definition.iter_markers("parametrize") for name in _argument_names(mark)}
-    if WORKLOAD not in marked:
-        metafunc.parametrize(WORKLOAD, workloads)
     if BATCH_SIZE not in marked:
         metafunc.parametrize(BATCH_SIZE, options.batch_sizes, ids=[f"b{size}" for size in options.batch_sizes])
     if DEVICE not in marked:
@@ -88,20 +83,21 @@ def _argument_names(mark: pytest.Mark) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse what cannot be measured before any case runs."""
+    """Refuse marks, options and datasets that cannot be used, before any case runs."""
     session = config.stash[SESSION]
     if not session.collected:
         return
     with _one_line_errors():
         for item in items:
-            gate_of(item)
-        session.check(dataset=not config.option.collectonly)
+            thresholds_of(item)
+        callspecs = [] if config.option.collectonly else [getattr(item, "callspec", None) for item in items]
+        session.check(callspec.params.get(WORKLOAD, "") for callspec in callspecs if callspec)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     session = config.stash[SESSION]
     if not session.collected or session.usage_error or config.option.collectonly:
-        return None  # pytest asks also when the check above has refused
+        return None  # pytest calls this even if the check above raised
     from mnistbench.pytest_plugin.terminal_summary import session_line
 
     return session_line(session.environment, session.options.dataset, session.devices)
@@ -120,9 +116,9 @@ def op_benchmark(
 ) -> Callable[[str], None]:
     """Measure one phase of a workload, operation by operation: ``op_benchmark("step")``.
 
-    The test is parametrized over ``bench_workload``, ``bench_batch_size`` and ``bench_device``, as the options
-    ``--bench-model``, ``--bench-batch-size`` and ``--bench-device`` say; a ``parametrize`` mark of one of these names
-    replaces the option. Phases: ``forward``, ``step``, ``train``, ``eval``, ``batch``, ``dataloader``.
+    Phases: ``forward``, ``step``, ``train``, ``eval``, ``batch``, ``dataloader``. The options ``--bench-model``,
+    ``--bench-batch-size`` and ``--bench-device`` parametrize the test over ``bench_workload``, ``bench_batch_size`` and
+    ``bench_device``; a ``parametrize`` mark of one of these names replaces the option.
     """
     from mnistbench.pytest_plugin.fixture import OpBenchmark
 
@@ -149,7 +145,7 @@ def pytest_benchmark_compare_machine_info(config: pytest.Config, compared_benchm
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Judge, where a saved run is compared with; what failed already keeps its exit code."""
+    """Judge the comparison with a saved run; a session that failed before keeps its exit code."""
     config = session.config
     state = config.stash[SESSION]
     if not config.getoption("benchmark_compare", default=None) or config.option.collectonly or hasattr(config, "workerinput"):
@@ -163,7 +159,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> Iterator[None]:
-    """Print beneath pytest-benchmark's table, also where its own regression check raises."""
+    """Print below pytest-benchmark's table, even if its own regression check raises."""
     try:
         return (yield)
     finally:

@@ -1,4 +1,4 @@
-"""What the plug-in knows of the pytest session that is running; lies in ``config.stash``. Imports torch only when asked."""
+"""State of the plug-in during a pytest session, kept in ``config.stash``. Imports torch inside functions only."""
 
 from __future__ import annotations
 
@@ -23,61 +23,73 @@ if TYPE_CHECKING:
     from mnistbench.compare.thresholds import Criteria
     from mnistbench.core.record import CaseRecord, Environment
     from mnistbench.measuring.tensorboard import Tracker
+    from mnistbench.measuring.timing import Timed
     from mnistbench.saved_runs.summary import RunSummary
     from mnistbench.workloads.workload import Batch, Workload
 
-#: What a test that uses the fixture ``op_benchmark`` is parametrized over.
+#: Names of the parameters of a test that uses the fixture ``op_benchmark``.
 WORKLOAD, BATCH_SIZE, DEVICE = "bench_workload", "bench_batch_size", "bench_device"
 
-#: Training that takes longer shows a bar, in seconds.
+#: Seconds of training before a progress bar is shown.
 SHOW_PROGRESS_AFTER = 2.0
 
 
 class Session:
-    """Options, what collection found, and the records made so far."""
+    """Options, the results of collection, and the records made so far."""
 
     def __init__(self, config: pytest.Config, options: Options) -> None:
         self.options = options
-        self.judgement: Judgement | None = None  # when the session ends, where it is compared
+        self.judgement: Judgement | None = None  # set at the end of a session that is compared
         self.records: list[CaseRecord] = []
         self.baselines: list[Mapping[str, Any]] = []  # parsed files that --benchmark-compare named
-        self.refused: list[str] = []  # a line for each of them that cannot be read
+        self.refused: list[str] = []  # a line for each baseline that cannot be read
         self.notes: list[str] = []  # for the terminal summary, a line each
         self.usage_error: MnistbenchError | None = None  # found while collecting, raised when collection ends
-        self.collected = False  # a test asks for our fixture
+        self.collected = False  # a test uses op_benchmark
         self.case_has_run = False
+        self.timed: Timed  # of the case that was measured last; the standard attachments read it
         self._known_workloads: set[str] = set()
         self._config = config
 
     def select_workloads(self, registered: Iterable[Workload]) -> list[str]:
-        """Return the names that a test is parametrized over, of those registered for it."""
-        names = [workload.name for workload in registered]
-        self._known_workloads.update(names)
-        wanted = self.options.workloads
-        return [name for name in names if not wanted or name in wanted]
-
-    def check(self, *, dataset: bool) -> None:
-        """Refuse what cannot be measured, before any case runs.
-
-        Args:
-            dataset: read the dataset too.
+        """Return the names that a test is parametrized over: all that are registered for it, or those of ``--bench-model``.
 
         Raises:
-            MnistbenchError: the first thing found, here or while collecting.
+            UsageError: none is registered, and ``--bench-model`` names none.
+        """
+        names = [workload.name for workload in registered]
+        known = dict.fromkeys([*names, *(workload.name for workload in self.builtin_workloads)])
+        self._known_workloads.update(known)
+        if wanted := self.options.workloads:
+            return [name for name in known if name in wanted]
+        if not names:
+            raise UsageError(
+                "no workload to measure: return one from pytest_mnistbench_workloads in conftest.py, "
+                f"or choose a built-in one with --bench-model: {', '.join(known)}"
+            )
+        return names
+
+    def check(self, measured: Iterable[str]) -> None:
+        """Refuse options, workloads and datasets that cannot be measured, before any case runs.
+
+        Args:
+            measured: names of the workloads of collected tests; MNIST is read if a built-in workload needs it.
+
+        Raises:
+            MnistbenchError: the first error, here or during collection.
         """
         if self.usage_error:
             raise self.usage_error
         try:
             self._check_workloads()
             self._check_tensorboard()
-            if dataset:
-                self._check_dataset()
+            self._check_dataset(set(measured))
         except MnistbenchError as error:
             self.usage_error = error
             raise
 
     def _check_workloads(self) -> None:
-        """Refuse a ``--bench-model`` that no collected test knows."""
+        """Refuse a ``--bench-model`` that is not a workload of any collected test."""
         for name in self.options.workloads:
             if name not in self._known_workloads:
                 raise UsageError(
@@ -86,10 +98,10 @@ class Session:
 
     @functools.cached_property
     def devices(self) -> list[str]:
-        """The devices asked for, all of them present.
+        """The devices of ``--bench-device``.
 
         Raises:
-            UsageError: one is not.
+            UsageError: one is not present.
         """
         import_torch()
         from mnistbench.measuring.environment import resolve_devices
@@ -98,7 +110,7 @@ class Session:
 
     @functools.cached_property
     def builtin_workloads(self) -> list[Workload]:
-        """Made once, so that a dataset is loaded once."""
+        """ConvNet and LeNet5, made once so that a dataset is loaded once."""
         import_torch()
         from mnistbench.workloads.workload import builtin_workloads
 
@@ -106,7 +118,7 @@ class Session:
 
     @functools.cached_property
     def environment(self) -> Environment:
-        """Read once, when the first record or line needs it."""
+        """Machine and software, read once."""
         import_torch()
         from mnistbench.measuring.environment import read
 
@@ -114,7 +126,7 @@ class Session:
 
     @functools.cached_property
     def criteria(self) -> Criteria:
-        """What a comparison is judged by.
+        """Thresholds and limits of a comparison.
 
         Raises:
             UsageError: names the setting and the value.
@@ -123,7 +135,7 @@ class Session:
 
     @property
     def has_something_to_judge(self) -> bool:
-        """Whether a comparison concerns us: cases of ours here or in the base, or a threshold."""
+        """Whether there are cases with operation records, here or in the base, or thresholds."""
         criteria = self.criteria
         return bool(self.records or criteria.op_fail or criteria.case_fail) or any(
             "mnistbench" in file for file in self.baselines
@@ -150,9 +162,9 @@ class Session:
         return self.judgement
 
     def _older_runs_of(self, comparison: Comparison) -> list[RunSummary]:
-        """Return the older saved runs of cases that the base lacks, oldest first, reduced to these cases.
+        """Return older saved runs of the cases that the base lacks, oldest first, reduced to these cases.
 
-        Without a value --benchmark-compare takes the newest saved run, which may have been made with -k.
+        Without a value --benchmark-compare uses the newest saved run, which may have been saved with -k.
         """
         location = str(self._config.getoption("benchmark_storage", default=""))
         bare = self._config.getoption("benchmark_compare", default=None) is True
@@ -170,7 +182,7 @@ class Session:
 
     @functools.cached_property
     def tracker(self) -> Tracker:
-        """Made when the first curve is asked for, so that a run without any leaves no directory."""
+        """Writer of curves, made for the first curve, so that a session without curves leaves no directory."""
         from mnistbench.measuring.tensorboard import Tracker, new_directory
 
         root = self.options.tensorboard
@@ -178,12 +190,12 @@ class Session:
 
     @property
     def tracked_in(self) -> str:
-        """The directory of this session's TensorBoard runs; empty where none was written."""
+        """The directory of this session's TensorBoard runs; empty if there are none."""
         directory = self.tracker.directory if "tracker" in vars(self) else None
         return os.fspath(directory) if directory else ""
 
     def _check_tensorboard(self) -> None:
-        """Find out whether TensorBoard's directory can be written, without leaving anything there."""
+        """Refuse a TensorBoard directory that cannot be written; leave nothing there."""
         root = self.options.tensorboard
         if root is None:
             return
@@ -192,11 +204,9 @@ class Session:
         if problem := why_not_writable(root):
             raise UsageError(f"--bench-tensorboard: {problem}; name another directory, or off")
 
-    def _check_dataset(self) -> None:
-        """Find out whether MNIST is there and whole, where a built-in workload is to run on it."""
-        selected = [
-            workload for workload in self.builtin_workloads if workload.name in (self.options.workloads or [workload.name])
-        ]
+    def _check_dataset(self, measured: set[str]) -> None:
+        """Refuse a missing or damaged MNIST if a built-in workload is to run on it."""
+        selected = [workload for workload in self.builtin_workloads if workload.name in measured]
         if self.options.dataset == "mnist" and selected and selected[0].load:
             import torch
 
@@ -204,7 +214,7 @@ class Session:
 
     @contextmanager
     def progress(self, batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:
-        """Show a bar for training that takes long, on a terminal; show nothing in a log file."""
+        """Show a progress bar for long training on a terminal; show nothing in a log file."""
         capture = self._config.pluginmanager.getplugin("capturemanager")
         released = capture.global_and_fixture_disabled if capture else nullcontext
         with released():
@@ -231,7 +241,7 @@ class Session:
 
 
 class _OnNewLine:
-    """Starts a new line before the first text, so that the bar does not overwrite pytest's dots."""
+    """A stream that starts a new line before the first text, so that the bar does not overwrite pytest's dots."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -247,32 +257,11 @@ class _OnNewLine:
         return getattr(self._stream, name)
 
 
-def registered_workloads(item: pytest.Item | pytest.Function) -> list[Workload]:
-    """Return the built-in workloads and those of the conftest.py files that a test sees.
+def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
+    """Return the thresholds of a test's closest ``opgate`` mark, for operations and for the whole iteration.
 
     Raises:
-        UsageError: a hook returned something else, or two have one name.
-    """
-    from mnistbench.workloads.workload import Workload
-
-    found: dict[str, Workload] = {}
-    for workloads in reversed(item.ihook.pytest_mnistbench_workloads(config=item.config)):
-        for workload in workloads:
-            if not isinstance(workload, Workload):
-                raise UsageError(
-                    f"pytest_mnistbench_workloads returned {workload!r}: return a list of mnistbench Workload objects"
-                )
-            if workload.name in found:
-                raise UsageError(f"workload {workload.name!r} is registered twice: give one of them another name")
-            found[workload.name] = workload
-    return list(found.values())
-
-
-def gate_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
-    """Return the thresholds of a test's closest ``opgate`` mark, for operations and for the call.
-
-    Raises:
-        UsageError: the mark cannot be read.
+        UsageError: the mark has a wrong value.
     """
     mark = item.get_closest_marker("opgate")
     if mark is None:
@@ -282,5 +271,5 @@ def gate_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
     return mark_thresholds(mark.args, mark.kwargs)
 
 
-#: Where the session's state lies.
+#: Key of the session's state in ``config.stash``.
 SESSION = pytest.StashKey[Session]()

@@ -1,4 +1,4 @@
-"""What a pytest session prints of ours: a line before the first case, tables and directions after the last."""
+"""Terminal output of a pytest session: a line before the first case, tables and notes after the last."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mnistbench.report.terminal import draw
 
 
 def session_line(environment: Environment, dataset: str, devices: Sequence[str]) -> str:
-    """Return one line on what is about to be measured, and whether the allocator will make it noisy."""
+    """Return one line on torch, devices, threads and dataset, and on whether the allocator adds noise."""
     threads = f"{environment.threads} thread{'s' if environment.threads > 1 else ''}"
     return f"mnistbench: torch {environment.torch}, {', '.join(devices)}, {threads}, {dataset}; {status(os.environ)}"
 
 
 def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print operations or, where a baseline was asked for, their comparison; then notes and where TensorBoard looks."""
+    """Print operations or, with a baseline, their comparison; then notes and the command for TensorBoard."""
     compared = session.judgement is not None and session.judgement.cases
     if session.records and not compared and not _quiet(config):
         _print_operations(session, reporter)
@@ -54,7 +54,7 @@ def _print_operations(session: Session, reporter: pytest.TerminalReporter) -> No
 
 
 def _print_comparison(session: Session, judgement: Judgement, reporter: pytest.TerminalReporter, *, quiet: bool) -> None:
-    """Print the report of ``mnistbench compare``; where tables are not wanted, why the gate failed."""
+    """Print the report of ``mnistbench compare``; with ``--benchmark-quiet`` only the reasons of a failure."""
     if quiet and judgement.outcome not in ("regressed", "unjudged"):
         return
     reporter.section("mnistbench: operations compared", sep="-")

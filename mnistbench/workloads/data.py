@@ -33,25 +33,25 @@ from mnistbench.core.params import DATASETS
 #: Images (float32 [B, 1, 28, 28], normalised) and labels (int64 [B]).
 Batch = tuple[Tensor, Tensor]
 
-#: Of MNIST's training images scaled to 0..1, as pytorch/examples `mnist/main.py` has them.
+#: Mean and standard deviation of MNIST's training images scaled to 0..1, as in pytorch/examples `mnist/main.py`.
 MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
 
-#: Of the 1,437 training images below scaled to 0..1, computed as for MNIST; a test recomputes them.
+#: The same of the 1,437 training images of digits; a test recomputes them.
 DIGITS_MEAN, DIGITS_STD = 0.2244, 0.3491
 
-_DIGITS_TRAIN = 1437  # of 1,797, drawn: the file's order seems to go by writer, and training on its first part does worse
+_DIGITS_TRAIN = 1437  # of 1,797, drawn at random: the file seems ordered by writer, and training on its first part is worse
 _DIGITS_SEED = 0
 _DIGITS_LEVELS = 16  # scikit-learn's pixels go from 0 to 16
 
 _MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"  # torchvision's first mirror
 _NETWORK_TIMEOUT_S = 30.0
-_CAUSE_WIDTH = 240  # characters of somebody else's error message, which may be a page
-_HASH_PREFIX = 12  # hexadecimal digits: enough to tell two hashes apart in a message
+_CAUSE_WIDTH = 240  # largest number of characters kept of an exception's message
+_HASH_PREFIX = 12  # hexadecimal digits of a hash in a message
 
 
 @dataclass(frozen=True)
 class _RawFile:
-    """What an unpacked MNIST file must be. Once the hash holds, so does its format: no header needs to be parsed."""
+    """Size and hash of an unpacked MNIST file. The hash implies the format, so headers are not parsed."""
 
     name: str
     n_bytes: int
@@ -67,7 +67,7 @@ _MNIST_FILES = (
 _IMAGES_HEADER, _LABELS_HEADER = 16, 8  # bytes
 
 
-@dataclass(frozen=True, eq=False)  # tensors have no truth value to compare by
+@dataclass(frozen=True, eq=False)  # comparing tensors gives tensors, not a bool
 class Split:
     """The training or the test part of a dataset."""
 
@@ -85,7 +85,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A dataset resident on one device, with the constants that normalise it."""
+    """A dataset in the memory of one device, with its normalisation constants."""
 
     name: str  # one of params.DATASETS
     train: Split
@@ -103,15 +103,15 @@ class Dataset:
         ``indices`` is int64 [B], on any device. Returns images, float32 [B, 1, 28, 28], and labels, int64 [B].
         """
         indices = indices.to(split.images.device)
-        # In torchvision's order (ToTensor, Normalize), so that its pixels and ours are the same to the bit.
+        # The same order of operations as torchvision's ToTensor and Normalize, so that pixels are equal bit for bit.
         images = split.images[indices].float().div_(255).sub_(self.mean).div_(self.std)
         return images, split.labels[indices]
 
     def draw(self, split: Split, batch_size: int, generator: torch.Generator) -> Tensor:
         """Draw the indices of one batch, int64 [batch_size] on the CPU, with a CPU generator.
 
-        No sample comes twice before each came once: a batch larger than the split is whole permutations, one after
-        the other. Costs a permutation of the split; a loop over all batches wants ``epoch``.
+        No sample is drawn twice before all were drawn once: a batch larger than the split consists of permutations. Each
+        call permutes the whole split; use ``epoch`` to iterate over all batches.
         """
         permutations = math.ceil(batch_size / len(split))
         return torch.cat([torch.randperm(len(split), generator=generator) for _ in range(permutations)])[:batch_size]
@@ -119,25 +119,32 @@ class Dataset:
     def epoch(
         self, split: Split, batch_size: int, generator: torch.Generator | None = None, fraction: float = 1.0
     ) -> Iterator[Batch]:
-        """Return batches that hold each sample once, the last short batch included.
+        """Return the batches of an epoch; each sample occurs once, and the last batch may be short.
 
-        A CPU generator shuffles; it is used up here, not while iterating. Without one the order is the file's. Of
-        that order ``fraction`` (above 0, up to 1) takes the first part, rounded up to whole samples. Raises
-        ``UsageError`` for another fraction.
+        Args:
+            split: the samples.
+            batch_size: samples per batch.
+            generator: CPU generator that shuffles, during this call; without it the order is the file's.
+            fraction: use only this first part of the order, above 0 and up to 1, rounded up to whole samples.
+
+        Raises:
+            UsageError: the fraction is out of bounds.
         """
         if not 0 < fraction <= 1:
             raise UsageError(f"fraction {fraction} of an epoch: give a number above 0 and up to 1")
-        # As written in decimal: in binary 0.07 of 60,000 is a little over 4,200 and would be 4,201 samples.
+        # Decimal arithmetic: as a float, 0.07 of 60,000 is slightly above 4,200 and would give 4,201 samples.
         n_samples = math.ceil(Fraction(str(fraction)) * len(split))
         order = torch.arange(len(split)) if generator is None else torch.randperm(len(split), generator=generator)
-        order = order[:n_samples].to(split.images.device)  # one transfer an epoch instead of one a batch
+        order = order[:n_samples].to(split.images.device)  # one transfer per epoch instead of one per batch
         return (self.batch(split, indices) for indices in torch.split(order, batch_size))
 
 
 def load(name: str, data_dir: str | Path | None = None, device: str | torch.device = "cpu") -> Dataset:
-    """Return ``digits`` or ``mnist`` on a device. MNIST is looked for under ``data_root(data_dir)``.
+    """Return ``digits`` or ``mnist`` on a device; MNIST is read from, or downloaded to, ``data_root(data_dir)``.
 
-    Raises ``UsageError`` for an unknown name, ``DataError`` where MNIST is not whole and could not be downloaded.
+    Raises:
+        UsageError: the name is unknown.
+        DataError: MNIST is damaged, or missing and cannot be downloaded.
     """
     if name not in DATASETS:
         raise UsageError(f"dataset {name!r} is not known: one of {', '.join(DATASETS)}")
@@ -146,9 +153,9 @@ def load(name: str, data_dir: str | Path | None = None, device: str | torch.devi
 
 
 def data_root(option: str | Path | None) -> Path:
-    """Return the folder that has, or will have, torchvision's ``MNIST/raw``.
+    """Return the parent folder of torchvision's ``MNIST/raw``.
 
-    The option, else the environment variable MNISTBENCH_DATA, else the user's cache directory.
+    It is the option, else the environment variable MNISTBENCH_DATA, else the user's cache directory.
     """
     chosen = option or os.environ.get("MNISTBENCH_DATA")
     if chosen:
@@ -164,15 +171,18 @@ def mnist_is_to_be_downloaded(data_dir: str | Path | None = None) -> bool:
 
 
 def mnist_unpacked(data_dir: str | Path | None = None) -> bool:
-    """Return whether the four unpacked files lie there, which torchvision reads. Reads and downloads nothing."""
+    """Return whether the four unpacked files, which torchvision reads, exist. Reads and downloads nothing."""
     return all((_raw_dir(data_dir) / file.name).is_file() for file in _MNIST_FILES)
 
 
 def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) -> Iterator[Batch]:
-    """Return MNIST's training batches as most people make them: torchvision's dataset, transforms and a DataLoader.
+    """Return MNIST's training batches from torchvision's dataset, transforms and a DataLoader.
 
-    Same shapes and pixels as ``Dataset.batch``, on the CPU. Endless, shuffled anew each time round; the last batch of
-    a round is short. Downloads nothing. Raises ``DataError`` where the unpacked files are not there.
+    Shapes and pixels are those of ``Dataset.batch``, on the CPU. The iterator is endless and shuffles in each epoch; the
+    last batch of an epoch is short. Downloads nothing.
+
+    Raises:
+        DataError: an unpacked file is missing or damaged.
     """
     raw = _raw_dir(data_dir)
     with _ways_out(raw):
@@ -197,7 +207,7 @@ def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) 
 def _digits() -> Dataset:
     """Return scikit-learn's 1,797 digits, 8x8 in 17 levels, as 28x28 bytes: the same bytes on every machine."""
     flat, targets = _digits_of_scikit_learn()
-    # Integers all the way: an interpolation would round differently from one machine or release to the next.
+    # Integers only: interpolation rounds differently on other machines or in other releases.
     levels = flat.astype(np.int64).reshape(-1, 8, 8)
     pixels = ((levels * 255 + _DIGITS_LEVELS // 2) // _DIGITS_LEVELS).astype(np.uint8)
     pixels = np.pad(pixels.repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2)))
@@ -254,7 +264,7 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _read(raw: Path, file: _RawFile) -> bytearray:
-    """Return a file's checked content, unpacked in memory where only its .gz is there: the folder may be read-only."""
+    """Return a file's content after checks; a .gz is unpacked in memory, because the folder may be read-only."""
     path = raw / file.name
     try:
         try:
@@ -263,7 +273,7 @@ def _read(raw: Path, file: _RawFile) -> bytearray:
             path = raw / f"{file.name}.gz"
             stream = gzip.open(path)  # noqa: SIM115 - closed by the with below, like the plain file
         with stream:
-            content = bytearray(stream.read(file.n_bytes + 1))  # one too many shows a longer file without reading it all
+            content = bytearray(stream.read(file.n_bytes + 1))  # one byte more detects a longer file without reading all of it
     except FileNotFoundError:
         raise DataError(f"{raw / file.name}: missing, and no .gz of it either") from None
     except (OSError, EOFError, zlib.error) as error:
@@ -280,7 +290,7 @@ def _read(raw: Path, file: _RawFile) -> bytearray:
 
 
 def _download(raw: Path) -> None:
-    """Let torchvision download beside ``raw`` and move the folder in place once all of it is right."""
+    """Download with torchvision to a temporary folder beside ``raw``; move it in place after all checks."""
     try:
         raw.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="download-", dir=raw.parent, ignore_cleanup_errors=True) as scratch:
@@ -295,7 +305,7 @@ def _download(raw: Path) -> None:
 
 def _torchvision_download(root: str) -> None:
     timeout = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_NETWORK_TIMEOUT_S)  # torchvision sets none: a firewall that drops packets would hang us
+    socket.setdefaulttimeout(_NETWORK_TIMEOUT_S)  # torchvision sets none, so a firewall that drops packets would block it
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # progress bars
             from torchvision import datasets
@@ -307,16 +317,16 @@ def _torchvision_download(root: str) -> None:
 
 def _move(fetched: Path, raw: Path) -> None:
     try:
-        fetched.rename(raw)  # whole or not at all: nobody sees half a download
+        fetched.rename(raw)  # atomic: other processes never see half a download
     except OSError:
         if _is_empty(raw):
             raise
-        # Another process was faster; its files are checked like anybody's.
+        # Another process was faster; its files are checked like any others.
 
 
 @contextlib.contextmanager
 def _ways_out(raw: Path) -> Iterator[None]:
-    """Make any failure to read one line that also says what to do."""
+    """Turn any failure to read into one line that has the ways to fix it."""
     try:
         yield
     except (DataError, OSError) as error:
@@ -330,6 +340,6 @@ def _ways_out(raw: Path) -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """Return what an exception says, in one line of bounded length."""
+    """Return an exception's message as one line of bounded length."""
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
     return textwrap.shorten(said, _CAUSE_WIDTH, placeholder=" ...")

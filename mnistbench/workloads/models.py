@@ -1,4 +1,4 @@
-"""The two networks that the suite measures, written with modules only, so that every operation has one to belong to."""
+"""The two built-in networks, made of modules only, so that every operation belongs to one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 class ConvNet(nn.Sequential):
     """The network of pytorch/examples ``mnist/main.py`` (77f55b9): 1,199,882 parameters.
 
-    The same layers in the same order, so the same seed gives the same weights. Input: float32 [B, 1, 28, 28];
+    Layers and their order are the same, so the same seed gives the same weights. Input: float32 [B, 1, 28, 28];
     output: log-probabilities [B, 10].
     """
 

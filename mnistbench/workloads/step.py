@@ -1,7 +1,7 @@
-"""Forward, loss, backward and update as one step, and what is built on it. Nothing here times or prints.
+"""A training step (forward, loss, backward, update), inference, and loops over them. Nothing here times or prints.
 
-The parts are methods, so that each can be called alone, and so that the profiled pass can mark them from outside
-while the timed pass runs the very same code without marks.
+The parts are methods, so that the profiled pass can mark them from outside and the timed pass runs the same code without
+marks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Step:
         self._autocast = autocast
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Update the weights once; return output and loss as they were before the update."""
+        """Update the weights once; return output and loss from before the update."""
         self.zero_grad()
         output = self.forward(inputs)
         loss = self.loss(output, targets)
@@ -41,7 +41,7 @@ class Step:
         return output, loss
 
     def zero_grad(self) -> None:
-        """Drop the gradients of the step before."""
+        """Reset the gradients."""
         self.optimizer.zero_grad()
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class Step:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def update(self) -> None:
-        """Let the optimizer change the weights."""
+        """Run the optimizer."""
         self.optimizer.step()
 
 
@@ -87,14 +87,14 @@ class Inference:
 class Window:
     """Loss and accuracy over consecutive batches."""
 
-    step: int  # global step of the last batch: how many batches had been seen, this one included
+    step: int  # number of batches up to the last one of the window
     samples: int
     loss: float  # mean over the samples of the window
     accuracy: float | None  # percent of the samples of the window; None for a workload without a metric
 
 
 class _Totals:
-    """Sums that stay on the device until they are read, so that accumulating them does not wait for it."""
+    """Sums on the device, so that adding to them does not wait for it."""
 
     def __init__(self, metric: Callable[[Tensor, Tensor], Tensor] | None) -> None:
         self._metric = metric
@@ -125,7 +125,7 @@ def fit(
     """Train on the batches; yield a :class:`Window` after every ``window`` of them and after a last short one.
 
     Args:
-        step: what trains.
+        step: the training step.
         batches: inputs and targets on the model's device.
         metric: number of correct samples of a batch.
         window: batches per window.
@@ -160,7 +160,7 @@ def evaluate(
     with torch.inference_mode():
         for inputs, targets in batches:
             output = inference(inputs)
-            with inference.autocast():  # as in training: in bfloat16 the loss would keep three digits
+            with inference.autocast():  # as in training; without autocast a bfloat16 loss has three digits
                 mean_loss = loss(output, targets)
             totals.add(output, mean_loss, targets)
     if not totals.samples:

@@ -1,4 +1,4 @@
-"""A workload is what a user brings to be measured: a model, its batches, its loss, its optimizer."""
+"""``Workload``: a model to measure, with its batches, loss and optimizer; and the two built-in ones."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Workload:
-    """Everything a case needs to know of a model. Register it with the hook ``pytest_mnistbench_workloads``.
+    """A model to measure. Return it from the hook ``pytest_mnistbench_workloads`` in a conftest.py.
 
-    A function that takes random numbers takes them from the generator it is given (a CPU generator, seeded per case)
-    or, in ``make_model``, from torch's global one, which is seeded too: the same seed then gives the same case.
+    ``make_batch`` must draw random numbers from the generator in its arguments (on the CPU, seeded per case) and
+    ``make_model`` from torch's global one, which is seeded too, so that the same seed gives the same case.
     """
 
     name: str
-    make_model: Callable[[], nn.Module]  # on the CPU; the case moves it
+    make_model: Callable[[], nn.Module]  # returns it on the CPU
     make_batch: Callable[[int, torch.device, torch.Generator], Batch]  # batch size, device, generator
     loss: Callable[[Tensor, Tensor], Tensor]  # (output, targets) -> 0-d mean over the samples
     make_optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
     metric: Callable[[Tensor, Tensor], Tensor] | None = None  # (output, targets) -> 0-d number of correct samples
-    dataset: str = "synthetic"  # what its data is called in records, tables and curves
-    load: Callable[[torch.device], data.Dataset] | None = None  # the whole set; cases "train" and "eval" need it
+    dataset: str = "synthetic"  # name of the data in records, tables and curves
+    load: Callable[[torch.device], data.Dataset] | None = None  # the whole dataset, for the phases "train" and "eval"
 
     def __post_init__(self) -> None:
         if not self.name or not all(character.isalnum() or character == "_" for character in self.name):
@@ -52,7 +52,7 @@ def number_correct(output: Tensor, targets: Tensor) -> Tensor:
 def builtin_workloads(dataset: str, data_dir: str | None) -> list[Workload]:
     """Return ConvNet and LeNet5 on the given dataset, with the optimizer of pytorch/examples (Adadelta, lr 1.0)."""
 
-    @functools.cache  # the set is loaded when the first case needs it, and once per device
+    @functools.cache  # the dataset is loaded for the first case that needs it, once per device
     def load(device: torch.device) -> data.Dataset:
         return data.load(dataset, data_dir, str(device))
 

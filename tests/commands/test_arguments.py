@@ -36,11 +36,11 @@ def test_what_cannot_be_used_is_one_line(call, complaint):
 
 
 def test_a_comma_list_has_each_entry_once():
-    assert parts("--batch-sizes", "16, 1,16") == ("16", "1")
+    assert parts("--batch-size", "16, 1,16") == ("16", "1")
 
 
 def test_a_comma_list_of_numbers_has_each_number_once():
-    assert wholes("--batch-sizes", "16, 1,01,16", 1) == (16, 1)
+    assert wholes("--batch-size", "16, 1,01,16", 1) == (16, 1)
 
 
 def test_a_number_may_have_zeros_before_it():

@@ -30,7 +30,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settings_of(*arguments: str) -> Settings:
-    return train._settings(cli._parser().parse_args(["train", *arguments]))
+    return train._settings(cli.parser().parse_args(["train", *arguments]))
 
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_the_accelerator_is_taken_where_there_is_one(
     monkeypatch: pytest.MonkeyPatch, present: list[str], arguments: list[str], device: str
 ) -> None:
     monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: present)
-    parsed = cli._parser().parse_args(["train", *arguments])
+    parsed = cli.parser().parse_args(["train", *arguments])
     assert train._device(train._settings(parsed).device, no_accelerator=parsed.no_accel) == device
 
 
@@ -264,7 +264,7 @@ def test_an_interrupt_ends_with_130_and_says_so(
 
     monkeypatch.setattr(train._Shown, "begin", interrupted)
     assert cli.main(["train", *SMALL, "--save-model", "--output", "run"]) == 130
-    assert "interrupted; what is written is of the steps before" in capsys.readouterr().out
+    assert "interrupted; the files have the steps before the interruption" in capsys.readouterr().out
     assert (here / "run" / WEIGHTS).exists()
 
 

@@ -348,7 +348,7 @@ def test_a_folder_is_no_file(project):
             ["--base", "HEAD", "--output", "nowhere/report.md"],
             "--output: nowhere/report.md cannot be written (No such file or directory); name another file",
         ),
-        (["--base", "HEAD", "--op-top", "0"], "--op-top: 0 is not a number of operations; give at least 1"),
+        (["--base", "HEAD", "--top", "0"], "--top: '0' cannot be used; give a whole number, at least 1"),
         (
             ["--base", "HEAD", "--accept", "step:*"],
             "--accept: 'step:*' needs a reason that the report can show: add --reason TEXT",
@@ -403,7 +403,7 @@ def test_what_the_command_line_does_not_know_is_a_usage_error(project, arguments
     assert re.fullmatch(rf"mnistbench( gate)?: error: {re.escape(said).replace(re.escape('*'), '.*')}", line)
 
 
-@pytest.mark.parametrize("arguments", [["--format", "csv"], ["--base", "HEAD"], ["--op-top", "x"], ["--nonsense"]], ids=str)
+@pytest.mark.parametrize("arguments", [["--format", "csv"], ["--base", "HEAD"], ["--nonsense"]], ids=str)
 def test_a_bisection_stops_at_what_the_command_line_does_not_know(project, arguments):
     """Exit code 2 would have git blame the commit that is tested."""
     assert command(project, "gate", "--bisect", "--base-dir", ".", *arguments).returncode == STOPS

@@ -171,9 +171,9 @@ def write(directory, findings):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--batch-sizes", "1,x"], "--batch-sizes: 'x' cannot be used; give a whole number, at least 1"),
-        (["--batch-sizes", "1,,2"], "--batch-sizes: '1,,2' has an empty entry; give a comma list such as its default"),
-        (["--batch-sizes", "0"], "--batch-sizes: '0' cannot be used; give a whole number, at least 1"),
+        (["--batch-size", "1,x"], "--batch-size: 'x' cannot be used; give a whole number, at least 1"),
+        (["--batch-size", "1,,2"], "--batch-size: '1,,2' has an empty entry; give a comma list such as its default"),
+        (["--batch-size", "0"], "--batch-size: '0' cannot be used; give a whole number, at least 1"),
         (["--epochs", "none"], "--epochs: 'none' cannot be used; give a whole number, at least 1"),
         (["--dataset", "cifar"], "--dataset: 'cifar' is not known; choose digits or mnist"),
         (["--lang", "de"], "--lang: 'de' is not known; choose en or zh"),
@@ -181,7 +181,7 @@ def write(directory, findings):
         (["-o", ""], "-o: '' is no value; give one, or leave the option out"),
         (["-o", "file"], "-o: {here}/file is not a directory; name another directory"),
         (["-o", "taken"], "-o: taken contains files that are not a lab's; name a new or an empty directory"),
-        (["--devices", "tpu"], "--devices: device 'tpu' is not known: use auto, cpu, cuda, cuda:1 or mps"),
+        (["--device", "tpu"], "--device: device 'tpu' is not known: use auto, cpu, cuda, cuda:1 or mps"),
         (["--merge"], "--merge: needs at least two directories of labs"),
         (["--merge", "one"], "--merge: needs at least two directories of labs"),
         (["--merge", "one", "./one"], "--merge: a directory is named twice; name each lab once"),
@@ -230,7 +230,7 @@ def test_labs_of_the_same_name_are_called_by_their_paths(tmp_path, capsys):
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
     running = subprocess.Popen(
-        [*COMMAND, "--batch-sizes", "64", "--epochs", "1", "-o", "mine"],
+        [*COMMAND, "--batch-size", "64", "--epochs", "1", "-o", "mine"],
         cwd=tmp_path,
         env=environ(),
         stdout=subprocess.PIPE,
@@ -247,7 +247,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
     assert running.returncode == 130
     assert out == ""
     assert err.splitlines()[-1] == (
-        "mnistbench: interrupted; what is done is kept in mine: the same command goes on from there, and asks for nothing twice"
+        "mnistbench: interrupted; finished steps are kept in mine; run the same command again to resume"
     )
     assert "Traceback" not in err
     assert (tmp_path / "mine" / STEPS / "training-cpu-b64.json").exists()

@@ -189,7 +189,7 @@ def test_tensorboard_off_writes_nothing(project):
 
 def test_help_shows_a_group_with_every_option(project):
     text = project.run("--help").stdout.str()
-    group = text[text.index("mnistbench: PyTorch operations") :]
+    group = text[text.index("mnistbench: operation tables") :]
     for option in (
         "--bench-device", "--bench-batch-size", "--bench-model", "--bench-dtype", "--bench-threads", "--bench-compile",
         "--bench-dataset", "--bench-data-dir", "--bench-seed", "--op-top", "--op-iterations", "--no-op-profile",

@@ -169,12 +169,6 @@ def test_a_page_that_was_there_stays_whole_where_the_new_one_cannot_be_made():
     assert Path("report.html").read_text(encoding="utf-8") == "before"
 
 
-def test_without_a_run_the_usage_is_shown():
-    done = report()
-    assert done.returncode == REFUSED
-    assert done.stderr.startswith("usage: mnistbench report")
-
-
 def test_writing_a_page_imports_no_torch():
     save(1)
     check = "import sys; from mnistbench.cli import main; main(['report', '1']); sys.exit(int('torch' in sys.modules))"

@@ -104,7 +104,7 @@ def test_a_regression_is_accepted_with_a_reason_that_the_report_shows():
         (["1", "2", "--op-min-cost=-1"], "mnistbench: --op-min-cost: '-1' is not a number of times; give 20"),
         (["1", "2", "--by=name"], "mnistbench: --by: 'name' is not known; choose op or module or op,module"),
         (["1", "2", "--accept=x:y"], "mnistbench: --accept: 'x:y' needs a reason that the report can show: add --reason TEXT"),
-        (["1", "2", "--op-top=0"], "mnistbench: --op-top: 0 is not a number of operations; give at least 1"),
+        (["1", "2", "--top=0"], "mnistbench: --top: '0' cannot be used; give a whole number, at least 1"),
         (["1", "2", "--storage=gone"], "mnistbench: gone is not a folder of saved runs; name one with --storage, or save a ru"),
         (["", "2"], "mnistbench: '' has no saved run in .benchmarks; give a file"),
         (["x" * 5_000, "2"], "mnistbench: 'xxxxxxxxxxx"),
@@ -121,8 +121,8 @@ def test_wrong_usage_exits_with_2_and_says_in_one_line_what_to_do(arguments, com
 
 @pytest.mark.parametrize(
     "arguments",
-    [["compare", "1"], ["compare", "1", "2", "--op-top=many"], ["compare", "1", "2", "--format=xml"], ["export"], ["prune"],
-     ["export", "--to=svg"], ["prune", "--keep=few"], ["history"], ["list", "extra"]],
+    [["compare", "1"], ["compare", "1", "2", "--format=xml"], ["export"], ["prune"],
+     ["export", "--format=svg"], ["prune", "--keep=few"], ["history"], ["list", "extra"]],
     ids=" ".join,
 )  # fmt: skip
 def test_what_the_command_line_does_not_know_is_a_usage_error(arguments):
@@ -373,7 +373,7 @@ def test_what_is_not_text_is_no_configuration():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["list"], ["history", CASE], ["prune", "--keep=1"], ["export", "latest", "--to=csv"], ["compare", "1", "latest"]],
+    [["list"], ["history", CASE], ["prune", "--keep=1"], ["export", "latest", "--format=csv"], ["compare", "1", "latest"]],
     ids=lambda arguments: arguments[0],
 )
 def test_a_file_that_cannot_be_read_is_reported_and_costs_nothing_else(arguments):
@@ -452,7 +452,7 @@ def test_an_export_is_what_the_benchmark_action_reads():
     # https://github.com/benchmark-action/github-action-benchmark, README, customSmallerIsBetter: an array of objects with
     # name, unit and value, and optionally range and extra, both texts.
     save(1, documents={"benchmarks": [builders.saved_benchmark(case) for case in _many_cases()]})
-    done = command("export", "--to=github-action-benchmark")
+    done = command("export", "--format=github-action-benchmark")
     assert (done.returncode, done.stderr) == (PASSED, "")
     entries = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert isinstance(entries, list)
@@ -479,7 +479,7 @@ def _many_cases():
 
 def test_an_export_can_be_written_and_takes_any_reference():
     save(1), save(2, 2.0)
-    done = command("export", "1", "--to=csv", "--output=run.csv")
+    done = command("export", "1", "--format=csv", "--output=run.csv")
     assert (done.returncode, done.stdout) == (PASSED, "")
     assert Path("run.csv").read_text(encoding="utf-8").splitlines()[1:] == [
         "step convnet-b16-cpu on digits,(call),,,,1000000,0,",
@@ -489,10 +489,10 @@ def test_an_export_can_be_written_and_takes_any_reference():
 
 def test_an_export_pools_by_the_users_limit():
     save(1)
-    pooled = json.loads(command("export", "--to=github-action-benchmark", "--op-min-share=100%").stdout)
+    pooled = json.loads(command("export", "--format=github-action-benchmark", "--op-min-share=100%").stdout)
     assert len(pooled) == 2
     configure('[tool.mnistbench]\nop_min_cost = "many"\n')
-    assert "op_min_cost in " in command("export", "--to=github-action-benchmark").stderr
+    assert "op_min_cost in " in command("export", "--format=github-action-benchmark").stderr
 
 
 # ---- prune -------------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tm
     assert " samples/s, loss " in text
     assert " left" in text
     assert "epoch 1/1000: train loss" in text
-    assert "interrupted; what is written is of the steps before" in text
+    assert "interrupted; the files have the steps before the interruption" in text
     assert "train/loss" in read_back(tmp_path / "run")["scalars"]
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["outcome"] == "interrupted"

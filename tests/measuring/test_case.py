@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -414,9 +415,7 @@ def test_an_accelerator_is_waited_for_once_per_call(monkeypatch: pytest.MonkeyPa
 
 def test_the_wait_comes_after_the_work() -> None:
     happened: list[str] = []
-    case = built()
-    case._work = lambda: happened.append("work")
-    case._synchronize = lambda: happened.append("wait")
+    case = replace(built(), _work=lambda: happened.append("work"), _synchronize=lambda: happened.append("wait"))
     case()
     case()
     assert happened == ["work", "wait", "work", "wait"]

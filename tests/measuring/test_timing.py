@@ -14,7 +14,7 @@ from torch_builders import CPU, LossSpy, tiny_params, tiny_workload, whole_tiny_
 
 from mnistbench.measuring import timing
 from mnistbench.measuring.case import build, fork_random, thread_count
-from mnistbench.measuring.timing import EVENT_CALLS, WARMUP_CALLS, device_times, measure
+from mnistbench.measuring.timing import EVENT_CALLS, WARMUP_CALLS, Timed, device_times, measure
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +30,6 @@ class FakeCase:
         self.log = log
         self.runner = runner
         self.params = tiny_params(device=device)
-        self.rounds_ns: tuple[int, ...] = ()
-        self.first_call: object = None
 
     def __call__(self) -> None:
         self.log.append("call")
@@ -74,38 +72,37 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(("first", "said"), [(True, "first of the process"), (False, "not the first")])
 def test_cold_call_then_warm_up_then_reset_then_rounds(log: list[str], first: bool, said: str) -> None:
     case = FakeCase(log)
-    measure(case, FakeBenchmark(log), cold=True, first_of_process=first)
+    timed = measure(case, FakeBenchmark(log), cold=True, first_of_process=first)
     assert log == [f"cold, {said}", *["call"] * WARMUP_CALLS, "reset", "benchmark", "call", "call"]
-    assert case.first_call == op_table(temperature="cold")
+    assert timed.first_call == op_table(temperature="cold")
 
 
 def test_without_the_cold_pass_the_rest_is_the_same(log: list[str]) -> None:
     case = FakeCase(log)
-    measure(case, FakeBenchmark(log), cold=False, first_of_process=True)
+    timed = measure(case, FakeBenchmark(log), cold=False, first_of_process=True)
     assert log == [*["call"] * WARMUP_CALLS, "reset", "benchmark", "call", "call"]
-    assert case.first_call is None
+    assert timed.first_call is None
 
 
 def test_a_case_without_operations_is_only_timed(log: list[str]) -> None:
     case = FakeCase(log, runner=None)
-    measure(case, FakeBenchmark(log), cold=True, first_of_process=True)
+    timed = measure(case, FakeBenchmark(log), cold=True, first_of_process=True)
     assert log == ["benchmark", "call", "call"]
-    assert case.first_call is None
-    assert case.rounds_ns == (250_000_000, 125_000_000)
+    assert timed.first_call is None
+    assert timed.rounds_ns == (250_000_000, 125_000_000)
 
 
-def test_rounds_are_left_on_the_case_in_nanoseconds(log: list[str]) -> None:
+def test_rounds_are_in_nanoseconds(log: list[str]) -> None:
     case = FakeCase(log)
-    device_ns = measure(case, FakeBenchmark(log, seconds=(0.0015, 1.2e-8, 3.0)), cold=True, first_of_process=True)
-    assert case.rounds_ns == (1_500_000, 12, 3_000_000_000)
-    assert device_ns == ()
+    timed = measure(case, FakeBenchmark(log, seconds=(0.0015, 1.2e-8, 3.0)), cold=True, first_of_process=True)
+    assert timed.rounds_ns == (1_500_000, 12, 3_000_000_000)
+    assert timed.device_ns == ()
 
 
 def test_where_benchmarks_are_disabled_the_case_runs_once(log: list[str]) -> None:
     case = FakeCase(log)
-    assert measure(case, FakeBenchmark(log, enabled=False), cold=True, first_of_process=True) == ()
+    assert measure(case, FakeBenchmark(log, enabled=False), cold=True, first_of_process=True) == Timed()
     assert log == ["benchmark", "call"]
-    assert (case.first_call, case.rounds_ns) == (None, ())
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), RuntimeError("out of memory")])
@@ -120,7 +117,6 @@ def test_what_ends_the_rounds_early_marks_them_and_goes_on_its_way(log: list[str
         measure(case, benchmark, cold=True, first_of_process=True)
     assert raised.value is error
     assert benchmark.has_error
-    assert case.rounds_ns == ()
 
 
 def test_rounds_that_end_well_are_not_marked(log: list[str]) -> None:
@@ -141,19 +137,19 @@ def test_rounds_start_from_where_the_case_began() -> None:
 
 
 @pytest.mark.parametrize("phase", ["forward", "step"])
-def test_a_real_case_is_left_with_its_cold_table(phase: str) -> None:
+def test_a_real_case_has_a_cold_table(phase: str) -> None:
     case = build(tiny_params(phase=phase), tiny_workload())
-    measure(case, FakeBenchmark([]), cold=True, first_of_process=True)
-    assert case.first_call is not None
-    assert (case.first_call.temperature, case.first_call.first_of_process) == ("cold", True)
-    assert case.rounds_ns == (250_000_000, 125_000_000)
+    timed = measure(case, FakeBenchmark([]), cold=True, first_of_process=True)
+    assert timed.first_call is not None
+    assert (timed.first_call.temperature, timed.first_call.first_of_process) == ("cold", True)
+    assert timed.rounds_ns == (250_000_000, 125_000_000)
 
 
 @pytest.mark.parametrize("phase", ["train", "eval", "batch"])
 def test_a_real_case_without_operations_has_no_cold_table(phase: str) -> None:
     case = build(tiny_params(phase=phase), tiny_workload(load=whole_tiny_set))
-    measure(case, FakeBenchmark([]), cold=True, first_of_process=True)
-    assert case.first_call is None
+    timed = measure(case, FakeBenchmark([]), cold=True, first_of_process=True)
+    assert timed.first_call is None
 
 
 # ---- The accelerator's clock -----------------------------------------------------------------------------------------
@@ -214,8 +210,8 @@ def test_a_cpu_has_no_clock_of_its_own(accelerator: list[str]) -> None:
 
 def test_device_times_come_after_the_rounds(accelerator: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     case = FakeCase(accelerator, device="cuda")
-    times = measure(case, FakeBenchmark(accelerator), cold=False, first_of_process=False)
-    assert len(times) == EVENT_CALLS
+    timed = measure(case, FakeBenchmark(accelerator), cold=False, first_of_process=False)
+    assert len(timed.device_ns) == EVENT_CALLS
     rounds = ["benchmark", "call", "call"]
     assert accelerator[: -len(EACH_CALL) * EVENT_CALLS - 1] == [*["call"] * WARMUP_CALLS, "reset", *rounds, "on 0"]
 

@@ -1,0 +1,91 @@
+"""Write docs/reference.md, all options and settings, from the parsers: ``python docs/make_reference.py``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from mnistbench import cli
+from mnistbench.compare.settings import SETTINGS
+from mnistbench.pytest_plugin.options import OPTIONS
+
+PAGE = Path(__file__).with_name("reference.md")
+
+#: argparse of Python 3.11 and 3.12 appends this to the help of ``--x, --no-x``.
+_APPENDED = " (default: %(default)s)"
+
+
+def reference() -> str:
+    """Return the page, Markdown."""
+    return "\n".join(_lines()).rstrip() + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# Reference"
+    yield ""
+    yield "All options and settings. This page is generated: run `python docs/make_reference.py` after changing an option."
+    yield ""
+    yield "## Commands"
+    yield ""
+    [commands] = [action for action in cli.parser()._actions if isinstance(action.choices, dict)]  # noqa: SLF001
+    for name, parser in commands.choices.items():
+        yield from (f"### `mnistbench {name}`", "", f"{_text(parser.description)}.", "")
+        rows = [(_usage(action), _text(action.help)) for action in parser._actions if action.dest != "help"]  # noqa: SLF001
+        if rows:
+            yield from (*_table(("Argument", "Meaning"), rows), "")
+    yield "## pytest"
+    yield ""
+    yield "Each option with a setting can also be set in pytest's configuration; the command line overrides it."
+    yield ""
+    options = [(_flag(option.flag, option.metavar), f"`{option.dest}`", _text(option.shown)) for option in OPTIONS]
+    yield from (*_table(("Option", "Setting", "Meaning"), options), "")
+    yield "These settings apply to `--benchmark-compare`:"
+    yield ""
+    limits = [
+        (_flag(setting.flag, setting.metavar), f"`{setting.name}`" if setting.configurable else "-", _text(setting.shown))
+        for setting in SETTINGS
+    ]
+    yield from (*_table(("Option", "Setting", "Meaning"), limits), "")
+    yield "## `[tool.mnistbench]`"
+    yield ""
+    yield (
+        "`mnistbench compare`, `export` and `report` read these settings from the nearest `pyproject.toml`; "
+        "options override them."
+    )
+    yield ""
+    table = [
+        (f"`{setting.name}`", "list of texts" if setting.repeatable else "text", _text(setting.shown))
+        for setting in SETTINGS
+        if setting.configurable
+    ]
+    yield from _table(("Setting", "Type", "Meaning"), table)
+
+
+def _usage(action: argparse.Action) -> str:
+    """Return the spellings of an argument, each with its placeholder: ``-o FILE``, ``--output FILE``."""
+    placeholder = action.metavar or (f"{{{','.join(action.choices)}}}" if action.choices else "")
+    if action.nargs in ("*", "+"):
+        placeholder = f"{placeholder} ..."
+    if not action.option_strings:
+        return f"`{placeholder}`"
+    return ", ".join(_flag(flag, placeholder if action.nargs != 0 else "") for flag in action.option_strings)
+
+
+def _flag(flag: str, placeholder: object) -> str:
+    return f"`{flag} {placeholder}`" if placeholder else f"`{flag}`"
+
+
+def _text(shown: str | None) -> str:
+    """Return the text of a help: argparse doubles percent signs, and Markdown gives ``|`` and ``*`` a meaning."""
+    text = (shown or "").removesuffix(_APPENDED).replace("%%", "%")
+    return text.replace("|", r"\|").replace("*", r"\*")
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    for cells in (titles, ["---"] * len(titles), *rows):
+        yield f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(reference(), encoding="utf-8")

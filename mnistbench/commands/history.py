@@ -1,0 +1,30 @@
+"""``mnistbench history``: show one case in every saved run."""
+
+from __future__ import annotations
+
+import argparse
+
+from mnistbench.commands.arguments import add_storage
+from mnistbench.commands.output import PASSED
+from mnistbench.commands.saved import all_runs
+from mnistbench.report.runs import history_table
+from mnistbench.report.terminal import draw
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("case", metavar="CASE", help="title of the case in a table, or its pytest id")
+    parser.add_argument("--op", default="", metavar="NAME", help="show this operation of the case: aten::addmm")
+    parser.add_argument("--module", default="", metavar="NAME", help="show this module of the case: conv2")
+    add_storage(parser)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Print the time of the case in every saved run; return 0.
+
+    Raises:
+        UsageError: no saved run has the case, the operation or the module.
+    """
+    runs = all_runs(parsed, tables=bool(parsed.op or parsed.module))
+    print(draw(history_table(runs, parsed.case, parsed.op, parsed.module)))
+    return PASSED

@@ -1,0 +1,37 @@
+"""Results of a subcommand: exit codes, the line of an error, and text for the terminal or a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.units import printable
+
+#: Exit codes: passed or done; regressed; could not judge, wrong usage or failed.
+PASSED, REGRESSED, UNJUDGED = 0, 1, 2
+
+#: Exit codes for ``git bisect run``: this commit cannot be tested; no commit can be tested.
+BISECT_SKIPS, BISECT_STOPS = 125, 128
+
+#: Exit code of a training run or a lab that Ctrl-C stopped: 128 plus the number of the signal, as shells return it.
+STOPPED = 130
+
+
+def print_error(error: MnistbenchError) -> None:
+    """Print an error as one line."""
+    print(f"mnistbench: {printable(str(error))}", file=sys.stderr)
+
+
+def deliver(text: str, output: str) -> None:
+    """Write text to the file ``output``; print it if ``output`` is empty.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    from mnistbench.report.output import write
+
+    if output:
+        write(Path(output), text)
+    else:
+        sys.stdout.write(text)

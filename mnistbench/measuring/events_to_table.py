@@ -1,0 +1,235 @@
+"""Events of torch.profiler -> an operation table.
+
+A forward operation belongs to the phase and the module of the marks around it (``marks``). A backward operation belongs to
+the module whose forward operation has its autograd sequence number. Operations without such a link are UNTIED: gradient
+accumulation (autograd gives it no number) and the optimizer (it works on parameters, not in a module).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
+
+from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable, median_ns
+from mnistbench.measuring.marks import ITERATION, MODULE, PHASE
+
+_ENGINE_NODE = "autograd::engine::evaluate_function:"
+_USER_SCOPE = 7  # at::RecordScope::USER_SCOPE: record_function, by marks and by optimizers
+
+
+class Event(Protocol):
+    """The fields of ``torch.autograd.profiler_util.FunctionEvent`` that are read here. Times are microseconds."""
+
+    name: str
+    scope: int
+    thread: int
+    fwd_thread: int | None
+    sequence_nr: int
+    device_type: DeviceType
+    cpu_parent: Any
+    cpu_children: list[Any]
+    input_shapes: Any
+    kernels: Any
+    self_cpu_memory_usage: int
+    self_device_memory_usage: int
+    time_range: Any
+    cpu_time_total: float
+    self_cpu_time_total: float
+    self_device_time_total: float
+
+
+def events_of(recorded: torch.profiler.profile) -> list[Any]:
+    """Return the events of a profile; they have the fields of ``Event``."""
+    return list(recorded.events() or ())  # type: ignore[no-untyped-call]
+
+
+def busy_ns(recorded: torch.profiler.profile) -> tuple[int, ...]:
+    """Return the time in which the accelerator ran at least one kernel or copy, for each iteration, in nanoseconds."""
+    events = events_of(recorded)
+    iterations = [event.time_range for event in events if event.device_type == DeviceType.CPU and event.name == ITERATION]
+    ran = sorted(
+        (event.time_range.start, event.time_range.end)
+        for event in events
+        if event.device_type != DeviceType.CPU and not _is_annotation(event)
+    )
+    return _nanoseconds(_covered(ran, iteration.start, iteration.end) for iteration in iterations)
+
+
+def _is_annotation(event: Any) -> bool:
+    """Whether a device event is the copy of a range, not a kernel."""
+    return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith("mnistbench.")
+
+
+def _covered(spans: Iterable[tuple[float, float]], start: float, end: float) -> float:
+    """Return the length of the union of the spans, sorted by start, within an interval."""
+    covered, until = 0.0, start
+    for begin, finish in spans:
+        covered += max(0.0, min(finish, end) - max(begin, until))
+        until = max(until, finish)
+    return covered
+
+
+# ---- Rows of a table ----------------------------------------------------------------------------------------------
+
+#: Operation, phase, module.
+_Key = tuple[str, str, str]
+
+
+@dataclass
+class _Samples:
+    """Sums over the events of a row, one slot per iteration. Times are microseconds."""
+
+    slots: int
+    calls: int = 0
+    self_cpu: list[float] = field(default_factory=list)
+    total_cpu: list[float] = field(default_factory=list)
+    self_device: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    shapes: set[str] = field(default_factory=set)
+    kernels: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.self_cpu, self.total_cpu, self.self_device = ([0.0] * self.slots for _ in range(3))
+        self.memory = [0] * self.slots
+
+
+@dataclass(frozen=True)
+class Place:
+    """The phase and the module of an event, from the ranges around it."""
+
+    phase: str
+    module: str
+
+
+class _Iterations:
+    """The marked iterations of a profile, in order."""
+
+    def __init__(self, host: Iterable[Event], name: str) -> None:
+        marked = (event for event in host if event.name == name)
+        self.events = sorted(marked, key=lambda event: event.time_range.start)
+        self.thread = self.events[0].thread if self.events else 0
+        self._starts = [event.time_range.start for event in self.events]
+
+    def slot_of(self, event: Event) -> int:
+        """Return the position of the iteration in which an event started; -1 outside of all."""
+        slot = bisect_right(self._starts, event.time_range.start) - 1
+        return slot if slot >= 0 and event.time_range.start <= self.events[slot].time_range.end else -1
+
+
+def table(
+    events: Iterable[Event], *, temperature: str, view: str, first_of_process: bool = False, iteration: str = ITERATION
+) -> OpTable:
+    """Gather profiler events into one row per (operation, phase, module), one sample per marked iteration.
+
+    The self host times of the rows add up to the iteration: the time of ranges outside operations is the row OUTSIDE of
+    their phase. If backward runs on a thread of its own (with an accelerator), the caller's wait for it is subtracted
+    from that row.
+
+    Args:
+        events: events of a profile with marked iterations.
+        temperature: ``cold`` or ``warm``.
+        view: ``host`` or ``device``; only the latter reads device times.
+        first_of_process: copied to the table.
+        iteration: name of the ranges that mark iterations; events outside them are ignored.
+    """
+    host = [event for event in events if event.device_type == DeviceType.CPU]
+    iterations = _Iterations(host, iteration)
+    samples = _gathered([event for event in host if iterations.slot_of(event) >= 0], iterations, view)
+    return OpTable(
+        temperature=temperature,
+        view=view,
+        iteration_ns=_nanoseconds(event.cpu_time_total for event in iterations.events),
+        rows=tuple(_row(key, row, view) for key, row in samples.items()),
+        first_of_process=first_of_process,
+    )
+
+
+def _gathered(host: Sequence[Event], iterations: _Iterations, view: str) -> dict[_Key, _Samples]:
+    """Sum the events of each row in each iteration."""
+    samples: dict[_Key, _Samples] = defaultdict(lambda: _Samples(len(iterations.events)))
+    elsewhere: dict[tuple[str, int], float] = defaultdict(float)  # (phase, iteration) -> self time on other threads
+    for event, place in _walked(host, _forward_modules(host)):
+        slot = iterations.slot_of(event)
+        is_range = event.scope == _USER_SCOPE
+        row = samples[(OUTSIDE, place.phase, UNTIED) if is_range else (event.name, place.phase, place.module)]
+        row.self_cpu[slot] += event.self_cpu_time_total
+        if is_range:
+            row.total_cpu[slot] += event.self_cpu_time_total
+            continue
+        row.calls += 1
+        row.total_cpu[slot] += event.cpu_time_total
+        row.memory[slot] += event.self_device_memory_usage if view == "device" else event.self_cpu_memory_usage
+        if view == "device":
+            row.self_device[slot] += event.self_device_time_total
+            row.kernels.update(kernel.name for kernel in event.kernels)
+        if event.input_shapes:
+            row.shapes.add(str(event.input_shapes))
+        if event.thread != iterations.thread:
+            elsewhere[place.phase, slot] += event.self_cpu_time_total
+    for (phase, slot), waited in elsewhere.items():
+        outside = samples.get((OUTSIDE, phase, UNTIED))
+        if outside is not None:
+            outside.self_cpu[slot] = outside.total_cpu[slot] = max(0.0, outside.self_cpu[slot] - waited)
+    return samples
+
+
+def _row(key: _Key, row: _Samples, view: str) -> OpRow:
+    name, phase, module = key
+    return OpRow(
+        name=name,
+        phase=phase,
+        module=module,
+        calls=row.calls / row.slots,
+        self_cpu_ns=_nanoseconds(row.self_cpu),
+        total_cpu_ns=_nanoseconds(row.total_cpu),
+        self_device_ns=_nanoseconds(row.self_device) if view == "device" else (),
+        memory_bytes=median_ns(row.memory),
+        shapes=tuple(sorted(row.shapes)),
+        kernels=tuple(sorted(row.kernels)),
+    )
+
+
+def _nanoseconds(microseconds: Iterable[float]) -> tuple[int, ...]:
+    """Round; a difference of rounded times can be below 0."""
+    return tuple(max(0, round(value * 1_000)) for value in microseconds)
+
+
+def _forward_modules(events: Iterable[Event]) -> dict[tuple[int, int], str]:
+    """Map (thread, sequence number) of forward operations to their module.
+
+    Several operations have the same number, the counter's value when each began. The last one made the autograd node.
+    """
+    found: dict[tuple[int, int], str] = {}
+    in_order = sorted(_walked(events, {}), key=lambda placed: placed[0].time_range.start)
+    for event, place in in_order:
+        if place.phase == "forward" and event.sequence_nr >= 0 and event.scope != _USER_SCOPE:
+            found[event.thread, event.sequence_nr] = place.module
+    return found
+
+
+def placed(events: Iterable[Event]) -> Iterator[tuple[Event, Place]]:
+    """Yield every host event with its phase and module."""
+    host = [event for event in events if event.device_type == DeviceType.CPU]
+    return _walked(host, _forward_modules(host))
+
+
+def _walked(events: Iterable[Event], forward_modules: dict[tuple[int, int], str]) -> Iterator[tuple[Event, Place]]:
+    """Walk the call trees; yield every event with the place that its ancestors set."""
+    pending = [(event, Place("", UNTIED)) for event in events if event.cpu_parent is None]
+    while pending:
+        event, place = pending.pop()
+        if event.name.startswith(PHASE):
+            place = Place(event.name.removeprefix(PHASE), UNTIED)
+        elif event.name.startswith(MODULE):
+            place = Place(place.phase, event.name.removeprefix(MODULE))
+        elif event.name.startswith(_ENGINE_NODE):
+            tie = (event.fwd_thread or 0, event.sequence_nr)
+            place = Place("backward", forward_modules.get(tie, UNTIED))
+        yield event, place
+        pending.extend((child, place) for child in event.cpu_children)

@@ -1,0 +1,88 @@
+"""Marks on a case while it is profiled: ranges around the runner's parts and around each module's forward.
+
+The ranges of the parts give operations their phase, those of the modules their module. The timed pass runs the same code
+without marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+
+from torch import nn
+from torch.profiler import record_function
+
+from mnistbench.measuring.case import Case
+from mnistbench.workloads.step import Inference, Step
+
+#: Names of ranges begin with these prefixes, which no operation has.
+ITERATION = "mnistbench.iteration"
+PHASE = "mnistbench.phase:"
+MODULE = "mnistbench.module:"
+
+#: Module of the loss, which is not part of the model.
+LOSS = "(loss)"
+#: Module of operations in the outermost module's own forward, outside its children.
+MODEL = "(model)"
+
+_PHASE_OF_PART = {
+    "zero_grad": "optimizer",
+    "forward": "forward",
+    "loss": "forward",
+    "backward": "backward",
+    "update": "optimizer",
+}
+
+
+@contextmanager
+def marked(case: Case) -> Iterator[None]:
+    """Put ranges around the runner's parts and the model's modules while the body runs.
+
+    Compiled code does not run module hooks, so the operations of a compiled model have no module.
+    """
+    assert case.runner is not None, "only a case with a runner is profiled per operation"
+    with ExitStack() as undo:
+        _mark_parts(case.runner, undo)
+        if not case.params.compile:
+            _mark_modules(case.model, undo)
+        yield
+
+
+def _mark_parts(runner: Step | Inference, undo: ExitStack) -> None:
+    for part, phase in _PHASE_OF_PART.items():
+        method = getattr(runner, part, None)
+        if method is None:
+            continue
+        setattr(runner, part, _in_ranges(method, [PHASE + phase, *([MODULE + LOSS] if part == "loss" else [])]))
+        undo.callback(delattr, runner, part)  # the instance's attribute hid the class's method
+
+
+def _in_ranges(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    @wraps(function)
+    def wrapper(*args: Any) -> Any:
+        with ExitStack() as ranges:
+            for name in names:
+                ranges.enter_context(record_function(name))
+            return function(*args)
+
+    return wrapper
+
+
+def _mark_modules(model: nn.Module, undo: ExitStack) -> None:
+    open_ranges: list[record_function] = []
+
+    def enter(name: str) -> Callable[..., None]:
+        def hook(*_: object) -> None:
+            open_ranges.append(record_function(MODULE + name))
+            open_ranges[-1].__enter__()  # type: ignore[no-untyped-call]
+
+        return hook
+
+    def leave(*_: object) -> None:
+        open_ranges.pop().__exit__(None, None, None)
+
+    for name, module in model.named_modules():
+        undo.callback(module.register_forward_pre_hook(enter(name or MODEL)).remove)
+        undo.callback(module.register_forward_hook(leave, always_call=True).remove)

@@ -1,0 +1,425 @@
+"""The arithmetic of a table, on events made by hand; times are microseconds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import DeviceType
+from torch_builders import CPU, tiny_batch, tiny_model
+
+from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable
+from mnistbench.measuring import events_to_table
+from mnistbench.measuring.events_to_table import busy_ns, table
+from mnistbench.measuring.marks import LOSS, MODEL
+
+MAIN, ENGINE = 1, 2  # threads
+OPERATION, RANGE = 0, 7  # scopes
+
+
+def event(name: str, start: float, end: float, *children: Any, thread: int = MAIN, **fields: Any) -> Any:
+    """What the profiler gives, self time and parents worked out from the children."""
+    made = SimpleNamespace(
+        name=name,
+        scope=OPERATION,
+        thread=thread,
+        fwd_thread=0,
+        sequence_nr=-1,
+        device_type=DeviceType.CPU,
+        cpu_parent=None,
+        cpu_children=list(children),
+        input_shapes=[],
+        kernels=[],
+        self_cpu_memory_usage=0,
+        self_device_memory_usage=0,
+        self_device_time_total=0.0,
+        time_range=SimpleNamespace(start=start, end=end),
+        cpu_time_total=end - start,
+        self_cpu_time_total=end - start - sum(child.cpu_time_total for child in children),
+    )
+    vars(made).update(fields)
+    for child in children:
+        child.cpu_parent = made
+    return made
+
+
+def iteration(start: float, end: float, *children: Any) -> Any:
+    return event("mnistbench.iteration", start, end, *children, scope=RANGE)
+
+
+def phase(name: str, start: float, end: float, *children: Any) -> Any:
+    return event(f"mnistbench.phase:{name}", start, end, *children, scope=RANGE)
+
+
+def module(name: str, start: float, end: float, *children: Any) -> Any:
+    return event(f"mnistbench.module:{name}", start, end, *children, scope=RANGE)
+
+
+def node(name: str, start: float, end: float, *children: Any, sequence_nr: int, **fields: Any) -> Any:
+    """A node of the autograd graph as the engine evaluates it."""
+    applied = event(name, start, end, *children, sequence_nr=sequence_nr, fwd_thread=MAIN, **fields)
+    return event(
+        f"autograd::engine::evaluate_function: {name}", start, end, applied, sequence_nr=sequence_nr, fwd_thread=MAIN, **fields
+    )
+
+
+def everything(*roots: Any) -> list[Any]:
+    """Return all the events of the trees; children last, as no order is promised."""
+    return [*roots, *(below for root in roots for below in everything(*root.cpu_children))]
+
+
+def table_of(*roots: Any, view: str = "host", **others: Any) -> OpTable:
+    return table(everything(*roots), temperature="warm", view=view, **others)
+
+
+def by_key(found: OpTable) -> dict[tuple[str, str, str], OpRow]:
+    assert len({row.key for row in found.rows}) == len(found.rows)
+    return {row.key: row for row in found.rows}
+
+
+class TestTable:
+    def test_phases_and_what_lies_outside_operations(self) -> None:
+        rows = by_key(
+            table_of(
+                iteration(
+                    0, 100,
+                    phase("optimizer", 1, 5, event("aten::zero_", 2, 3)),
+                    phase("forward", 10, 40, event("aten::mul", 11, 31)),
+                    phase("backward", 40, 70, event("aten::ones_like", 41, 43)),
+                    event("aten::empty", 80, 90),
+                )
+            )
+        )  # fmt: skip
+        assert {key: row.self_cpu_ns for key, row in rows.items()} == {
+            ("aten::zero_", "optimizer", UNTIED): (1_000,),
+            ("aten::mul", "forward", UNTIED): (20_000,),
+            ("aten::ones_like", "backward", UNTIED): (2_000,),
+            ("aten::empty", "", UNTIED): (10_000,),
+            (OUTSIDE, "optimizer", UNTIED): (3_000,),
+            (OUTSIDE, "forward", UNTIED): (10_000,),
+            (OUTSIDE, "backward", UNTIED): (28_000,),
+            (OUTSIDE, "", UNTIED): (100_000 - 4_000 - 30_000 - 30_000 - 10_000,),
+        }
+
+    def test_what_lies_outside_operations_is_never_counted_twice(self) -> None:
+        found = by_key(table_of(iteration(0, 100, phase("forward", 0, 80, module("fc1", 0, 70, event("aten::mul", 0, 50))))))
+        assert found[OUTSIDE, "forward", UNTIED].self_cpu_ns == (30_000,)
+        assert found[OUTSIDE, "forward", UNTIED].total_cpu_ns == (30_000,)
+        assert found[OUTSIDE, "", UNTIED].total_cpu_ns == (20_000,)
+
+    def test_the_innermost_module_wins(self) -> None:
+        rows = by_key(
+            table_of(
+                iteration(
+                    0, 100,
+                    phase(
+                        "forward", 0, 90,
+                        module(
+                            MODEL, 0, 80,
+                            event("aten::relu", 0, 5),
+                            module(
+                                "block", 10, 50,
+                                event("aten::relu", 10, 20),
+                                module("block.fc", 20, 40, event("aten::relu", 20, 33)),
+                            ),
+                            event("aten::relu", 60, 67),
+                        ),
+                    ),
+                )
+            )
+        )  # fmt: skip
+        assert {key[2]: row.self_cpu_ns for key, row in rows.items() if key[0] == "aten::relu"} == {
+            MODEL: (12_000,),
+            "block": (10_000,),
+            "block.fc": (13_000,),
+        }
+
+    def test_an_operation_called_by_another_has_its_module(self) -> None:
+        called = event("aten::addmm", 2, 8)
+        calling = event("aten::linear", 1, 10, called)
+        rows = by_key(table_of(iteration(0, 20, phase("forward", 0, 20, module("fc1", 0, 20, calling)))))
+        linear, addmm = rows["aten::linear", "forward", "fc1"], rows["aten::addmm", "forward", "fc1"]
+        assert (linear.self_cpu_ns, linear.total_cpu_ns) == ((3_000,), (9_000,))
+        assert (addmm.self_cpu_ns, addmm.total_cpu_ns) == ((6_000,), (6_000,))
+
+    def test_a_phase_within_a_module_is_not_the_modules(self) -> None:
+        rows = by_key(table_of(iteration(0, 9, module("fc1", 0, 9, phase("optimizer", 1, 8, event("aten::add_", 2, 3))))))
+        assert ("aten::add_", "optimizer", UNTIED) in rows
+
+    def test_a_module_that_is_run_again_in_the_backward_pass_stays_in_that_phase(self) -> None:
+        """As activation checkpointing does it."""
+        again = module("fc1", 41, 60, event("aten::addmm", 42, 59))
+        rows = by_key(table_of(iteration(0, 90, phase("backward", 40, 80, again))))
+        assert ("aten::addmm", "backward", "fc1") in rows
+
+    def test_loss_and_its_backward_are_named_for_it(self) -> None:
+        loss = event("aten::nll_loss", 31, 35, sequence_nr=7)
+        backward = node("NllLossBackward0", 41, 45, event("aten::nll_loss_backward", 42, 44), sequence_nr=7)
+        rows = by_key(
+            table_of(
+                iteration(
+                    0, 100,
+                    phase("forward", 30, 40, module(LOSS, 30, 40, loss)),
+                    phase("backward", 40, 50, backward),
+                )
+            )
+        )  # fmt: skip
+        assert {key for key in rows if key[2] == LOSS} == {
+            ("aten::nll_loss", "forward", LOSS),
+            ("autograd::engine::evaluate_function: NllLossBackward0", "backward", LOSS),
+            ("NllLossBackward0", "backward", LOSS),
+            ("aten::nll_loss_backward", "backward", LOSS),
+        }
+
+    def test_ranges_of_an_optimizer_are_not_operations(self) -> None:
+        own = event("Optimizer.step#Adadelta.step", 1, 9, event("aten::add_", 2, 5), scope=RANGE)
+        rows = by_key(table_of(iteration(0, 10, phase("optimizer", 0, 10, own))))
+        assert set(rows) == {("aten::add_", "optimizer", UNTIED), (OUTSIDE, "optimizer", UNTIED), (OUTSIDE, "", UNTIED)}
+        assert rows[OUTSIDE, "optimizer", UNTIED].self_cpu_ns == (7_000,)
+
+    def test_events_outside_iterations_are_dropped(self) -> None:
+        roots = [
+            phase("forward", 0, 90, event("aten::mul", 0, 50)),
+            iteration(100, 200, phase("forward", 100, 190, event("aten::mul", 110, 120))),
+            event("aten::add", 210, 220),
+            iteration(300, 400, phase("forward", 300, 390, event("aten::mul", 310, 340))),
+            event("aten::add", 410, 420),
+        ]
+        found = table_of(*roots)
+        rows = by_key(found)
+        assert found.iteration_ns == (100_000, 100_000)
+        assert rows["aten::mul", "forward", UNTIED].self_cpu_ns == (10_000, 30_000)
+        assert "aten::add" not in {name for name, _, _ in rows}
+
+    def test_iterations_in_any_order_each_have_their_slot(self) -> None:
+        late = iteration(300, 400, event("aten::mul", 310, 340))
+        early = iteration(100, 200, event("aten::mul", 110, 120))
+        assert by_key(table_of(late, early))["aten::mul", "", UNTIED].self_cpu_ns == (10_000, 30_000)
+
+    def test_calls_are_the_mean_over_iterations_that_differ(self) -> None:
+        found = table_of(
+            iteration(0, 100, event("aten::mul", 0, 10), event("aten::add", 20, 25)),
+            iteration(100, 200, event("aten::mul", 100, 107), event("aten::mul", 110, 113), event("aten::neg", 120, 121)),
+        )
+        rows = {row.name: row for row in found.rows}
+        assert {name: row.calls for name, row in rows.items() if name != OUTSIDE} == {
+            "aten::mul": 1.5,
+            "aten::add": 0.5,
+            "aten::neg": 0.5,
+        }
+        assert rows["aten::mul"].self_cpu_ns == (10_000, 10_000)
+        assert rows["aten::add"].self_cpu_ns == (5_000, 0)
+        assert rows["aten::neg"].self_cpu_ns == (0, 1_000)
+
+    def test_memory_is_the_median_of_the_iterations_sums(self) -> None:
+        def allocating(start: float, *sizes: int) -> Any:
+            calls = [event("aten::empty", start, start, self_cpu_memory_usage=size) for size in sizes]
+            return iteration(start, start + 10, *calls)
+
+        rows = by_key(table_of(allocating(0, 100, -40), allocating(100, 500), allocating(200, 90, 10)))
+        assert rows["aten::empty", "", UNTIED].memory_bytes == 100
+
+    def test_shapes_are_kept_once_and_sorted(self) -> None:
+        shapes = [[[2, 3]], [[1]], [[2, 3]], []]
+        shaped = [event("aten::mm", at, at + 1, input_shapes=shape) for at, shape in enumerate(shapes)]
+        assert by_key(table_of(iteration(0, 10, *shaped)))["aten::mm", "", UNTIED].shapes == ("[[1]]", "[[2, 3]]")
+
+    def test_times_are_rounded_to_nanoseconds(self) -> None:
+        found = table_of(iteration(0, 10.0004, event("aten::mul", 0, 1.2346)))
+        assert found.iteration_ns == (10_000,)
+        assert by_key(found)["aten::mul", "", UNTIED].self_cpu_ns == (1_235,)
+
+    def test_what_it_is_told_is_kept(self) -> None:
+        found = table(everything(iteration(0, 1)), temperature="cold", view="device", first_of_process=True)
+        assert (found.temperature, found.view, found.first_of_process) == ("cold", "device", True)
+
+    def test_without_iterations_it_is_empty(self) -> None:
+        assert table_of(event("aten::mul", 0, 1)) == OpTable("warm", "host", (), ())
+
+
+class TestTies:
+    def test_backward_belongs_to_the_module_of_the_forward_operation_with_its_number(self) -> None:
+        found = table_of(
+            iteration(
+                0, 100,
+                phase(
+                    "forward", 0, 40,
+                    module("conv1", 0, 9, event("aten::conv2d", 1, 8, sequence_nr=5)),
+                    module("conv2", 10, 19, event("aten::conv2d", 11, 18, sequence_nr=6)),
+                ),
+                phase(
+                    "backward", 40, 90,
+                    node("ConvolutionBackward0", 41, 61, event("aten::convolution_backward", 42, 60), sequence_nr=6),
+                    node("ConvolutionBackward0", 62, 82, event("aten::convolution_backward", 63, 70), sequence_nr=5),
+                ),
+            )
+        )  # fmt: skip
+        rows = by_key(found)
+        assert rows["aten::convolution_backward", "backward", "conv1"].self_cpu_ns == (7_000,)
+        assert rows["aten::convolution_backward", "backward", "conv2"].self_cpu_ns == (18_000,)
+
+    def test_of_several_operations_with_one_number_the_last_begun_made_the_node(self) -> None:
+        """An operation that makes no node leaves the counter where it is: the next one, elsewhere, has the same number."""
+        found = table_of(
+            iteration(
+                0, 100,
+                phase(
+                    "forward", 0, 40,
+                    module("flatten", 0, 9, event("aten::flatten", 1, 2, sequence_nr=5)),
+                    module("fc1", 10, 30, event("aten::linear", 11, 29, event("aten::addmm", 12, 28, sequence_nr=5))),
+                    module("relu", 31, 39, event("aten::relu", 32, 38, sequence_nr=6)),
+                ),
+                phase("backward", 40, 90, node("AddmmBackward0", 41, 61, sequence_nr=5)),
+            )
+        )  # fmt: skip
+        assert {row.module for row in found.rows if row.name == "AddmmBackward0"} == {"fc1"}
+
+    @pytest.mark.parametrize("sequence_nr", [-1, 99], ids=["without a number", "of nobody"])
+    def test_a_node_whose_number_no_forward_operation_has_is_untied(self, sequence_nr: int) -> None:
+        found = table_of(
+            iteration(
+                0, 100,
+                phase("forward", 0, 40, module("fc1", 0, 30, event("aten::t", 1, 9), event("aten::mm", 10, 29, sequence_nr=1))),
+                phase("backward", 40, 90, node("torch::autograd::AccumulateGrad", 41, 61, sequence_nr=sequence_nr)),
+            )
+        )  # fmt: skip
+        assert {(row.phase, row.module) for row in found.rows if "AccumulateGrad" in row.name} == {("backward", UNTIED)}
+
+    def test_only_forward_operations_lend_their_module(self) -> None:
+        """The optimizer's operations come after the node's and may have its number."""
+        found = table_of(
+            iteration(
+                0, 100,
+                phase("forward", 0, 40, module("fc1", 0, 30, event("aten::addmm", 1, 29, sequence_nr=4))),
+                phase("backward", 40, 60, node("AddmmBackward0", 41, 50, sequence_nr=4)),
+                phase("optimizer", 60, 90, event("aten::add_", 61, 70, sequence_nr=4)),
+            )
+        )  # fmt: skip
+        assert {row.module for row in found.rows if row.name == "AddmmBackward0"} == {"fc1"}
+
+
+def with_an_engine_thread(waiting_end: float = 80) -> list[Any]:
+    """A step as an accelerator has it: the caller waits in its backward phase while a thread of the engine works."""
+    return [
+        iteration(
+            0, 100,
+            phase("forward", 0, 30, module("fc1", 0, 28, event("aten::addmm", 1, 27, sequence_nr=4))),
+            phase("backward", 30, waiting_end, event("aten::ones_like", 31, 33)),
+        ),
+        node("AddmmBackward0", 40, 70, event("aten::mm", 45, 65, thread=ENGINE), sequence_nr=4, thread=ENGINE),
+    ]  # fmt: skip
+
+
+class TestEngineThread:
+    def test_its_operations_are_tied_by_the_forward_thread(self) -> None:
+        rows = by_key(table_of(*with_an_engine_thread()))
+        assert rows["aten::mm", "backward", "fc1"].self_cpu_ns == (20_000,)
+
+    def test_a_number_of_another_forward_thread_ties_nothing(self) -> None:
+        roots = with_an_engine_thread()
+        for below in everything(roots[1]):
+            below.fwd_thread = 77
+        assert ("aten::mm", "backward", UNTIED) in by_key(table_of(*roots))
+
+    def test_the_callers_wait_is_not_counted_twice(self) -> None:
+        found = table_of(*with_an_engine_thread())
+        outside = by_key(found)[OUTSIDE, "backward", UNTIED]
+        assert outside.self_cpu_ns == (50_000 - 2_000 - 30_000,)
+        assert outside.total_cpu_ns == outside.self_cpu_ns
+        assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
+
+    def test_the_wait_is_never_less_than_nothing(self) -> None:
+        rows = by_key(table_of(*with_an_engine_thread(waiting_end=50)))
+        assert rows[OUTSIDE, "backward", UNTIED].self_cpu_ns == (0,)
+
+    def test_each_iteration_waits_for_its_own(self) -> None:
+        second = [
+            iteration(200, 300, phase("backward", 200, 290)),
+            node("AddmmBackward0", 210, 220, sequence_nr=8, thread=ENGINE),
+        ]
+        rows = by_key(table_of(*with_an_engine_thread(), *second))
+        assert rows[OUTSIDE, "backward", UNTIED].self_cpu_ns == (18_000, 80_000)
+
+
+def on_device() -> list[Any]:
+    """A product with its kernel, as Kineto shows both."""
+    product = event("aten::mm", 10, 20, self_device_time_total=300.0, self_device_memory_usage=4096, self_cpu_memory_usage=16)
+    kernel = event("gemm_kernel", 15, 315, device_type=DeviceType.CUDA, self_device_time_total=300.0, thread=0)
+    mark = event("mnistbench.module:fc1", 15, 315, device_type=DeviceType.CUDA, self_device_time_total=300.0, scope=RANGE)
+    return [iteration(0, 100, phase("forward", 0, 90, module("fc1", 0, 80, product))), kernel, mark]
+
+
+class TestViews:
+    def test_device_view_has_device_time_and_memory(self) -> None:
+        found = table_of(*on_device(), view="device")
+        row = by_key(found)["aten::mm", "forward", "fc1"]
+        assert (row.self_device_ns, row.memory_bytes) == ((300_000,), 4096)
+        assert (row.self_cpu_ns, row.total_cpu_ns) == ((10_000,), (10_000,))
+        assert found.total_ns == 300_000
+
+    def test_host_view_has_neither(self) -> None:
+        found = table_of(*on_device())
+        row = by_key(found)["aten::mm", "forward", "fc1"]
+        assert (row.self_device_ns, row.memory_bytes) == ((), 16)
+        assert {row.self_device_ns for row in found.rows} == {()}
+
+    @pytest.mark.parametrize("view", ["host", "device"])
+    def test_what_runs_on_the_device_has_no_row_of_its_own(self, view: str) -> None:
+        found = table_of(*on_device(), view=view)
+        assert {row.name for row in found.rows} == {"aten::mm", OUTSIDE}
+        assert found.iteration_ns == (100_000,)
+
+    def test_what_launched_nothing_has_no_device_time(self) -> None:
+        rows = by_key(table_of(*on_device(), view="device"))
+        assert rows[OUTSIDE, "forward", UNTIED].self_device_ns == (0,)
+
+
+def test_real_events_have_the_fields_that_the_fakes_have() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profiler:
+        tiny_model()(tiny_batch(2, CPU, torch.Generator())[0])
+    real = next(iter(profiler.events()))
+    assert [name for name in vars(event("fake", 0, 1)) if not hasattr(real, name)] == []
+
+
+def test_the_kernels_of_an_operation_are_kept_once_each_in_the_view_of_the_device() -> None:
+    kernels = [SimpleNamespace(name="sm90_gemm"), SimpleNamespace(name="add"), SimpleNamespace(name="sm90_gemm")]
+    run = [iteration(0, 10, event("aten::mm", 1, 4, kernels=kernels), event("aten::view", 5, 6))]
+    found = {row.name: row.kernels for row in table(everything(*run), temperature="warm", view="device").rows}
+    assert (found["aten::mm"], found["aten::view"]) == (("add", "sm90_gemm"), ())
+    assert all(row.kernels == () for row in table(everything(*run), temperature="warm", view="host").rows)
+
+
+# ---- How long an accelerator works -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spans", "covered"),
+    [
+        ([], 0),
+        ([(2, 4), (5, 6)], 3),
+        ([(2, 6), (3, 4), (5, 8)], 6),  # two streams at once
+        ([(-5, 2), (9, 50)], 3),  # of other iterations, too
+        ([(20, 30)], 0),
+    ],
+)
+def test_time_that_spans_cover_together(spans, covered):
+    assert events_to_table._covered(sorted(spans), 0, 10) == covered
+
+
+def test_an_accelerator_is_busy_while_a_kernel_runs_and_ranges_are_no_kernels():
+    def on_device(name: str, start: float, end: float, **fields: Any) -> Any:
+        return event(name, start, end, device_type=DeviceType.CUDA, **fields)
+
+    events = [
+        iteration(0, 10),
+        iteration(20, 30),
+        on_device("sm90_gemm", 2, 5),
+        on_device("Memcpy HtoD", 4, 6),
+        on_device("mnistbench.iteration", 0, 10),
+        on_device("Optimizer.step", 20, 30, is_user_annotation=True),
+        on_device("add", 25, 26),
+    ]
+    recorded = SimpleNamespace(events=lambda: events)
+    assert busy_ns(recorded) == (4_000, 1_000)  # type: ignore[arg-type]
