@@ -27,17 +27,12 @@ from typing import NamedTuple
 
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
 from mnistbench.compare.exact import operation_name, shortened
+from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
 from mnistbench.compare.thresholds import DEFAULT_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold
 from mnistbench.core import units
 
 REGRESSED, IMPROVED, WITHIN, SUSPECT = "regressed", "improved", "within", "suspect"
 INCONCLUSIVE, INCOMPARABLE, MISSING = "inconclusive", "incomparable", "missing"
-
-#: Base runs from which their spread is trusted: a standard deviation of 8 is known to about a quarter of itself.
-RUNS_NEEDED = 8
-
-#: Probability that a report over runs of the same code calls anything regressed, under the rule of runs.
-FALSE_ALARM = 0.05
 
 #: What the rows that hold no single operation are called; ``--accept CASE:OP`` takes these names too.
 OTHER, CALL = "other", "call"
@@ -363,26 +358,6 @@ def _by_runs(checked: CheckedQuantity, family: int) -> CheckedQuantity:
     if checked.change < -checked.threshold:
         return replace(checked, verdict=IMPROVED if checked.now_ns < low else INCONCLUSIVE)
     return replace(checked, verdict=WITHIN, within=max(checked.threshold, smallest))
-
-
-def prediction_interval(values: Sequence[int], risk: float) -> tuple[float, float]:
-    """Return the limits that one more value of the same log-normal population falls below, or above, with this risk.
-
-    Args:
-        values: at least two positive times.
-        risk: one-sided, for each limit.
-    """
-    from scipy.special import stdtrit  # Student's quantile alone; scipy.stats takes a second to import
-
-    logs = [math.log(value) for value in values]
-    n = len(logs)
-    reach = float(stdtrit(n - 1, 1 - risk)) * statistics.stdev(logs) * math.sqrt(1 + 1 / n)
-    mean = statistics.fmean(logs)
-    return _exp(mean - reach), _exp(mean + reach)
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf  # near the largest float's logarithm
 
 
 def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:

@@ -9,12 +9,10 @@ from collections.abc import Iterable, Sequence
 from mnistbench.compare.diff import CaseComparison, Comparison
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
 from mnistbench.compare.judge import (
-    FALSE_ALARM,
     IMPROVED,
     INCOMPARABLE,
     INCONCLUSIVE,
     REGRESSED,
-    RUNS_NEEDED,
     SUSPECT,
     WITHIN,
     CaseJudgement,
@@ -23,6 +21,7 @@ from mnistbench.compare.judge import (
     Problem,
     acceptance_for,
 )
+from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.compare.thresholds import DEFAULT_SHARE
 from mnistbench.core import units
 from mnistbench.report.rows import Block, Table, operation_cells
