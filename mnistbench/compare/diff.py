@@ -47,6 +47,11 @@ class OpChange:
     now: Side | None
 
     @property
+    def key(self) -> OpKey:
+        """Operation, phase and module."""
+        return (self.name, self.phase, self.module)
+
+    @property
     def is_operation(self) -> bool:
         """False for the time of a phase outside any operation."""
         return self.name != OUTSIDE

@@ -11,27 +11,11 @@ from collections.abc import Callable, Iterable
 
 from mnistbench.compare.diff import CaseComparison, OpChange, Side
 from mnistbench.core import units
+from mnistbench.core.operation import operation_name
 
 #: Where results are not the same to the bit (several threads, an accelerator), final values may differ by this share. A
 #: choice: on two threads of a CPU runs of the same code differed by less; no accelerator has been seen yet.
 TOLERANCE = 0.01
-
-_ENGINE = "autograd::engine::"
-
-
-def operation_name(change: OpChange) -> str:
-    """Return how a person calls what is compared: ``aten::mm, backward fc1``, ``conv2 backward``."""
-    if not change.is_operation:
-        return " ".join(filter(None, ("outside operations", f"({change.phase})" if change.phase else "")))
-    if not change.name:
-        return f"{change.module or 'no module'} {change.phase}".strip()
-    place = f"{change.phase} {change.module}".strip()
-    return shortened(change.name) + (f", {place}" if place else "")
-
-
-def shortened(name: str) -> str:
-    """Return an operation's name as tables show it."""
-    return name.removeprefix(_ENGINE)
 
 
 def exact_differences(case: CaseComparison) -> tuple[str, ...]:
@@ -56,7 +40,7 @@ def _of_operations(case: CaseComparison) -> Iterable[str]:
     renamed = {id(old): new for old, new in renamed_operations(operations)}
     renames = {id(new) for new in renamed.values()}
     for change in operations:
-        name = operation_name(change)
+        name = operation_name(*change.key)
         if id(change) in renamed:
             yield f"{name}: is now {renamed[id(change)].name}, with the same calls and bytes"
         elif change.now is None:

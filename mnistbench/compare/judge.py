@@ -26,10 +26,10 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
-from mnistbench.compare.exact import operation_name, shortened
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
 from mnistbench.compare.thresholds import DEFAULT_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold
 from mnistbench.core import units
+from mnistbench.core.operation import operation_name, place_name, shortened
 
 REGRESSED, IMPROVED, WITHIN, SUSPECT = "regressed", "improved", "within", "suspect"
 INCONCLUSIVE, INCOMPARABLE, MISSING = "inconclusive", "incomparable", "missing"
@@ -237,7 +237,9 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
     for change in alone:
         if change.base is None or change.now is None:
             replaced[change.phase, change.module].append(change)
-    drafts = [_hold([change], operation_name(change), "operation", limits) for change in alone if change.base and change.now]
+    drafts = [
+        _hold([change], operation_name(*change.key), "operation", limits) for change in alone if change.base and change.now
+    ]
     drafts += [_hold(changes, _replacement(changes), "replaced", limits) for changes in replaced.values()]
     yield from sorted(drafts, key=lambda checked: (-abs(checked.change_ns), checked.name))
     outside = [change for change in case.operations if not change.is_operation]
@@ -294,7 +296,7 @@ def names(name: str, change: OpChange) -> bool:
 
 def operation_names(change: OpChange) -> tuple[str, ...]:
     """Every name of an operation: as torch calls it, as tables shorten it, with its place."""
-    return (change.name, shortened(change.name), operation_name(change))
+    return (change.name, shortened(change.name), operation_name(*change.key))
 
 
 def _hold(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> CheckedQuantity:
@@ -328,9 +330,11 @@ def _spread(base_runs: Sequence[int], base_ns: int, now_ns: int) -> float:
 
 
 def _replacement(changes: Sequence[OpChange]) -> str:
-    gone = [change.name for change in changes if change.now is None]
-    new = [change.name for change in changes if change.base is None]
-    place = f"{changes[0].phase} {changes[0].module}".strip()
+    """Return ``aten::mm -> aten::addmm, forward fc1``; where modules are summed, ``nothing -> conv3 forward``."""
+    names_of = [shortened(change.name) or operation_name(*change.key) for change in changes]
+    gone = [name for change, name in zip(changes, names_of, strict=True) if change.now is None]
+    new = [name for change, name in zip(changes, names_of, strict=True) if change.base is None]
+    place = place_name(changes[0].phase, changes[0].module) if changes[0].name else ""
     return f"{' + '.join(gone) or 'nothing'} -> {' + '.join(new) or 'nothing'}{f', {place}' if place else ''}"
 
 

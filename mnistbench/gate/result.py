@@ -12,11 +12,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from mnistbench.compare.diff import CaseComparison, OpChange, Side
-from mnistbench.compare.exact import TOLERANCE, exact_differences, shortened
+from mnistbench.compare.exact import TOLERANCE, exact_differences
 from mnistbench.compare.thresholds import Acceptance
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Reader
+from mnistbench.core.operation import shortened
 from mnistbench.core.record import median_ns
 from mnistbench.gate import samples
 from mnistbench.gate.decision import (

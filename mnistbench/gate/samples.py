@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
+from mnistbench.core.operation import operation_name, place_name
 from mnistbench.core.record import OUTSIDE, median_ns
 
 #: Version of the file. 1 (0.1.0): the first.
@@ -191,7 +192,7 @@ def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
     rest: list[OpKey] = []
     for key in sorted(key for key in everywhere if key[0] != OUTSIDE):
         if sum(_sum(side, (key,)) for side in sides) >= MIN_SHARE * whole:
-            found.append((OPERATION, operation_text(*key), (key,)))
+            found.append((OPERATION, operation_name(*key), (key,)))
         else:
             rest.append(key)
     found += _replaced(sides, sorted(key for key in ever - everywhere if key[0] != OUTSIDE))
@@ -213,14 +214,8 @@ def _replaced(sides: Sequence[SideSample], changed: Sequence[OpKey]) -> Iterable
     for key in changed:
         places[key[1:] if key[1:] in in_all else ()].append(key)
     for place, keys in sorted(places.items()):
-        where = " ".join(filter(None, place)) or "no module" if place else "new and gone modules"
+        where = place_name(*place) or "no module" if place else "new and gone modules"
         yield REPLACED, f"new and gone operations, {where}", tuple(keys)
-
-
-def operation_text(name: str, phase: str, module: str) -> str:
-    """Return how a person calls an operation: ``aten::mm, backward fc1``."""
-    place = f"{phase} {module}".strip()
-    return name.removeprefix("autograd::engine::") + (f", {place}" if place else "")
 
 
 def _sum(side: SideSample, keys: Iterable[OpKey]) -> int:

@@ -179,7 +179,7 @@ def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]
     """Yield a row per operation; operations that replace others have one verdict together."""
     for position, change in enumerate(checked.members):
         yield (
-            *operation_cells(change.name, change.phase, change.module),
+            *operation_cells(*change.key),
             *_change_cells(change.base_ns, change.now_ns),
             _calls(change.base, change.now),
             share(change.change_ns),

@@ -26,6 +26,7 @@ from mnistbench.compare.thresholds import Criteria
 from mnistbench.core import units
 from mnistbench.core.allocator import status
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.operation import operation_name
 from mnistbench.core.record import CaseRecord, OpTable, Run, Scalars, median_ns
 from mnistbench.report import charts
 from mnistbench.report.comparison import blocks
@@ -375,7 +376,7 @@ def _changes_data(operations: Iterable[OpChange]) -> list[list[Any]]:
     """Return a row per compared operation, in the order that ``page.js`` names."""
     return [
         [
-            *map(units.printable, operation_cells(change.name, change.phase, change.module)),
+            *map(units.printable, operation_cells(*change.key)),
             change.base_ns,
             change.now_ns,
             change.change_ns,
@@ -456,7 +457,7 @@ def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
 def _stacked(column: Column, keys: Sequence[tuple[str, str, str]], divisor: float) -> Iterable[tuple[str, float, str]]:
     """Yield the parts of a bar: the first operations by number, the others together, and what lies outside."""
     parts = [
-        *((str(number), operation_place(key), column.sum([key]) or 0) for number, key in enumerate(keys[:STACKED], 1)),
+        *((str(number), operation_name(*key), column.sum([key]) or 0) for number, key in enumerate(keys[:STACKED], 1)),
         ("other", f"other ({len(keys[STACKED:])} operations)", column.sum(keys[STACKED:]) or 0),
         ("outside", "outside operations", column.outside),
     ]
@@ -464,13 +465,6 @@ def _stacked(column: Column, keys: Sequence[tuple[str, str, str]], divisor: floa
         if nanoseconds and divisor:
             share = units.percent(nanoseconds / column.total)
             yield kind, nanoseconds / divisor, f"{name}: {units.duration(nanoseconds)}, {share}"
-
-
-def operation_place(key: tuple[str, str, str]) -> str:
-    """Return an operation with its place: ``aten::mm, backward fc1``."""
-    name, phase, module = operation_cells(*key)
-    place = " ".join(part for part in (phase, module) if part != units.MISSING)
-    return f"{name}, {place}" if place else name
 
 
 # ---- What changed ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from mnistbench.compare.diff import grouped
 from mnistbench.core import units
+from mnistbench.core.operation import operation_name
 from mnistbench.core.params import device_label
 from mnistbench.core.record import OpRow, OpTable, median_ns, quartiles_ns
 from mnistbench.profile.result import ColdCall, Cost, OpKey, Profiled
@@ -376,7 +377,7 @@ def roofline(case: Profiled, shown: Shown) -> Iterator[str]:
         share = of_roof(case, row.cost, row.self_ns(table.clock)) or 0.0
         limit = "computing" if x >= ridge else "memory"
         cached = ": its data came from a cache" if share > 1 and x < ridge else ""
-        name = " ".join(part for part in row.key if part)
+        name = operation_name(*row.key)
         rates = f"{x:.1f} FLOP/byte, {units.flops_per_s(y)}, {units.percent(share)} of what {limit} allows{cached}"
         lines.append(units.printable(f"{mark}  {name}: {rates}"))
     yield "\n".join(lines)

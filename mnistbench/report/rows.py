@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
+from mnistbench.core.operation import shortened
 from mnistbench.core.record import CaseRecord, OpTable, median_ns
-
-_ENGINE = "autograd::engine::"
 
 
 @dataclass(frozen=True)
@@ -135,4 +134,4 @@ def _times(nanoseconds: Iterable[int | None]) -> list[str]:
 
 def operation_cells(name: str, phase: str, module: str) -> tuple[str, str, str]:
     """Return operation, phase and module as tables show them."""
-    return (name.removeprefix(_ENGINE) or "(all)", phase or units.MISSING, module or units.MISSING)
+    return (shortened(name) or "(all)", phase or units.MISSING, module or units.MISSING)

@@ -13,6 +13,7 @@ from mnistbench.compare.diff import grouped_times
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
+from mnistbench.core.operation import operation_name
 from mnistbench.report.rows import Table
 from mnistbench.saved_runs.compatibility import blocking_differences, differences
 from mnistbench.saved_runs.storage import SavedRun
@@ -179,11 +180,10 @@ def _entries(run: RunSummary, criteria: Criteria) -> Iterable[dict[str, Any]]:
             continue
         rest_ns = rest = 0
         cost = 0 if "device" in case.tables else table.profiler_ns
-        for (name, phase, module), row in table.operations.items():
+        for key, row in table.operations.items():
             ns = row.self_ns - round(row.calls * cost)
             if ns >= criteria.min_share * case.wall_ns and ns >= criteria.min_cost * cost * row.calls:
-                place = " ".join(filter(None, (phase, module)))
-                yield _entry(f"{label}: {name}{f', {place}' if place else ''}", ns, row.spread_ns, f"{row.calls:g} calls")
+                yield _entry(f"{label}: {operation_name(*key)}", ns, row.spread_ns, f"{row.calls:g} calls")
             else:
                 rest_ns, rest = rest_ns + ns, rest + 1
         if rest:

@@ -21,7 +21,6 @@ from gate_builders import (
     CASE,
     CLONE,
     CONV,
-    ENGINE,
     FORWARD,
     GEMM,
     MM,
@@ -48,7 +47,6 @@ from mnistbench.gate.samples import (
     effects,
     groups,
     load,
-    operation_text,
 )
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
@@ -297,19 +295,6 @@ def test_a_case_without_operations_on_either_side_has_none_that_are_held():
 
 def test_operations_that_took_no_time_anywhere_are_no_quantity():
     assert {effect.kind for effect in effects([launch(build(side(operations={MM: 0})))])} == {"call", "mean"}
-
-
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
-        (MM, "aten::mm, forward fc1"),
-        (ADD, "aten::add_, optimizer"),
-        (("aten::mm", "", ""), "aten::mm"),
-        (ENGINE, "evaluate_function: AddmmBackward0, backward fc1"),
-    ],
-)
-def test_an_operation_is_called_as_tables_call_it(key, text):
-    assert operation_text(*key) == text
 
 
 def test_operations_are_summed_iteration_by_iteration():

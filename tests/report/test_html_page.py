@@ -19,7 +19,7 @@ from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.record import KEY, median_ns
-from mnistbench.report.html_page import STACKED, operation_place, page, shown_runs
+from mnistbench.report.html_page import STACKED, page, shown_runs
 from mnistbench.report.rows import operation_cells
 from mnistbench.saved_runs.storage import Storage
 
@@ -321,11 +321,6 @@ def test_the_table_of_batch_sizes_is_the_legend():
 
 def test_one_batch_size_has_nothing_to_stack():
     assert read(page([shown(document(step(), epoch()))])).all("details", class_="sizes") == []
-
-
-def test_an_operation_is_named_with_its_place():
-    assert operation_place(("aten::mm", "backward", "fc1")) == "aten::mm, backward fc1"
-    assert operation_place(("aten::mm", "", "")) == "aten::mm"
 
 
 # ---- what changed ------------------------------------------------------------------------------------------------------

@@ -250,7 +250,7 @@ def test_the_benchmark_action_is_given_the_call_the_operations_that_matter_and_t
         ("aten::convolution_backward, backward conv2", 1_234.467),
         ("aten::addmm, forward fc1", 89.9),
         ("aten::addmm, forward fc2", 44.9),
-        ("(outside operations), forward", 250.0),
+        ("outside operations (forward)", 250.0),
         ("other", 1.4),
     ]
     assert "range" not in found[-1]
