@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mnistbench.core.operation import operation_name, shortened
 from mnistbench.core.record import OUTSIDE, median_ns
 from mnistbench.saved_runs.compatibility import VERSIONS, blocking_differences, differences
 from mnistbench.saved_runs.summary import CaseSummary, OpKey, OpSummary, RunSummary, TableSummary
@@ -55,6 +56,15 @@ class OpChange:
     def is_operation(self) -> bool:
         """False for the time of a phase outside any operation."""
         return self.name != OUTSIDE
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name of the operation: as torch names it, as tables shorten it, with its place."""
+        return (self.name, shortened(self.name), operation_name(*self.key))
+
+    def is_named(self, name: str) -> bool:
+        """Whether a user's name is that of the operation or of its module."""
+        return self.is_operation and name in (*self.names, self.module)
 
     @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> int | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mnistbench.compare.settings import MIN_COST, MIN_SHARE
 from mnistbench.core.errors import UsageError
 
 #: Words the verdicts where no threshold was given; nothing fails by it.
@@ -81,8 +82,8 @@ class Criteria:
 
     op_fail: tuple[Threshold, ...] = ()
     case_fail: Threshold | None = None
-    min_share: float = 0.02  # of its case: smaller operations are pooled
-    min_cost: float = 20  # times the profiler's cost per call: quicker operations are pooled
+    min_share: float = MIN_SHARE  # of its case: smaller operations are pooled
+    min_cost: float = MIN_COST  # times the profiler's overhead per call: shorter operations are pooled
     by: str = "op,module"  # one of GROUPINGS
     across_versions: bool = False  # compare operations of different torch versions
     allow_missing: bool = False
@@ -91,6 +92,21 @@ class Criteria:
     noise_passes: bool = False  # a change above a threshold that the base runs differ by does not fail
     accept: tuple[Acceptance, ...] = ()  # intended regressions
     reason: str = ""
+
+    def matters(self, ns: float, whole_ns: float, calls: float = 0, profiler_ns: int = 0) -> bool:
+        """Return whether an operation is judged by itself; the others are judged together.
+
+        A saved run is judged by the operations that matter in either run: one that grows from a small time is a regression.
+        ``mnistbench gate`` gives the sums over both sides, and no overhead: its permutation test requires groups that stay
+        the same when the sides are exchanged, and both of its sides have the overhead.
+
+        Args:
+            ns: self time of the operation.
+            whole_ns: time of its case.
+            calls: calls of the operation in that time.
+            profiler_ns: overhead of the profiler per call.
+        """
+        return ns >= self.min_share * whole_ns and ns >= self.min_cost * profiler_ns * calls
 
     @property
     def of_comparison(self) -> dict[str, Any]:

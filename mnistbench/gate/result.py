@@ -325,7 +325,13 @@ def _means(pattern: str, finding: Finding, header: Header) -> bool:
     if effect.kind != OTHER:
         operations |= {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
     if effect.is_case:
-        operations = {"call", effect.name, effect.title, replace(effect, kind=CALL).title}  # of a clock median and mean
+        operations = {
+            "iteration",
+            "call",
+            effect.name,
+            effect.title,
+            replace(effect, kind=CALL).title,
+        }  # of a clock median and mean
     literal = pattern.replace("[", "[[]").replace("?", "[?]")
     return any(fnmatchcase(f"{case}:{operation}", literal) for case in cases for operation in operations)
 

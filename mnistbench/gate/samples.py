@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.core.operation import operation_name, place_name
@@ -34,9 +35,6 @@ _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device time"}
 
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
-
-#: Operations that are a smaller share of their case than this, on the mean of both sides, are tested together.
-MIN_SHARE = 0.02
 
 #: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3
@@ -191,7 +189,7 @@ def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
     found: list[Group] = []
     rest: list[OpKey] = []
     for key in sorted(key for key in everywhere if key[0] != OUTSIDE):
-        if sum(_sum(side, (key,)) for side in sides) >= MIN_SHARE * whole:
+        if Criteria().matters(sum(_sum(side, (key,)) for side in sides), whole):
             found.append((OPERATION, operation_name(*key), (key,)))
         else:
             rest.append(key)

@@ -10,7 +10,6 @@ from mnistbench.compare.diff import CaseComparison, Comparison
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
 from mnistbench.compare.judge import (
     IMPROVED,
-    INCOMPARABLE,
     INCONCLUSIVE,
     REGRESSED,
     SUSPECT,
@@ -18,10 +17,10 @@ from mnistbench.compare.judge import (
     CaseJudgement,
     CheckedQuantity,
     Judgement,
-    Problem,
     acceptance_for,
 )
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
+from mnistbench.compare.problems import INCOMPARABLE, Problem
 from mnistbench.compare.thresholds import DEFAULT_SHARE
 from mnistbench.core import units
 from mnistbench.report.rows import Block, Table, operation_cells
@@ -162,7 +161,7 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
         *(_pooled_row(f"{checked.name} ({_counted(checked.members)})", [checked], share, checked.text) for checked in others),
         *(_pooled_row(checked.name, [checked], share, checked.text) for checked in outside),
         _remainder_row(case, share),
-        _checked_row("device time of one call" if case.clock == "device" else "wall time of one call", judged.call, share),
+        _checked_row("device time of one call" if case.clock == "device" else "wall time of one call", judged.iteration, share),
     ]
     return Table(
         title=units.printable(case.now.label),
@@ -223,7 +222,7 @@ def _whole_calls(cases: Sequence[CaseJudgement]) -> Table:
                 judged.case.now.label,
                 judged.case.now.tables_in or units.MISSING,
                 *_change_cells(judged.case.base_ns, judged.case.now_ns),
-                judged.call.text,
+                judged.iteration.text,
             )
             for judged in cases
         ),

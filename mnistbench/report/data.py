@@ -61,7 +61,7 @@ def _case(judged: CaseJudgement) -> dict[str, Any]:
         "incomparable": {name: list(sides) for name, sides in case.incomparable.items()},
         "left_out": dict(case.left_out),
         "exact": list(exact_differences(case)),
-        "iteration": _checked(judged.call),
+        "iteration": _checked(judged.iteration),
         "operations": [_checked(checked) for checked in judged.operations],
     }
 
@@ -128,7 +128,7 @@ def _csv_rows(judged: CaseJudgement) -> Iterable[Sequence[Any]]:
             )  # fmt: skip
     if judged.operations:
         yield (case.now.label, "(not explained by operations)", "", "", None, None, case.remainder_ns, None, None, "")
-    yield (case.now.label, "(call)", "", "", case.base_ns, case.now_ns, case.change_ns, None, None, judged.call.text)
+    yield (case.now.label, "(call)", "", "", case.base_ns, case.now_ns, case.change_ns, None, None, judged.iteration.text)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

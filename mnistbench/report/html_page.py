@@ -289,7 +289,7 @@ def _change(judged: CaseJudgement | None) -> Cell:
     if judged is None or not judged.case.base_ns:
         return Cell(units.MISSING, None)
     share = judged.case.change_ns / judged.case.base_ns
-    return Cell(f"{units.percent(share, signed=True)}, {judged.call.text}", share)
+    return Cell(f"{units.percent(share, signed=True)}, {judged.iteration.text}", share)
 
 
 def _accuracy(scalars: Scalars | None) -> tuple[str, float | None] | None:

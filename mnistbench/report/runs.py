@@ -182,7 +182,7 @@ def _entries(run: RunSummary, criteria: Criteria) -> Iterable[dict[str, Any]]:
         cost = 0 if "device" in case.tables else table.profiler_ns
         for key, row in table.operations.items():
             ns = row.self_ns - round(row.calls * cost)
-            if ns >= criteria.min_share * case.wall_ns and ns >= criteria.min_cost * cost * row.calls:
+            if criteria.matters(ns, case.wall_ns, row.calls, cost):
                 yield _entry(f"{label}: {operation_name(*key)}", ns, row.spread_ns, f"{row.calls:g} calls")
             else:
                 rest_ns, rest = rest_ns + ns, rest + 1

@@ -303,9 +303,9 @@ def test_what_excuses_a_failure_is_said_by_hand_and_stands_in_no_file():
 
 def test_help_shows_the_default_with_percent_signs_that_argparse_leaves_alone():
     shown = {setting.name: setting.shown for setting in SETTINGS}
-    assert shown["op_min_share"] == "smaller operations than this share of their case are pooled (default: 2%%)"
+    assert shown["op_min_share"] == "judge operations with a smaller share of their case together (default: 2%%)"
     assert shown["op_fail"].endswith("'aten::addmm:5%%', 'conv2:5%%'; repeatable")
-    assert shown["reason"] == "why it is accepted, for the report"
+    assert shown["reason"] == "reason for --accept, shown in the report"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,6 @@ from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate.samples import (
-    MIN_SHARE,
     NO_END,
     End,
     Recorded,
@@ -187,7 +186,6 @@ def test_operations_that_matter_stand_alone_and_the_rest_together():
 @pytest.mark.parametrize(("small", "kind"), [(29_999, "other"), (30_000, "operation")])
 @pytest.mark.parametrize("large_side", [0, 1])
 def test_an_operation_matters_from_its_mean_share_of_both_sides_on(small, kind, large_side):
-    assert MIN_SHARE == 0.02
     sides = [side(operations={MM: 1_000_000 - ns, TINY: ns}) for ns in (small, 10_000)]
     found = grouped(build(sides[large_side], sides[1 - large_side]))
     assert {keys: key[0] for key, keys in found.items()} == {(MM,): "operation", (TINY,): kind}

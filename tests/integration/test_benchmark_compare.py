@@ -53,7 +53,7 @@ def test_cases_on_one_side_only_are_listed(project):
         [
             "new, with nothing to compare: test_bench.py::test_forward?tiny-b8-cpu?",
             "forward tiny-b4-cpu *",
-            "missing: in the base and not run now: test_bench.py::test_forward?tiny-b2-cpu?, last saved *",
+            "missing: in the base but not in this run: test_bench.py::test_forward?tiny-b2-cpu?, last saved *",
         ]
     )
 
@@ -65,7 +65,7 @@ def test_other_threads_are_said_and_are_not_the_same_case(project):
         [
             "different threads: 1 -> 2; times may differ for this alone",
             "missing: no case in common with the base; save a run of these cases first",
-            "incomparable: not the same case any more: test_bench.py::test_forward?tiny-b4-cpu? (threads 1 -> 2); *",
+            "incomparable: not the same case as in the base: test_bench.py::test_forward?tiny-b4-cpu? (threads 1 -> 2); *",
         ]
     )
 

@@ -209,7 +209,7 @@ def test_a_partial_newest_run_hides_no_case():
     assert done.returncode == REGRESSED
     assert "step convnet-b16-cpu on digits), 1.00 ms -> 2.00 ms" in done.stdout
     missing = (
-        "missing: in the base and not run now: bench/test_step.py::test_step[convnet-b64-cpu], last saved 2026-11-20 10:02"
+        "missing: in the base but not in this run: bench/test_step.py::test_step[convnet-b64-cpu], last saved 2026-11-20 10:02"
     )
     assert missing in done.stdout
 
