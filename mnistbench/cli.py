@@ -433,8 +433,9 @@ def _lab(parsed: argparse.Namespace) -> int:
 
 def _report(parsed: argparse.Namespace) -> int:
     from mnistbench.core.units import printable
-    from mnistbench.report.html_page import page, shown_runs
+    from mnistbench.report.html_page import page
     from mnistbench.report.output import write
+    from mnistbench.report.page_runs import shown_runs
 
     criteria = _criteria(parsed)
     storage = _storage(parsed)

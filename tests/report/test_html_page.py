@@ -19,7 +19,9 @@ from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.record import KEY, median_ns
-from mnistbench.report.html_page import STACKED, page, shown_runs
+from mnistbench.report.html_page import page
+from mnistbench.report.page_charts import STACKED
+from mnistbench.report.page_runs import shown_runs
 from mnistbench.report.rows import operation_cells
 from mnistbench.saved_runs.storage import Storage
 
