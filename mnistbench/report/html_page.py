@@ -53,13 +53,13 @@ def _templates() -> Templates:
         lstrip_blocks=True,
         finalize=_printable,
     )
-    # ``tojson`` writes <, >, & and ' as \uXXXX, so no text can end the element that it stands in.
+    # ``tojson`` writes <, >, & and ' as \uXXXX, so no text can end its element.
     templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return templates
 
 
 def _printable(value: Any) -> Any:
-    """Spell out what no page should get of a name: control characters, marks that turn the direction of text."""
+    """Escape control characters and marks of text direction in a name."""
     return units.printable(value) if type(value) is str else value
 
 
@@ -72,7 +72,7 @@ def _source_hash(text: str) -> str:
 
 
 def _operations_data(tables: Iterable[OpTable]) -> dict[str, Any]:
-    """Return the tables as rows of numbers, in the order that ``page.js`` names; names stand once for all tables."""
+    """Return the tables as rows of numbers, in the order that ``page.js`` names; all tables share the names."""
     keys: dict[tuple[str, str, str], int] = {}
     details: dict[tuple[str, str, str], set[str]] = {}
     shown = []

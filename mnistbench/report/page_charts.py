@@ -12,7 +12,7 @@ from mnistbench.core.record import CaseRecord, Scalars
 from mnistbench.report import charts
 from mnistbench.report.rows import Column, Table, operation_table, ranked
 
-#: Operations that stacked bars tell apart: as many colours as can be, and one for the rest.
+#: Operations with a colour of their own in stacked bars; more colours could not be told apart.
 STACKED = 7
 
 
@@ -41,7 +41,7 @@ def _title(quantity: str) -> str:
 
 
 def group_view(group: Sequence[CaseRecord]) -> GroupView:
-    """Return the operations of cases that differ only in batch size: as a table, and stacked by three measures."""
+    """Return the operations of cases that differ only in batch size, as a table and as bars of three measures."""
     columns = [Column(table) for case in group if (table := case.table("warm"))]
     keys = ranked(columns)
     samples = [case.samples for case in group]
@@ -72,7 +72,7 @@ def group_view(group: Sequence[CaseRecord]) -> GroupView:
 
 
 def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
-    """Yield what training reached, a curve per batch size."""
+    """Yield charts of loss and accuracy, a curve per batch size."""
     for tag in ("train/loss", "train/accuracy"):
         named = [
             (
@@ -88,7 +88,7 @@ def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
 
 
 def _stacked(column: Column, keys: Sequence[tuple[str, str, str]], divisor: float) -> Iterable[tuple[str, float, str]]:
-    """Yield the parts of a bar: the first operations by number, the others together, and what lies outside."""
+    """Yield the parts of a bar: numbered operations, the other operations together, and the time outside operations."""
     parts = [
         *((str(number), operation_name(*key), column.sum([key]) or 0) for number, key in enumerate(keys[:STACKED], 1)),
         ("other", f"other ({len(keys[STACKED:])} operations)", column.sum(keys[STACKED:]) or 0),

@@ -20,16 +20,16 @@ from mnistbench.report.page_charts import GroupView, curves, group_view
 from mnistbench.report.page_runs import Shown
 from mnistbench.report.rows import Block, Table, batch_groups
 
-#: Operations of a ledger before the rest is summed.
+#: Operations of a comparison before the rest is summed.
 TOP = 10
 
-#: Accuracies that the table of cases may show, the first there is.
+#: Accuracies for the table of cases; it shows the first that exists.
 _ACCURACIES = ("test/accuracy", "train/accuracy")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Text of a table with the number that it is sorted by."""
+    """A cell of a table: its text, and the number that it is sorted by."""
 
     text: str
     value: float | None
@@ -53,7 +53,7 @@ class _CaseView:
 
 @dataclass(frozen=True)
 class _LedgerView:
-    """One compared case: its ledger, and every operation for who wants to search them."""
+    """One compared case: its table, and all operations for searching."""
 
     id: str
     table: Table
@@ -74,7 +74,7 @@ class RunView:
     cases: tuple[_CaseView, ...]
     groups: tuple[GroupView, ...]
     environment: tuple[tuple[str, str], ...]
-    report: tuple[Block, ...]  # lines and tables that are no ledger
+    report: tuple[Block, ...]  # without the tables of ledgers
     ledgers: tuple[_LedgerView, ...]
 
 
@@ -83,7 +83,7 @@ def run_view(number: int, shown: Shown) -> RunView:
     run, key = shown.run, f"r{number}"
     labels = Counter(_label(case) for case in run.cases)
     judged = {id(case.case.now): case for case in shown.judgement.cases} if shown.judgement else {}
-    # The summary has the same cases in the same order: both leave out what is not ours.
+    # The summary has the same cases in the same order: both leave out plain benchmarks.
     pairs = zip(run.cases, shown.summary.cases, strict=True)
     cases = tuple(
         _case_view(
@@ -171,11 +171,11 @@ def _accuracy(scalars: Scalars | None) -> tuple[str, float | None] | None:
 
 
 def _facts(case: CaseRecord) -> Iterable[tuple[str, str]]:
-    """Yield what is known of the case beside its tables: (name, text)."""
+    """Yield the facts of a case besides its tables: (name, text)."""
     params = case.params
     yield "test", case.node_id
     yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
-    yield "samples per call", units.count(case.samples)
+    yield "samples per iteration", units.count(case.samples)
     threads = f"{params.threads} thread{'s' if params.threads > 1 else ''}"
     compiled = ", compiled" if params.compile else ""
     yield "run with", f"{params.device}, {params.dtype}, {threads}, seed {params.seed}{compiled}"
@@ -189,13 +189,13 @@ def _facts(case: CaseRecord) -> Iterable[tuple[str, str]]:
             "SD": timing.stddev_ns,
         }
         shown = [f"{name} {units.duration(nanoseconds)}" for name, nanoseconds in times.items()]
-        yield "untraced call", ", ".join([*shown, f"{units.count(timing.rounds)} rounds"])
+        yield "without the profiler", ", ".join([*shown, f"{units.count(timing.rounds)} rounds"])
     for table in case.tables:
         yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)
     if case.tables_in:
         yield "operations", f"see {case.tables_in}"
     if case.op_fail or case.case_fail:
-        yield "its own limits", ", ".join([*case.op_fail, *([f"call {case.case_fail}"] if case.case_fail else [])])
+        yield "thresholds of the test", ", ".join([*case.op_fail, *([f"iteration {case.case_fail}"] if case.case_fail else [])])
 
 
 _VIEWS = {"host": "host activities", "device": "host and device activities"}
@@ -210,7 +210,7 @@ def _of_table(table: OpTable) -> str:
     if table.temperature == "cold":
         parts.append("the first of its process" if table.first_of_process else "not the first of its process")
     if table.profiler_ns:
-        parts.append(f"the profiler adds {units.duration(table.profiler_ns)} per call")
+        parts.append(f"profiler overhead {units.duration(table.profiler_ns)} per operation call")
     return "; ".join(parts)
 
 
@@ -218,13 +218,13 @@ def _of_table(table: OpTable) -> str:
 
 
 def _report(key: str, judgement: Judgement | None) -> tuple[tuple[Block, ...], tuple[_LedgerView, ...]]:
-    """Return the report of ``mnistbench compare``: its sentences, and the ledger of each case."""
+    """Return the report of ``mnistbench compare``: its sentences, and the table of each case."""
     if judgement is None:
         return (), ()
     judged = [case for case in judgement.cases if case.operations]
     report, ledgers = [], []
     for block in blocks(judgement, TOP):
-        # A ledger per case with operations comes first, then one table of the other cases.
+        # A table per case with operations comes first, then one table of the other cases.
         for position, (case, table) in enumerate(zip(judged, block.tables, strict=False)):
             ledgers.append(
                 _LedgerView(

@@ -16,7 +16,7 @@ from mnistbench.saved_runs.summary import RunSummary
 
 @dataclass(frozen=True)
 class Shown:
-    """A saved run with its samples, and how it is judged against others."""
+    """A saved run with its samples, and its judgement against other runs."""
 
     name: str  # of its file
     number: str  # of its file, or its name
@@ -63,7 +63,7 @@ def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: C
 
 
 def _whole(saved: SavedRun) -> Run:
-    """Read a run with the samples and curves that its summary leaves out, where the file may be spoiled as well."""
+    """Read the samples and curves too: the summary leaves them out, and they may be invalid on their own."""
     if saved.run.plain:
         raise RecordError(f"{saved.path}: no benchmark in it has an operation record")
     return Run.from_json(read_json(saved.path), str(saved.path))

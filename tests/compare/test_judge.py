@@ -433,6 +433,11 @@ def test_a_new_operation_regresses_since_it_was_free_before():
     assert (checked.name, checked.change, checked.base_ns) == ("nothing -> aten::copy_, forward", math.inf, 0)
 
 
+def test_a_new_module_has_its_name_where_operations_are_summed_by_module():
+    now = run(row("aten::mm", LARGE), row("aten::mm", LARGE, module="conv3"))
+    assert "nothing -> conv3 forward" in verdicts(judged(run(row("aten::mm", LARGE)), now, Criteria(by="module")))
+
+
 def test_a_new_operation_regresses_by_any_word_and_fails_by_a_threshold_only():
     judgement = judged(run(row("aten::mm", LARGE)), run(row("aten::mm", LARGE), row("aten::copy_", LARGE)))
     checked = named(judgement, "nothing -> aten::copy_, forward fc1")

@@ -223,7 +223,7 @@ def test_environment_text(golden):
 
 
 def test_environment_without_an_accelerator_says_so():
-    assert "accelerator  none that torch can use" in environment_text(builders.environment(), "")
+    assert "accelerator  none available to torch" in environment_text(builders.environment(), "")
 
 
 def test_session_line(monkeypatch):
