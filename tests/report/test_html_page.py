@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 import builders
 import pytest
 import strategies
+from hostile_builders import NAMES, is_clean
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_builders import document, epoch, shown, step
 from strategies import ANY_SPEED
-from test_hostile_names import NAMES, is_clean
 
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core import units
