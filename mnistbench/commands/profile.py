@@ -19,7 +19,8 @@ from mnistbench.profile.result import Profiled, dumps
 from mnistbench.report.data import csv_text
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.output import check
-from mnistbench.report.profile import CSV_COLUMNS, SORTS, Shown, blocks, csv_rows
+from mnistbench.report.profile import SORTS, Shown, blocks
+from mnistbench.report.profile_rows import CSV_COLUMNS, csv_rows
 from mnistbench.report.terminal import draw_report
 
 _PHASES = ("forward", "step")

@@ -11,8 +11,9 @@ from mnistbench.commands.output import PASSED
 from mnistbench.commands.saved import all_runs, criteria, find
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.units import printable
-from mnistbench.report.html_page import page, shown_runs
+from mnistbench.report.html_page import page
 from mnistbench.report.output import write
+from mnistbench.report.page_runs import shown_runs
 from mnistbench.saved_runs.storage import SavedRun
 
 

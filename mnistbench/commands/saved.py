@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mnistbench.compare.settings import SETTINGS, criteria_of, project_table
-from mnistbench.compare.thresholds import Criteria
+from mnistbench.compare.settings import SETTINGS, project_table
+from mnistbench.compare.thresholds import Criteria, criteria_of
 from mnistbench.core.errors import UsageError
 from mnistbench.saved_runs.storage import SavedRun, Storage
 

@@ -1,8 +1,8 @@
-"""(base runs, new run) -> Comparison. Pure: reads digests, knows no files, no terminal and no torch.
+"""Base runs and a new run -> Comparison, without files, terminal or torch.
 
-The *ledger* of a case is in integer nanoseconds: what the operations changed and the remainder add up to the change of
-the untraced call. An operation counts with its self time less what the profiler adds per call, so that more calls are
-not charged for being watched.
+All times are integer nanoseconds. The changes of the operations and the remainder add up to the change of the iteration
+without the profiler. The time of an operation is its self time minus the profiler's overhead on its calls, so that more
+calls do not look slower because of the profiler.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mnistbench.core.operation import operation_name, shortened
 from mnistbench.core.record import OUTSIDE, median_ns
 from mnistbench.saved_runs.compatibility import VERSIONS, blocking_differences, differences
 from mnistbench.saved_runs.summary import CaseSummary, OpKey, OpSummary, RunSummary, TableSummary
 
-#: Why a base run does not count for a case.
+#: Why a base run is left out of a case.
 ABSENT, ELSEWHERE = "without the case", "another machine or software"
 OTHER_COMMIT, DIRTY, UNVERSIONED = "other commit", "dirty tree", "no commit"
 
@@ -27,8 +28,8 @@ OTHER_COMMIT, DIRTY, UNVERSIONED = "other commit", "dirty tree", "no commit"
 class Side:
     """An operation, or several summed, in one run. Times are per iteration."""
 
-    ns: int  # self time less the profiler's cost
-    spread_ns: int  # interquartile range over the iterations; of a sum, the sum: no less than its own
+    ns: int  # self time minus the profiler's overhead
+    spread_ns: int  # interquartile range over the iterations; for several operations their sum, an upper bound
     calls: float
     memory_bytes: int
     shapes: tuple[str, ...]
@@ -37,19 +38,33 @@ class Side:
 
 @dataclass(frozen=True)
 class OpChange:
-    """One operation of a case, or what an operation name or a module sums up to."""
+    """One operation of a case, or the sum over an operation name or a module."""
 
     name: str  # empty where operations of a module are summed
     phase: str  # empty where phases are summed
     module: str  # empty where modules are summed, or none can be named
-    base_runs: tuple[int, ...]  # self time less the profiler's cost in every base run; none where it is new
+    base_runs: tuple[int, ...]  # self time minus the profiler's overhead in every base run; none where it is new
     base: Side | None  # in the last base run that has it; None where it is new
     now: Side | None
 
     @property
+    def key(self) -> OpKey:
+        """Operation, phase and module."""
+        return (self.name, self.phase, self.module)
+
+    @property
     def is_operation(self) -> bool:
-        """False for the time of a phase outside any operation."""
+        """False for the time of a phase outside all operations."""
         return self.name != OUTSIDE
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name of the operation: as torch names it, as tables shorten it, with its place."""
+        return (self.name, shortened(self.name), operation_name(*self.key))
+
+    def is_named(self, name: str) -> bool:
+        """Whether a user's name is that of the operation or of its module."""
+        return self.is_operation and name in (*self.names, self.module)
 
     @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> int | None:
@@ -58,12 +73,12 @@ class OpChange:
 
     @property
     def now_ns(self) -> int | None:
-        """Self time less the profiler's cost in the new run."""
+        """Self time minus the profiler's overhead in the new run."""
         return self.now.ns if self.now else None
 
     @property
     def change_ns(self) -> int:
-        """What the operation added to the iteration; negative where it took time away."""
+        """Change of the time of the operation; positive if it got slower."""
         return (self.now_ns or 0) - (self.base_ns or 0)
 
 
@@ -73,43 +88,43 @@ class CaseComparison:
 
     base: CaseSummary  # in the newest base run that counts
     now: CaseSummary
-    clock: str  # cpu: untraced wall time and host self times. device: the accelerator's own
-    base_runs: tuple[int, ...]  # time of one call in every base run that counts
+    clock: str  # cpu: wall time and host self times. device: times of the accelerator
+    base_runs: tuple[int, ...]  # time of one iteration in every base run that counts
     now_ns: int
     operations: tuple[OpChange, ...]  # by size of change, the largest first
-    profiler_ns: int  # cost per call; 0 on the device's clock
+    profiler_ns: int  # overhead per call; 0 for device times
     incomparable: Mapping[str, tuple[Any, Any]]  # why times cannot be compared: field -> (base, now)
     used: tuple[RunSummary, ...] = ()  # the base runs that count, oldest first; none where the case is incomparable
     left_out: Mapping[str, int] = field(default_factory=dict)  # the other base runs: reason -> how many
 
     @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> int:
-        """Time of one call, untraced: median over the base runs."""
+        """Time of one iteration without the profiler: median over the base runs."""
         return median_ns(self.base_runs)
 
     @property
     def change_ns(self) -> int:
-        """Change of the time of one call."""
+        """Change of the time of one iteration."""
         return self.now_ns - self.base_ns
 
     @property
     def explained_ns(self) -> int:
-        """Sum of what the operations changed."""
+        """Sum of the changes of the operations."""
         return sum(operation.change_ns for operation in self.operations)
 
     @property
     def remainder_ns(self) -> int:
-        """What the operations do not explain; with their changes it adds up to the change of the call."""
+        """Change of the iteration that the operations do not explain."""
         return self.change_ns - self.explained_ns
 
     @property
     def renamed_from(self) -> str:
-        """The test's name in the base, where the same Params go by another name now."""
+        """The name of the test in the base, if a test with another name has the same Params now."""
         return self.base.node_id if self.base.test != self.now.test else ""
 
     @property
     def phases(self) -> dict[str, int]:
-        """What each phase changed, time outside operations included."""
+        """Change of each phase, including time outside operations."""
         found: dict[str, int] = defaultdict(int)
         for operation in self.operations:
             found[operation.phase] += operation.change_ns
@@ -118,7 +133,7 @@ class CaseComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A new run held against one or more base runs, case by case."""
+    """A new run and one or more base runs, case by case."""
 
     bases: tuple[RunSummary, ...]  # the last is the newest
     now: RunSummary
@@ -129,13 +144,13 @@ class Comparison:
 
     @functools.cached_property
     def newest_used(self) -> tuple[RunSummary, ...]:
-        """The newest base run of each case; the newest of all where no case has one."""
+        """The newest base run of each case; the newest of all if no case has one."""
         found = {id(case.used[-1]): case.used[-1] for case in self.cases if case.used}
         return tuple(found.values()) or self.bases[-1:]
 
     @property
     def environment(self) -> dict[str, tuple[Any, Any]]:
-        """What differs between the base and now: field -> (base, now)."""
+        """Differences between the environments: field -> (base, now)."""
         found: dict[str, tuple[Any, Any]] = {}
         for run in self.newest_used:
             found = {**differences(run.environment, self.now.environment), **found}
@@ -143,7 +158,7 @@ class Comparison:
 
     @functools.cached_property
     def redefined(self) -> tuple[tuple[CaseSummary, CaseSummary, Mapping[str, tuple[Any, Any]]], ...]:
-        """Cases of one name, or that differ only in how they were run: (base, now, field -> (base, now)). Not the same case."""
+        """Pairs of one name, or of one test with other settings, that are not the same case: (base, now, differences)."""
         found = []
         left = list(self.only_now)
         for _, case in self.only_base:
@@ -154,7 +169,7 @@ class Comparison:
         return tuple(found)
 
 
-#: Fields of Params that say how a case was run, not what it is.
+#: Fields of Params that are settings of a case, not its identity.
 _HOW = ("threads", "dtype", "dataset", "seed")
 
 
@@ -172,7 +187,7 @@ def compare(
     across_versions: bool = False,
     pool_commits: bool = False,
 ) -> Comparison:
-    """Match the cases of two sides by test and Params, and their operations by name, phase and module.
+    """Match cases by test and Params, and their operations by name, phase and module.
 
     Each case has a base of its own: the newest base run that has the case and can be compared with the new run, and the
     runs of the same commit. Where no base run can be compared, the newest is used, and the case says why it is incomparable.
@@ -180,7 +195,7 @@ def compare(
     Args:
         bases: the base runs, oldest first.
         now: the run that is judged.
-        by: ``op``, ``module`` or ``op,module``: what operations are summed over.
+        by: ``op``, ``module`` or ``op,module``: how operations are summed.
         across_versions: compare runs of different torch versions.
         pool_commits: use all comparable base runs, whatever their commits.
     """
@@ -210,10 +225,10 @@ def compare(
 def _paired(
     bases: Sequence[RunSummary], now: RunSummary
 ) -> tuple[list[tuple[CaseSummary, CaseSummary]], tuple[tuple[RunSummary, CaseSummary], ...]]:
-    """Pair cases by test and Params; then plain benchmarks by name; then Params that only one test on each side has.
+    """Pair cases by test and Params, then plain benchmarks by name, then Params that only one test of each side has.
 
     Returns:
-        The pairs (now, base), and what only base runs have, each with the newest run that has it.
+        The pairs (now, base), and the cases that only base runs have, each with the newest of these runs.
     """
     left, right = list(now.cases), list(_latest(bases))
     pairs: list[tuple[CaseSummary, CaseSummary]] = []
@@ -233,7 +248,7 @@ def _paired(
 
 
 def _latest(bases: Sequence[RunSummary]) -> Iterable[tuple[RunSummary, CaseSummary]]:
-    """Yield every case of the base runs once, as the newest run that has it has it; those of newer runs first."""
+    """Yield every case of the base runs once, from the newest run that has it; cases of newer runs first."""
     seen: set[tuple[Any, ...]] = set()
     for run in reversed(bases):
         yield from ((run, case) for case in run.cases if case.key not in seen)
@@ -243,7 +258,7 @@ def _latest(bases: Sequence[RunSummary]) -> Iterable[tuple[RunSummary, CaseSumma
 def _matched(
     left: Sequence[CaseSummary], right: Sequence[CaseSummary], rule: Callable[[CaseSummary], Any], *, plain_only: bool
 ) -> Iterable[tuple[CaseSummary, CaseSummary]]:
-    """Yield the cases that have one value of the rule, where no other case of their side has it."""
+    """Yield pairs of cases with the same value of the rule, if no other case of either side has that value."""
     groups: dict[Any, tuple[list[CaseSummary], list[CaseSummary]]] = defaultdict(lambda: ([], []))
     for side, cases in enumerate((left, right)):
         for case in cases:
@@ -259,7 +274,7 @@ def _matched(
 def _without_earlier_forms(
     found: Iterable[tuple[RunSummary, CaseSummary]], paired: Iterable[CaseSummary], bases: Sequence[RunSummary]
 ) -> list[tuple[RunSummary, CaseSummary]]:
-    """Leave out what is an earlier name, or another way to run, of a case that is paired or that a newer run has.
+    """Leave out earlier names and other settings of cases that are paired or that a newer run has.
 
     Two cases that one run has are two cases, whatever they have in common.
     """
@@ -301,7 +316,7 @@ def _counted(
 ) -> _Counted:
     """Choose the samples of a case among the base runs that have it, oldest first.
 
-    Runs of one commit with a clean tree are replicates. What a dirty tree held is not known, so such a run is alone.
+    Runs of one commit with a clean tree are replicates. The code of a dirty tree is not known, so such a run is alone.
     """
     different = [
         blocking_differences(run.environment, now.environment, case.params, across_versions=across_versions)
@@ -319,7 +334,7 @@ def _counted(
 
 
 def _not_a_replicate(run: RunSummary, newest: RunSummary) -> str:
-    """Return why a run is not a replicate of the newest; empty where it is one."""
+    """Return why a run is not a replicate of the newest run; empty if it is one."""
     if run.commit != newest.commit:
         return OTHER_COMMIT
     if not run.commit:
@@ -355,7 +370,7 @@ def _compare_case(counted: _Counted, now: CaseSummary, by: str) -> CaseCompariso
 
 
 def table_of(case: CaseSummary, view: str) -> TableSummary | None:
-    """Return the table of a view; none where a device table has no device time: the profiler recorded no kernel."""
+    """Return the table of a view, but no device table without device times: the profiler recorded no kernel."""
     table = case.tables.get(view)
     return None if table is None or (view == "device" and not any(table.self_ns)) else table
 
@@ -369,7 +384,7 @@ def _call_ns(case: CaseSummary, clock: str) -> int:
 
 
 def _compare_operations(bases: Sequence[TableSummary], now: TableSummary, by: str, clock: str) -> tuple[OpChange, ...]:
-    """Count an operation as 0 in a base run that lacks it, and as new where most base runs lack it."""
+    """Compare operations. One is 0 in a base run without it, and new if most base runs are without it."""
     runs = [grouped_times(table, by, clock) for table in bases]
     last, new = _sides(bases[-1], by, clock), _sides(now, by, clock)
     seen = Counter(itertools.chain.from_iterable(runs))
@@ -385,7 +400,7 @@ def _compare_operations(bases: Sequence[TableSummary], now: TableSummary, by: st
 
 
 def grouped_times(table: TableSummary, by: str, clock: str) -> dict[OpKey, int]:
-    """Sum self times less the profiler's cost; the cost does not fall on the device's clock."""
+    """Return self times minus the profiler's overhead by key; device times have no overhead."""
     cost = 0 if clock == "device" else table.profiler_ns
     times = [ns - round(calls * cost) for ns, calls in zip(table.self_ns, table.counted.calls, strict=True)]
     if by == "op,module":
@@ -415,7 +430,7 @@ def _sides(table: TableSummary, by: str, clock: str) -> dict[OpKey, Side]:
 
 
 def grouped(key: OpKey, by: str) -> OpKey:
-    """Return what stands for an operation's key where operations are taken together ``op``, ``module`` or ``op,module``."""
+    """Return the key of an operation when operations are summed by ``op``, ``module`` or ``op,module``."""
     name, phase, module = key
     if by == "op":
         return (name, "", "")

@@ -12,13 +12,12 @@ from typing import Protocol, TypeVar
 
 from mnistbench.compare.diff import CaseComparison
 from mnistbench.core import units
+from mnistbench.core.operation import operation_name
 from mnistbench.core.record import OUTSIDE
 
 #: Largest relative difference of final values where results are not reproducible bit for bit (several threads, an
 #: accelerator). Runs of the same code on two threads of a CPU differed by less; no accelerator has been measured yet.
 TOLERANCE = 0.01
-
-_ENGINE = "autograd::engine::"
 
 
 class Counts(Protocol):
@@ -68,21 +67,6 @@ class CountedChange(Protocol):
 _Change = TypeVar("_Change", bound=CountedChange)
 
 
-def operation_name(change: CountedChange) -> str:
-    """Return the name that reports use: ``aten::mm, backward fc1``, ``conv2 backward``."""
-    if change.name == OUTSIDE:
-        return " ".join(filter(None, ("outside operations", f"({change.phase})" if change.phase else "")))
-    if not change.name:
-        return f"{change.module or 'no module'} {change.phase}".strip()
-    place = f"{change.phase} {change.module}".strip()
-    return shortened(change.name) + (f", {place}" if place else "")
-
-
-def shortened(name: str) -> str:
-    """Return an operation's name as tables show it: without the prefix of the autograd engine."""
-    return name.removeprefix(_ENGINE)
-
-
 def exact_differences(case: CaseComparison) -> tuple[str, ...]:
     """Return a sentence for each exact difference; those of operations are ordered as the case orders its operations."""
     parameters = (case.base.parameter_count, case.now.parameter_count)
@@ -114,7 +98,7 @@ def _of_operations(changes: Iterable[CountedChange]) -> Iterable[str]:
     renamed = {id(old): new for old, new in renamed_operations(operations)}
     renames = {id(new) for new in renamed.values()}
     for change in operations:
-        name = operation_name(change)
+        name = operation_name(change.name, change.phase, change.module)
         if id(change) in renamed:
             yield f"{name}: is now {renamed[id(change)].name}, with the same calls and bytes"
         elif change.now is None:

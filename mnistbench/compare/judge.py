@@ -1,17 +1,14 @@
-"""Comparison + Criteria -> Judgement: pure. ``docs/comparing.md`` explains it to users.
+"""Comparison and thresholds -> verdicts, without input or output. ``docs/comparing.md`` explains the verdicts to users.
 
-Two rules:
+Two rules give a verdict:
 
-- *Runs*: with RUNS_NEEDED or more base runs of one commit, each a process of its own, the new run is held against their
-  prediction interval. Times are taken as log-normal (effects multiply): one future observation lies below
-  exp(mean + t s sqrt(1 + 1/n)) of the logs with the probability that t = t(n - 1) was chosen for [1]. The risk of
-  FALSE_ALARM is shared evenly among all that is held (Bonferroni), so that it holds for the whole report.
-- *Threshold*: with fewer, a change is held against the threshold alone. By how much the runs' own spread could have
-  moved it says whether it is ``regressed`` or ``suspect``.
+- *Runs*: with RUNS_NEEDED or more base runs of one commit, each in a process of its own, the new time is compared with
+  their prediction interval. The probability FALSE_ALARM is divided equally among all quantities of a report (Bonferroni),
+  so that it applies to the whole report.
+- *Threshold*: with fewer base runs, a change is compared with the threshold alone. Without a threshold from the user, a
+  change that the spread of the runs may have caused is ``suspect``, not ``regressed``.
 
-Neither rule passes a change above a threshold that was given: it is ``regressed``, or it could not be judged.
-
-[1] Hahn and Meeker, Statistical Intervals, 1991, section 4.7: prediction interval for one future observation.
+Neither rule passes a change above a threshold that the user gave: it is ``regressed`` or ``inconclusive``.
 """
 
 from __future__ import annotations
@@ -20,76 +17,83 @@ import functools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
-from mnistbench.compare.exact import operation_name, shortened
+from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
+from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
+from mnistbench.compare.problems import INCOMPARABLE, Problem, problems
 from mnistbench.compare.thresholds import DEFAULT_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold
 from mnistbench.core import units
+from mnistbench.core.operation import operation_name, place_name, shortened
 
-REGRESSED, IMPROVED, WITHIN, SUSPECT = "regressed", "improved", "within", "suspect"
-INCONCLUSIVE, INCOMPARABLE, MISSING = "inconclusive", "incomparable", "missing"
+REGRESSED, IMPROVED, WITHIN, SUSPECT, INCONCLUSIVE = "regressed", "improved", "within", "suspect", "inconclusive"
 
-#: Base runs from which their spread is trusted: a standard deviation of 8 is known to about a quarter of itself.
-RUNS_NEEDED = 8
+#: Names of the quantities that are not one operation; ``--accept CASE:OP`` takes them too.
+OTHER, ITERATION = "other", "iteration"
 
-#: Probability that a report over runs of the same code calls anything regressed, under the rule of runs.
-FALSE_ALARM = 0.05
-
-#: What the rows that hold no single operation are called; ``--accept CASE:OP`` takes these names too.
-OTHER, CALL = "other", "call"
+#: The earlier name of ITERATION, which ``--accept`` still takes.
+_CALL = "call"
 
 
 @dataclass(frozen=True)
 class CheckedQuantity:
-    """One quantity of a case that is held: an operation, several pooled, or the call."""
+    """One quantity of a case that gets a verdict: an operation, several operations together, or the iteration."""
 
     name: str
-    kind: str  # operation, replaced, outside, other or call
-    members: tuple[OpChange, ...]  # what it sums; none for the call
+    kind: str  # operation, replaced, outside, other or iteration
+    members: tuple[OpChange, ...]  # the operations that are summed; none for the iteration
     base_runs: tuple[int, ...]  # ns in every base run
     now_ns: int
-    spread_ns: float  # how far the runs' own spread could have moved the difference
+    spread_ns: float  # change that the spread of the runs can explain
     threshold: float  # share of the base
-    given: bool  # the user gave that threshold
+    given: bool  # the threshold is the user's
     verdict: str = INCONCLUSIVE
     within: float = 0.0  # the X of "within X %", as a share
-    by_runs: bool = False  # the rule of runs judged
+    by_runs: bool = False  # the verdict is by the rule of runs
     smallest: float | None = None  # the minimum detectable change under the rule of runs, as a share
     accepted: bool = False
-    accept_limit: float | None = None  # of the --accept that matches it, as a share; None where none with a limit matches
-    accept_unlimited: bool = False  # only an --accept without a limit matches it
+    accept_limit: float | None = None  # largest limit of a matching --accept, as a share; None where none has a limit
+    accept_unlimited: bool = False  # only an --accept without a limit matches
 
-    @functools.cached_property  # a median, asked for in every format
+    @functools.cached_property  # a median that every format asks for
     def base_ns(self) -> int:
-        """Median over the base runs; 0 for what is new."""
+        """Median over the base runs; 0 for a new operation."""
         return round(statistics.median(self.base_runs)) if self.base_runs else 0
 
     @property
     def change_ns(self) -> int:
-        """What it added."""
+        """Difference to the base."""
         return self.now_ns - self.base_ns
 
     @property
     def change(self) -> float:
-        """What it added as a share of the base; infinite for what is new."""
+        """Difference as a share of the base; infinite for a new operation."""
         return self.change_ns / self.base_ns if self.base_ns > 0 else (math.inf if self.now_ns > 0 else 0.0)
 
     @property
+    def is_above_given(self) -> bool:
+        """Whether the change is above a threshold that the user gave."""
+        return self.given and self.change > self.threshold
+
+    @property
     def fails(self) -> bool:
-        """Whether it is a regression above a threshold that was given."""
+        """Whether it is a regression above a threshold that the user gave."""
         return self.verdict == REGRESSED and self.given and not self.accepted and not self.accept_unlimited
 
     @property
     def is_noise(self) -> bool:
-        """Whether it is above a threshold that was given, and not beyond what the base runs differ by."""
-        return self.verdict == INCONCLUSIVE and self.given and self.change > self.threshold and not self.accepted
+        """Whether the change is above a threshold that the user gave, but not larger than the differences of the base runs."""
+        return self.verdict == INCONCLUSIVE and self.is_above_given and not self.accepted
+
+    @property
+    def may_be_accepted(self) -> bool:
+        """Whether an ``--accept`` applies: to a regression, or to a change that would be one without the noise."""
+        return self.verdict == REGRESSED or (self.verdict == INCONCLUSIVE and self.is_above_given)
 
     @property
     def text(self) -> str:
-        """The verdict as a table shows it."""
+        """The verdict as tables show it."""
         if self.verdict == WITHIN:
             return f"within {units.percent(self.within)}"
         detectable = ""
@@ -100,24 +104,20 @@ class CheckedQuantity:
 
 @dataclass(frozen=True)
 class CaseJudgement:
-    """One compared case with what was held of it."""
+    """One compared case with the verdicts of its quantities."""
 
     case: CaseComparison
-    call: CheckedQuantity
-    operations: tuple[CheckedQuantity, ...]  # one by one, by size of change; then outside operations and other
+    iteration: CheckedQuantity
+    operations: tuple[CheckedQuantity, ...]  # single operations by size of change; then outside operations and other
 
     @property
     def checked(self) -> tuple[CheckedQuantity, ...]:
-        """Everything that has a verdict."""
-        return (self.call, *self.operations)
+        """Every quantity with a verdict."""
+        return (self.iteration, *self.operations)
 
 
-class Problem(NamedTuple):
-    """Why something could not be judged."""
-
-    verdict: str  # missing or incomparable
-    text: str
-    excused: bool  # by --allow-missing or --allow-incomparable
+#: A quantity with its case.
+Pair = tuple[CaseJudgement, CheckedQuantity]
 
 
 @dataclass(frozen=True)
@@ -128,47 +128,49 @@ class Judgement:
     criteria: Criteria
     cases: tuple[CaseJudgement, ...]
     problems: tuple[Problem, ...]
-    asked: bool  # somebody gave a threshold, here or on a test
-    unused: tuple[str, ...]  # --accept that matched no regression
+    asked: bool  # a threshold was given, on the command line, in a configuration or on a test
+    unused: tuple[str, ...]  # --accept values that match no regression
 
     @property
-    def checked(self) -> tuple[tuple[CaseJudgement, CheckedQuantity], ...]:
-        """Everything that has a verdict, with its case."""
-        return tuple((case, checked) for case in self.cases for checked in case.checked)
+    def checked(self) -> tuple[Pair, ...]:
+        """Every quantity with a verdict."""
+        return self._where(lambda _: True)
 
     @property
-    def regressions(self) -> tuple[tuple[CaseJudgement, CheckedQuantity], ...]:
-        """What is regressed above a threshold."""
-        return tuple((case, checked) for case, checked in self.checked if checked.fails)
+    def regressions(self) -> tuple[Pair, ...]:
+        """Regressions above a threshold."""
+        return self._where(lambda checked: checked.fails)
 
     @property
-    def accepted(self) -> tuple[tuple[CaseJudgement, CheckedQuantity], ...]:
-        """Regressions within the limit that they were accepted with."""
-        return tuple((case, checked) for case, checked in self.checked if checked.accepted)
+    def accepted(self) -> tuple[Pair, ...]:
+        """Regressions within the limit of their ``--accept``."""
+        return self._where(lambda checked: checked.accepted)
 
     @property
-    def unlimited(self) -> tuple[tuple[CaseJudgement, CheckedQuantity], ...]:
-        """Regressions above a threshold that are accepted without a limit, so that nothing is decided."""
-        found = (pair for pair in self.checked if pair[1].accept_unlimited and pair[1].given)
-        return tuple((case, checked) for case, checked in found if checked.verdict == REGRESSED)
+    def unlimited(self) -> tuple[Pair, ...]:
+        """Regressions above a threshold with an ``--accept`` that has no limit; they count as not judged."""
+        return self._where(lambda checked: checked.accept_unlimited and checked.given and checked.verdict == REGRESSED)
 
     @property
-    def noise(self) -> tuple[tuple[CaseJudgement, CheckedQuantity], ...]:
-        """What is above a threshold, and not beyond what the base runs differ by."""
-        return tuple((case, checked) for case, checked in self.checked if checked.is_noise)
+    def noise(self) -> tuple[Pair, ...]:
+        """Changes above a threshold that are not larger than the differences of the base runs."""
+        return self._where(lambda checked: checked.is_noise)
+
+    def _where(self, holds: Callable[[CheckedQuantity], bool]) -> tuple[Pair, ...]:
+        return tuple((case, checked) for case in self.cases for checked in case.checked if holds(checked))
 
     @property
     def unjudged(self) -> int:
-        """How many things could not be judged and are not excused."""
+        """Number of problems and changes that could not be judged and are not excused."""
         if not self.asked:
             return 0
-        problems = sum(not problem.excused for problem in self.problems)
-        return problems + len(self.unlimited) + (0 if self.criteria.noise_passes else len(self.noise))
+        found = sum(not problem.excused for problem in self.problems)
+        return found + len(self.unlimited) + (0 if self.criteria.noise_passes else len(self.noise))
 
     @property
-    def minimum_detectable(self) -> tuple[CaseJudgement, CheckedQuantity] | None:
-        """What has the largest minimum detectable change of all that was judged by the rule of runs."""
-        by_runs = [(case, checked) for case, checked in self.checked if checked.smallest is not None]
+    def minimum_detectable(self) -> Pair | None:
+        """The quantity with the largest minimum detectable change under the rule of runs."""
+        by_runs = self._where(lambda checked: checked.smallest is not None)
         return max(by_runs, key=lambda pair: pair[1].smallest or 0.0, default=None)
 
     @property
@@ -180,7 +182,7 @@ class Judgement:
 
 
 def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
-    """Give every case and every operation that matters its verdict."""
+    """Give every case and its operations their verdicts."""
     drafts = [_draft(case, criteria) for case in comparison.cases]
     by_runs = sum(
         len(checked.base_runs) >= RUNS_NEEDED for case in drafts for checked in case.checked if not case.case.incomparable
@@ -188,7 +190,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     cases = tuple(
         CaseJudgement(
             draft.case,
-            _judge(draft.call, draft.case, by_runs, criteria),
+            _judge(draft.iteration, draft.case, by_runs, criteria),
             tuple(_judge(checked, draft.case, by_runs, criteria) for checked in draft.operations),
         )
         for draft in drafts
@@ -197,43 +199,48 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
         one
         for case in cases
         for checked in case.checked
-        if _may_be_accepted(checked)
+        if checked.may_be_accepted
         for one in _matching(case.case, checked, criteria)
     }
-    # A marked case that is missing now was to be held, too.
+    # A test that is missing now may have a threshold, too.
     concerned = (*comparison.now.cases, *(case for _, case in comparison.only_base))
     marks = any(case.op_fail or case.case_fail for case in concerned)
     return Judgement(
         comparison=comparison,
         criteria=criteria,
         cases=cases,
-        problems=tuple(_problems(comparison, criteria, cases)),
+        problems=tuple(problems(comparison, criteria)),
         asked=bool(criteria.op_fail or criteria.case_fail or marks),
         unused=tuple(one.text for one in criteria.accept if one not in used),
     )
 
 
-# ---- What is held ----------------------------------------------------------------------------------------------------
+# ---- Which quantities are checked ------------------------------------------------------------------------------------
 
 
 def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
     mark = Threshold.parse(case.now.case_fail) if case.now.case_fail else None
+    spread_ns = _spread(case.base_runs, case.base.wall_spread_ns, case.now.wall_spread_ns)
     limit = mark or criteria.case_fail
-    call = CheckedQuantity(
-        name=CALL,
-        kind=CALL,
-        members=(),
-        base_runs=case.base_runs,
-        now_ns=case.now_ns,
-        spread_ns=_spread(case.base_runs, case.base.wall_spread_ns, case.now.wall_spread_ns),
-        threshold=limit.share if limit else DEFAULT_SHARE,
-        given=limit is not None,
-    )
-    return CaseJudgement(case, call, tuple(_checked_operations(case, criteria)))
+    iteration = _unjudged(ITERATION, ITERATION, (), case.base_runs, case.now_ns, spread_ns, limit)
+    return CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
+
+
+def _unjudged(
+    name: str,
+    kind: str,
+    members: tuple[OpChange, ...],
+    base_runs: tuple[int, ...],
+    now_ns: int,
+    spread_ns: float,
+    limit: Threshold | None,
+) -> CheckedQuantity:
+    threshold = limit.share if limit else DEFAULT_SHARE
+    return CheckedQuantity(name, kind, members, base_runs, now_ns, spread_ns, threshold, given=limit is not None)
 
 
 def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[CheckedQuantity]:
-    """Yield operations that matter one by one; new and vanished ones by their place; all others in one."""
+    """Yield each operation that matters; new and vanished operations together by place; the small operations together."""
     limits = _Limits(case, criteria)
     operations = [change for change in case.operations if change.is_operation]
     alone = [change for change in operations if limits.name_operation(change) or _matters(change, case, criteria)]
@@ -241,12 +248,12 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
     for change in alone:
         if change.base is None or change.now is None:
             replaced[change.phase, change.module].append(change)
-    drafts = [_hold([change], operation_name(change), "operation", limits) for change in alone if change.base and change.now]
-    drafts += [_hold(changes, _replacement(changes), "replaced", limits) for changes in replaced.values()]
-    yield from sorted(drafts, key=lambda checked: (-abs(checked.change_ns), checked.name))
+    found = [_sum([one], operation_name(*one.key), "operation", limits) for one in alone if one.base and one.now]
+    found += [_sum(changes, _replacement(changes), "replaced", limits) for changes in replaced.values()]
+    yield from sorted(found, key=lambda checked: (-abs(checked.change_ns), checked.name))
     outside = [change for change in case.operations if not change.is_operation]
     if outside:
-        yield _hold(outside, "outside operations", "outside", limits)
+        yield _sum(outside, "outside operations", "outside", limits)
     rest: dict[str, list[OpChange]] = defaultdict(list)
     taken = {id(change) for change in alone}
     for change in operations:
@@ -254,88 +261,67 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
             limit = limits.named(change)
             rest[limit.name if limit else ""].append(change)
     for name, changes in sorted(rest.items(), reverse=True):
-        yield _hold(changes, f"{OTHER} in {name}" if name else OTHER, OTHER, limits)
+        yield _sum(changes, f"{OTHER} in {name}" if name else OTHER, OTHER, limits)
 
 
 def _matters(change: OpChange, case: CaseComparison, criteria: Criteria) -> bool:
-    """Whether it is a large enough share of its case, in either run, and quick calls are not mostly profiler."""
+    """Whether the operation matters in either run: a large increase starts from a small time."""
     sides = ((change.base, change.base_ns, case.base_ns), (change.now, change.now_ns, case.now_ns))
-    for side, ns, whole in sides:
-        if (
-            side
-            and ns is not None
-            and ns >= criteria.min_share * whole
-            and ns >= criteria.min_cost * case.profiler_ns * side.calls
-        ):
-            return True
-    return False
+    return any(
+        side and ns is not None and criteria.matters(ns, whole, side.calls, case.profiler_ns) for side, ns, whole in sides
+    )
 
 
 class _Limits:
-    """Thresholds of a case: its test's mark before the general ones, a name before none."""
+    """Thresholds of a case: those of its test before the general ones, those with a name before those without."""
 
     def __init__(self, case: CaseComparison, criteria: Criteria) -> None:
         self._all = [*map(Threshold.parse, case.now.op_fail), *criteria.op_fail]
 
     def named(self, change: OpChange) -> Threshold | None:
-        return next((limit for limit in self._all if limit.name and names(limit.name, change)), None)
+        return next((limit for limit in self._all if limit.name and change.is_named(limit.name)), None)
 
     def name_operation(self, change: OpChange) -> bool:
-        """Whether a threshold names the operation, not only its module: then it is held however small it is."""
-        return any(limit.name in operation_names(change) for limit in self._all if limit.name)
+        """Whether a threshold names the operation itself, not only its module: then its size does not count."""
+        return any(limit.name in change.names for limit in self._all if limit.name)
 
     def of(self, changes: Sequence[OpChange]) -> Threshold | None:
         named = [limit for change in changes if (limit := self.named(change))]
-        if named:  # what replaces a named operation is held to its threshold
+        if named:  # the threshold of an operation also applies to its replacement
             return min(named, key=lambda limit: limit.share)
         return next((limit for limit in self._all if not limit.name), None)
 
 
-def names(name: str, change: OpChange) -> bool:
-    """Whether a name that a user gave means that operation or its module."""
-    return change.is_operation and name in (*operation_names(change), change.module)
-
-
-def operation_names(change: OpChange) -> tuple[str, ...]:
-    """Every name of an operation: as torch calls it, as tables shorten it, with its place."""
-    return (change.name, shortened(change.name), operation_name(change))
-
-
-def _hold(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> CheckedQuantity:
-    limit = limits.of(changes)
-    base_runs = _summed_runs(changes)
-    return CheckedQuantity(
-        name=name,
-        kind=kind,
-        members=tuple(changes),
-        base_runs=base_runs,
-        now_ns=sum(change.now_ns or 0 for change in changes),
-        spread_ns=_spread(
-            base_runs,
-            sum(change.base.spread_ns for change in changes if change.base),
-            sum(change.now.spread_ns for change in changes if change.now),
-        ),
-        threshold=limit.share if limit else DEFAULT_SHARE,
-        given=limit is not None,
+def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> CheckedQuantity:
+    """Return one quantity for several operations, summed run by run. A new operation has no base runs."""
+    base_runs = tuple(map(sum, zip(*(change.base_runs for change in changes if change.base_runs), strict=True)))
+    spread_ns = _spread(
+        base_runs,
+        sum(change.base.spread_ns for change in changes if change.base),
+        sum(change.now.spread_ns for change in changes if change.now),
     )
-
-
-def _summed_runs(changes: Sequence[OpChange]) -> tuple[int, ...]:
-    """Sum run by run; what is new has no base runs."""
-    return tuple(map(sum, zip(*(change.base_runs for change in changes if change.base_runs), strict=True)))
+    now_ns = sum(change.now_ns or 0 for change in changes)
+    return _unjudged(name, kind, tuple(changes), base_runs, now_ns, spread_ns, limits.of(changes))
 
 
 def _spread(base_runs: Sequence[int], base_ns: int, now_ns: int) -> float:
-    """Interquartile ranges inside the two runs, and the range over the base runs, add as independent errors do."""
+    """Return the root of the sum of squares, as of independent errors.
+
+    Args:
+        base_runs: times, whose range counts.
+        base_ns: interquartile range inside the newest base run.
+        now_ns: interquartile range inside the new run.
+    """
     between = max(base_runs) - min(base_runs) if base_runs else 0
     return math.hypot(base_ns, now_ns, between)
 
 
 def _replacement(changes: Sequence[OpChange]) -> str:
-    gone = [change.name for change in changes if change.now is None]
-    new = [change.name for change in changes if change.base is None]
-    place = f"{changes[0].phase} {changes[0].module}".strip()
-    return f"{' + '.join(gone) or 'nothing'} -> {' + '.join(new) or 'nothing'}{f', {place}' if place else ''}"
+    """Return ``aten::mm -> aten::addmm, forward fc1``; where modules are summed, ``nothing -> conv3 forward``."""
+    sides = ([change for change in changes if change.now is None], [change for change in changes if change.base is None])
+    gone, new = (" + ".join(shortened(one.name) or operation_name(*one.key) for one in side) or "nothing" for side in sides)
+    place = place_name(changes[0].phase, changes[0].module) if changes[0].name else ""
+    return f"{gone} -> {new}{f', {place}' if place else ''}"
 
 
 # ---- Verdicts --------------------------------------------------------------------------------------------------------
@@ -345,43 +331,23 @@ def _judge(checked: CheckedQuantity, case: CaseComparison, family: int, criteria
     if case.incomparable:
         return replace(checked, verdict=INCOMPARABLE)
     if checked.base_ns <= 0 and checked.kind != "replaced" and checked.change_ns <= criteria.min_share * case.base_ns:
-        return replace(checked, verdict=WITHIN, within=checked.threshold)  # the profiler's cost left nothing to take shares of
+        # Subtracting the profiler's overhead left no time that a change could be a share of.
+        return replace(checked, verdict=WITHIN, within=checked.threshold)
     judged = _by_runs(checked, family) if len(checked.base_runs) >= RUNS_NEEDED else _by_threshold(checked)
     return _accept(judged, case, criteria)
 
 
 def _by_runs(checked: CheckedQuantity, family: int) -> CheckedQuantity:
-    if min(checked.base_runs) <= 0 or checked.now_ns <= 0:  # nothing that a logarithm could be taken of
+    if min(checked.base_runs) <= 0 or checked.now_ns <= 0:  # 0 has no logarithm
         return _by_threshold(checked)
-    checked = replace(checked, by_runs=True)
     low, high = prediction_interval(checked.base_runs, FALSE_ALARM / family)
     smallest = high / checked.base_ns - 1
-    checked = replace(checked, smallest=smallest)
+    checked = replace(checked, by_runs=True, smallest=smallest)
     if checked.change > checked.threshold:
         return replace(checked, verdict=REGRESSED if checked.now_ns > high else INCONCLUSIVE)
     if checked.change < -checked.threshold:
         return replace(checked, verdict=IMPROVED if checked.now_ns < low else INCONCLUSIVE)
     return replace(checked, verdict=WITHIN, within=max(checked.threshold, smallest))
-
-
-def prediction_interval(values: Sequence[int], risk: float) -> tuple[float, float]:
-    """Return the limits that one more value of the same log-normal population falls below, or above, with this risk.
-
-    Args:
-        values: at least two positive times.
-        risk: one-sided, for each limit.
-    """
-    from scipy.special import stdtrit  # Student's quantile alone; scipy.stats takes a second to import
-
-    logs = [math.log(value) for value in values]
-    n = len(logs)
-    reach = float(stdtrit(n - 1, 1 - risk)) * statistics.stdev(logs) * math.sqrt(1 + 1 / n)
-    mean = statistics.fmean(logs)
-    return _exp(mean - reach), _exp(mean + reach)
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf  # near the largest float's logarithm
 
 
 def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:
@@ -397,16 +363,9 @@ def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:
 # ---- Intended regressions --------------------------------------------------------------------------------------------
 
 
-def _may_be_accepted(checked: CheckedQuantity) -> bool:
-    """Whether an ``--accept`` may apply: a regression, or what only noise keeps from being one."""
-    return checked.verdict == REGRESSED or (
-        checked.verdict == INCONCLUSIVE and checked.given and checked.change > checked.threshold
-    )
-
-
 def _accept(checked: CheckedQuantity, case: CaseComparison, criteria: Criteria) -> CheckedQuantity:
-    """Hold a regression to the largest limit that an ``--accept`` gives it."""
-    matching = _matching(case, checked, criteria) if _may_be_accepted(checked) else []
+    """Compare a regression with the largest limit that an ``--accept`` gives it."""
+    matching = _matching(case, checked, criteria) if checked.may_be_accepted else []
     limits = [one.limit for one in matching if one.limit is not None]
     if not limits:
         return replace(checked, accept_unlimited=bool(matching))
@@ -414,12 +373,12 @@ def _accept(checked: CheckedQuantity, case: CaseComparison, criteria: Criteria) 
 
 
 def _accept_base(checked: CheckedQuantity, case: CaseComparison) -> int:
-    """Return what the limit of an ``--accept`` is a share of: the base or, of what is new, the time of the call."""
+    """Return the time that the limit of an ``--accept`` is a share of: the base, or the iteration for a new operation."""
     return checked.base_ns if checked.change <= LARGEST_LIMIT else max(case.base_ns, 1)
 
 
 def acceptance_for(judgement: Judgement, judged: CaseJudgement, checked: CheckedQuantity) -> str:
-    """Return the ``--accept`` value that accepts a regression as large as this one, and no other where names allow that."""
+    """Return the ``--accept`` value that accepts a regression of this size, and no other regression if the names allow that."""
     label, short, node_id, _ = judged.case.now.names
     patterns = [Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", None) for name in (short, label, node_id)]
     alone = (one for one in patterns if sum(_matches(one, case.case, other) for case, other in judgement.checked) == 1)
@@ -428,7 +387,7 @@ def acceptance_for(judgement: Judgement, judged: CaseJudgement, checked: Checked
 
 
 def _as_pattern(name: str) -> str:
-    """Return a pattern for a name that can be typed: ``*`` stands for what cannot be printed."""
+    """Return a pattern that can be typed: ``*`` replaces every character that cannot be printed."""
     return "".join(sign if sign.isprintable() else "*" for sign in name)
 
 
@@ -438,84 +397,11 @@ def _matching(case: CaseComparison, checked: CheckedQuantity, criteria: Criteria
 
 def _matches(acceptance: Acceptance, case: CaseComparison, checked: CheckedQuantity) -> bool:
     """Whether an ``--accept`` names this quantity."""
-    names_of_checked = {checked.name}
+    names = {checked.name}
     if checked.kind == OTHER:
-        names_of_checked.add(OTHER)  # also of a module; one operation's name does not excuse those pooled with it
+        names.add(OTHER)  # also of a module; the name of one operation does not accept those pooled with it
+    elif checked.kind == ITERATION:
+        names.add(_CALL)
     else:
-        names_of_checked.update(
-            name for change in checked.members for name in (*operation_names(change), change.module) if name
-        )
-    return acceptance.matches(case.now.names, names_of_checked)
-
-
-# ---- What could not be judged ----------------------------------------------------------------------------------------
-
-
-def _problems(comparison: Comparison, criteria: Criteria, cases: Sequence[CaseJudgement]) -> Iterable[Problem]:
-    if not comparison.now.cases:
-        yield Problem(MISSING, "no benchmark ran that has an operation record", excused=False)
-        return
-    if not comparison.bases:
-        yield Problem(MISSING, "no saved run to compare with; save one with: pytest bench --benchmark-autosave", excused=False)
-        return
-    if not cases:
-        yield Problem(MISSING, "no case in common with the base; save a run of these cases first", excused=False)
-    for base, _, fields in comparison.redefined:
-        changed = ", ".join(f"{name} {before} -> {after}" for name, (before, after) in fields.items())
-        text = f"not the same case any more: {base.node_id} ({changed}); measure both sides alike"
-        yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
-    redefined = {id(base) for base, _, _ in comparison.redefined}
-    for run, case in comparison.only_base:
-        if id(case) not in redefined:
-            text = f"in the base and not run now: {case.node_id}, last saved {run.label}"
-            yield Problem(MISSING, text, excused=criteria.allow_missing)
-    yield from _incomparable(cases, criteria)
-    yield from _missing_tables(cases, criteria)
-    yield from _unmatched(cases, criteria)
-
-
-def _incomparable(cases: Sequence[CaseJudgement], criteria: Criteria) -> Iterable[Problem]:
-    """Yield a line per difference, not per case: a machine is another for all."""
-    from mnistbench.saved_runs.compatibility import BLOCKING
-
-    found: dict[str, tuple[object, object, int]] = {}
-    for judged in cases:
-        for name, (base, now) in judged.case.incomparable.items():
-            found[name] = (base, now, found.get(name, (0, 0, 0))[2] + 1)
-    for name, (base, now, count) in found.items():
-        what = f"{count} case{'s' if count > 1 else ''}: {name.replace('_', ' ')} {units.listed(base)} -> {units.listed(now)}"
-        yield Problem(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
-
-
-def _missing_tables(cases: Sequence[CaseJudgement], criteria: Criteria) -> Iterable[Problem]:
-    for judged in cases:
-        case = judged.case
-        if judged.operations or case.incomparable or not (criteria.op_fail or case.now.op_fail):
-            continue
-        both = (("the base", case.base), ("this run", case.now))
-        lost = [name for name, side in both if case.clock == "device" and table_of(side, "device") is None]
-        if lost:
-            text = f"no device time in the operation table of {case.now.node_id} in {' and in '.join(lost)}"
-            yield Problem(MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing)
-            continue
-        sides = [name for name, side in both if not side.tables]
-        if case.now.tables_in and len(sides) == 2 and not case.now.op_fail:  # both, and nobody asked this test for one
-            continue  # such a case never has a table of its own
-        where = " and in ".join(sides) or "both by the same view"
-        yield Problem(MISSING, f"no operation table of {case.now.node_id} in {where}", excused=criteria.allow_missing)
-
-
-def _unmatched(cases: Sequence[CaseJudgement], criteria: Criteria) -> Iterable[Problem]:
-    """Yield thresholds that hold nothing: a misspelt name must not pass."""
-    compared = [judged for judged in cases if judged.operations]
-    general = {limit.name for limit in criteria.op_fail if limit.name}
-    for name in sorted(general):
-        if compared and not any(names(name, change) for judged in compared for change in judged.case.operations):
-            yield Problem(MISSING, f"--op-fail {name!r} is no operation or module of any case", excused=False)
-    for judged in compared:
-        for limit in map(Threshold.parse, judged.case.now.op_fail):
-            if limit.name and not any(names(limit.name, change) for change in judged.case.operations):
-                where = judged.case.now.node_id
-                yield Problem(MISSING, f"opgate {limit.name!r} is no operation or module of {where}", excused=False)
-    if criteria.op_fail and cases and not compared and not any(judged.case.incomparable for judged in cases):
-        yield Problem(MISSING, "no case has operations to hold", excused=False)
+        names.update(name for change in checked.members for name in (*change.names, change.module) if name)
+    return acceptance.matches(case.now.names, names)

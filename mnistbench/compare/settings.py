@@ -1,18 +1,17 @@
-"""The settings of a comparison: options and configuration files of ``pytest`` and ``mnistbench`` -> ``Criteria``.
+"""The settings of a comparison: one list for the options and the configuration files of ``pytest`` and ``mnistbench``.
 
-Every pytest session imports this module, so the parts that read values import what they need themselves.
+``thresholds`` reads their values. The list is a module of its own because every pytest session imports it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mnistbench.core.errors import UsageError
 
-if TYPE_CHECKING:
-    from mnistbench.compare.thresholds import Criteria
+#: Smallest share of its case, and smallest multiple of the profiler's overhead, of an operation that is judged by itself.
+MIN_SHARE, MIN_COST = 0.02, 20
 
 
 class Setting(NamedTuple):
@@ -48,8 +47,11 @@ SETTINGS = (
         repeatable=True,
     ),
     Setting("--case-fail", "LIMIT", "largest slowdown of a case that passes: 5%"),
-    Setting("--op-min-share", "SHARE", "group operations below this share of their case", "2%"),
-    Setting("--op-min-cost", "TIMES", "group operations shorter than this multiple of the profiler's overhead per call", "20"),
+    Setting("--op-min-share", "SHARE", "group operations below this share of their case", f"{MIN_SHARE:.0%}"),
+    Setting(
+        "--op-min-cost", "TIMES", "group operations shorter than this multiple of the profiler's overhead per call",
+        str(MIN_COST),
+    ),
     Setting("--by", "KEYS", "sum operations over op, module or op,module", "op,module"),
     Setting("--across-versions", "", "also compare operations of different torch versions", configurable=False),
     Setting("--pool-commits", "", "use base runs of several commits as samples of one base", configurable=False),
@@ -69,30 +71,6 @@ SETTINGS = (
     ),
     Setting("--reason", "TEXT", "reason for --accept, shown in the report", configurable=False),
 )  # fmt: skip
-
-
-def criteria_of(given: Mapping[str, Any], configured: Mapping[str, Any], file: object) -> Criteria:
-    """Return what a comparison is judged by; an option overrides the configuration file.
-
-    Args:
-        given: setting -> the option's value, None or False if it was not given.
-        configured: setting -> its value in the configuration file.
-        file: the configuration file, for errors.
-
-    Raises:
-        UsageError: names the option, or the key and its file, and the value.
-    """
-    from mnistbench.compare.thresholds import Criteria
-
-    texts, origins = {}, {}
-    for setting in SETTINGS:
-        value = given.get(setting.name)
-        if value == "":  # an unset variable of a script must not disable a threshold
-            raise UsageError(f"{setting.flag}: '' is no value; give one, or leave the option out")
-        from_file = not value and setting.name in configured
-        texts[setting.name] = value or configured.get(setting.name, setting.empty)
-        origins[setting.name] = f"{setting.name} in {file}" if from_file else setting.flag
-    return Criteria.from_texts(texts, origins.__getitem__)
 
 
 def project_table() -> tuple[dict[str, Any], Path | None]:

@@ -1,7 +1,7 @@
-"""What two runs are held to: thresholds and limits as a user writes them -> numbers.
+"""Thresholds and limits as a user writes them -> numbers.
 
 The same settings serve ``pytest`` (options and the pytest configuration) and ``mnistbench compare`` (options and
-``[tool.mnistbench]`` in pyproject.toml), so that both judge alike.
+``[tool.mnistbench]`` in pyproject.toml), so that both judge by the same rules.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from mnistbench.compare.settings import MIN_COST, MIN_SHARE, SETTINGS
 from mnistbench.core.errors import UsageError
 
-#: Words the verdicts where no threshold was given; nothing fails by it.
+#: Threshold for verdicts if the user gives none; nothing fails by it.
 DEFAULT_SHARE = 0.10
 
-#: What operations may be summed over: name and module both kept, or one of them.
+#: Ways to sum operations: by name, by module, or by both.
 GROUPINGS = ("op", "module", "op,module")
 
-#: The largest limit of an ``--accept``, as a share; beyond, nothing would be held.
+#: The largest limit of an ``--accept``, as a share; a larger one would accept anything.
 LARGEST_LIMIT = 1e4
 
 _LIMITED = re.compile(r"(?P<pattern>.*\S)\s*:\s*(?P<percent>\d+(?:\.\d+)?)\s*%", re.DOTALL)  # a name may have any character
@@ -30,7 +31,7 @@ _THRESHOLD = re.compile(r"(?:(?P<name>.*\S)\s*:)?\s*(?P<percent>\d+(?:\.\d+)?)\s
 
 @dataclass(frozen=True)
 class Threshold:
-    """How much slower something may get."""
+    """The largest slowdown that passes."""
 
     name: str  # an operation (aten::addmm) or a module (conv2); empty: every operation
     share: float  # of the base: 0.05 is 5 %
@@ -40,10 +41,10 @@ class Threshold:
         """Read ``10%``, ``aten::addmm:5%`` or ``conv2:5%``.
 
         Raises:
-            ValueError: says what the text needs.
+            ValueError: with the expected form.
         """
         found = _THRESHOLD.fullmatch(text.strip())
-        if not found or not 0 < float(found["percent"]) <= 1e6:  # beyond, nothing is held
+        if not found or not 0 < float(found["percent"]) <= 1e6:  # more would let anything pass
             raise ValueError("not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module")
         return cls(found["name"] or "", float(f"{found['percent']}e-2"))  # dividing by 100 would round a second time
 
@@ -60,7 +61,7 @@ class Acceptance:
         """Read ``CASE:OP:5%``, or ``CASE:OP`` without a limit.
 
         Raises:
-            UsageError: names the value.
+            UsageError: with the value.
         """
         found = _LIMITED.fullmatch(text.strip())
         pattern, limit = (found["pattern"], float(f"{found['percent']}e-2")) if found else (text.strip(), None)
@@ -80,26 +81,41 @@ class Acceptance:
 
     @property
     def text(self) -> str:
-        """What the user gave."""
+        """The value as the user wrote it."""
         return self.pattern if self.limit is None else f"{self.pattern}:{100 * self.limit:.10g}%"
 
 
 @dataclass(frozen=True)
 class Criteria:
-    """What a comparison is judged by."""
+    """The settings by which a comparison is judged."""
 
     op_fail: tuple[Threshold, ...] = ()
     case_fail: Threshold | None = None
-    min_share: float = 0.02  # of its case: smaller operations are pooled
-    min_cost: float = 20  # times the profiler's cost per call: quicker operations are pooled
+    min_share: float = MIN_SHARE  # of its case: smaller operations are pooled
+    min_cost: float = MIN_COST  # times the profiler's overhead per call: shorter operations are pooled
     by: str = "op,module"  # one of GROUPINGS
     across_versions: bool = False  # compare operations of different torch versions
     allow_missing: bool = False
     allow_incomparable: bool = False
     pool_commits: bool = False  # take runs of several commits as samples of one base
-    noise_passes: bool = False  # a change above a threshold that the base runs differ by does not fail
+    noise_passes: bool = False  # a change within the differences of the base runs does not fail
     accept: tuple[Acceptance, ...] = ()  # intended regressions
     reason: str = ""
+
+    def matters(self, ns: float, whole_ns: float, calls: float = 0, profiler_ns: int = 0) -> bool:
+        """Return whether an operation is judged by itself; the others are judged together.
+
+        A saved run is judged by the operations that matter in either run: one that grows from a small time is a regression.
+        ``mnistbench gate`` gives the sums over both sides, and no overhead: its permutation test requires groups that stay
+        the same when the sides are exchanged, and both of its sides have the overhead.
+
+        Args:
+            ns: self time of the operation.
+            whole_ns: time of its case.
+            calls: calls of the operation in that time.
+            profiler_ns: overhead of the profiler per call.
+        """
+        return ns >= self.min_share * whole_ns and ns >= self.min_cost * profiler_ns * calls
 
     @property
     def of_comparison(self) -> dict[str, Any]:
@@ -115,7 +131,7 @@ class Criteria:
             origin: setting -> how an error names it: ``--op-fail``, ``op_fail in pyproject.toml``.
 
         Raises:
-            UsageError: names the setting and the value.
+            UsageError: with the setting and the value.
         """
 
         def parsed(name: str, text: str, parse: Callable[[str], Any]) -> Any:
@@ -142,39 +158,61 @@ class Criteria:
         )
 
 
-def acceptances(texts: Sequence[str], reason: str) -> tuple[Acceptance, ...]:
-    """Read every ``--accept``, and refuse one without a reason or a reason without one.
+def criteria_of(given: Mapping[str, Any], configured: Mapping[str, Any], file: object) -> Criteria:
+    """Return what a comparison is judged by; an option overrides the configuration file.
+
+    Args:
+        given: setting -> the option's value, None or False if it was not given.
+        configured: setting -> its value in the configuration file.
+        file: the configuration file, for errors.
 
     Raises:
-        UsageError: names the value.
+        UsageError: names the option, or the key and its file, and the value.
+    """
+    texts, origins = {}, {}
+    for setting in SETTINGS:
+        value = given.get(setting.name)
+        if value == "":  # an unset variable of a script must not disable a threshold
+            raise UsageError(f"{setting.flag}: '' is no value; give one, or leave the option out")
+        from_file = not value and setting.name in configured
+        texts[setting.name] = value or configured.get(setting.name, setting.empty)
+        origins[setting.name] = f"{setting.name} in {file}" if from_file else setting.flag
+    return Criteria.from_texts(texts, origins.__getitem__)
+
+
+def acceptances(texts: Sequence[str], reason: str) -> tuple[Acceptance, ...]:
+    """Read all ``--accept`` values. They need a reason, and a reason needs at least one of them.
+
+    Raises:
+        UsageError: with the value.
     """
     if texts and not reason.strip():
-        raise UsageError(f"--accept: {texts[0]!r} needs a reason that the report can show: add --reason TEXT")
+        raise UsageError(f"--accept: {texts[0]!r} needs a reason for the report; add --reason TEXT")
     if reason and not texts:
-        raise UsageError(f"--reason: {reason!r} is a reason for nothing: add --accept CASE:OP:LIMIT")
+        raise UsageError(f"--reason: {reason!r} is given without --accept; add --accept CASE:OP:LIMIT")
     return tuple(map(Acceptance.parse, texts))
 
 
 def plain_threshold(text: str) -> Threshold:
-    """Read a threshold for a whole call: ``10%``.
+    """Read a threshold for an iteration: ``10%``.
 
     Raises:
-        ValueError: says what the text needs.
+        ValueError: with the expected form.
     """
     try:
         threshold = Threshold.parse(text)
     except ValueError:
         threshold = None
     if threshold is None or threshold.name:
-        raise ValueError("not a threshold for a call; give 10%")
+        raise ValueError("not a threshold for an iteration; give 10%")
     return threshold
 
 
 def mark_thresholds(arguments: Iterable[Any], options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    """Check what stands in ``@pytest.mark.opgate("5%", "aten::addmm:3%", case="5%")``; return operations' and call's.
+    """Check ``@pytest.mark.opgate("5%", "aten::addmm:3%", case="5%")``; return the thresholds of operations and of the case.
 
     Raises:
-        UsageError: names the value.
+        UsageError: with the value.
     """
     texts, case = tuple(map(str, arguments)), str(options.get("case", ""))
     shown = ", ".join([*map(repr, texts), *(f"{name}={value!r}" for name, value in options.items())])

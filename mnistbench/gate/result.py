@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from mnistbench.compare.exact import TOLERANCE, counted_differences, shortened
+from mnistbench.compare.exact import TOLERANCE, counted_differences
 from mnistbench.compare.thresholds import Acceptance
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Reader
+from mnistbench.core.operation import shortened
 from mnistbench.core.record import median_ns
 from mnistbench.gate import samples
 from mnistbench.gate.decision import (
@@ -317,7 +318,8 @@ def _matches(acceptance: Acceptance, finding: Finding, header: Header) -> bool:
     cases = {effect.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
     quantities = {effect.name}
     if effect.is_case:
-        quantities |= {"call", effect.title, replace(effect, kind=CALL).title}  # a clock's name covers median and mean
+        # The title of a clock covers its median and its mean.
+        quantities |= {"iteration", "call", effect.title, replace(effect, kind=CALL).title}
     elif effect.kind != OTHER:
         quantities |= {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
     return acceptance.matches(cases, quantities)

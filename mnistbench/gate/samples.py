@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
+from mnistbench.core.operation import operation_name, place_name
 from mnistbench.core.record import OUTSIDE, median_ns
 
 #: Version of the file. 1 (0.1.0): the first.
@@ -34,10 +36,7 @@ _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device time"}
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
 
-#: Operations with a smaller share of their case, as the mean of both sides, are tested as one group.
-MIN_SHARE = 0.02
-
-#: Fewest pairs of usable times for a difference.
+#: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3
 
 #: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single one; those that only one side
@@ -191,8 +190,8 @@ def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
     found: list[Group] = []
     rest: list[OpKey] = []
     for key in sorted(key for key in everywhere if key[0] != OUTSIDE):
-        if sum(_sum(side, (key,)) for side in sides) >= MIN_SHARE * whole:
-            found.append((OPERATION, operation_text(*key), (key,)))
+        if Criteria().matters(sum(_sum(side, (key,)) for side in sides), whole):
+            found.append((OPERATION, operation_name(*key), (key,)))
         else:
             rest.append(key)
     found += _replaced(sides, sorted(key for key in ever - everywhere if key[0] != OUTSIDE))
@@ -214,14 +213,8 @@ def _replaced(sides: Sequence[SideSample], changed: Sequence[OpKey]) -> Iterable
     for key in changed:
         places[key[1:] if key[1:] in in_all else ()].append(key)
     for place, keys in sorted(places.items()):
-        where = " ".join(filter(None, place)) or "no module" if place else "new and gone modules"
+        where = place_name(*place) or "no module" if place else "new and gone modules"
         yield REPLACED, f"new and gone operations, {where}", tuple(keys)
-
-
-def operation_text(name: str, phase: str, module: str) -> str:
-    """Return the name of an operation in reports: ``aten::mm, backward fc1``."""
-    place = f"{phase} {module}".strip()
-    return name.removeprefix("autograd::engine::") + (f", {place}" if place else "")
 
 
 def _sum(side: SideSample, keys: Iterable[OpKey]) -> int:

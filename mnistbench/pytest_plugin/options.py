@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from mnistbench.compare.settings import SETTINGS, criteria_of
+from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import DATASETS, DTYPES
 
@@ -216,6 +216,8 @@ def criteria_from_config(config: pytest.Config) -> Criteria:
     Raises:
         UsageError: a value cannot be used, or a threshold is given without ``--benchmark-compare``.
     """
+    from mnistbench.compare.thresholds import criteria_of
+
     for flag in ("--op-fail", "--case-fail"):
         dest = flag.removeprefix("--").replace("-", "_")
         if config.getoption(dest) and not config.getoption("benchmark_compare", default=None):

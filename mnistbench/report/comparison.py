@@ -1,4 +1,4 @@
-"""A Judgement -> the blocks of its report, built once for every format: sentences and tables."""
+"""Judgement -> the blocks of its report, sentences and tables, which every format draws."""
 
 from __future__ import annotations
 
@@ -9,42 +9,40 @@ from collections.abc import Iterable, Sequence
 from mnistbench.compare.diff import CaseComparison, Comparison
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
 from mnistbench.compare.judge import (
-    FALSE_ALARM,
     IMPROVED,
-    INCOMPARABLE,
     INCONCLUSIVE,
     REGRESSED,
-    RUNS_NEEDED,
     SUSPECT,
     WITHIN,
     CaseJudgement,
     CheckedQuantity,
     Judgement,
-    Problem,
     acceptance_for,
 )
+from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
+from mnistbench.compare.problems import INCOMPARABLE, Problem
 from mnistbench.compare.thresholds import DEFAULT_SHARE
 from mnistbench.core import units
 from mnistbench.report.rows import Block, Table, operation_cells
 
-#: Operations that the summary at the top names.
+#: Operations in the list at the top.
 RANKED = 3
 
-#: Exact differences that a table shows, those of the largest changes.
+#: Exact differences below a table, those of the largest changes first.
 FACTS = 10
 
-#: A change of the call below this share is too small a denominator for shares of it.
+#: Below this share of the base, the change of an iteration is too small to be divided among operations.
 LEAST_CHANGE_TO_SHARE = 0.01
 
 _GRAVITY = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED, WITHIN, INCOMPARABLE)
 
 
 def blocks(judgement: Judgement, top: int) -> list[Block]:
-    """Return the report, what matters most first.
+    """Return the report, the most important blocks first.
 
     Args:
-        judgement: what is reported.
-        top: operations shown per case; what fails is always shown.
+        judgement: the comparison with its verdicts.
+        top: operations shown per case; those that fail are always shown.
     """
     found = [
         Block("", tuple(head(judgement))),
@@ -59,7 +57,7 @@ def blocks(judgement: Judgement, top: int) -> list[Block]:
 
 
 def head(judgement: Judgement) -> Iterable[str]:
-    """Yield what must be known before the tables are read: which runs, and what differs beside the code."""
+    """Yield the runs, and all differences between them other than the code."""
     comparison = judgement.comparison
     bases = comparison.bases
     if bases:
@@ -69,9 +67,7 @@ def head(judgement: Judgement) -> Iterable[str]:
             yield from _runs_used(comparison)
     yield f"now:  {comparison.now.label}"
     for name, (base, now) in comparison.environment.items():
-        yield (
-            f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(now)}; times may differ for this alone"
-        )
+        yield (f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(now)}; this alone may change times")
     if bases and (comparison.now.plain or any(run.plain for run in comparison.newest_used)):
         yield "a run without operation records is compared by case only"
     for case in comparison.cases:
@@ -80,11 +76,11 @@ def head(judgement: Judgement) -> Iterable[str]:
     redefined = {id(now) for _, now, _ in comparison.redefined}
     new = [case.node_id for case in comparison.only_now if id(case) not in redefined]
     if new and bases:
-        yield f"new, with nothing to compare: {', '.join(new)}"
+        yield f"new, not compared: {', '.join(new)}"
 
 
 def _runs_used(comparison: Comparison) -> Iterable[str]:
-    """Yield how many base runs are samples and why the others are not: one line where all cases are alike."""
+    """Yield the number of base runs that are samples and why the others are left out: one line if all cases agree."""
     found: dict[str, list[str]] = defaultdict(list)
     for case in comparison.cases:
         commits = {run.commit: run.short_commit for run in case.used}
@@ -103,24 +99,24 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
         yield f"base runs used{which}: {text}"
 
 
-# ---- The three operations to look at first ---------------------------------------------------------------------------
+# ---- Which operations to look at first -------------------------------------------------------------------------------
 
 
 def _ranked(judgement: Judgement) -> Iterable[str]:
-    """Yield the gravest verdicts first, among them the largest changes as shares of their calls."""
+    """Yield the most serious verdicts first; of one verdict, the largest changes as shares of the iteration first."""
     found = [
         (case, checked)
         for case in judgement.cases
         for checked in case.operations
         if checked.verdict in (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
     ]
-    pooled = ("outside", "other")  # last: they name no operation to look at
-    found.sort(key=lambda pair: (pair[1].kind in pooled, _GRAVITY.index(pair[1].verdict), -abs(_share_of_call(*pair))))
+    pooled = ("outside", "other")  # last, because they name no operation
+    found.sort(key=lambda pair: (pair[1].kind in pooled, _GRAVITY.index(pair[1].verdict), -abs(_share_of_iteration(*pair))))
     for position, (case, checked) in enumerate(found[:RANKED], 1):
         yield f"{position}. {checked.name} ({case.case.now.label}): {_why(case, checked)}"
 
 
-def _share_of_call(case: CaseJudgement, checked: CheckedQuantity) -> float:
+def _share_of_iteration(case: CaseJudgement, checked: CheckedQuantity) -> float:
     return checked.change_ns / case.case.base_ns if case.case.base_ns else 0.0
 
 
@@ -132,7 +128,7 @@ def _numbers(case: CaseJudgement, checked: CheckedQuantity) -> str:
     reasons = [
         f"{units.duration(checked.base_ns)} -> {units.duration(checked.now_ns)}"
         + (f", {units.percent(checked.change, signed=True)}" if checked.base_ns > 0 else ""),
-        f"{units.percent(_share_of_call(case, checked), signed=True)} of the call",
+        f"{units.percent(_share_of_iteration(case, checked), signed=True)} of the iteration",
     ]
     if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0].base, checked.members[0].now)):
         reasons.append(f"{calls} calls")
@@ -143,15 +139,15 @@ def _numbers(case: CaseJudgement, checked: CheckedQuantity) -> str:
 
 
 def _tables(judgement: Judgement, top: int) -> Iterable[Table]:
-    """Yield a table per case whose operations are compared, and one of the whole calls of the other cases."""
+    """Yield a table per case whose operations are compared, and one table of all other cases."""
     yield from (_ledger(case, top) for case in judgement.cases if case.operations)
     others = [case for case in judgement.cases if not case.operations]
     if others:
-        yield _whole_calls(others)
+        yield _whole_cases(others)
 
 
 def _ledger(judged: CaseJudgement, top: int) -> Table:
-    """Rows: what is held one by one, by size of change; sums: the rest, what nothing explains, and the call itself."""
+    """Return single operations by size of change; below the line the others, the unexplained rest and the iteration."""
     case, share = judged.case, _Shares(judged.case)
     alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
     shown = alone[:top] + [checked for checked in alone[top:] if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise]
@@ -163,7 +159,7 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
         *(_pooled_row(f"{checked.name} ({_counted(checked.members)})", [checked], share, checked.text) for checked in others),
         *(_pooled_row(checked.name, [checked], share, checked.text) for checked in outside),
         _remainder_row(case, share),
-        _checked_row("device time of one call" if case.clock == "device" else "wall time of one call", judged.call, share),
+        _checked_row(f"{_clock(judged)} time of one iteration", judged.iteration, share),
     ]
     return Table(
         title=units.printable(case.now.label),
@@ -177,14 +173,14 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
 
 
 def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]:
-    """Yield a row per operation; operations that replace others have one verdict together."""
+    """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows."""
     for position, change in enumerate(checked.members):
         yield (
-            *operation_cells(change.name, change.phase, change.module),
+            *operation_cells(*change.key),
             *_change_cells(change.base_ns, change.now_ns),
             _calls(change.base, change.now),
             share(change.change_ns),
-            checked.text if position == 0 else "as above",
+            checked.text if position == 0 else "included above",
         )
 
 
@@ -198,7 +194,7 @@ def _remainder_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
 
 
 def _pooled_row(name: str, pooled: Sequence[CheckedQuantity], share: _Shares, text: str) -> tuple[str, ...]:
-    """Sum the ledger's times, so that the column adds up; a verdict rests on the sums of single runs."""
+    """Sum the times of the table, so that the column adds up. The verdict is of the sums of single runs."""
     members = [change for checked in pooled for change in checked.members]
     base, now = (sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "now_ns"))
     return (name, "", "", *_change_cells(base, now), "", share(now - base), text)
@@ -206,25 +202,30 @@ def _pooled_row(name: str, pooled: Sequence[CheckedQuantity], share: _Shares, te
 
 def _hidden_row(hidden: Sequence[CheckedQuantity], share: _Shares) -> tuple[str, ...]:
     worst = min(hidden, key=lambda checked: (_GRAVITY.index(checked.verdict), -checked.within))
+    which = "all" if all(checked.verdict == worst.verdict for checked in hidden) else "some"
     members = [change for checked in hidden for change in checked.members]
-    return _pooled_row(f"held and not shown ({_counted(members)})", hidden, share, f"each {worst.text}")
+    return _pooled_row(f"not shown ({_counted(members)})", hidden, share, f"{which} {worst.text}")
 
 
 def _counted(operations: Sequence[object]) -> str:
     return f"{len(operations)} operation{'s' if len(operations) != 1 else ''}"
 
 
-def _whole_calls(cases: Sequence[CaseJudgement]) -> Table:
-    clocks = {"device" if judged.case.clock == "device" else "wall" for judged in cases}
+def _clock(judged: CaseJudgement) -> str:
+    return "device" if judged.case.clock == "device" else "wall"
+
+
+def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
+    clocks = " or ".join(sorted({_clock(judged) for judged in cases}))
     return Table(
-        title=f"cases without operation tables: {' or '.join(sorted(clocks))} time of one call",
+        title=f"cases without operation tables: {clocks} time of one iteration",
         headers=("case", "operations in", "base us", "now us", "change us", "change", "verdict"),
         rows=tuple(
             (
                 judged.case.now.label,
                 judged.case.now.tables_in or units.MISSING,
                 *_change_cells(judged.case.base_ns, judged.case.now_ns),
-                judged.call.text,
+                judged.iteration.text,
             )
             for judged in cases
         ),
@@ -236,7 +237,7 @@ def _whole_calls(cases: Sequence[CaseJudgement]) -> Table:
 
 
 class _Shares:
-    """Shares of the change of the call, where that is large enough to share."""
+    """Shares of the change of the iteration, if that is large enough to be divided."""
 
     def __init__(self, case: CaseComparison) -> None:
         self._whole = case.change_ns if abs(case.change_ns) >= LEAST_CHANGE_TO_SHARE * case.base_ns else 0
@@ -264,7 +265,7 @@ def _calls(base: object, now: object) -> str:
 
 
 def _lines(case: CaseComparison) -> Iterable[str]:
-    """Say what each phase changed, what differs exactly, and what training reached on both sides."""
+    """Yield the change of each phase, the exact differences, and the final values of training on both sides."""
     if any(case.phases):
         shown = (f"{name or 'between phases'} {units.microseconds(ns, signed=True)} us" for name, ns in case.phases.items())
         yield f"by phase: {', '.join(shown)}"
@@ -283,7 +284,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
             and not tag.startswith("timing/")
             and not any(f"final {tag}:" in fact for fact in different)
         ]
-        how = "the same to the bit" if is_exact(case) else f"the same within {units.percent(TOLERANCE)}"
+        how = "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
         if finals:
             yield f"training on {case.now.curves_of}, {how}: {', '.join(finals)}"
 
@@ -292,7 +293,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
 
 
 def verdict_lines(judgement: Judgement) -> Iterable[str]:
-    """Yield by which rule was judged, what could not be, what was excused, and the outcome."""
+    """Yield the rules that judged, the problems, the accepted changes and the regressions; the last line is the outcome."""
     yield from _rules(judgement)
     for problem in judgement.problems:
         yield _problem_line(problem)
@@ -300,7 +301,7 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
         limit = units.percent(checked.accept_limit or 0)
         yield f"accepted up to {limit}: {_finding(case, checked)}; reason: {judgement.criteria.reason}"
     for text in judgement.unused:
-        yield f"accepted, but not regressed: --accept {text!r} matches no regression; remove it"
+        yield f"unused: --accept {text!r} matches no regression; remove it"
     for case, checked in judgement.noise:
         excuse = " (passed over: --inconclusive ok)" if judgement.criteria.noise_passes else ""
         yield (
@@ -328,7 +329,7 @@ def _option(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity)
 
 
 def _way_out(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity) -> str:
-    """Return what to do about a change that the base runs vary too much to judge."""
+    """Return how to resolve a change that the base runs vary too much to judge."""
     if checked.accept_unlimited:
         return f"; to accept this change, give {_option(judgement, case, checked)}"
     exceeded = (
@@ -339,9 +340,9 @@ def _way_out(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity
 
 def _outcome(judgement: Judgement) -> str:
     """Return the outcome with the numbers behind it."""
-    unjudged = f"could not judge: {judgement.unjudged}"
+    unjudged = f"undecided: {judgement.unjudged}"
     if judgement.outcome == "none":
-        return "none was given, so nothing fails; --op-fail 10% sets one for operations"
+        return "none given, so nothing fails; set one for operations with --op-fail 10%"
     if judgement.outcome == "regressed":
         return f"regressed: {len(judgement.regressions)}{f', {unjudged}' if judgement.unjudged else ''}"
     if judgement.outcome == "unjudged":
@@ -363,11 +364,11 @@ def _rules(judgement: Judgement) -> Iterable[str]:
         runs = sorted({len(one.base_runs) for one in by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
         yield (
-            f"judged by runs: {len(by_runs)} verdicts, against the prediction interval of {shown} base runs, "
-            f"aiming at false alarms in {units.percent(FALSE_ALARM)} of reports{_detectable(judgement)}"
+            f"judged by runs: {len(by_runs)} verdicts, by the prediction interval of {shown} base runs "
+            f"with false alarms in {units.percent(FALSE_ALARM)} of reports{_detectable(judgement)}"
         )
     if len(checked) > len(by_runs):
-        limit = "" if judgement.asked else f", worded by {units.percent(DEFAULT_SHARE)}"
+        limit = "" if judgement.asked else f", with the default threshold of {units.percent(DEFAULT_SHARE)}"
         yield (
             f"judged by threshold: {len(checked) - len(by_runs)} verdicts{limit}; "
             f"fewer than {RUNS_NEEDED} base runs of one commit cannot separate machine drift from a code change"

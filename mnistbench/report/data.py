@@ -1,4 +1,4 @@
-"""A Judgement as data: JSON for programs, CSV for spreadsheets. Times are integer nanoseconds, shares fractions of 1."""
+"""Judgement -> JSON for programs and CSV for spreadsheets. Times are integer nanoseconds, shares are fractions of 1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mnistbench.saved_runs.summary import RunSummary
 #: Version of the JSON report.
 #:
 #: 1: the first.
-#: 2: the outcome "held" is "passed", "facts" of a case are "exact", its "call" is "iteration".
+#: 2: the outcome "held" is "passed", "facts" of a case are "exact", its "call" is "iteration", also as name and kind.
 SCHEMA = 2
 
 
@@ -61,7 +61,7 @@ def _case(judged: CaseJudgement) -> dict[str, Any]:
         "incomparable": {name: list(sides) for name, sides in case.incomparable.items()},
         "left_out": dict(case.left_out),
         "exact": list(exact_differences(case)),
-        "iteration": _checked(judged.call),
+        "iteration": _checked(judged.iteration),
         "operations": [_checked(checked) for checked in judged.operations],
     }
 
@@ -114,7 +114,7 @@ _COLUMNS = ("case", "operation", "phase", "module", "base_ns", "now_ns", "change
 
 
 def csv_report(judgement: Judgement) -> str:
-    """Return a row per operation, then what nothing explains and the call; ``change_ns`` of a case adds up to its call's."""
+    """Return a row per operation, the unexplained rest and the iteration, whose ``change_ns`` is the sum of the others."""
     return csv_text(_COLUMNS, (row for judged in judgement.cases for row in _csv_rows(judged)))
 
 
@@ -128,11 +128,11 @@ def _csv_rows(judged: CaseJudgement) -> Iterable[Sequence[Any]]:
             )  # fmt: skip
     if judged.operations:
         yield (case.now.label, "(not explained by operations)", "", "", None, None, case.remainder_ns, None, None, "")
-    yield (case.now.label, "(call)", "", "", case.base_ns, case.now_ns, case.change_ns, None, None, judged.call.text)
+    yield (case.now.label, "(call)", "", "", case.base_ns, case.now_ns, case.change_ns, None, None, judged.iteration.text)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Write rows as CSV; a text that a spreadsheet would run as a formula gets a quote before it."""
+    """Return rows as CSV. Text that a spreadsheet would run as a formula gets a quote before it."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)
@@ -147,7 +147,7 @@ def _cell(value: Any) -> Any:
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
-# ---- One run, for the tools that drop extra_info ---------------------------------------------------------------------
+# ---- One run, for tools that ignore extra_info -----------------------------------------------------------------------
 
 
 def github_action_benchmark(entries: Iterable[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Draws an Environment as text, one field a line, for a bug report."""
+"""Environment -> text with one field per line, for bug reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def environment_text(environment: Environment, allocator_status: str) -> str:
 
 
 def environment_rows(environment: Environment, allocator_status: str) -> list[tuple[str, str]]:
-    """Return (name, text) of each field; a field of several lines is named in its first."""
+    """Return (name, text) of each field; of a field with several lines, only the first has the name."""
     fields = asdict(environment)
     devices, allocator = fields.pop("devices"), fields.pop("allocator")
     lines = [(name.replace("_", " "), str(value)) for name, value in fields.items()]
@@ -25,7 +25,7 @@ def environment_rows(environment: Environment, allocator_status: str) -> list[tu
     lines.extend(("", f"{name}={value}") for name, value in allocator.items())
     lines.extend(("accelerator", _device(device)) for device in devices)
     if not devices:
-        lines.append(("accelerator", "none that torch can use"))
+        lines.append(("accelerator", "none available to torch"))
     return lines
 
 

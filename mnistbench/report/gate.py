@@ -10,10 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 from mnistbench.core import units
+from mnistbench.core.operation import operation_name
 from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, LARGE_SHARE, PASSED, REGRESSED, UNCONFIRMED, Estimate, Finding
 from mnistbench.gate.permutation import CONFIDENCE, LEVEL
 from mnistbench.gate.result import Verdict
-from mnistbench.gate.samples import BASE, MEAN, NEW, REPLACED, operation_text
+from mnistbench.gate.samples import BASE, MEAN, NEW, REPLACED
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.rows import Block, Table
 from mnistbench.report.terminal import draw_report
@@ -114,7 +115,7 @@ def _cause(finding: Finding, verdict: Verdict) -> str:
         return ""
     found = verdict.exact_differences.get(effect.case, ())
     if effect.kind == REPLACED:
-        of_place = [fact for fact in found if any(fact.startswith(f"{operation_text(*key)}: ") for key in effect.members)]
+        of_place = [fact for fact in found if any(fact.startswith(f"{operation_name(*key)}: ") for key in effect.members)]
         return "; ".join(of_place[:2])
     if effect.is_case:
         return next((f"likely cause: {fact}" for fact in found if _is_more(fact)), "")

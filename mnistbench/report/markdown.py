@@ -1,4 +1,4 @@
-"""Draws a report as Markdown, ready for a comment on a pull request. What comes from a file cannot become markup."""
+"""Blocks -> Markdown for a comment on a pull request. Text from a file cannot become markup."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mnistbench.core.units import printable
 from mnistbench.report.rows import Block, Table
 from mnistbench.report.terminal import draw
 
-#: Ends a word for GitHub, which else makes mentions, issue numbers and links of plain text, also of written entities.
+#: Ends a word, so that GitHub makes no mention, issue number or link of plain text; it also reads character entities.
 _BREAK = "<!-- -->"
 
 _OF_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -17,7 +17,7 @@ _OF_MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()|~!$"})
 
 
 def in_html(text: str) -> str:
-    """Return text that shows as it is inside an HTML element."""
+    """Return text that is shown literally inside an HTML element."""
     shown = printable(text).translate(_OF_HTML)
     for sign in ("@", "#", ":/", "www", "GH-"):
         shown = shown.replace(sign, f"{sign[:1]}{_BREAK}{sign[1:]}")
@@ -25,12 +25,12 @@ def in_html(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text that shows as it is in a paragraph or a cell."""
+    """Return text that is shown literally in a paragraph or a cell."""
     return in_html(printable(text).translate(_OF_MARKDOWN))
 
 
 def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = False) -> str:
-    """Return a whole report; tables of cases are folded, so that a comment stays short.
+    """Return a whole report. Tables of cases are folded, to keep a comment short.
 
     Args:
         blocks: the report.
@@ -52,7 +52,7 @@ def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = Fals
 
 
 def in_html_lines(text: str) -> str:
-    """Return lines that show as they are inside a preformatted element."""
+    """Return lines that are shown literally inside a preformatted element."""
     return "\n".join(map(in_html, text.split("\n")))
 
 

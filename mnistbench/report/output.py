@@ -1,4 +1,4 @@
-"""Where a report goes: the one function that draws any format, and the one that opens files."""
+"""Reports -> files: one function draws any format, and one writes files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rendered(judgement: Judgement, form: str, top: int, *, colour: bool = False)
 
 
 def check(path: Path) -> None:
-    """Check that :func:`write` could write there, before anything is measured for it. Leaves no trace there.
+    """Check that :func:`write` could write there, without a change there. Called before anything is measured.
 
     Raises:
         UsageError: it cannot be written.
@@ -64,10 +64,10 @@ def _cannot_be_written(path: Path, error: OSError) -> UsageError:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all; what is no file (a pipe, ``/dev/stdout``) is written into.
+    """Write a whole file or nothing. A pipe or ``/dev/stdout`` is written to directly.
 
     Raises:
-        UsageError: it cannot be written; what was there is still there.
+        UsageError: it cannot be written; an existing file is unchanged.
     """
     try:
         target = path.resolve()
@@ -80,12 +80,12 @@ def write(path: Path, text: str) -> None:
 
 
 def append_step_summary(judgement: Judgement, top: int) -> str:
-    """Append the Markdown to the file that GitHub shows beside a job; return a line if that failed, else nothing."""
+    """Append Markdown to the file that GitHub shows with a job. Return an error message, or nothing."""
     return append_text_to_step_summary(rendered(judgement, "markdown", top)) if os.environ.get("GITHUB_STEP_SUMMARY") else ""
 
 
 def append_text_to_step_summary(text: str) -> str:
-    """Append Markdown to the file that ``GITHUB_STEP_SUMMARY`` names; return a line if that failed, else nothing."""
+    """Append Markdown to the file that ``GITHUB_STEP_SUMMARY`` names. Return an error message, or nothing."""
     path = os.environ["GITHUB_STEP_SUMMARY"]
     try:
         with Path(path).open("a", encoding="utf-8") as stream:

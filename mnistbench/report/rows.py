@@ -1,4 +1,4 @@
-"""The tables that every format draws: cells are text already, through ``units``."""
+"""The tables that every format draws. Their cells are text."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
+from mnistbench.core.operation import shortened
 from mnistbench.core.record import CaseRecord, OpTable, median_ns
-
-_ENGINE = "autograd::engine::"
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def operation_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
 
 
 def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
-    """Return the cases with a warm table, those together that differ only in batch size, the smallest first."""
+    """Return the cases with a warm table, grouped by everything but the batch size, the smallest first."""
     groups: dict[tuple[str, ...], list[CaseRecord]] = defaultdict(list)
     for record in records:
         if record.table("warm"):
@@ -96,7 +95,7 @@ def ranked(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
 
 
 class Column:
-    """One case's warm table, by operation."""
+    """The warm table of one case, by operation."""
 
     def __init__(self, table: OpTable) -> None:
         self._ns = {row.key: row.self_ns(table.clock) for row in table.rows if row.is_operation}
@@ -105,12 +104,12 @@ class Column:
         self.outside = self.total - sum(self._ns.values())
 
     def sum(self, keys: Iterable[tuple[str, str, str]]) -> int | None:
-        """Sum over those of the operations that the case has; None if it has none of them."""
+        """Return the sum over the operations that the case has; None if it has none of them."""
         found = [self._ns[key] for key in keys if key in self._ns]
         return sum(found) if found else None
 
     def share(self, key: tuple[str, str, str]) -> float:
-        """Return the operation's part of the whole iteration; 0 where the case lacks it."""
+        """Return the share of the operation; 0 if the case does not have it."""
         return self._ns.get(key, 0) / self.total if self.total else 0.0
 
 
@@ -135,4 +134,4 @@ def _times(nanoseconds: Iterable[int | None]) -> list[str]:
 
 def operation_cells(name: str, phase: str, module: str) -> tuple[str, str, str]:
     """Return operation, phase and module as tables show them."""
-    return (name.removeprefix(_ENGINE) or "(all)", phase or units.MISSING, module or units.MISSING)
+    return (shortened(name) or "(all)", phase or units.MISSING, module or units.MISSING)

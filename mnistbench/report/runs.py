@@ -1,4 +1,4 @@
-"""Saved runs -> tables: the list of all, and one time through all of them."""
+"""Saved runs -> tables: the list of runs, and the history of one time. Also the entries of exports."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from mnistbench.compare.diff import grouped_times
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
+from mnistbench.core.operation import operation_name
 from mnistbench.report.rows import Table
 from mnistbench.saved_runs.compatibility import blocking_differences, differences
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import CaseSummary, RunSummary
 
-#: A sparkline has at most this many marks; each is the median of the runs it stands for.
+#: Most marks of a sparkline; with more runs, each mark is the median of several.
 SPARKS = 60
-#: Names that an error suggests: a case has 160 operations.
+#: Names that an error suggests; a case may have 160 operations.
 NEAREST = 5
 
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -58,7 +59,7 @@ def _machine(environment: Mapping[str, Any]) -> str:
 
 def _comparable(run: RunSummary, newest: RunSummary) -> str:
     found = blocking_differences(run.environment, newest.environment, None, across_versions=False)
-    return f"no: other {', '.join(name.replace('_', ' ') for name in found)}" if found else "yes"
+    return f"no: different {', '.join(name.replace('_', ' ') for name in found)}" if found else "yes"
 
 
 def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> Table:
@@ -77,11 +78,11 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     if several := _several(found) if len(labels) == 1 else labels:
         raise UsageError(f"{case_name!r} is {len(several)} cases: {', '.join(sorted(several))}; name one")
     times = [ns for _, _, ns in found]
-    of = " ".join(filter(None, (op, f"in {module}" if module else ""))) or "wall time of one call"
-    heading = units.printable(f"{labels.pop()}: {of}")  # names are anybody's; a title may have several lines
+    of = " ".join(filter(None, (op, f"in {module}" if module else ""))) or "wall time of one iteration"
+    heading = units.printable(f"{labels.pop()}: {of}")  # a name may contain line ends; only this title may have two lines
     return Table(
         title=f"{heading}\n{sparkline(times)}  {units.duration(min(times))} to {units.duration(max(times))}",
-        headers=("run", "saved (UTC)", "commit", "us", "to the one before", "what else changed"),
+        headers=("run", "saved (UTC)", "commit", "us", "change", "what else changed"),
         rows=tuple(_history_rows(found)),
         sums=(),
         numbers_from=3,
@@ -97,7 +98,7 @@ def _cases(runs: Iterable[SavedRun], name: str) -> Iterable[tuple[SavedRun, Case
 
 
 def _several(found: Iterable[tuple[SavedRun, CaseSummary, int]]) -> set[str]:
-    """Return the node ids of a run in which several tests measure the same case: their times are no series."""
+    """Return the node ids of a run in which several tests measure the same case: their times are not one series."""
     of_run: dict[int, set[str]] = defaultdict(set)
     for saved, case, _ in found:
         of_run[id(saved)].add(case.node_id)
@@ -113,7 +114,7 @@ def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> st
     operations, modules = ({key[position] for key in keys if key[position]} for position in (0, 2))
     wrong, known, what = (module, modules, "modules") if op in operations else (op, operations, "operations")
     near = difflib.get_close_matches(wrong, sorted(known), n=NEAREST, cutoff=0)
-    return f"its {what} of the nearest names: {', '.join(near) or 'none'}"
+    return f"its {what} with similar names: {', '.join(near) or 'none'}"
 
 
 def _time(case: CaseSummary, op: str, module: str) -> int | None:
@@ -145,7 +146,7 @@ def _history_rows(found: Sequence[tuple[SavedRun, CaseSummary, int]]) -> Iterabl
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return the values as a line of blocks, the smallest lowest; more than SPARKS are taken together by their median."""
+    """Return the values as a line of block characters; of more than SPARKS values, medians of neighbours."""
     if len(values) > SPARKS:
         edges = [round(position * len(values) / SPARKS) for position in range(SPARKS + 1)]
         values = [statistics.median(values[start:end]) for start, end in itertools.pairwise(edges)]
@@ -155,9 +156,9 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def export_entries(run: RunSummary, criteria: Criteria) -> Iterable[dict[str, Any]]:
-    """Yield what github-action-benchmark takes: every call and, of each case, the operations that matter and their rest.
+    """Yield entries for github-action-benchmark: each case, its operations that matter, and the other operations together.
 
-    A chart per operation of a few nanoseconds would bury the others. Names are unique: entries of one name share a chart.
+    Operations of a few nanoseconds get no charts of their own. Names are unique, because entries of one name share a chart.
     """
     taken: set[str] = set()
     for entry in _entries(run, criteria):
@@ -179,11 +180,10 @@ def _entries(run: RunSummary, criteria: Criteria) -> Iterable[dict[str, Any]]:
             continue
         rest_ns = rest = 0
         cost = 0 if "device" in case.tables else table.profiler_ns
-        for (name, phase, module), row in table.operations.items():
+        for key, row in table.operations.items():
             ns = row.self_ns - round(row.calls * cost)
-            if ns >= criteria.min_share * case.wall_ns and ns >= criteria.min_cost * cost * row.calls:
-                place = " ".join(filter(None, (phase, module)))
-                yield _entry(f"{label}: {name}{f', {place}' if place else ''}", ns, row.spread_ns, f"{row.calls:g} calls")
+            if criteria.matters(ns, case.wall_ns, row.calls, cost):
+                yield _entry(f"{label}: {operation_name(*key)}", ns, row.spread_ns, f"{row.calls:g} calls")
             else:
                 rest_ns, rest = rest_ns + ns, rest + 1
         if rest:
@@ -191,7 +191,7 @@ def _entries(run: RunSummary, criteria: Criteria) -> Iterable[dict[str, Any]]:
 
 
 def _entry(name: str, ns: int, spread_ns: int | None, extra: str) -> dict[str, Any]:
-    """Units and spread as the action shows them; names are text there, never markup."""
+    """Return an entry with unit and spread as the action shows them. It shows names as text, not as markup."""
     entry = {"name": units.printable(name), "unit": "us", "value": ns / 1_000, "extra": units.printable(extra)}
     return entry if spread_ns is None else {**entry, "range": f"± {spread_ns / 1_000:g}"}
 
@@ -200,7 +200,7 @@ RUN_COLUMNS = ("case", "operation", "phase", "module", "calls", "self_ns", "spre
 
 
 def run_rows(run: RunSummary) -> Iterable[Sequence[Any]]:
-    """Yield a row per case and operation of one run, the profiler's cost included as it was measured."""
+    """Yield a row per case and operation of one run, as measured, with the profiler's overhead."""
     for case in run.cases:
         yield (case.label, "(call)", "", "", None, case.wall_ns, case.wall_spread_ns, None)
         table = case.tables.get("device") or case.tables.get("host")

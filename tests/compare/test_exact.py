@@ -4,7 +4,7 @@ import builders
 import pytest
 
 from mnistbench.compare.diff import compare
-from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact, operation_name, renamed_operations
+from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact, renamed_operations
 from mnistbench.core.record import OUTSIDE
 from mnistbench.saved_runs.summary import RunSummary
 
@@ -164,27 +164,6 @@ def test_a_module_summed_has_no_operation_to_rename():
 
 
 # ---- names --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "phase", "module", "by", "expected"),
-    [
-        ("aten::mm", "backward", "fc1", "op,module", "aten::mm, backward fc1"),
-        ("aten::mm", "optimizer", "", "op,module", "aten::mm, optimizer"),
-        ("aten::mm", "", "", "op,module", "aten::mm"),
-        (ENGINE, "backward", "fc1", "op,module", "evaluate_function: AddmmBackward0, backward fc1"),
-        ("aten::mm", "backward", "fc1", "op", "aten::mm"),
-        ("aten::mm", "backward", "conv2", "module", "conv2 backward"),
-        ("aten::mm", "optimizer", "", "module", "no module optimizer"),
-        ("aten::mm", "", "", "module", "no module"),
-        (OUTSIDE, "forward", "", "op,module", "outside operations (forward)"),
-        (OUTSIDE, "forward", "", "op", "outside operations"),
-    ],
-)
-def test_operations_are_called_as_people_call_them(name, phase, module, by, expected):
-    record = builders.case_record(tables=(builders.op_table(row(name, phase=phase, module=module)),))
-    [change] = compared(record, record, by).operations
-    assert operation_name(change) == expected
 
 
 # ---- training -----------------------------------------------------------------------------------------------------------

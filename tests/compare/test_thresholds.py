@@ -96,7 +96,7 @@ def test_any_text_is_a_threshold_or_an_error_of_one_line(text):
 def test_a_call_has_no_named_threshold():
     assert plain_threshold(" 2.5 % ") == Threshold("", 0.025)
     for text in ("conv2:5%", "5", "0%", ""):
-        with pytest.raises(ValueError, match=r"^not a threshold for a call; give 10%$"):
+        with pytest.raises(ValueError, match=r"^not a threshold for an iteration; give 10%$"):
             plain_threshold(text)
 
 
@@ -125,8 +125,8 @@ def test_a_mark_holds_operations_and_the_call(arguments, options, expected):
         (("5%", "5"), {}, "opgate('5%', '5'): is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
         ((5,), {}, "opgate('5'): is not a threshold; give 10%"),
         ((None,), {}, "opgate('None'): is not a threshold; give 10%"),
-        (("5%",), {"case": "conv2:5%"}, "opgate('5%', case='conv2:5%'): is not a threshold for a call; give 10%"),
-        ((), {"case": 5}, "opgate(case=5): is not a threshold for a call; give 10%"),
+        (("5%",), {"case": "conv2:5%"}, "opgate('5%', case='conv2:5%'): is not a threshold for an iteration; give 10%"),
+        ((), {"case": 5}, "opgate(case=5): is not a threshold for an iteration; give 10%"),
         (("a\nb",), {}, "opgate('a\\nb'): is not a threshold"),
     ],
 )
@@ -203,8 +203,8 @@ def test_each_switch_sets_itself_alone(name):
             "--op-fail: '5' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module",
         ),
         ({"op_fail": ["a\nb"]}, "--op-fail: 'a\\nb' is not a threshold; give 10%"),
-        ({"case_fail": "conv2:5%"}, "--case-fail: 'conv2:5%' is not a threshold for a call; give 10%"),
-        ({"case_fail": " "}, "--case-fail: ' ' is not a threshold for a call; give 10%"),
+        ({"case_fail": "conv2:5%"}, "--case-fail: 'conv2:5%' is not a threshold for an iteration; give 10%"),
+        ({"case_fail": " "}, "--case-fail: ' ' is not a threshold for an iteration; give 10%"),
         ({"op_min_share": "2"}, "--op-min-share: '2' is not a share of a case; give 2%"),
         ({"op_min_share": ""}, "--op-min-share: '' is not a share of a case; give 2%"),
         ({"op_min_share": "100.1%"}, "--op-min-share: '100.1%' is not a share of a case; give 2%"),
@@ -220,9 +220,9 @@ def test_each_switch_sets_itself_alone(name):
         ({"by": ""}, "--by: '' is not known; choose op or module or op,module"),
         ({"by": "op,op"}, "--by: 'op,op' is not known; choose op or module or op,module"),
         ({"inconclusive": "yes"}, "--inconclusive: 'yes' is not known; choose fail or ok"),
-        ({"accept": ["a:b"]}, "--accept: 'a:b' needs a reason that the report can show: add --reason TEXT"),
-        ({"accept": ["a:b"], "reason": " \n"}, "--accept: 'a:b' needs a reason that the report can show: add --reason TEXT"),
-        ({"reason": "exact"}, "--reason: 'exact' is a reason for nothing: add --accept CASE:OP:LIMIT"),
+        ({"accept": ["a:b"]}, "--accept: 'a:b' needs a reason for the report; add --reason TEXT"),
+        ({"accept": ["a:b"], "reason": " \n"}, "--accept: 'a:b' needs a reason for the report; add --reason TEXT"),
+        ({"reason": "exact"}, "--reason: 'exact' is given without --accept; add --accept CASE:OP:LIMIT"),
         ({"accept": ["a:b", "conv2"], "reason": "x"}, "--accept: 'conv2' needs a case, an operation and a limit: CASE:OP:5%"),
         ({"accept": ["case:"], "reason": "x"}, "--accept: 'case:' needs a case, an operation and a limit: CASE:OP:5%"),
         ({"accept": [":op"], "reason": "x"}, "--accept: ':op' needs a case, an operation and a limit: CASE:OP:5%"),
@@ -235,7 +235,7 @@ def test_an_error_names_the_setting_and_the_value(texts, message):
 
 
 def test_an_error_names_a_setting_as_its_file_calls_it():
-    with pytest.raises(UsageError, match=r"^case_fail in pyproject\.toml: '5' is not a threshold for a call; give 10%$"):
+    with pytest.raises(UsageError, match=r"^case_fail in pyproject\.toml: '5' is not a threshold for an iteration; give 10%$"):
         Criteria.from_texts({**NOTHING, "case_fail": "5"}, lambda name: f"{name} in pyproject.toml")
 
 
@@ -303,9 +303,9 @@ def test_what_excuses_a_failure_is_said_by_hand_and_stands_in_no_file():
 
 def test_help_shows_the_default_with_percent_signs_that_argparse_leaves_alone():
     shown = {setting.name: setting.shown for setting in SETTINGS}
-    assert shown["op_min_share"] == "smaller operations than this share of their case are pooled (default: 2%%)"
+    assert shown["op_min_share"] == "group operations below this share of their case (default: 2%%)"
     assert shown["op_fail"].endswith("'aten::addmm:5%%', 'conv2:5%%'; repeatable")
-    assert shown["reason"] == "reason for accepting it, shown in the report"
+    assert shown["reason"] == "reason for --accept, shown in the report"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from gate_builders import (
     CASE,
     CLONE,
     CONV,
-    ENGINE,
     FORWARD,
     GEMM,
     MM,
@@ -38,7 +37,6 @@ from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate.samples import (
-    MIN_SHARE,
     NO_END,
     End,
     Recorded,
@@ -48,7 +46,6 @@ from mnistbench.gate.samples import (
     effects,
     groups,
     load,
-    operation_text,
 )
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
@@ -189,7 +186,6 @@ def test_operations_that_matter_stand_alone_and_the_rest_together():
 @pytest.mark.parametrize(("small", "kind"), [(29_999, "other"), (30_000, "operation")])
 @pytest.mark.parametrize("large_side", [0, 1])
 def test_an_operation_matters_from_its_mean_share_of_both_sides_on(small, kind, large_side):
-    assert MIN_SHARE == 0.02
     sides = [side(operations={MM: 1_000_000 - ns, TINY: ns}) for ns in (small, 10_000)]
     found = grouped(build(sides[large_side], sides[1 - large_side]))
     assert {keys: key[0] for key, keys in found.items()} == {(MM,): "operation", (TINY,): kind}
@@ -297,19 +293,6 @@ def test_a_case_without_operations_on_either_side_has_none_that_are_held():
 
 def test_operations_that_took_no_time_anywhere_are_no_quantity():
     assert {effect.kind for effect in effects([launch(build(side(operations={MM: 0})))])} == {"call", "mean"}
-
-
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
-        (MM, "aten::mm, forward fc1"),
-        (ADD, "aten::add_, optimizer"),
-        (("aten::mm", "", ""), "aten::mm"),
-        (ENGINE, "evaluate_function: AddmmBackward0, backward fc1"),
-    ],
-)
-def test_an_operation_is_called_as_tables_call_it(key, text):
-    assert operation_text(*key) == text
 
 
 def test_operations_are_summed_iteration_by_iteration():

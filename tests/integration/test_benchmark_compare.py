@@ -34,12 +34,12 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
             "other (* operations)*",
             "outside operations *",
             "not explained by operations *",
-            "wall time of one call *",
+            "wall time of one iteration *",
             "by phase: *optimizer *",
             "exact: *: 1 -> 3 calls*",
             "exact: * more; --format json has all",
             "training on synthetic*: *train/*",
-            "thresholds: none was given, so nothing fails; *",
+            "thresholds: none given, so nothing fails; *",
         ]
     )
     text = result.stdout.str()
@@ -51,9 +51,9 @@ def test_cases_on_one_side_only_are_listed(project):
     result = project.run("--benchmark-compare", "--bench-batch-size=4,8")
     result.stdout.fnmatch_lines(
         [
-            "new, with nothing to compare: test_bench.py::test_forward?tiny-b8-cpu?",
+            "new, not compared: test_bench.py::test_forward?tiny-b8-cpu?",
             "forward tiny-b4-cpu *",
-            "missing: in the base and not run now: test_bench.py::test_forward?tiny-b2-cpu?, last saved *",
+            "missing: in the base but not in this run: test_bench.py::test_forward?tiny-b2-cpu?, last saved *",
         ]
     )
 
@@ -63,9 +63,9 @@ def test_other_threads_are_said_and_are_not_the_same_case(project):
     result = project.run("--benchmark-compare", "--bench-threads=2")
     result.stdout.fnmatch_lines(
         [
-            "different threads: 1 -> 2; times may differ for this alone",
+            "different threads: 1 -> 2; this alone may change times",
             "missing: no case in common with the base; save a run of these cases first",
-            "incomparable: not the same case any more: test_bench.py::test_forward?tiny-b4-cpu? (threads 1 -> 2); *",
+            "incomparable: not the same case as in the base: test_bench.py::test_forward?tiny-b4-cpu? (threads 1 -> 2); *",
         ]
     )
 
@@ -98,7 +98,7 @@ def test_our_table_is_printed_even_when_pytest_benchmarks_own_check_raises(proje
     saved["benchmarks"][0]["stats"]["min"] = 1e-9  # faster than any run can be
     path.write_text(json.dumps(saved), encoding="utf-8")
     result = project.run("--benchmark-compare", "--benchmark-compare-fail=min:5%")
-    result.stdout.fnmatch_lines([HEADING, "wall time of one call *"])
+    result.stdout.fnmatch_lines([HEADING, "wall time of one iteration *"])
     assert result.ret != 0
 
 

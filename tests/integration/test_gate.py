@@ -85,7 +85,7 @@ def test_without_a_threshold_nothing_fails(project):
     save_a_base(project, factor=0.001)
     result = project.run("--benchmark-compare")
     assert result.ret == PASSED
-    result.stdout.fnmatch_lines(["*regressed*", "thresholds: none was given, so nothing fails; *"])
+    result.stdout.fnmatch_lines(["*regressed*", "thresholds: none given, so nothing fails; *"])
 
 
 def test_thresholds_in_the_configuration_hold_wherever_a_base_is_compared_with(project):
@@ -111,7 +111,7 @@ def test_a_mark_holds_its_own_test_in_pytest_and_from_the_file(project):
     save_a_base(project, factor=0.001)
     result = project.run("--benchmark-compare=0001", "--benchmark-save=now", "--strict-markers")
     assert result.ret == REGRESSED
-    result.stdout.fnmatch_lines(["regressed: call (*the limit is 50.0 %", "regressed: *the limit is 2.0 %"])
+    result.stdout.fnmatch_lines(["regressed: iteration (*the limit is 50.0 %", "regressed: *the limit is 2.0 %"])
     assert command(project, "compare", "1", "2").returncode == REGRESSED
 
 
@@ -140,7 +140,7 @@ def test_an_accepted_regression_passes_and_is_echoed(project):
 def test_nothing_to_judge_is_not_held(project, arguments, line):
     result = project.run("--benchmark-compare", *arguments)
     assert result.ret == UNJUDGED
-    result.stdout.fnmatch_lines([HEADING, line, "thresholds: could not judge: 1"])
+    result.stdout.fnmatch_lines([HEADING, line, "thresholds: undecided: 1"])
 
 
 def test_no_case_in_common_is_not_held(project):
@@ -150,7 +150,7 @@ def test_no_case_in_common_is_not_held(project):
     result.stdout.fnmatch_lines(
         [
             "missing: no case in common with the base; *",
-            "missing: in the base and not run now: test_bench.py::test_forward?tiny-b2-cpu?, last saved *",
+            "missing: in the base but not in this run: test_bench.py::test_forward?tiny-b2-cpu?, last saved *",
         ]
     )
 
@@ -160,11 +160,11 @@ def test_a_case_of_the_base_that_is_missing_is_not_held_unless_that_is_allowed(p
     result = project.run("--benchmark-compare", "--op-fail=10%", "--allow-missing", "--benchmark-save=now")
     assert result.ret == PASSED
     result.stdout.fnmatch_lines(
-        ["missing: in the base and not run now: * (passed over: --allow-missing)", "thresholds: passed"]
+        ["missing: in the base but not in this run: * (passed over: --allow-missing)", "thresholds: passed"]
     )
     done = command(project, "compare", "1", "2", "--op-fail=10%")
     assert done.returncode == 2
-    assert done.stdout.endswith("thresholds: could not judge: 1\n")
+    assert done.stdout.endswith("thresholds: undecided: 1\n")
 
 
 def test_a_missing_operation_table_is_not_held(project):
@@ -182,7 +182,7 @@ def test_another_machine_is_not_held_unless_that_is_allowed(project):
         [
             "incomparable: 1 case: torch 2.0.0 -> *; add --across-versions to compare them all the same",
             "incomparable: 1 case: cpu model 6502 -> *; measure both sides on one machine",
-            "thresholds: could not judge: 2",
+            "thresholds: undecided: 2",
         ]
     )
     done = command(project, "compare", "1", "2", "--op-fail=10%", "--allow-incomparable")
@@ -217,17 +217,17 @@ def test_collecting_only_judges_nothing(project):
         (["--benchmark-compare", "--op-fail=ten"], "--op-fail: 'ten' is not a threshold; give 10%, or *"),
         (
             ["--benchmark-compare", "--case-fail=aten::mm:5%"],
-            "--case-fail: 'aten::mm:5%' is not a threshold for a call; give 10%",
+            "--case-fail: 'aten::mm:5%' is not a threshold for an iteration; give 10%",
         ),
         (["--op-fail=10%"], "--op-fail: needs a saved run to compare with: add --benchmark-compare"),
         (["--case-fail=10%"], "--case-fail: needs a saved run to compare with: add --benchmark-compare"),
         (["--by=case"], "--by: 'case' is not known; choose op or module or op,module"),
         (["--op-min-share=200%"], "--op-min-share: '200%' is not a share of a case; give 2%"),
         (["--op-min-cost=many"], "--op-min-cost: 'many' is not a number of times; give 20"),
-        (["--benchmark-compare", "--accept=a:b"], "--accept: 'a:b' needs a reason that the report can show: add --reason TEXT"),
+        (["--benchmark-compare", "--accept=a:b"], "--accept: 'a:b' needs a reason for the report; add --reason TEXT"),
         (["--benchmark-compare", "--inconclusive=yes"], "--inconclusive: 'yes' is not known; choose fail or ok"),
         (["--benchmark-compare", "--case-fail="], "--case-fail: '' is no value; give one, or leave the option out"),
-        (["--reason=why"], "--reason: 'why' is a reason for nothing: add --accept CASE:OP:LIMIT"),
+        (["--reason=why"], "--reason: 'why' is given without --accept; add --accept CASE:OP:LIMIT"),
     ],
 )
 def test_a_wrong_setting_is_one_line(project, arguments, line):
@@ -242,7 +242,7 @@ def test_a_wrong_setting_in_the_configuration_names_the_file(project):
     result = project.run()
     assert result.ret == USAGE_ERROR
     result.stderr.fnmatch_lines(
-        [f"ERROR: case_fail in {project.path / 'pytest.ini'}: '5' is not a threshold for a call; give 10%"]
+        [f"ERROR: case_fail in {project.path / 'pytest.ini'}: '5' is not a threshold for an iteration; give 10%"]
     )
 
 
@@ -283,7 +283,7 @@ def test_noise_above_a_threshold_is_not_judged_unless_that_is_allowed(project):
     arguments = ("--benchmark-compare=0", "--case-fail=10%", "--no-op-profile")
     result = project.run(*arguments)
     assert result.ret == UNJUDGED
-    result.stdout.fnmatch_lines(["inconclusive: call (*, the minimum detectable change *", "thresholds: could not judge: 1"])
+    result.stdout.fnmatch_lines(["inconclusive: iteration (*, the minimum detectable change *", "thresholds: undecided: 1"])
     assert project.run(*arguments, "--inconclusive=ok").ret == PASSED
 
 
@@ -299,7 +299,7 @@ def test_a_newest_run_of_some_cases_leaves_the_others_their_own_base(project):
     (path.parent / "0002_base.json").write_text(json.dumps(newest), encoding="utf-8")
     result = project.run(sizes, "--benchmark-compare", "--case-fail=900%", "--no-op-profile")
     assert result.ret == REGRESSED
-    result.stdout.fnmatch_lines(["regressed: call (forward tiny-b4-cpu on synthetic), *", "thresholds: regressed: 1"])
+    result.stdout.fnmatch_lines(["regressed: iteration (forward tiny-b4-cpu on synthetic), *", "thresholds: regressed: 1"])
 
 
 def test_quiet_reporting_still_says_why_a_gate_failed(project):
@@ -325,7 +325,7 @@ def test_workers_of_xdist_measure_nothing_so_that_the_gate_is_not_held(project):
     save_a_base(project)
     result = project.run("--benchmark-compare", "--op-fail=10%", "-n1", "-p", "xdist")
     assert result.ret == UNJUDGED
-    result.stdout.fnmatch_lines(["missing: no benchmark ran that has an operation record", "thresholds: could not judge: 1"])
+    result.stdout.fnmatch_lines(["missing: no benchmark ran that has an operation record", "thresholds: undecided: 1"])
 
 
 def test_a_torn_file_is_named_and_the_run_before_it_is_compared_with(project):
@@ -360,9 +360,7 @@ def test_a_marked_test_that_no_longer_runs_is_not_held(project):
     save_a_base(project)
     result = project.run("--benchmark-compare", "-k", "nothing")
     assert result.ret == UNJUDGED
-    result.stdout.fnmatch_lines(
-        [HEADING, "missing: no benchmark ran that has an operation record", "thresholds: could not judge: 1"]
-    )
+    result.stdout.fnmatch_lines([HEADING, "missing: no benchmark ran that has an operation record", "thresholds: undecided: 1"])
 
 
 def test_a_project_without_cases_of_ours_is_left_alone(project):

@@ -351,9 +351,9 @@ def test_a_folder_is_no_file(project):
         (["--base", "HEAD", "--top", "0"], "--top: '0' cannot be used; give a whole number, at least 1"),
         (
             ["--base", "HEAD", "--accept", "step:*"],
-            "--accept: 'step:*' needs a reason that the report can show: add --reason TEXT",
+            "--accept: 'step:*' needs a reason for the report; add --reason TEXT",
         ),
-        (["--base", "HEAD", "--reason", "why"], "--reason: 'why' is a reason for nothing: add --accept CASE:OP:LIMIT"),
+        (["--base", "HEAD", "--reason", "why"], "--reason: 'why' is given without --accept; add --accept CASE:OP:LIMIT"),
         (
             ["--base", "HEAD", "--accept", "step", "--reason", "why"],
             "--accept: 'step' needs a case, an operation and a limit: CASE:OP:5%",

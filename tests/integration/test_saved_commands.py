@@ -61,7 +61,7 @@ def test_without_a_threshold_nothing_fails():
     save(1), save(2, 9.0)
     done = command("compare", "1", "2")
     assert (done.returncode, done.stderr) == (PASSED, "")
-    assert done.stdout.endswith("thresholds: none was given, so nothing fails; --op-fail 10% sets one for operations\n")
+    assert done.stdout.endswith("thresholds: none given, so nothing fails; set one for operations with --op-fail 10%\n")
 
 
 def test_what_is_held_exits_with_0():
@@ -83,7 +83,7 @@ def test_what_could_not_be_judged_exits_with_2():
     save(1), save(2, batch_size=64)
     done = command("compare", "1", "2", "--op-fail", "10%")
     assert (done.returncode, done.stderr) == (UNJUDGED, "")
-    assert done.stdout.endswith("thresholds: could not judge: 2\n")
+    assert done.stdout.endswith("thresholds: undecided: 2\n")
 
 
 def test_a_regression_is_accepted_with_a_reason_that_the_report_shows():
@@ -99,11 +99,11 @@ def test_a_regression_is_accepted_with_a_reason_that_the_report_shows():
         (["9", "2"], "mnistbench: '9' has no saved run in .benchmarks; give a file, a number, a glob, latest"),
         (["1", "9"], "mnistbench: '9' has no saved run in .benchmarks; give a file, a number, a glob, latest"),
         (["1", "2", "--op-fail=ten"], "mnistbench: --op-fail: 'ten' is not a threshold; give 10%, or 'aten::addmm:5%' for one"),
-        (["1", "2", "--case-fail=mm:5%"], "mnistbench: --case-fail: 'mm:5%' is not a threshold for a call; give 10%"),
+        (["1", "2", "--case-fail=mm:5%"], "mnistbench: --case-fail: 'mm:5%' is not a threshold for an iteration; give 10%"),
         (["1", "2", "--op-min-share=2"], "mnistbench: --op-min-share: '2' is not a share of a case; give 2%"),
         (["1", "2", "--op-min-cost=-1"], "mnistbench: --op-min-cost: '-1' is not a number of times; give 20"),
         (["1", "2", "--by=name"], "mnistbench: --by: 'name' is not known; choose op or module or op,module"),
-        (["1", "2", "--accept=x:y"], "mnistbench: --accept: 'x:y' needs a reason that the report can show: add --reason TEXT"),
+        (["1", "2", "--accept=x:y"], "mnistbench: --accept: 'x:y' needs a reason for the report; add --reason TEXT"),
         (["1", "2", "--top=0"], "mnistbench: --top: '0' cannot be used; give a whole number, at least 1"),
         (["1", "2", "--storage=gone"], "mnistbench: gone is not a folder of saved runs; name one with --storage, or save a ru"),
         (["", "2"], "mnistbench: '' has no saved run in .benchmarks; give a file"),
@@ -173,7 +173,7 @@ def test_noise_above_a_threshold_exits_with_2_and_with_0_where_it_may_pass():
     assert (done.returncode, done.stderr) == (UNJUDGED, "")
     assert "inconclusive: aten::mm, forward fc1 (step convnet-b16-cpu on digits), 1.10 ms -> 1.40 ms, +27.3 %" in done.stdout
     assert "; the limit is 10.0 %, the minimum detectable change 85.2 %; " in done.stdout
-    assert done.stdout.endswith("or add --inconclusive ok\nthresholds: could not judge: 1\n")
+    assert done.stdout.endswith("or add --inconclusive ok\nthresholds: undecided: 1\n")
     assert command("compare", "*_base", "latest", "--op-fail=10%", "--inconclusive=ok").returncode == PASSED
     assert (
         command("compare", "*_base", "latest", "--op-fail=10%", "--case-fail=10%", "--inconclusive=fail").returncode == UNJUDGED
@@ -209,7 +209,7 @@ def test_a_partial_newest_run_hides_no_case():
     assert done.returncode == REGRESSED
     assert "step convnet-b16-cpu on digits), 1.00 ms -> 2.00 ms" in done.stdout
     missing = (
-        "missing: in the base and not run now: bench/test_step.py::test_step[convnet-b64-cpu], last saved 2026-11-20 10:02"
+        "missing: in the base but not in this run: bench/test_step.py::test_step[convnet-b64-cpu], last saved 2026-11-20 10:02"
     )
     assert missing in done.stdout
 

@@ -9,17 +9,19 @@ from html.parser import HTMLParser
 import builders
 import pytest
 import strategies
+from hostile_builders import NAMES, is_clean
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_builders import document, epoch, shown, step
 from strategies import ANY_SPEED
-from test_hostile_names import NAMES, is_clean
 
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.record import KEY, median_ns
-from mnistbench.report.html_page import STACKED, operation_place, page, shown_runs
+from mnistbench.report.html_page import page
+from mnistbench.report.page_charts import STACKED
+from mnistbench.report.page_runs import shown_runs
 from mnistbench.report.rows import operation_cells
 from mnistbench.saved_runs.storage import Storage
 
@@ -219,9 +221,9 @@ def test_notes_attachments_and_limits_are_shown():
     values = [value.text for value in read(text).all("dd")]
     assert values[names.index("note")] == "no model graph: X"
     assert values[names.index("gpu")] == '{"clocks": [1, 2]}'
-    assert values[names.index("its own limits")] == "10%, conv2:5%, call 3%"
+    assert values[names.index("thresholds of the test")] == "10%, conv2:5%, iteration 3%"
     assert values[names.index("warm, host activities")] == (
-        "3 profiled iterations of 9.00 ms (median); sum of its operations 1.59 ms; the profiler adds 100 ns per call"
+        "3 profiled iterations of 9.00 ms (median); sum of its operations 1.59 ms; profiler overhead 100 ns per operation call"
     )
     assert values[names.index("cold, host activities")] == (
         "1 profiled iteration of 9.00 ms; sum of its operations 9.00 ms; the first of its process"
@@ -323,11 +325,6 @@ def test_one_batch_size_has_nothing_to_stack():
     assert read(page([shown(document(step(), epoch()))])).all("details", class_="sizes") == []
 
 
-def test_an_operation_is_named_with_its_place():
-    assert operation_place(("aten::mm", "backward", "fc1")) == "aten::mm, backward fc1"
-    assert operation_place(("aten::mm", "", "")) == "aten::mm"
-
-
 # ---- what changed ------------------------------------------------------------------------------------------------------
 
 
@@ -339,7 +336,7 @@ def test_a_run_that_is_held_against_another_has_the_ledger_and_every_difference(
     assert ledger.all("summary")[0].text == "step convnet-b16-cpu on digits: +50.0 %, regressed"
     cells = rows_of(ledger)
     assert cells[1][:7] == ["aten::convolution_backward", "backward", "conv2", "1,234.5", "1,851.8", "+617.3", "+50.0 %"]
-    assert cells[-1][0] == "wall time of one call"
+    assert cells[-1][0] == "wall time of one iteration"
     (operations,) = [judged.case.operations for judged in run.judgement.cases]
     rows = data_of(root)["r0d0"]
     assert [tuple(row[:3]) for row in rows] == [operation_cells(one.name, one.phase, one.module) for one in operations]
@@ -353,7 +350,7 @@ def test_a_case_without_operations_is_compared_as_a_whole():
     root = read(page([shown(document(epoch(timing=builders.timing(median_ns=9_000_000))), document(epoch()))]))
     assert root.all("details", class_="ledger") == []
     titles = [heading.text for heading in root.all("h4")]
-    assert "cases without operation tables: wall time of one call" in titles
+    assert "cases without operation tables: wall time of one iteration" in titles
 
 
 def test_one_run_alone_is_compared_with_nothing():

@@ -297,6 +297,6 @@ def test_every_kind_of_text_is_in_the_reports():
     assert f"reason: {text}" in drawn["accepted"]
     assert "judged by runs" in drawn["by runs"]
     assert f"different cpu model: {text} -> AMD EPYC 9R14" in drawn["unjudged"]
-    assert f"in the base and not run now: {text}1" in drawn["unjudged"]
-    assert f"new, with nothing to compare: {text}2" in drawn["unjudged"]
+    assert f"in the base but not in this run: {text}1" in drawn["unjudged"]
+    assert f"new, not compared: {text}2" in drawn["unjudged"]
     assert f"| {text} | - |" in drawn["plain"]

@@ -1,14 +1,249 @@
-"""Where a report goes: what cannot be written is known before anything is measured for it."""
-
-from __future__ import annotations
+"""Reports in every format, against files in golden/, and the files that they are written to."""
 
 import os
 from pathlib import Path
 
+import builders
 import pytest
 
+from mnistbench.compare.diff import compare
+from mnistbench.compare.judge import judge
+from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core.errors import UsageError
-from mnistbench.report.output import check, write
+from mnistbench.core.record import OUTSIDE
+from mnistbench.pytest_plugin.terminal_summary import session_line
+from mnistbench.report.environment import environment_text
+from mnistbench.report.output import FORMATS, check, rendered, write
+from mnistbench.report.rows import operation_tables
+from mnistbench.report.terminal import draw
+
+
+def step(batch_size, scale=1, **changes):
+    """A step with operations in three phases, some only at batch 1, whose times grow with ``scale``."""
+    rows = [
+        builders.op_row("aten::mkldnn_convolution", 400_000 * scale, module="conv2"),
+        builders.op_row("aten::convolution_backward", 1_234_567 * scale, phase="backward", module="conv2"),
+        builders.op_row("aten::addmm", 90_000 * scale, module="fc1"),
+        builders.op_row("aten::add_", 30_000, phase="optimizer", module="", calls=16),
+        builders.op_row("autograd::engine::evaluate_function: ConvolutionBackward0", 3_000, phase="backward", module="conv2"),
+        builders.op_row(OUTSIDE, 250_000, phase="forward", module="", calls=0),
+        builders.op_row(OUTSIDE, 50_000, phase="", module="", calls=0),
+    ]
+    if batch_size == 1:
+        rows.append(builders.op_row("aten::_slow_conv2d_forward", 15_000, module="conv1"))
+    return builders.case_record(
+        batch_size=batch_size,
+        tables=(builders.op_table(*rows),),
+        timing=builders.timing(median_ns=2_000_000 * scale),
+        **changes,
+    )
+
+
+def text(tables):
+    return "\n\n".join(draw(table) for table in tables) + "\n"
+
+
+def test_operations_of_a_run_stand_beside_each_other_by_batch_size(golden):
+    golden(text(operation_tables([step(16, 4), step(1)], top=3)), "operations.txt")
+
+
+def test_each_column_adds_up():
+    [table] = operation_tables([step(1), step(16, 4)], top=2)
+    number = {  # column -> the numbers above and below the line
+        column: [float(row[column].replace(",", "")) for row in (*table.rows, *table.sums[:2]) if row[column] != "-"]
+        for column in (3, 5)
+    }
+    total = [float(table.sums[2][column].replace(",", "")) for column in (3, 5)]
+    assert [sum(number[3]), sum(number[5])] == pytest.approx(total, abs=0.3)
+
+
+def test_other_phases_workloads_and_devices_have_tables_of_their_own():
+    records = [step(1), step(1, device="cuda"), step(1, workload="lenet5"), step(1, phase="forward"), step(1, dataset="mnist")]
+    tables = operation_tables(records, top=3)
+    assert len({table.title for table in tables}) == len(tables) == 5
+
+
+def test_cases_without_tables_are_left_out():
+    assert operation_tables([builders.case_record(tables=())], top=3) == []
+
+
+def test_a_table_by_device_time_says_so():
+    row = builders.op_row("aten::mm", 5_000, self_device_ns=800_000)
+    record = builders.case_record(
+        device="cuda", device_ns=(800_000, 810_000, 990_000), tables=(builders.op_table(row, view="device"),)
+    )
+    [table] = operation_tables([record], top=3)
+    assert "self device time" in table.title
+    assert table.rows[0][3] == "800.0"
+    assert ("device time without the profiler", "", "", "810.0", "") in table.sums
+
+
+def slower():
+    """The step with a slower, a new and a vanished operation, twice the calls of one, and other final values."""
+    rows = [
+        builders.op_row("aten::mkldnn_convolution", 400_000, module="conv2"),
+        builders.op_row("aten::convolution_backward", 2_234_567, phase="backward", module="conv2"),
+        builders.op_row("aten::add_", 33_000, phase="optimizer", module="", calls=32),
+        builders.op_row("aten::clone", 120_000, module="fc1"),
+        builders.op_row(OUTSIDE, 249_000, phase="forward", module="", calls=0),
+    ]
+    return builders.case_record(
+        tables=(builders.op_table(*rows),),
+        timing=builders.timing(median_ns=3_100_000),
+        scalars=builders.scalars(final={"train/loss": 1.25, "train/accuracy": 62.5, "timing/ms_per_iteration": 3.1}),
+    )
+
+
+BEFORE = builders.scalars(final={"train/loss": 1.5, "train/accuracy": 50.0, "timing/ms_per_iteration": 2.0})
+
+
+def report(bases, now, top=4, **criteria):
+    by = criteria.get("by", "op,module")
+    judgement = judge(compare(bases, now, by=by), Criteria(**criteria))
+    return rendered(judgement, "terminal", top)
+
+
+def gate(*texts):
+    return {"op_fail": tuple(map(Threshold.parse, texts)), "case_fail": Threshold.parse("5%")}
+
+
+def test_a_comparison_shows_what_each_operation_added_what_remains_and_the_verdicts(golden):
+    base, now = builders.summary(step(16, scalars=BEFORE)), builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00")
+    golden(report([base], now, **gate("10%", "conv2:50%")), "comparison.txt")
+
+
+@pytest.mark.parametrize("form", ["markdown", "json", "csv"])
+def test_the_same_comparison_in_other_formats(golden, form):
+    base, now = builders.summary(step(16, scalars=BEFORE)), builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00")
+    judgement = judge(compare([base], now), Criteria(**gate("10%", "conv2:50%")))
+    golden(rendered(judgement, form, 4), f"comparison.{form}")
+
+
+@pytest.mark.parametrize("by", ["op", "module"])
+def test_a_comparison_by_operation_or_by_module_alone(golden, by):
+    golden(report([builders.summary(step(16))], builders.summary(slower()), by=by), f"comparison_by_{by}.txt")
+
+
+def test_a_comparison_without_a_change_shares_nothing(golden):
+    same = builders.summary(step(16, scalars=None))
+    golden(report([same], same, top=2), "comparison_same.txt")
+
+
+def test_cases_without_tables_share_one_that_names_where_their_operations_are(golden):
+    train = builders.case_record(phase="train", tables=(), tables_in="step convnet-b16-cpu")
+    slower_eval = [
+        builders.case_record(phase="eval", tables=(), tables_in="", timing=builders.timing(median_ns=ns, iqr_ns=0))
+        for ns in (4_000, 5_000)
+    ]
+    golden(
+        report([builders.summary(train, slower_eval[0])], builders.summary(train, slower_eval[1])), "comparison_whole_cases.txt"
+    )
+
+
+def test_what_differs_beside_the_code_and_what_cannot_be_judged(golden):
+    base = builders.summary(
+        builders.case_record(),
+        builders.case_record(batch_size=1),
+        builders.case_record(batch_size=64),
+        environment=builders.environment(torch="2.13.0", threads=2, allocator={}),
+        dirty=True,
+    )
+    now = builders.summary(
+        builders.case_record(threads=2, node_id=builders.case_record().node_id),
+        builders.case_record(batch_size=1),
+        builders.case_record(batch_size=128),
+        environment=builders.environment(devices=({"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000"},)),
+    )
+    golden(report([base], now, **gate("10%")), "comparison_unjudged.txt")
+    golden(report([base], now, **gate("10%"), allow_missing=True, allow_incomparable=True), "comparison_excused.txt")
+
+
+def test_with_eight_base_runs_the_report_says_which_rule_judged_and_what_it_could_have_seen(golden):
+    times = (100_000, 102_000, 101_000, 99_000)
+    bases = builders.base_runs(8, *times)
+    golden(report(bases, builders.base_runs(1, 140_000)[0], **gate("10%")), "comparison_by_runs.txt")
+
+
+def test_an_accepted_regression_is_echoed_with_its_reason(golden):
+    patterns = ("step convnet-b16-cpu:aten::mm:60%", "*:aten::gone:5%")
+    accepted = {"accept": tuple(map(Acceptance.parse, patterns)), "reason": "the new kernel is exact"}
+    bases = builders.base_runs(1, 3_000_000)
+    golden(report(bases, builders.base_runs(1, 4_500_000)[0], **gate("10%"), **accepted), "comparison_accepted.txt")
+
+
+def varying(factor, now=(1, 1, 1), **changes):
+    """A run of three operations: the first differs from run to run."""
+    times = (1_000_000 * factor * now[0], 800_000 * now[1], 600_000 * now[2])
+    rows = [builders.op_row(f"aten::{name}", round(ns)) for name, ns in zip(("mm", "conv", "add"), times, strict=True)]
+    return builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), **changes)
+
+
+def test_what_could_not_be_judged_is_named_with_what_to_do_about_it(golden):
+    bases = [varying(factor) for factor in (1, 1.5, 0.8, 1.2) * 2]
+    left_out = [varying(1, commit="f" * 40), varying(1, environment=builders.environment(cpu_count=8)), varying(1, dirty=True)]
+    patterns = ("*:aten::conv:5%", "*:aten::add")
+    accepted = {"accept": tuple(map(Acceptance.parse, patterns)), "reason": "the new kernel is exact"}
+    judged = [*left_out, *bases], varying(1.4, (1, 1.3, 1.415))
+    golden(report(*judged, **gate("10%"), **accepted), "comparison_undecided.txt")
+    assert "(passed over: --inconclusive ok)\n" in report(*judged, **gate("10%"), **accepted, noise_passes=True)
+
+
+@pytest.mark.parametrize(("slower", "text"), [(1, "all within 10.0 %"), (0.5, "some improved")])
+def test_operations_that_are_not_shown_have_their_most_serious_verdict(slower, text):
+    lines = report([varying(1)], varying(1, (1, slower, 1)), top=0).splitlines()
+    assert next(line for line in lines if line.startswith("not shown (3 operations)")).endswith(text)
+
+
+def test_cases_that_have_other_base_runs_are_told_apart():
+    step, small, large = (builders.case_record(batch_size=size) for size in (16, 1, 64))
+    bases = [builders.summary(step, small, large) for _ in range(2)] + [
+        builders.summary(step),
+        builders.summary(step, commit=""),
+    ]
+    lines = [line for line in report(bases, builders.summary(step, small, large)).splitlines() if "base runs used" in line]
+    assert lines == [
+        "base runs used for step convnet-b16-cpu on digits: 1 of 4; left out: 3 (other commit)",
+        "base runs used for 2 cases: 2 of 4, commit 1a2b3c4; left out: 2 (without the case)",
+    ]
+
+
+def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
+    bases = builders.base_runs(8, 1_000_000, 1_500_000, 800_000, 1_200_000)
+    assert report(bases, bases[0], **gate("10%")).endswith("thresholds: passed (minimum detectable change up to 85.2 %)\n")
+    noisy = report(bases, builders.base_runs(1, 1_400_000)[0], **gate("10%"), noise_passes=True)
+    assert noisy.endswith("thresholds: passed, 1 inconclusive (minimum detectable change up to 85.2 %)\n")
+
+
+def test_a_loss_that_blew_up_is_said_to_be_not_finite():
+    base = builders.case_record(scalars=builders.scalars(final={"train/loss": 0.5}))
+    now = builders.case_record(scalars=builders.scalars(final={"train/loss": None}))
+    assert "exact: final train/loss: 0.5 -> not finite" in report([builders.summary(base)], builders.summary(now))
+
+
+def test_verdicts_have_colours_on_a_terminal_only():
+    judgement = judge(compare(builders.base_runs(1, 3_000_000), builders.base_runs(1, 4_500_000)[0]), Criteria(**gate("10%")))
+    assert "\x1b[31mregressed\x1b[0m" in rendered(judgement, "terminal", 4, colour=True)
+    for form in FORMATS:
+        assert "\x1b" not in rendered(judgement, form, 4)
+
+
+def test_environment_text(golden):
+    device = {"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000", "driver": "580.1"}
+    golden(environment_text(builders.environment(devices=(device,)), "allocator thresholds pinned") + "\n", "environment.txt")
+
+
+def test_environment_without_an_accelerator_says_so():
+    assert "accelerator  none available to torch" in environment_text(builders.environment(), "")
+
+
+def test_session_line(monkeypatch):
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "5")
+    line = session_line(builders.environment(threads=2), "digits", ["cpu", "cuda"])
+    assert line == "mnistbench: torch 2.15.0, cpu, cuda, 2 threads, digits; allocator thresholds set by hand"
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -20,7 +255,7 @@ from mnistbench.report.output import check, write
         ("n" * 300, "File name too long"),
     ],
 )
-def test_what_cannot_be_written_is_the_same_line_before_and_after(tmp_path: Path, name: str, why: str) -> None:
+def test_what_cannot_be_written_is_the_same_line_before_and_after(tmp_path, name, why):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     before = sorted(tmp_path.rglob("*"))
@@ -34,13 +269,13 @@ def test_what_cannot_be_written_is_the_same_line_before_and_after(tmp_path: Path
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_directory_that_is_not_writable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_is_not_writable_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(UsageError, match=r"cannot be written \(Permission denied\); name another file$"):
         check(tmp_path / "report.txt")
 
 
-def test_what_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
+def test_what_can_be_written_is_left_as_it_is(tmp_path):
     (tmp_path / "old.txt").write_text("old")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "old.txt")

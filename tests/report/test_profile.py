@@ -12,7 +12,9 @@ from profiled_builders import CEILINGS, CONV, FC, RELU, cold_calls, on_accelerat
 from mnistbench.profile.result import Cost
 from mnistbench.report.data import csv_text
 from mnistbench.report.markdown import markdown_report
-from mnistbench.report.profile import CSV_COLUMNS, Shown, blocks, csv_rows, of_roof, roofline, rows_of, side_by_side, work_table
+from mnistbench.report.profile import Shown, blocks, roofline, side_by_side, work_table
+from mnistbench.report.profile_rows import CSV_COLUMNS, csv_rows, rows_of
+from mnistbench.report.roofline import of_roof
 from mnistbench.report.terminal import draw_report
 
 
@@ -61,12 +63,12 @@ def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
     ],
 )
 def test_of_roof(cost, ns, share):
-    found = of_roof(profiled(ceilings=CEILINGS), cost, ns)
+    found = of_roof(CEILINGS, cost, ns)
     assert found == (None if share is None else pytest.approx(share))
 
 
 def test_without_ceilings_nothing_is_said_of_a_roof():
-    assert of_roof(profiled(ceilings=None), Cost(1, 1), 1) is None
+    assert of_roof(None, Cost(1, 1), 1) is None
     assert list(roofline(profiled(ceilings=None), Shown())) == []
     assert list(roofline(profiled(costs={RELU: Cost(None, 5)}), Shown())) == []
 
@@ -85,8 +87,8 @@ def test_a_roofline_puts_a_point_below_the_roof_where_it_belongs():
     assert column["a"] > column["b"]  # the convolution has more FLOPs per byte
     roof = next(row for row, line in enumerate(drawn) if "-" in line)
     assert roof < height["a"] < height["b"]  # 26.5 and 18.9 GFLOP/s, below 100
-    assert "computing" in next(line for line in lines if line.startswith("a "))
-    assert "memory" in next(line for line in lines if line.startswith("b "))
+    assert "compute limit" in next(line for line in lines if line.startswith("a "))
+    assert "memory limit" in next(line for line in lines if line.startswith("b "))
 
 
 def test_modules_sum_their_operations_and_their_costs():

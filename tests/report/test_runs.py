@@ -90,12 +90,12 @@ def test_what_a_file_does_not_say_is_a_dash():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"cpu_model": "Apple M4"}, "no: other cpu model"),
-        ({"cpu_count": 4, "threads": 2}, "no: other cpu count, threads"),
-        ({"python": "3.12.1"}, "no: other python"),
+        ({"cpu_model": "Apple M4"}, "no: different cpu model"),
+        ({"cpu_count": 4, "threads": 2}, "no: different cpu count, threads"),
+        ({"python": "3.12.1"}, "no: different python"),
         ({"python": "3.11.2"}, "yes"),
         ({"platform": "Linux 6.9"}, "yes"),
-        ({"allocator": {}}, "no: other allocator"),
+        ({"allocator": {}}, "no: different allocator"),
     ],
 )
 def test_a_run_that_cannot_be_compared_with_the_newest_says_why(changes, said):
@@ -137,7 +137,7 @@ def test_the_history_of_an_operation_on_an_accelerator_is_of_its_own_clock():
     "name", [CASE, f"{CASE} on digits", "bench/test_step.py::test_step[convnet-b16-cpu]", "test_step[convnet-b16-cpu]"]
 )
 def test_a_case_is_found_by_each_of_its_names(name):
-    assert history_table(series(), name, "", "").title.startswith(f"{CASE} on digits: wall time of one call\n")
+    assert history_table(series(), name, "", "").title.startswith(f"{CASE} on digits: wall time of one iteration\n")
     assert times(name, "", "") == ["2,000.0", "2,040.0"]
 
 
@@ -166,15 +166,15 @@ def test_an_unknown_case_is_refused_with_those_there_are():
 
 def test_an_unknown_operation_is_refused_with_those_of_the_nearest_names():
     assert refused(CASE, "aten::adm", "conv9") == (
-        f"no saved run has case '{CASE}' with operation 'aten::adm' in 'conv9'; its operations of the nearest names: "
+        f"no saved run has case '{CASE}' with operation 'aten::adm' in 'conv9'; its operations with similar names: "
         "aten::addmm, aten::add_, aten::convolution_backward, (outside operations)"
     )
     nothing = refused(CASE, "aten::mm", "", runs=[saved(1, step(tables=()))])
-    assert nothing.endswith("; its operations of the nearest names: none")
+    assert nothing.endswith("; its operations with similar names: none")
 
 
 def test_an_unknown_module_of_a_known_operation_is_refused_with_the_nearest_modules():
-    assert refused(CASE, "aten::addmm", "fc").endswith("; its modules of the nearest names: fc2, fc1, conv2")
+    assert refused(CASE, "aten::addmm", "fc").endswith("; its modules with similar names: fc2, fc1, conv2")
 
 
 def test_a_name_of_two_cases_is_refused_with_both():
@@ -250,7 +250,7 @@ def test_the_benchmark_action_is_given_the_call_the_operations_that_matter_and_t
         ("aten::convolution_backward, backward conv2", 1_234.467),
         ("aten::addmm, forward fc1", 89.9),
         ("aten::addmm, forward fc2", 44.9),
-        ("(outside operations), forward", 250.0),
+        ("outside operations (forward)", 250.0),
         ("other", 1.4),
     ]
     assert "range" not in found[-1]

@@ -18,6 +18,7 @@ from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench.core import units
+from mnistbench.core.operation import operation_name
 from mnistbench.lab.findings import UNTRAINED, Findings
 from mnistbench.lab.report.chapters import OperationColumn, top_keys
 from mnistbench.lab.report.explain import Place, best_view, main_place
@@ -202,7 +203,7 @@ class Figures:
             left = [0.0] * len(found)
             for key, colour in zip(keys, _cycled(COLOURS), strict=False):
                 shares = [100 * column.share(key) for column in found.values()]
-                axes.barh(names, shares, left=left, color=colour, edgecolor="white", label=_operation_label(key))
+                axes.barh(names, shares, left=left, color=colour, edgecolor="white", label=_as_it_is(operation_name(*key)))
                 left = [before + part for before, part in zip(left, shares, strict=True)]
             axes.barh(
                 names, [100 - part for part in left], left=left, color=_GREY, edgecolor="white", label=self._label("rest")
@@ -295,11 +296,6 @@ class Figures:
         texts = [units.MISSING if height is None else f"{height:.3g}" for height in heights]
         axes.bar_label(drawn, texts, fontsize=8, padding=2)
         axes.margins(y=0.12)
-
-
-def _operation_label(key: tuple[str, str, str]) -> str:
-    name, phase, module = key
-    return _as_it_is(f"{name} ({', '.join(filter(None, (phase, module)))})")
 
 
 def _as_it_is(name: str) -> str:

@@ -283,8 +283,8 @@ function showOperations(container) {
   }
 
   const note = () => (state.time === "total"
-    ? "; a total holds the operations it calls, so totals do not add up"
-    : "; self time is that of an operation less those it calls, the profiler's cost included");
+    ? "; the total of an operation includes the operations that it calls, so totals do not add up"
+    : "; self time excludes the operations that an operation calls, and includes the profiler's overhead");
 
   filteredTable(container, rows, { columns, note, all: tables.flatMap((one) => one.rows) }, (redraw) => {
     const change = (name) => (value) => {
@@ -327,7 +327,7 @@ function showChanges(container) {
     number("base calls", (row) => row[6], units.count),
     number("now calls", (row) => row[7], units.count),
   ];
-  const note = () => "; self time less what the profiler adds per call";
+  const note = () => "; self time without the profiler's overhead";
   filteredTable(container, () => [...all], { columns, note, all }, () => []);
 }
 

@@ -1,4 +1,4 @@
-"""Names in a saved file are anybody's, also a stranger's pull request's: no format may take one for anything but text."""
+"""Anybody can choose the names in a saved file: every format must show them as text."""
 
 import csv
 import io
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import builders
 import pytest
+from hostile_builders import NAMES, is_clean
 
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
@@ -19,36 +20,6 @@ from mnistbench.report.terminal import draw
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary
 
-NAMES = {
-    "path upwards": "../../etc/passwd",
-    "absolute path": "/etc/passwd",
-    "line end": "a\nthresholds: passed",
-    "other line ends": "a\r\nb\x0bc\x0cd\x85e\u2028f\u2029g",
-    "escape": "\x1b[31mred\x1b[0m\x1b]8;;http://evil.example\x07link",
-    "one-byte escape": "\x9b31mred",
-    "bell and backspace": "a\x07b\x08\x08\x08c\x7f",
-    "null": "a\0b",
-    "null before a formula": "\0=1+1",
-    "tab": "\ta\tb",
-    "bidi": "\u202eevil\u202c\u2066x\u2069\u200f",
-    "no width": "a\u200bb\ufeffc\u00add",
-    "lone surrogate": "a\ud800b",
-    "markdown cell": "a | b | c",
-    "markdown": "`code` **bold** _it_ ~~no~~ [x](http://evil.example) ![i](x) $x$ \\| \\`",
-    "html": "<script>alert(1)</script></details><img src=x onerror=a>&lt;b&gt;",
-    "mention": "@octocat and @org/team",
-    "reference": "#1 GH-2 org/repo#3 http://evil.example www.evil.example",
-    "formula": '=HYPERLINK("http://evil.example";"x")',
-    "formula plus": "+1+1",
-    "formula minus": "-1+1",
-    "formula at": "@SUM(1)",
-    "formula after a line end": "\n=1+1",
-    "formula after a return": "\r=1+1",
-    "csv quote": 'a","b',
-    "format": "{0} %s %(x)s",
-    "separating line": "\x01",
-    "long": "x" * 1_000,
-}
 FORMULA = ("=", "+", "-", "@")
 
 
@@ -58,12 +29,12 @@ def name(request):
 
 
 def read(document):
-    """A digest as it comes from a file."""
+    """The summary of a saved file."""
     return RunSummary.from_json(json.loads(json.dumps(document)), "0001_base.json")
 
 
 def run(name, scale=1, minute=1, **changes):
-    """A run in which everything that a file may name is called that."""
+    """A run in which every name of the file is this one."""
     rows = [
         builders.op_row(name, 900_000 * scale, phase="forward", module="fc1"),
         builders.op_row("aten::mm", 800_000, phase=name, module="fc2", shapes=[name]),
@@ -109,12 +80,6 @@ def judgement(name):
         reason=f"because {name}",
     )
     return judge(compare([run(name)], run(name, 2)), criteria)
-
-
-def is_clean(text):
-    """Every character but the line ends that we wrote can be printed, and can be written to any file."""
-    text.encode("utf-8")
-    return all(line.isprintable() for line in text.split("\n"))
 
 
 def is_one_line(text):
@@ -181,7 +146,7 @@ def cells_of(text, columns):
 
 
 def texts(cells):
-    """Cells that are no numbers: a time less than before begins with a minus."""
+    """Cells that are not numbers; a negative change begins with a minus."""
     return [cell for cell in cells if not re.fullmatch(r"-?\d+(\.\d+)?(e[+-]\d+)?", cell)]
 
 

@@ -1,0 +1,36 @@
+"""The names of operations, as people read them."""
+
+from __future__ import annotations
+
+from mnistbench.core.record import OUTSIDE
+
+_ENGINE = "autograd::engine::"
+
+
+def shortened(name: str) -> str:
+    """Return an operation's name without the prefix that torch's autograd engine gives its nodes."""
+    return name.removeprefix(_ENGINE)
+
+
+def place_name(phase: str, module: str) -> str:
+    """Return where an operation runs: ``backward fc1``; empty where neither is known."""
+    return f"{phase} {module}".strip()
+
+
+def operation_name(name: str, phase: str, module: str) -> str:
+    """Return the name of an operation, or of operations that are summed.
+
+    Args:
+        name: the operation as torch names it; empty for all operations of a module.
+        phase: empty for all phases.
+        module: empty for all modules, or where none can be named.
+
+    Returns:
+        ``aten::mm, backward fc1``; for all operations of a module ``conv2 backward``; for the time outside operations
+        ``outside operations (forward)``.
+    """
+    if name == OUTSIDE:
+        return f"outside operations ({phase})" if phase else "outside operations"
+    if not name:
+        return f"{module or 'no module'} {phase}".strip()
+    return ", ".join(filter(None, (shortened(name), place_name(phase, module))))

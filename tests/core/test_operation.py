@@ -1,0 +1,28 @@
+"""The names of operations as tables and messages show them."""
+
+import pytest
+
+from mnistbench.core.operation import operation_name, place_name
+from mnistbench.core.record import OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "module", "expected"),
+    [
+        ("aten::mm", "backward", "fc1", "aten::mm, backward fc1"),
+        ("aten::mm", "optimizer", "", "aten::mm, optimizer"),
+        ("aten::mm", "", "", "aten::mm"),
+        ("autograd::engine::evaluate_function: X", "backward", "fc1", "evaluate_function: X, backward fc1"),
+        ("", "backward", "conv2", "conv2 backward"),
+        ("", "optimizer", "", "no module optimizer"),
+        ("", "", "", "no module"),
+        (OUTSIDE, "forward", "", "outside operations (forward)"),
+        (OUTSIDE, "", "", "outside operations"),
+    ],
+)
+def test_an_operation_has_one_name(name, phase, module, expected):
+    assert operation_name(name, phase, module) == expected
+
+
+def test_a_place_is_a_phase_and_a_module():
+    assert (place_name("backward", "fc1"), place_name("optimizer", ""), place_name("", "")) == ("backward fc1", "optimizer", "")
