@@ -1,7 +1,7 @@
-"""What launches leave: raw samples, one JSON line a launch, and the differences between the sides that they mean.
+"""The raw samples of launches, saved as one JSON line per launch, and the differences between the sides in them.
 
-The file is gzipped lines (``.jsonl.gz``), each written as soon as its launch has ended: a crash loses nothing that was
-measured, and what lists saved runs does not take it for one. The first line is the header.
+The file has gzipped lines (``.jsonl.gz``). Each is written when its launch ends, so a crash loses no finished launch. The
+suffix keeps the file out of the list of saved runs. The first line is the header.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.json_reader import Reader
+from mnistbench.core.json_reader import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within
 from mnistbench.core.record import OUTSIDE, median_ns
 
 #: Version of the file. 1 (0.1.0): the first.
@@ -34,14 +34,17 @@ _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device time"}
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
 
-#: Operations that are a smaller share of their case than this, on the mean of both sides, are tested together.
+_Times = tuple[Nanoseconds, ...]
+_Key = Annotated[tuple[str, str, str], Members("an operation, its phase and its module")]
+
+#: Operations with a smaller share of their case than this, averaged over both sides, are tested together.
 MIN_SHARE = 0.02
 
-#: Fewest pairs of usable times that a difference is computed from.
+#: Minimum number of usable pairs for a difference.
 LEAST_PAIRS = 3
 
-#: Kinds of quantities. Of a case: the median and the mean of its iterations. Of its operations: one; several that only one
-#: side has; all time outside operations; the small ones together.
+#: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single one; several that only one
+#: side has; the time outside operations; all small ones.
 CALL, MEAN, OPERATION, REPLACED, OUTSIDE_KIND, OTHER = "call", "mean", "operation", "replaced", "outside", "other"
 
 OUTSIDE_NAME = "outside operations"
@@ -50,7 +53,7 @@ OUTSIDE_NAME = "outside operations"
 class Operation(NamedTuple):
     """One operation of one side in one build."""
 
-    self_ns: tuple[int, ...]  # of each profiled iteration
+    self_ns: _Times  # one sample per profiled iteration
     calls: float
     memory_bytes: int
     kernels: tuple[str, ...]
@@ -59,20 +62,45 @@ class Operation(NamedTuple):
 class SideSample(NamedTuple):
     """One side of a case in one build."""
 
-    times: Mapping[str, tuple[int, ...]]  # by clock: of each untraced call, ns; the nth calls of both sides are a pair
-    outcome: tuple[str, float | None]  # hash of what was computed, and a number of it; None: not finite
+    times: Mapping[str, tuple[int, ...]]  # by clock: of each untraced iteration, ns; the nth of both sides are a pair
+    outcome: Annotated[
+        tuple[str, float | None], Members("a hash and a number")
+    ]  # None: not finite
     parameters: int
     operations: Mapping[OpKey, Operation]
+
+    @classmethod
+    def from_stored(cls, stored: Any) -> SideSample:
+        """Read a side of a build; its operations are saved as columns."""
+        side = Reader(stored)
+        times = {clock: side[f"{clock}_ns"].read(_Times) for clock in (WALL, CPU, DEVICE)}
+        return cls(
+            times={clock: column for clock, column in times.items() if column},
+            **side.members(cls, ("outcome", "parameters")),
+            operations=_operations(side),
+        )
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One twin launch, or one pair of split ones."""
+    """One launch with both sides, or one pair of launches with a side each."""
 
-    stage: int  # 1: all cases. 2: candidates measured again
+    stage: Annotated[int, Within(1, 2, "1 or 2")]  # 1: all cases. 2: candidates measured again
     cases: Mapping[str, Sequence[Mapping[str, SideSample]]]  # node id -> builds -> side -> sample
-    control: float  # log(head / base) of the control
+    control: float  # log(head / base) of the control; NaN without a control
     seconds: float
+
+    @classmethod
+    def from_stored(cls, stored: Any) -> Launch:
+        """Read a line of a file."""
+        line = Reader(stored)
+        cases = line["cases"].read(Mapping[str, Annotated[tuple[_Build, ...], Members("a build or more")]])
+        logs = [difference(*control) for control in line["control"].read(tuple[_Control, ...])]
+        return cls(
+            cases={case: [build.sides._asdict() for build in builds] for case, builds in cases.items()},
+            control=statistics.fmean(logs) if logs else math.nan,
+            **line.members(cls, ("stage", "seconds")),
+        )
 
 
 @dataclass(frozen=True)
@@ -81,13 +109,13 @@ class Effect:
 
     case: str  # node id
     kind: str  # CALL, MEAN, OPERATION, REPLACED, OUTSIDE_KIND or OTHER
-    name: str  # of a case its clock; else the operation
+    name: str  # the clock for the time of a case, else the operation
     clock: str
-    members: tuple[OpKey, ...]  # what it sums; none for a case
-    logs: tuple[float, ...]  # per launch: the difference, mean over builds; NaN where too few times are usable
+    members: tuple[OpKey, ...]  # the operations in the sum; empty for a case
+    logs: tuple[float, ...]  # difference of each launch, mean over builds; NaN if there are too few usable times
     base_ns: float  # median over builds
     new_ns: float
-    share: float  # of its case on the base's side; 1 for the case, of REPLACED the larger side's
+    share: float  # of its case in the base; 1 for the case; for REPLACED, the larger share of both sides
 
     @property
     def is_case(self) -> bool:
@@ -96,26 +124,26 @@ class Effect:
 
     @property
     def weight(self) -> float:
-        """What its change has to be multiplied by to be a share of its case."""
+        """Factor that turns its change into a share of its case."""
         return 1.0 if self.kind == REPLACED else self.share
 
     @property
     def title(self) -> str:
-        """What people call it, without its case."""
+        """Readable name, without the case."""
         if not self.is_case:
             return self.name
         return f"{'mean ' if self.kind == MEAN else ''}{_CLOCK_TITLES[self.clock]}"
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What the same quantity has in other launches."""
+        """Identity of the quantity: equal in other launches."""
         return (self.case, self.kind, self.name)
 
 
 # ---- Effects ---------------------------------------------------------------------------------------------------------
 
 
-#: What is tested of a case: (kind, name, the operations that it sums).
+#: A tested group of operations: (kind, name, operations).
 Group = tuple[str, str, Sequence[OpKey]]
 
 #: One build of a case: side -> sample.
@@ -123,11 +151,11 @@ Build = Mapping[str, SideSample]
 
 
 def effects(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] | None = None) -> list[Effect]:
-    """Return every quantity of the cases that all these launches have.
+    """Return all quantities of the cases that every launch has.
 
     Args:
-        launches: of one stage, or of both.
-        grouping: what each case's operations are grouped into, as :func:`groups` gives it; of these launches if not given.
+        launches: launches of one stage, or of both.
+        grouping: node id -> groups of operations from :func:`groups`; computed from these launches if not given.
     """
     if not launches:
         return []
@@ -171,15 +199,15 @@ def _typical(
     times: Callable[[SideSample], Sequence[int]],
     summed: Callable[[Sequence[int]], float] = median_ns,
 ) -> float:
-    """Return the median over all builds of the median, or whatever sums it up, of a build."""
+    """Return the median over all builds of ``summed`` of a build."""
     return statistics.median(summed(times(build[side]) or (0,)) for builds in launches for build in builds)
 
 
 def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
-    """Return what is tested: operations that matter one by one, those that only one side has by place, and the rest.
+    """Return the tested groups: large operations one by one, operations of only one side by place, and the rest together.
 
-    Every rule treats both sides alike and all launches together, so that exchanging the roles of any launch changes nothing:
-    the level of the permutation test depends on that.
+    All rules are symmetric in the sides and use all launches together, so that exchanging the sides of a launch changes
+    nothing: the level of the permutation test requires this.
     """
     sides = [side for builds in launches for build in builds for side in build.values()]
     if not all(side.operations for side in sides):
@@ -204,9 +232,9 @@ def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
 
 
 def _replaced(sides: Sequence[SideSample], changed: Sequence[OpKey]) -> Iterable[Group]:
-    """Yield operations that came or went: together by place, and in one group those whose whole place came or went.
+    """Yield the operations that only one side has: a group per place, and one group for places that only one side has.
 
-    A renamed module is one place that went and one that came. Apart, they could not be set against each other.
+    A renamed module is a removed place and an added place. They are in one group because they are compared with each other.
     """
     in_all = set.intersection(*({key[1:] for key in side.operations} for side in sides))
     places: dict[tuple[str, ...], list[OpKey]] = defaultdict(list)
@@ -218,13 +246,13 @@ def _replaced(sides: Sequence[SideSample], changed: Sequence[OpKey]) -> Iterable
 
 
 def operation_text(name: str, phase: str, module: str) -> str:
-    """Return how a person calls an operation: ``aten::mm, backward fc1``."""
+    """Return the readable name of an operation: ``aten::mm, backward fc1``."""
     place = f"{phase} {module}".strip()
     return name.removeprefix("autograd::engine::") + (f", {place}" if place else "")
 
 
 def _sum(side: SideSample, keys: Iterable[OpKey]) -> int:
-    """Sum the times of operations over all iterations; one that the side lacks takes none."""
+    """Sum the times of operations over all iterations; a missing operation counts as 0."""
     return sum(sum(side.operations[key].self_ns) for key in keys if key in side.operations)
 
 
@@ -232,7 +260,7 @@ def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Seq
     for kind, name, keys in grouping:
         times = functools.partial(_times_of, keys)
         if not any(_sum(side, keys) for builds in launches for build in builds for side in build.values()):
-            continue  # an accelerator has no time outside operations
+            continue  # a device table has no time outside operations
         base_ns, new_ns = (_typical(launches, side, times) for side in (BASE, NEW))
         whole = _typical(launches, BASE, lambda side: _times_of(side.operations, side)) or 1.0
         differ = functools.partial(_added, keys) if kind == REPLACED else functools.partial(_differ_by, difference, times)
@@ -241,17 +269,17 @@ def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Seq
 
 
 def _times_of(keys: Iterable[OpKey], side: SideSample) -> list[int]:
-    """Sum operations iteration by iteration; those that the side lacks take no time."""
+    """Sum operations iteration by iteration; missing operations count as 0."""
     rows = [side.operations[key].self_ns for key in keys if key in side.operations]
     iterations = max((len(operation.self_ns) for operation in side.operations.values()), default=0)
     return list(map(sum, zip(*rows, strict=True))) if rows else [0] * iterations
 
 
 def _added(keys: Sequence[OpKey], build: Build) -> float:
-    """Return what new and gone operations add to their case, as a logarithm; no more than their whole places add.
+    """Return the effect of new and removed operations on their case, as a logarithm, limited by the effect of their places.
 
-    Without the second limit, work that moves to a new operation from one of the same place that stays would look like a
-    slowdown. Of the two the one nearer to no change counts, and none if their signs differ.
+    The limit matters if work moves from an operation that both sides have to a new one of the same place: without it, that
+    would look like a slowdown. The result is the smaller of the two effects, and 0 if their signs differ.
     """
     places = {key[1:] for key in keys}
     around = {key for side in build.values() for key in side.operations if key[1:] in places and key[0] != OUTSIDE}
@@ -264,8 +292,8 @@ def _added(keys: Sequence[OpKey], build: Build) -> float:
 def _share_added(keys: AbstractSet[OpKey], build: Build) -> float:
     """Return the median over pairs of log((rest + new) / (rest + gone)).
 
-    An operation that a side lacks takes no time there. The rest of an iteration is the mean of both sides of the pair, so that
-    exchanging the sides changes the sign and nothing else, and the speed of the machine cancels.
+    A missing operation counts as 0. The rest of an iteration is the mean of both sides of the pair, so that exchanging the
+    sides changes only the sign, and the speed of the machine cancels.
     """
     gone, new = (_times_of(keys, build[side]) for side in (BASE, NEW))
     others = [_times_of(side.operations.keys() - keys, side) for side in build.values()]
@@ -277,12 +305,12 @@ def _share_added(keys: AbstractSet[OpKey], build: Build) -> float:
 
 
 def difference(base: Sequence[float], new: Sequence[float]) -> float:
-    """Return the median over pairs of log(new / base); NaN where too few pairs are usable.
+    """Return the median over pairs of log(new / base); NaN if too few pairs are usable.
 
-    The two iterations of a pair are neighbours in time. A shared machine changes its speed by up to a factor of two for
-    seconds at a time; both iterations of most pairs see the same speed, and the median passes over the others. A pair with a
-    time of 0 is left out. Where that leaves fewer than LEAST_PAIRS, or where one side alone has a 0 in half as many pairs
-    as remain (an operation that runs in some iterations, on one side in more of them), there is no difference to state.
+    The two iterations of a pair are measured directly after each other. The speed of a shared machine changes by up to a
+    factor of two for seconds; it is equal in both iterations of most pairs, and the median ignores the other pairs. A pair
+    with a time of 0 is left out. The result is NaN if fewer than LEAST_PAIRS remain, or if the pairs with a 0 on one side
+    only are at least half as many as the remaining ones (an operation that runs in more iterations of one side).
     """
     pairs = list(zip(base, new, strict=False))
     usable = [(earlier, later) for earlier, later in pairs if earlier > 0 and later > 0]
@@ -293,9 +321,9 @@ def difference(base: Sequence[float], new: Sequence[float]) -> float:
 
 
 def difference_of_means(base: Sequence[int], new: Sequence[int]) -> float:
-    """Return log(mean of new / mean of base); NaN where there is no time.
+    """Return log(mean of new / mean of base); NaN if a sum is 0.
 
-    A median cannot see what happens in fewer than half of the iterations; a mean can.
+    A mean detects changes in fewer than half of the iterations; a median does not.
     """
     if not base or not new or sum(base) <= 0 or sum(new) <= 0:
         return math.nan
@@ -307,26 +335,26 @@ def difference_of_means(base: Sequence[int], new: Sequence[int]) -> float:
 
 @dataclass(frozen=True)
 class End:
-    """How a run ended; a file's last line."""
+    """How a run ended: the last line of a file."""
 
-    cut_short: str = ""  # why not all was measured
-    broken_off: bool = False  # by a fault or a user, not by a budget
-    elapsed_s: float = 0.0  # from start to finish, in seconds; 0 in files of earlier versions
+    cut_short: str = ""  # why the run is incomplete; empty for a complete run
+    broken_off: bool = False  # by an error or a user, not by a time limit
+    elapsed_s: Annotated[float, OPTIONAL] = 0.0  # from start to finish, in seconds; 0 in files of earlier versions
 
     def line(self) -> dict[str, Any]:
-        """Return what the file holds."""
+        """Return the line of the file."""
         return {"end": {"cut_short": self.cut_short, "broken_off": self.broken_off, "elapsed_s": self.elapsed_s}}
 
 
-#: All was measured.
+#: The end of a complete run.
 COMPLETE = End()
-#: Of a file without a last line: whoever measured was killed.
+#: The end of a file without a last line: the process was killed.
 NO_END = End("the run that was measured did not come to its end; measure again", broken_off=True)
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a file holds."""
+    """The content of a file."""
 
     header: Mapping[str, Any]
     launches: list[Launch]
@@ -334,10 +362,10 @@ class Recorded:
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:
-    """Add a line; each is a gzip member of its own, so that a torn end costs only the last.
+    """Add a line as a gzip member of its own, so that a truncated file lacks only the last line.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     text = json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
     try:
@@ -349,10 +377,10 @@ def append(path: Path, line: Mapping[str, Any]) -> None:
 
 
 def load(path: Path) -> Recorded:
-    """Return what a file holds; what a crash tore off at its end is left out.
+    """Read a file; an incomplete last line is left out.
 
     Raises:
-        RecordError: it is not such a file, or a line of it is spoiled.
+        RecordError: the file is not one of :func:`append`, or a line is damaged.
     """
     lines = _lines(path)
     if not lines:
@@ -361,18 +389,11 @@ def load(path: Path) -> Recorded:
         header = Reader(_parsed(lines[0]))
         _check_schema(header["schema"].whole())
         read = [Reader(_parsed(line)) for line in lines[1:]]
-        end = _end(read.pop()) if read and isinstance(read[-1].value, dict) and "end" in read[-1].value else NO_END
-        return Recorded(
-            {name: item.value for name, item in header.mapping().items()}, [read_launch(line) for line in read], end
-        )
+        ended = bool(read) and isinstance(read[-1].value, dict) and "end" in read[-1].value
+        end = read.pop()["end"].read(End) if ended else NO_END
+        return Recorded(header.read(Mapping[str, Any]), [line.read(Launch) for line in read], end)
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from None
-
-
-def _end(line: Reader) -> End:
-    end = line["end"]
-    elapsed = end["elapsed_s"].number() if "elapsed_s" in end.mapping() else 0.0
-    return End(end["cut_short"].text(), end["broken_off"].flag(), elapsed)
 
 
 def _check_schema(schema: int) -> None:
@@ -398,7 +419,7 @@ def _lines(path: Path) -> list[str]:
             what = f"is spoiled after {whole} lines; measure again" if whole else _NO_FILE_OF_OURS
             raise RecordError(f"{path}: {what}") from None
         if not member.eof:
-            break  # a torn end
+            break  # the last line is incomplete
         text += part
         data = member.unused_data
     try:
@@ -414,67 +435,28 @@ def _parsed(line: str) -> Any:
         raise RecordError("has a line that is not JSON") from None
 
 
-def read_launch(line: Reader) -> Launch:
-    """Check and digest what a launch said.
-
-    Raises:
-        RecordError: names the field.
-    """
-    return Launch(
-        stage=_stage(line["stage"]),
-        cases={name: [_build(build) for build in _some(builds)] for name, builds in line["cases"].mapping().items()},
-        control=_control(line["control"].items()),
-        seconds=line["seconds"].number(),
-    )
+class _Sides(NamedTuple):
+    base: SideSample
+    head: SideSample
 
 
-def _stage(stage: Reader) -> int:
-    if stage.whole() not in (1, 2):
-        raise stage.wrong("1 or 2")
-    return stage.whole()
+class _Build(NamedTuple):
+    sides: _Sides
 
 
-def _some(builds: Reader) -> list[Reader]:
-    if not builds.items():
-        raise builds.wrong("a build or more")
-    return builds.items()
+class _Control(NamedTuple):
+    base: _Times
+    head: _Times
 
 
-def _control(builds: Sequence[Reader]) -> float:
-    logs = [difference(build[BASE].all_nanoseconds(), build[NEW].all_nanoseconds()) for build in builds]
-    return statistics.fmean(logs) if logs else math.nan
-
-
-def _build(build: Reader) -> dict[str, SideSample]:
-    return {side: _side(build["sides"][side]) for side in (BASE, NEW)}
-
-
-def _side(side: Reader) -> SideSample:
-    outcome = side["outcome"].items()
-    if len(outcome) != 2:
-        raise side["outcome"].wrong("a hash and a number")
-    return SideSample(
-        times={clock: side[f"{clock}_ns"].all_nanoseconds() for clock in (WALL, CPU, DEVICE) if side[f"{clock}_ns"].items()},
-        outcome=(outcome[0].text(), outcome[1].number_or_none()),
-        parameters=side["parameters"].whole(),
-        operations=dict(_rows(side)) if "keys" in side.mapping() else {},
-    )
-
-
-def _rows(side: Reader) -> Iterable[tuple[OpKey, Operation]]:
-    columns = [side[name].items() for name in ("keys", "self_ns", "calls", "memory_bytes", "kernels")]
-    if len(set(map(len, columns))) != 1:
-        raise RecordError(f"{side.path}: has columns of different length")
-    iterations = {len(times.items()) for times in columns[1]}
-    for key, times, calls, memory, kernels in zip(*columns, strict=True):
-        if len(iterations) > 1 and len(times.items()) != max(iterations):
-            raise times.wrong(f"{max(iterations)} times")
-        name, phase, module = _three(key)
-        yield (name, phase, module), Operation(times.all_nanoseconds(), calls.number(), memory.whole(), kernels.texts())
-
-
-def _three(key: Reader) -> tuple[str, str, str]:
-    texts = key.texts()
-    if len(texts) != 3:
-        raise key.wrong("an operation, its phase and its module")
-    return texts[0], texts[1], texts[2]
+def _operations(side: Reader) -> dict[OpKey, Operation]:
+    if "keys" not in side.mapping():  # nothing was profiled
+        return {}
+    keys, columns = side["keys"].read(tuple[_Key, ...]), side.columns(Operation, Operation._fields)
+    if len(set(map(len, [keys, *columns.values()]))) > 1:
+        raise FieldError("has columns of different length")
+    iterations = max(map(len, columns["self_ns"]), default=0)
+    for times in side["self_ns"].items():
+        if len(times.items()) != iterations:
+            raise times.wrong(f"{iterations} times")
+    return dict(zip(keys, map(Operation, *columns.values()), strict=True))

