@@ -63,9 +63,7 @@ class SideSample(NamedTuple):
     """One side of a case in one build."""
 
     times: Mapping[str, tuple[int, ...]]  # by clock: of each untraced iteration, ns; the nth of both sides are a pair
-    outcome: Annotated[
-        tuple[str, float | None], Members("a hash and a number")
-    ]  # None: not finite
+    outcome: Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
     parameters: int
     operations: Mapping[OpKey, Operation]
 
