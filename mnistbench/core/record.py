@@ -182,7 +182,7 @@ class Environment:
     devices: tuple[Mapping[str, str], ...]  # accelerators: name, memory, driver, CUDA, cuDNN, TF32 settings
 
     def differences(self, other: Environment) -> dict[str, tuple[Any, Any]]:
-        """Return what differs: field name -> (mine, the other's)."""
+        """Return the differences: field name -> (own value, value of the other)."""
         mine, others = asdict(self), asdict(other)
         return {name: (mine[name], others[name]) for name in mine if mine[name] != others[name]}
 
