@@ -192,6 +192,15 @@ def spoiled(document: Any) -> SearchStrategy[tuple[list[str | int], Any]]:
     ).map(lambda drawn: (drawn[0], _spoil(document, drawn[0], drawn[1], delete=drawn[2])))
 
 
+def each_field_spoiled(document: Any) -> Iterator[tuple[list[str | int], Any]]:
+    """Yield a path and the document with that field deleted or replaced, for every field and value; lists: first member."""
+    for path in _places(document):
+        if not any(isinstance(step, int) and step > 0 for step in path):
+            yield path, _spoil(document, path, None, delete=True)
+            for value in OTHER_VALUES:
+                yield path, _spoil(document, path, value, delete=False)
+
+
 def dotted(path: list[str | int]) -> str:
     """A path as messages write it: ``tables[0].rows[1][4]``."""
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path if step != OPENED]

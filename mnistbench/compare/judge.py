@@ -23,9 +23,11 @@ from dataclasses import dataclass, replace
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
 from mnistbench.compare.problems import INCOMPARABLE, Problem, problems
-from mnistbench.compare.thresholds import DEFAULT_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold
+from mnistbench.compare.thresholds import DEFAULT_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold, plain_threshold
 from mnistbench.core import units
+from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import operation_name, place_name, shortened
+from mnistbench.saved_runs.summary import RunSummary
 
 REGRESSED, IMPROVED, WITHIN, SUSPECT, INCONCLUSIVE = "regressed", "improved", "within", "suspect", "inconclusive"
 
@@ -182,7 +184,12 @@ class Judgement:
 
 
 def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
-    """Give every case and its operations their verdicts."""
+    """Give every case and its operations their verdicts.
+
+    Raises:
+        RecordError: a case of the new run has a threshold that cannot be read.
+    """
+    _check_thresholds(comparison.now)
     drafts = [_draft(case, criteria) for case in comparison.cases]
     by_runs = sum(
         len(checked.base_runs) >= RUNS_NEEDED for case in drafts for checked in case.checked if not case.case.incomparable
@@ -213,6 +220,19 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
         asked=bool(criteria.op_fail or criteria.case_fail or marks),
         unused=tuple(one.text for one in criteria.accept if one not in used),
     )
+
+
+def _check_thresholds(run: RunSummary) -> None:
+    """Check the thresholds that the cases of a run have from their tests' own marks: a saved file may be damaged."""
+    for case in run.cases:
+        thresholds = [(text, Threshold.parse) for text in case.op_fail]
+        thresholds += [(case.case_fail, plain_threshold)] if case.case_fail else []
+        for text, parse in thresholds:
+            try:
+                parse(text)
+            except ValueError as error:
+                complaint = f"{run.source}: opgate of {case.node_id}: {text!r} is {error}"
+                raise RecordError(units.printable(f"{complaint}; save the run again or leave the file out")) from None
 
 
 # ---- Which quantities are checked ------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Types and helpers that all packages share: errors, units, the identity of a case, and its saved record.
 
-Question: what do all other packages work with?
+Question: which objects do all other packages work with?
 Input: plain values and parsed JSON.
 Output: checked objects (``Params``, ``CaseRecord``, ``Run``), and numbers as text with a unit.
 

@@ -1,15 +1,15 @@
-"""The allocator's thresholds: what decides most how far two runs of the same code lie apart.
+"""The thresholds of malloc, the largest cause of differences between runs of the same code.
 
-glibc returns large blocks to the system and faults them in again on the next step. With the thresholds raised it keeps
-them: the spread between processes falls from 8.6 / 6.4 / 4.6 % to 5.5 / 2.7 / 1.3 % (batch 1 / 16 / 64, one thread),
-and the step itself gets faster. They are read when a process starts, so only its parent can set them.
+By default, glibc returns large blocks to the system, and the next step page-faults them in again. With higher thresholds it
+keeps them: the spread between processes falls from 8.6 / 6.4 / 4.6 % to 5.5 / 2.7 / 1.3 % (batch 1 / 16 / 64, one thread),
+and a step gets faster. glibc reads the thresholds when a process starts, so only the parent process can set them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: What ``tox -e bench`` and ``tox -e gpu`` set: blocks below 1 GiB come from the heap, which shrinks only when 1 GiB
+#: The values that ``tox -e bench`` and ``tox -e gpu`` set: blocks below 1 GiB come from the heap, which shrinks only when 1 GiB
 #: of it is free and grows by 64 MiB.
 PINNED = {
     "MALLOC_MMAP_THRESHOLD_": "1073741824",
@@ -21,12 +21,12 @@ _OTHERS = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTORCH_ALLOC_CO
 
 
 def settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a process that steer its allocators."""
+    """Return the environment variables of a process that configure its allocators."""
     return {name: environ[name] for name in (*PINNED, *_OTHERS) if environ.get(name)}
 
 
 def status(environ: Mapping[str, str]) -> str:
-    """Say in a few words whether the thresholds are set, and how to set them."""
+    """Return in a few words whether the thresholds are set, and how to set them."""
     found = settings(environ)
     if all(found.get(name) == value for name, value in PINNED.items()):
         return "allocator thresholds pinned"

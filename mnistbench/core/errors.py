@@ -1,17 +1,17 @@
-"""What can go wrong by a user's hand: each error is one line that says what was wrong and what to do."""
+"""Errors for users. The message of each is one line: what is wrong, and what to do."""
 
 
 class MnistbenchError(Exception):
-    """Base of every error that ends in one line for the user instead of a traceback."""
+    """Base of all errors that a user sees as one line, without a traceback."""
 
 
 class UsageError(MnistbenchError):
-    """An option, a configuration value or a fixture argument that cannot be used."""
+    """An option, a configuration value or a fixture argument is invalid."""
 
 
 class DataError(MnistbenchError):
-    """A dataset that is missing, incomplete or not the one it claims to be."""
+    """A dataset is missing, incomplete or not the expected one."""
 
 
 class RecordError(MnistbenchError):
-    """A saved record that cannot be read: names the file and the field."""
+    """A saved record cannot be read. The message names the file and the field."""

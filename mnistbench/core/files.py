@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and whether a directory could be made."""
+"""Atomic writes, and a check whether a directory is writable."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: beside its place first, then into it.
+    """Write a file completely or not at all: write a temporary file and rename it.
 
     Raises:
-        OSError: it cannot be written; what was there is still there.
+        OSError: the file cannot be written; a previous file is unchanged.
     """
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -21,7 +21,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def why_not_writable(directory: Path) -> str:
-    """Return why nothing can be written into a directory that may not exist yet, or nothing. Leaves no trace there."""
+    """Return why a directory, which may not exist yet, is not writable; empty if it is. Changes nothing on disk."""
     try:
         existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if _is_there(path))
     except OSError as error:
@@ -32,7 +32,7 @@ def why_not_writable(directory: Path) -> str:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is something; other than ``Path.exists`` it raises of a name that no file can have."""
+    """Return whether a path exists. Unlike ``Path.exists``, it raises OSError for an invalid name."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept away from work that makes much and drops nothing."""
+"""A pause of Python's garbage collector, for work that makes many objects and drops none."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Keep Python from looking for cycles: what a parser makes is no garbage yet, and is gone through again and again.
+    """Stop the search for reference cycles: it would traverse all parsed objects again and again without finding any.
 
-    Not for measured work: a user's program collects, too.
+    Do not use it around measured work: a user's program has the collector enabled.
     """
     collecting = gc.isenabled()
     gc.disable()

@@ -1,20 +1,91 @@
-"""A JSON value that anybody may have written, read with its types checked: every complaint names the field."""
+"""Read JSON values into records by their type hints. An error names the place of the value: ``tables[0].view: needs ...``.
+
+What a type hint may be:
+
+- ``str``, ``int``, ``float`` (finite), ``bool`` and ``Any``;
+- ``X | None``, ``Mapping[str, X]``, ``tuple[X, ...]`` and ``tuple[X, Y]``;
+- a dataclass or a NamedTuple, read from an object that has every field. A class with ``__post_init__`` checks its own
+  fields. A class that is saved in another form has a classmethod ``from_stored``: the annotation of its argument
+  ``stored`` is read instead and handed to it;
+- ``Annotated`` with :class:`Within`, :class:`Members`, ``Literal["host", "device"]``, ``PACKED`` or ``OPTIONAL``.
+"""
 
 from __future__ import annotations
 
+import collections.abc
+import dataclasses
+import functools
+import itertools
 import json
 import sys
-from collections.abc import Callable
-from typing import Self
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from mnistbench.core.errors import RecordError
+from mnistbench.core.errors import MnistbenchError, RecordError
+
+_T = TypeVar("_T")
+
+#: Converts a parsed JSON value; raises FieldError.
+_Convert = Callable[[Any], Any]
+
+_Check = Callable[[Sequence[Any]], bool]
 
 #: No time in nanoseconds and no size in bytes is larger: 292 years, 8 EiB.
 LARGEST = 2**63 - 1
 
 
+class Within(NamedTuple):
+    """Limits of a number, both included."""
+
+    least: float
+    most: float
+    expected: str  # how an error describes a number within the limits
+
+
+class Members(NamedTuple):
+    """What a list has: one member per type of ``tuple[X, Y]``, or at least one of ``tuple[X, ...]``."""
+
+    expected: str  # how an error describes the members where there are more or fewer
+
+
+#: The value is JSON in a text.
+PACKED = "packed"
+
+#: The field may be missing, as in files of earlier versions; it then has its default.
+OPTIONAL = "optional"
+
+Packed = Annotated[_T, PACKED]
+Nanoseconds = Annotated[int, Within(0, LARGEST, "a time of at least 0 ns")]
+Seconds = Annotated[float, Within(0, LARGEST / 1e9, "a time in seconds")]
+Positive = Annotated[int, Within(1, LARGEST, "at least 1")]
+
+
+class FieldError(RecordError):
+    """A value that is not what its type hint needs. ``path`` grows from the value outwards while the error is raised."""
+
+    def __init__(self, complaint: str, path: str = "") -> None:
+        super().__init__(complaint, path)
+        self.complaint = complaint
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path or 'file'}: {self.complaint}"
+
+    def enter(self, step: str) -> None:
+        """Put a step before the path: the name of a member, ``[3]``, or a whole path."""
+        self.path = f"{step}.{self.path}" if step and self.path and not self.path.startswith("[") else step + self.path
+
+
+def wrong(value: object, expected: str, path: str = "") -> FieldError:
+    """Return the error that a value is not what was expected."""
+    shown = repr(value)
+    return FieldError(f"needs {expected}, found {shown if len(shown) <= 60 else shown[:57] + '...'}", path)
+
+
 class Reader:
-    """A JSON value and the path that led to it. Every method raises RecordError where the value is something else."""
+    """A JSON value and the path that leads to it. Methods raise :class:`FieldError` if the value is something else."""
 
     __slots__ = ("_step", "_within", "value")
 
@@ -25,97 +96,267 @@ class Reader:
 
     @property
     def path(self) -> str:
-        """The path that led here: ``tables[0].view``. Put together only when asked for: a thousand files have many fields."""
-        before = self._within.path if self._within else ""
-        return f"{before}.{self._step}" if before and not self._step.startswith("[") else before + self._step
+        """The path to the value: ``tables[0].view``. It is made on demand: a thousand files have many fields."""
+        error = FieldError("", self._step)
+        error.enter(self._within.path if self._within else "")
+        return error.path
 
-    def wrong(self, expected: str) -> RecordError:
+    def wrong(self, expected: str) -> FieldError:
         """Return the error that this value is not what was expected."""
-        shown = repr(self.value)
-        return RecordError(
-            f"{self.path or 'file'}: needs {expected}, found {shown if len(shown) <= 60 else shown[:57] + '...'}"
-        )
+        return wrong(self.value, expected, self.path)
 
-    def __getitem__(self, name: str) -> Self:
+    def __getitem__(self, name: str) -> Reader:
         """Return a member of an object."""
-        if not isinstance(self.value, dict):
+        members = self.value
+        if not isinstance(members, dict):
             raise self.wrong("an object")
-        if name not in self.value:
-            raise RecordError(f"{type(self)(None, name, self).path}: is missing")
-        return type(self)(self.value[name], name, self)
+        if name not in members:
+            raise FieldError("is missing", Reader(None, name, self).path)
+        return Reader(members[name], name, self)
 
-    def items(self) -> list[Self]:
+    def items(self) -> list[Reader]:
         """Return the members of a list."""
         if not isinstance(self.value, list | tuple):
             raise self.wrong("a list")
-        return [type(self)(item, f"[{position}]", self) for position, item in enumerate(self.value)]
+        return [Reader(item, f"[{position}]", self) for position, item in enumerate(self.value)]
 
-    def mapping(self) -> dict[str, Self]:
+    def mapping(self) -> dict[str, Reader]:
         """Return the members of an object."""
-        if not isinstance(self.value, dict) or not all(isinstance(name, str) for name in self.value):
-            raise self.wrong("an object")
-        return {name: type(self)(item, name, self) for name, item in self.value.items()}
+        return {name: Reader(item, name, self) for name, item in self.read(Mapping[str, Any]).items()}
 
-    def parsed(self) -> Self:
-        """Parse the compact JSON string here."""
+    def parsed(self) -> Reader:
+        """Parse the JSON in a text."""
+        return Reader(self.convert(_unpacked), self._step, self._within)
+
+    @typing.overload
+    def read(self, hint: type[_T]) -> _T: ...
+    @typing.overload
+    def read(self, hint: Any) -> Any: ...
+    def read(self, hint: Any) -> Any:
+        """Return the value as its type hint asks for."""
+        return self.convert(_converter(hint))
+
+    def members(self, cls: type, names: Iterable[str]) -> dict[str, Any]:
+        """Return the named fields of a dataclass or NamedTuple from an object that has them."""
+        return self.convert(functools.partial(_read_members, cls, names))
+
+    def columns(self, cls: type, names: Iterable[str]) -> dict[str, tuple[Any, ...]]:
+        """Return the named fields of many dataclasses from an object that has a list per field."""
+        hints = _hints(cls)
+        return {name: self[name].read(types.GenericAlias(tuple, (hints[name], ...))) for name in names}
+
+    def convert(self, convert: Callable[[Any], _T]) -> _T:
+        """Apply a function to the value; a FieldError that it raises gets the path of this value."""
         try:
-            return type(self)(json.loads(self.text()), self._step, self._within)
-        except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python takes
-            raise RecordError(f"{self.path}: is not JSON ({error})") from None
+            return convert(self.value)
+        except FieldError as error:
+            error.enter(self.path)
+            raise
 
     def text(self) -> str:
         """Return a text."""
-        if not isinstance(self.value, str):
-            raise self.wrong("text")
-        return self.value
-
-    def whole(self) -> int:
-        """Return a whole number."""
-        if type(self.value) is not int or not -LARGEST <= self.value <= LARGEST:
-            raise self.wrong("a whole number")
-        return self.value
-
-    def nanoseconds(self) -> int:
-        """Return a time in nanoseconds."""
-        if self.whole() < 0:
-            raise self.wrong("a time of at least 0 ns")
-        return self.whole()
-
-    def number(self) -> float:
-        """Return a finite number."""
-        value = self.value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:  # nor NaN
-            raise self.wrong("a finite number")
-        return float(value)
-
-    def number_or_none(self) -> float | None:
-        """Return a finite number, or None for null."""
-        return None if self.value is None else self.number()
-
-    def flag(self) -> bool:
-        """Return true or false."""
-        if type(self.value) is not bool:
-            raise self.wrong("true or false")
-        return self.value
-
-    def all_nanoseconds(self) -> tuple[int, ...]:
-        """Return a list of times in nanoseconds."""
-        return tuple(item.nanoseconds() for item in self.items())
+        return self.read(str)
 
     def texts(self) -> tuple[str, ...]:
         """Return a list of texts."""
-        return tuple(item.text() for item in self.items())
+        return self.read(tuple[str, ...])
 
-    def one_of(self, *choices: str) -> str:
-        """Return one of these texts."""
-        if self.value not in choices:
-            raise self.wrong(" or ".join(choices))
-        return self.text()
+    def whole(self) -> int:
+        """Return a whole number."""
+        return self.read(int)
+
+    def nanoseconds(self) -> int:
+        """Return a time in nanoseconds."""
+        return int(self.read(Nanoseconds))
+
+    def number(self) -> float:
+        """Return a finite number."""
+        return self.read(float)
+
+    def flag(self) -> bool:
+        """Return true or false."""
+        return self.read(bool)
 
 
-def in_path(reader: Reader, check: Callable[[object], None]) -> None:
-    """Run a check on the value; what it raises begins with the path."""
+# ---- Type hints -> functions that convert ----------------------------------------------------------------------------
+
+
+@functools.cache
+def _converter(hint: Any) -> _Convert:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if origin is Annotated:
+        return _annotated(*arguments)
+    if origin in (typing.Union, types.UnionType):
+        [inner] = (_converter(argument) for argument in arguments if argument is not types.NoneType)
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        return _tuple(arguments)
+    if origin is collections.abc.Mapping:
+        return functools.partial(_mapping, _converter(arguments[1]))
+    if hasattr(hint, "from_stored"):
+        stored = _converter(typing.get_type_hints(hint.from_stored, include_extras=True)["stored"])
+        return lambda value: hint.from_stored(stored(value))
+    return functools.partial(_record, hint)
+
+
+def _annotated(inner: Any, *notes: Any) -> _Convert:
+    *others, note = notes
+    if isinstance(note, Members):
+        return _tuple(typing.get_args(inner), note.expected)
+    if typing.get_origin(note) is Literal:
+        return functools.partial(_one_of, typing.get_args(note))
+    convert = _annotated(inner, *others) if others else _converter(inner)
+    if isinstance(note, Within):
+        return functools.partial(_within, note, convert)
+    return functools.partial(_packed, convert) if note == PACKED else convert
+
+
+def _tuple(members: tuple[Any, ...], expected: str = "") -> _Convert:
+    if members[-1] is Ellipsis:
+        return functools.partial(_column, _converter(members[0]), _AT_ONCE.get(members[0]), expected)
+    return functools.partial(_row, tuple(map(_converter, members)), expected or f"a list of {len(members)}")
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+@functools.cache
+def _members(cls: Any) -> dict[str, tuple[_Convert, bool]]:
+    """Return for each field its converter and whether it may be missing."""
+    hints = _hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else cls._fields
+    checks_itself = hasattr(cls, "__post_init__")
+    return {
+        name: (_converter(Any if checks_itself else hints[name]), OPTIONAL in getattr(hints[name], "__metadata__", ()))
+        for name in names
+    }
+
+
+def _read_members(cls: type, names: Iterable[str], value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise wrong(value, "an object")
+    members, found = _members(cls), {}
+    name = ""
     try:
-        check(reader.value)
-    except RecordError as error:
-        raise RecordError(f"{reader.path}.{error}") from None
+        for name in names:
+            convert, is_optional = members[name]
+            if name in value or not is_optional:
+                found[name] = convert(value[name])
+    except KeyError:  # converters raise FieldError only
+        raise FieldError("is missing", name) from None
+    except FieldError as error:
+        error.enter(name)
+        raise
+    return found
+
+
+def _record(cls: type, value: object) -> Any:
+    members = _read_members(cls, _members(cls), value)
+    try:
+        return cls(**members)
+    except MnistbenchError as error:
+        raise FieldError(str(error)) from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise wrong(value, "text")
+    return value
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not -LARGEST <= value <= LARGEST:
+        raise wrong(value, "a whole number")
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:  # nor NaN
+        raise wrong(value, "a finite number")
+    return float(value)
+
+
+def _flag(value: object) -> bool:
+    if type(value) is not bool:
+        raise wrong(value, "true or false")
+    return value
+
+
+_PLAIN: dict[Any, _Convert] = {str: _text, int: _whole, float: _number, bool: _flag, Any: lambda value: value}
+
+
+def _within(limits: Within, convert: _Convert, value: object) -> Any:
+    number = convert(value)
+    if not limits.least <= number <= limits.most:
+        raise wrong(value, limits.expected)
+    return number
+
+
+def _unpacked(value: object) -> Any:
+    try:
+        return json.loads(_text(value))
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python takes
+        raise FieldError(f"is not JSON ({error})") from None
+
+
+def _packed(convert: _Convert, value: object) -> Any:
+    return convert(_unpacked(value))
+
+
+def _one_of(choices: tuple[str, ...], value: object) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise wrong(value, " or ".join(choices))
+    return value
+
+
+def _column(convert: _Convert, at_once: _Check | None, expected: str, value: object) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise wrong(value, "a list")
+    if expected and not value:
+        raise wrong(value, expected)
+    return tuple(value) if at_once and at_once(value) else _each(itertools.repeat(convert), value)
+
+
+def _row(converters: Sequence[_Convert], expected: str, value: object) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise wrong(value, "a list")
+    if len(value) != len(converters):
+        raise wrong(value, expected)
+    return _each(converters, value)
+
+
+def _each(converters: Iterable[_Convert], cells: Sequence[Any]) -> tuple[Any, ...]:
+    found: list[Any] = []
+    try:
+        for convert, cell in zip(converters, cells, strict=False):
+            found.append(convert(cell))  # its length names the cell that is wrong
+    except FieldError as error:
+        error.enter(f"[{len(found)}]")
+        raise
+    return tuple(found)
+
+
+#: Checks of a column in one go: whether every cell is right as it is. Saved runs are mostly such columns.
+_AT_ONCE: dict[Any, _Check] = {
+    str: lambda cells: set(map(type, cells)) <= {str},
+    Nanoseconds: lambda cells: (
+        set(map(type, cells)) <= {int} and min(cells, default=0) >= 0 and max(cells, default=0) <= LARGEST
+    ),
+}
+
+
+def _mapping(convert: _Convert, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise wrong(value, "an object")
+    found, name = {}, ""
+    try:
+        for name, member in value.items():
+            found[name] = convert(member)
+    except FieldError as error:
+        error.enter(name)
+        raise
+    return found

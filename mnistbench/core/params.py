@@ -1,4 +1,4 @@
-"""The identity of one case. Equal ``Params`` in two saved runs mean the same case; a node id is only for display."""
+"""The identity of a case. Cases with equal ``Params`` are the same case; a node id is for display only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATASETS = ("digits", "mnist")
 
 @dataclass(frozen=True)
 class Params:
-    """Everything that decides which computation a case runs.
+    """Everything that determines the computation of a case.
 
     The dataset is part of it: operation times depend on the data, and digits must never pass for MNIST.
     """
@@ -26,12 +26,12 @@ class Params:
     workload: str
     phase: str  # one of PHASES
     batch_size: int  # samples
-    device: str  # as torch writes it: cpu, cuda, cuda:1, mps
+    device: str  # name in torch: cpu, cuda, cuda:1, mps
     dtype: str  # one of DTYPES; bfloat16 is autocast, weights stay float32
     threads: int  # intra-op threads of torch
     compile: bool  # the model went through torch.compile
     seed: int
-    dataset: str  # digits, mnist, or what a user's workload calls its data
+    dataset: str  # digits, mnist, or the name from a user's workload
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -49,16 +49,16 @@ class Params:
 
     @property
     def trains(self) -> bool:
-        """Whether the case updates weights, and so has a loss curve."""
+        """Whether the case updates weights."""
         return self.phase in ("step", "train")
 
     @property
     def label(self) -> str:
-        """A short name that no other case of the same run has: ``step convnet-b16-cpu``."""
+        """A short name, unique in a run: ``step convnet-b16-cpu``."""
         return f"{self.phase} {self.workload}-b{self.batch_size}-{device_label(self.device, self.dtype, self.compile)}"
 
     def differences(self, other: Params) -> dict[str, tuple[Any, Any]]:
-        """Return what differs: field name -> (mine, the other's)."""
+        """Return the differences: field name -> (own value, value of the other)."""
         mine, others = asdict(self), asdict(other)
         return {name: (mine[name], others[name]) for name in mine if mine[name] != others[name]}
 
@@ -70,5 +70,5 @@ _TYPES: dict[str, type] = {
 
 
 def device_label(device: str, dtype: str, compiled: bool) -> str:
-    """Return the device's part of a test id; what is not the default is said, so that two runs never share an id."""
+    """Return the device's part of a test id, with every value that is not the default, so that two runs never share an id."""
     return "-".join([device, *([dtype] if dtype != "float32" else []), *(["compiled"] if compiled else [])])

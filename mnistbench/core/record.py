@@ -1,23 +1,34 @@
-"""What is saved with a benchmark, and how it is read back.
+"""The records that are saved with benchmarks, and how they are read back.
 
-A record lies in ``benchmark.extra_info["mnistbench"]`` of an ordinary pytest-benchmark file, so other tools still read
-that file. Tables and curves are one compact JSON string each: pytest-benchmark indents by four, and 1,000 files of
-indented tables take 9 s to parse where compact ones take 0.6 s. Samples are kept raw and statistics are derived.
+A record is saved in ``benchmark.extra_info["mnistbench"]`` of an ordinary pytest-benchmark file, so other tools can still
+read that file. Tables and curves are one compact JSON text each: pytest-benchmark indents by four, and 1,000 files of
+indented tables take 9 s to parse; compact ones take 0.6 s. Samples are saved raw; statistics are derived from them.
 
 Times are integer nanoseconds, sizes are bytes, and a sample is always one iteration of the case.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from mnistbench.core.errors import MnistbenchError, RecordError
-from mnistbench.core.json_reader import LARGEST, Reader, in_path
+from mnistbench.core.errors import RecordError
+from mnistbench.core.json_reader import (
+    LARGEST,
+    FieldError,
+    Members,
+    Nanoseconds,
+    Packed,
+    Positive,
+    Reader,
+    Seconds,
+    Within,
+)
 from mnistbench.core.params import Params
 
 #: Version of what is written below the key "mnistbench".
@@ -27,19 +38,20 @@ SCHEMA = 1
 
 KEY = "mnistbench"
 
-#: Name of the row that holds what a phase spends outside any operation: Python, and the profiler itself.
+#: Name of the row with the time of a phase outside any operation: Python, and the profiler itself.
 OUTSIDE = "(outside operations)"
 
-#: Module of an operation that no module can be named for. See ``profiling`` for why.
+#: Module of an operation that cannot be attributed to a module; ``measuring/profiling`` explains why.
 UNTIED = ""
 
 #: What an attachment of this name is merged into; any other name is kept as it is.
 _ATTACHED_FIELDS = ("operation_tables", "training_scalars", "notes")
 
-#: A curve holds at most this many points per tag; a page draws no more and a file stays small.
+#: A curve has at most this many points per tag: a page draws no more, and files stay small.
 MAX_POINTS = 100
 
 _Point = TypeVar("_Point")
+_Times = tuple[Nanoseconds, ...]
 
 
 @dataclass(frozen=True)
@@ -48,23 +60,23 @@ class OpRow:
 
     name: str  # as PyTorch names it: aten::addmm
     phase: str  # forward, backward or optimizer; empty between them
-    module: str  # qualified name of the module it belongs to (conv1); UNTIED where none can be named
-    calls: float  # per iteration, mean over iterations; a whole number wherever all iterations agree
-    self_cpu_ns: tuple[int, ...]  # host time less that of the operations it calls
-    total_cpu_ns: tuple[int, ...]  # host time, those it calls included
-    self_device_ns: tuple[int, ...]  # time of the kernels it launched itself; empty without an accelerator's view
-    memory_bytes: int  # allocated on the device of the case less freed, per iteration, median
-    shapes: tuple[str, ...] = ()  # distinct input shapes, where they were asked for
-    kernels: tuple[str, ...] = ()  # distinct kernels that it launched itself, in the view of a device
+    module: str  # qualified name of its module (conv1); UNTIED if it has none
+    calls: Annotated[float, Within(0, LARGEST, "a number of calls")]  # per iteration, mean
+    self_cpu_ns: _Times  # host time without the operations it calls
+    total_cpu_ns: _Times  # host time with the operations it calls
+    self_device_ns: _Times  # time of the kernels it launched itself; empty in a host table
+    memory_bytes: int  # allocated minus freed on the device of the case, per iteration, median
+    shapes: tuple[str, ...] = ()  # distinct input shapes; empty unless they were recorded
+    kernels: tuple[str, ...] = ()  # distinct kernels that it launched itself; empty in a host table
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What the same operation has in another run."""
+        """Identity of the operation: equal in other runs."""
         return (self.name, self.phase, self.module)
 
     @property
     def is_operation(self) -> bool:
-        """False for the row of what lies outside any operation."""
+        """Whether the row is an operation, and not the time outside operations."""
         return self.name != OUTSIDE
 
     def self_ns(self, clock: str) -> int:
@@ -82,45 +94,62 @@ class OpRow:
 
 @dataclass(frozen=True)
 class OpTable:
-    """All operations of a case as one profiled pass saw them.
+    """All operations of a case in one profiled pass."""
 
-    ``view`` is ``host`` (host activities alone) or ``device`` (host and device activities): the two views of the lab.
-    """
-
-    temperature: str  # cold: the case's first call in this process. warm: later iterations
-    view: str  # host or device
-    iteration_ns: tuple[int, ...]  # wall time of each profiled iteration, the profiler's cost included
+    temperature: Annotated[str, Literal["cold", "warm"]]  # cold: first iteration in a process
+    view: Annotated[str, Literal["host", "device"]]  # host: host activities only. device: host and device activities
+    iteration_ns: _Times  # wall time of each profiled iteration, profiler overhead included
     rows: tuple[OpRow, ...]
-    first_of_process: bool = False  # of a cold table: no case had run before, so libraries were initialised too
-    profiler_ns: int = 0  # what the profiler adds per call of an operation, measured in this process; 0: not measured
+    first_of_process: bool = False  # cold tables: no case had run before, so libraries were initialised too
+    profiler_ns: Nanoseconds = 0  # profiler overhead per operation call, measured in this process; 0: not measured
 
     @property
     def clock(self) -> str:
-        """The clock that ranks this table: device time where the device was watched, else host time."""
+        """The clock of ``self_ns``: ``device`` in a device table, else ``cpu``."""
         return "device" if self.view == "device" else "cpu"
 
     @property
     def total_ns(self) -> int:
-        """Sum of the rows' self times per iteration: what shares are shares of."""
+        """Sum of the self times of all rows per iteration: the base of shares."""
         return sum(row.self_ns(self.clock) for row in self.rows)
+
+    @classmethod
+    def from_stored(cls, stored: Any) -> OpTable:
+        """Read the result of :func:`table_to_json`.
+
+        Raises:
+            RecordError: names the field that is missing or wrong.
+        """
+        table = Reader(stored)
+        operations, times, samples = (table[name].parsed() for name in ("operations", "times", "samples"))
+        columns = {**operations.columns(OpRow, COUNTED), **samples.columns(OpRow, _SAMPLED)}
+        medians = [times[name].read(_Times) for name in MEASURED]  # they follow from the samples, but must be sound too
+        if len(set(map(len, [*columns.values(), *medians]))) > 1:
+            raise FieldError("has columns of different length")
+        return cls(
+            rows=tuple(OpRow(**dict(zip(columns, cells, strict=True))) for cells in zip(*columns.values(), strict=True)),
+            **table.members(cls, ("temperature", "view")),
+            **times.members(cls, ("iteration_ns", "first_of_process", "profiler_ns")),
+        )
+
+
+#: Tag -> points: global step in batches or number of the round, and value.
+Curves = Mapping[str, tuple[Annotated[tuple[int, float | None], Members("a step and a value")], ...]]
 
 
 @dataclass(frozen=True)
 class Scalars:
-    """What TensorBoard was given for a case: curves thinned to MAX_POINTS a tag, final values, and where they lie.
-
-    A value that is not finite (a loss that blew up) is None: JSON has no NaN.
-    """
+    """TensorBoard scalars of a case. A value that is not finite (a diverged loss) is None: JSON has no NaN."""
 
     dataset: str
-    curves: Mapping[str, tuple[tuple[int, float | None], ...]]  # tag -> (global step in batches or round number, value)
-    final: Mapping[str, float | None]
-    directory: str  # of the TensorBoard run; empty where TensorBoard was off
+    curves: Curves  # at most MAX_POINTS points per tag
+    final: Mapping[str, float | None]  # by tag
+    directory: str  # of the TensorBoard run; empty if TensorBoard was off
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Untraced wall time of one call, from pytest-benchmark's own statistics."""
+    """Untraced wall time of one iteration: pytest-benchmark's own statistics."""
 
     median_ns: int
     iqr_ns: int  # interquartile range
@@ -138,7 +167,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Environment:
-    """The machine and the software of a run: what decides whether two runs can be compared."""
+    """Machine and software of a run. They decide whether two runs can be compared."""
 
     mnistbench: str
     python: str
@@ -146,54 +175,54 @@ class Environment:
     torchvision: str
     platform: str  # operating system and its release
     cpu_model: str
-    cpu_count: int  # logical CPUs this process may use
-    threads: int  # intra-op threads the cases ran with
+    cpu_count: int  # logical CPUs available to the process
+    threads: Positive  # intra-op threads of torch
     blas: str
-    allocator: Mapping[str, str]  # thresholds set for the process; empty where the C library decides
+    allocator: Mapping[str, str]  # malloc thresholds of the process; empty for the defaults of the C library
     devices: tuple[Mapping[str, str], ...]  # accelerators: name, memory, driver, CUDA, cuDNN, TF32 settings
 
     def differences(self, other: Environment) -> dict[str, tuple[Any, Any]]:
-        """Return what differs: field name -> (mine, the other's)."""
+        """Return the differences: field name -> (own value, value of the other)."""
         mine, others = asdict(self), asdict(other)
         return {name: (mine[name], others[name]) for name in mine if mine[name] != others[name]}
 
 
 @dataclass(frozen=True)
 class CaseRecord:
-    """Everything known of one measured case."""
+    """One measured case."""
 
     test: str  # path::function of the test, without parameters
     node_id: str  # for display only
     params: Params
     parameter_count: int  # of the model
-    samples: int  # processed per call: the batch, or what an epoch case ran over
-    first_call_ns: int | None = None  # wall time of the cold call, profiled unless profiling was off
-    device_ns: tuple[int, ...] = ()  # device time of single calls by events, on an accelerator
-    rounds_ns: tuple[int, ...] = ()  # wall time per call of each round in order, thinned to MAX_POINTS
+    samples: int  # processed per iteration: the batch, or the whole set for a pass over a dataset
+    first_call_ns: Nanoseconds | None = None  # wall time of the cold iteration, profiled unless profiling was off
+    device_ns: Packed[_Times] = ()  # device time of single iterations, from events; empty on a CPU
+    rounds_ns: Packed[_Times] = ()  # wall time per iteration of each round in order, at most MAX_POINTS
     tables: tuple[OpTable, ...] = ()
-    tables_in: str = ""  # for cases without tables of their own: the label of the case that has them
+    tables_in: str = ""  # label of the case that has the tables, for cases without tables of their own
     scalars: Scalars | None = None
     notes: tuple[str, ...] = ()  # what could not be attached, and why
-    attached: Mapping[str, Any] = field(default_factory=dict)  # what a conftest.py hung on, as JSON values
-    op_fail: tuple[str, ...] = ()  # thresholds of the test's own opgate mark, as it wrote them
-    case_fail: str = ""  # the same for the whole call
-    timing: Timing | None = None  # from the benchmark's own statistics; not stored a second time
+    attached: Packed[Mapping[str, Any]] = field(default_factory=dict)  # JSON values that a conftest.py attached
+    op_fail: tuple[str, ...] = ()  # thresholds of the test's own opgate mark, as written there
+    case_fail: str = ""  # the same for the time of the case
+    timing: Timing | None = None  # pytest-benchmark's statistics; not saved a second time
 
     @property
     def key(self) -> tuple[str, Params]:
-        """What the same case has in another run."""
+        """Identity of the case: equal in other runs."""
         return (self.test, self.params)
 
     def table(self, temperature: str, view: str | None = None) -> OpTable | None:
-        """Return the table of that temperature; without a view, the device's where there is one."""
+        """Return the table of a temperature; without a view, the device table if there is one."""
         found = {table.view: table for table in self.tables if table.temperature == temperature}
         return found.get(view) if view else found.get("device") or found.get("host")
 
     def with_attachments(self, attachments: Mapping[str, Any]) -> CaseRecord:
-        """Merge what one ``pytest_mnistbench_attach`` returned: known names into their fields, others kept as they are.
+        """Add the result of a ``pytest_mnistbench_attach`` hook. Known names go into their fields, others into ``attached``.
 
         Raises:
-            RecordError: a value is not what its name says, or cannot be written as JSON.
+            RecordError: a value has the wrong type for its name, or cannot be written as JSON.
         """
         if not isinstance(attachments, Mapping):
             raise RecordError(f"attachments need a dict of names and values, not {type(attachments).__name__}")
@@ -215,66 +244,73 @@ class CaseRecord:
                 notes=(*self.notes, *notes),
                 attached={**self.attached, **others},
             )
-            return CaseRecord.from_json(merged.to_json(), self.timing)  # what would spoil the saved file is refused now
+            return CaseRecord.from_json(merged.to_json(), self.timing)  # a value that cannot be read back is an error now
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise RecordError(f"{', '.join(sorted(map(str, attachments)))}: not JSON ({error})") from None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what ``extra_info["mnistbench"]`` holds."""
+        """Return the value of ``extra_info["mnistbench"]``."""
         return {
             "schema": SCHEMA,
-            "test": self.test,
-            "node_id": self.node_id,
+            **{name: getattr(self, name) for name in _CASE_FIELDS},
+            **{name: _compact(getattr(self, name)) for name in ("device_ns", "rounds_ns", "attached")},
+            **{name: list(getattr(self, name)) for name in ("notes", "op_fail")},
             "params": asdict(self.params),
-            "parameter_count": self.parameter_count,
-            "samples": self.samples,
-            "first_call_ns": self.first_call_ns,
-            "device_ns": _compact(self.device_ns),
-            "rounds_ns": _compact(self.rounds_ns),
             "tables": [table_to_json(table) for table in self.tables],
-            "tables_in": self.tables_in,
             **scalars_to_json(self.scalars),
-            "notes": list(self.notes),
-            "attached": _compact(self.attached),
-            "op_fail": list(self.op_fail),
-            "case_fail": self.case_fail,
         }
 
     @classmethod
     def from_json(cls, data: object, timing: Timing | None = None) -> CaseRecord:
-        """Read what :meth:`to_json` wrote.
+        """Read the result of :meth:`to_json`.
 
         Raises:
-            RecordError: names the field that is missing or wrong, or a schema this version does not know.
+            RecordError: names the field that is missing or wrong, or a schema that this version does not know.
         """
         check_schema(data)
-        return RecordReader(data).case(timing)
+        record = Reader(data)
+        scalars = None
+        if record["scalars"].value is not None:
+            curves = record["curves"].read(Packed[Curves])
+            scalars = Scalars(curves=curves, **record["scalars"].parsed().members(Scalars, FINAL))
+        return cls(**record.members(cls, _CASE_FIELDS), scalars=scalars, timing=timing)
+
+
+#: Fields of a case that are read by their type hints alone.
+_CASE_FIELDS = tuple(field.name for field in fields(CaseRecord) if field.name not in ("scalars", "timing"))
 
 
 @dataclass(frozen=True)
 class Run:
-    """One pytest-benchmark file: its cases that carry our record, with samples and curves (``digest`` leaves them out)."""
+    """A pytest-benchmark file: its cases that have a record, with samples and curves, which ``RunSummary`` leaves out."""
 
     environment: Environment | None
     cases: tuple[CaseRecord, ...]
     saved_at: str = ""  # ISO 8601, UTC
-    commit: str = ""  # short id, with "+" where the tree had changes
+    commit: str = ""  # short id, with "+" if the tree had changes
 
     @classmethod
     def from_json(cls, data: object, source: str) -> Run:
-        """Read a parsed pytest-benchmark file. Benchmarks that are not ours are passed over.
+        """Read a parsed pytest-benchmark file. Benchmarks without a record are left out.
 
         Raises:
             RecordError: names ``source`` and the field.
         """
         try:
-            return RecordReader(data).run()
+            file = Reader(data)
+            ours = [one for one in file["benchmarks"].items() if KEY in one["extra_info"].mapping()]
+            cases = [
+                one["extra_info"][KEY].convert(functools.partial(CaseRecord.from_json, timing=_timing(one["stats"])))
+                for one in ours
+            ]
+            origin = read_origin(file)
         except RecordError as error:
             raise RecordError(f"{source}: {error}; save the run again or leave the file out") from None
+        return cls(origin.environment, tuple(cases), origin.saved_at, short_commit(origin.commit, dirty=origin.dirty))
 
 
 def run_header(environment: Environment) -> dict[str, Any]:
-    """Return what stands once per file below the key "mnistbench"."""
+    """Return the value of the key "mnistbench" at the top of a file."""
     return {"schema": SCHEMA, "environment": asdict(environment)}
 
 
@@ -299,7 +335,7 @@ def finite(value: float) -> float | None:
 
 
 def thin(points: Sequence[_Point]) -> tuple[_Point, ...]:
-    """Keep at most MAX_POINTS points of a series, evenly spread, the first and the last among them."""
+    """Return at most MAX_POINTS evenly spread points of a series, with the first and the last."""
     if len(points) <= MAX_POINTS:
         return tuple(points)
     last = len(points) - 1
@@ -308,14 +344,58 @@ def thin(points: Sequence[_Point]) -> tuple[_Point, ...]:
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
-#: A table is three sets of columns: what is counted, which runs of the same code share to the byte; what is measured,
-#: in medians; and the samples.
+#: The columns of a table: counts, which runs of the same code share; medians, which a comparison reads; samples.
 COUNTED = ("name", "phase", "module", "calls", "memory_bytes", "shapes", "kernels")
 MEASURED = ("self_ns", "spread_ns")
 _SAMPLED = ("self_cpu_ns", "total_cpu_ns", "self_device_ns")
 
-#: What pytest-benchmark writes for a commit outside a repository, and where git failed.
-NO_COMMIT = ("unversioned", "unknown")
+#: Fields of Scalars that a comparison reads. Curves are saved beside them.
+FINAL = ("dataset", "final", "directory")
+
+
+class Origin(NamedTuple):
+    """The origin of a saved file: when, where and from which commit it was saved."""
+
+    environment: Environment | None
+    saved_at: str  # ISO 8601, UTC; empty if unknown
+    commit: str  # whole id; empty if unknown
+    dirty: bool  # the tree had changes
+    branch: str  # empty if unknown
+
+
+#: What pytest-benchmark writes for a commit outside a repository, and if git failed.
+_NO_COMMIT = ("unversioned", "unknown")
+
+
+def read_origin(file: Reader) -> Origin:
+    """Return the origin of a pytest-benchmark file; only the record's own header must be complete.
+
+    Raises:
+        RecordError: names the field.
+    """
+    top = file.mapping()
+    header, info, saved_at = (top.get(name) for name in (KEY, "commit_info", "datetime"))
+    if header:
+        header.convert(check_schema)
+    commit = info.read(Mapping[str, Any]) if info else {}
+    identity, branch = (name if isinstance(name, str) else "" for name in map(commit.get, ("id", "branch")))
+    return Origin(
+        environment=header["environment"].read(Environment) if header else None,
+        saved_at=(saved_at.read(str | None) if saved_at else None) or "",
+        commit="" if identity in _NO_COMMIT else identity,
+        dirty=commit.get("dirty") is True,
+        branch="" if branch in _NO_COMMIT or branch.startswith("(") else branch,
+    )
+
+
+def short_commit(identity: str, *, dirty: bool) -> str:
+    """Return the first seven digits of a commit, with ``+`` if the tree had changes."""
+    return identity[:7] + ("+" if identity and dirty else "")
+
+
+def _timing(stats: Reader) -> Timing:
+    seconds = {name: stats[name].read(Seconds) for name in ("median", "iqr", "min", "mean", "stddev")}
+    return Timing.from_stats({**seconds, "rounds": stats["rounds"].whole()})
 
 
 def _compact(value: Any) -> str:
@@ -323,10 +403,10 @@ def _compact(value: Any) -> str:
 
 
 def table_to_json(table: OpTable) -> dict[str, str]:
-    """Write columns: a third of the bytes of objects, and a column is checked in one go when it is read.
+    """Return a table in columns, which take a third of the bytes of objects.
 
-    Comparing 1,000 saved runs needs only the medians, so they are written although they follow from the samples, which
-    are most of a table and stay unread.
+    The medians are saved although they follow from the samples: comparing 1,000 saved runs needs nothing else, and the
+    samples, which are most of a table, are not parsed then.
     """
     rows, clock = table.rows, table.clock
     times = {
@@ -346,7 +426,7 @@ def table_to_json(table: OpTable) -> dict[str, str]:
 
 
 def scalars_to_json(scalars: Scalars | None) -> dict[str, str | None]:
-    """Write final values apart from the curves that led to them: comparing needs the former alone."""
+    """Return final values and curves as two texts: a comparison parses the final values only."""
     if scalars is None:
         return {"scalars": None, "curves": None}
     final = asdict(scalars)
@@ -354,142 +434,13 @@ def scalars_to_json(scalars: Scalars | None) -> dict[str, str | None]:
 
 
 def check_schema(data: object) -> None:
-    """Refuse a record of a schema that this version does not know."""
+    """Check that this version can read a record.
+
+    Raises:
+        RecordError: the record has no schema, or a newer one.
+    """
     schema = data.get("schema") if isinstance(data, Mapping) else None
     if type(schema) is not int or schema < 1:
-        raise RecordError(f"schema: {schema!r} is not a version of a mnistbench record")
+        raise FieldError(f"{schema!r} is not a version of a mnistbench record", "schema")
     if schema > SCHEMA:
-        raise RecordError(f"schema: {schema} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench")
-
-
-class RecordReader(Reader):
-    """Reads what a saved file holds."""
-
-    def run(self) -> Run:
-        """Return the cases of a pytest-benchmark file that carry our record."""
-        cases = []
-        for benchmark in self["benchmarks"].items():
-            extra = benchmark["extra_info"].mapping()
-            if KEY in extra:
-                record = extra[KEY]
-                in_path(record, check_schema)
-                cases.append(record.case(benchmark["stats"].timing()))
-        header = self.mapping().get(KEY)
-        if header is not None:
-            in_path(header, check_schema)
-        commit = self.mapping().get("commit_info", type(self)({})).mapping()
-        changed = commit["dirty"].value is True if "dirty" in commit else False
-        identity = commit["id"].value if "id" in commit else None
-        short_id = identity[:7] if isinstance(identity, str) and identity not in NO_COMMIT else ""
-        saved_at = self.mapping().get("datetime")
-        return Run(
-            environment=None if header is None else header["environment"].environment(),
-            cases=tuple(cases),
-            saved_at=saved_at.text() if saved_at else "",
-            commit=f"{short_id}{'+' if changed and short_id else ''}",
-        )
-
-    def timing(self) -> Timing:
-        """Return pytest-benchmark's statistics."""
-        for name in ("median", "iqr", "min", "mean", "stddev"):
-            if not 0 <= self[name].number() * 1e9 <= LARGEST:
-                raise self[name].wrong("a time in seconds")
-        self["rounds"].whole()
-        assert isinstance(self.value, Mapping)
-        return Timing.from_stats(self.value)
-
-    def case(self, timing: Timing | None) -> CaseRecord:
-        """Return a case."""
-        first_call, scalars = self["first_call_ns"], self["scalars"]
-        return CaseRecord(
-            test=self["test"].text(),
-            node_id=self["node_id"].text(),
-            params=self["params"].params(),
-            parameter_count=self["parameter_count"].whole(),
-            samples=self["samples"].whole(),
-            first_call_ns=None if first_call.value is None else first_call.nanoseconds(),
-            device_ns=self["device_ns"].parsed().all_nanoseconds(),
-            rounds_ns=self["rounds_ns"].parsed().all_nanoseconds(),
-            tables=tuple(item.table() for item in self["tables"].items()),
-            tables_in=self["tables_in"].text(),
-            scalars=None if scalars.value is None else scalars.parsed().scalars(self["curves"].parsed()),
-            notes=self["notes"].texts(),
-            attached={name: item.value for name, item in self["attached"].parsed().mapping().items()},
-            op_fail=self["op_fail"].texts(),
-            case_fail=self["case_fail"].text(),
-            timing=timing,
-        )
-
-    def params(self) -> Params:
-        """Return the identity of a case."""
-        try:
-            return Params(**{f.name: self[f.name].value for f in fields(Params)})  # type: ignore[arg-type]  # Params checks
-        except RecordError:
-            raise
-        except MnistbenchError as error:
-            raise RecordError(f"{self.path}: {error}") from None
-
-    def table(self) -> OpTable:
-        """Return an operation table with its samples."""
-        operations, times, samples = (self[name].parsed() for name in ("operations", "times", "samples"))
-        columns = [
-            *(operations[name].items() for name in COUNTED),
-            *(samples[name].items() for name in _SAMPLED),
-            *(times[name].items() for name in MEASURED),
-        ]
-        if len({len(column) for column in columns}) > 1:
-            raise RecordError(f"{self.path}: has columns of different length")
-        return OpTable(
-            temperature=self["temperature"].one_of("cold", "warm"),
-            view=self["view"].one_of("host", "device"),
-            iteration_ns=times["iteration_ns"].all_nanoseconds(),
-            rows=tuple(self.row(*cells) for cells in zip(*columns, strict=True)),
-            first_of_process=times["first_of_process"].flag(),
-            profiler_ns=times["profiler_ns"].nanoseconds(),
-        )
-
-    def row(self, *cells: RecordReader) -> OpRow:
-        """Return an operation of its cells in the order of the columns."""
-        name, phase, module, calls, memory, shapes, kernels, self_cpu, total_cpu, self_device, median, spread = cells
-        (
-            median.nanoseconds(),
-            spread.nanoseconds(),
-        )  # both follow from the samples; a file that has others is spoiled all the same
-        return OpRow(
-            name.text(), phase.text(), module.text(), calls.number(), self_cpu.all_nanoseconds(),
-            total_cpu.all_nanoseconds(), self_device.all_nanoseconds(), memory.whole(), shapes.texts(), kernels.texts(),
-        )  # fmt: skip
-
-    def scalars(self, curves: RecordReader) -> Scalars:
-        """Return final values with the curves that lie beside them."""
-        return Scalars(
-            dataset=self["dataset"].text(),
-            curves={tag: tuple(point.point() for point in curve.items()) for tag, curve in curves.mapping().items()},
-            final={tag: value.number_or_none() for tag, value in self["final"].mapping().items()},
-            directory=self["directory"].text(),
-        )
-
-    def point(self) -> tuple[int, float | None]:
-        """Return a point of a curve."""
-        cells = self.items()
-        if len(cells) != 2:
-            raise self.wrong("a step and a value")
-        return (cells[0].whole(), cells[1].number_or_none())
-
-    def environment(self) -> Environment:
-        """Return the environment of a run."""
-        return Environment(
-            mnistbench=self["mnistbench"].text(),
-            python=self["python"].text(),
-            torch=self["torch"].text(),
-            torchvision=self["torchvision"].text(),
-            platform=self["platform"].text(),
-            cpu_model=self["cpu_model"].text(),
-            cpu_count=self["cpu_count"].whole(),
-            threads=self["threads"].whole(),
-            blas=self["blas"].text(),
-            allocator={name: value.text() for name, value in self["allocator"].mapping().items()},
-            devices=tuple(
-                {name: value.text() for name, value in device.mapping().items()} for device in self["devices"].items()
-            ),
-        )
+        raise FieldError(f"{schema} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench", "schema")

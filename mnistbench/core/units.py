@@ -1,6 +1,6 @@
-"""The only place where times, bytes and counts become text.
+"""Format times, bytes and counts as text; no other module does.
 
-Everything inside mnistbench is held in integer nanoseconds and bytes. A unit is chosen *after* rounding, so that
+mnistbench stores integer nanoseconds and bytes. A unit is chosen *after* rounding, so that
 no table ever shows ``1000.00 us`` beside ``1.00 ms``.
 """
 
@@ -14,12 +14,12 @@ _DECIMAL_PREFIXES = (("", 1), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), (
 _SIGNIFICANT_DIGITS = 3
 _TICK_DIGITS, _TICK_DECIMALS = 9, 6
 
-#: What stands where a number does not exist. Never 0: zero is a measurement.
+#: Text for a missing number. It is not 0, because 0 is a measurement.
 MISSING = "-"
 
 
 def duration(nanoseconds: float) -> str:
-    """Return a time with the unit that fits it, three significant digits: ``12.3 us``, ``1.00 ms``."""
+    """Return a time with three significant digits and a fitting unit: ``12.3 us``, ``1.00 ms``."""
     return _scaled(nanoseconds, _TIME_UNITS)
 
 
@@ -39,17 +39,17 @@ def flops_per_s(rate: float) -> str:
 
 
 def bytes_per_s(rate: float) -> str:
-    """Return a rate of bytes in decimal units, as memories are sold: ``20.1 GB/s``."""
+    """Return a rate of bytes in decimal units, as in memory specifications: ``20.1 GB/s``."""
     return f"{_scaled(rate, _DECIMAL_PREFIXES)}B/s"
 
 
 def factor(ratio: float) -> str:
-    """Return how many times one number is another, in three significant digits: ``4.17``."""
+    """Return a ratio of two numbers with three significant digits: ``4.17``."""
     return _significant(ratio)
 
 
 def microseconds(nanoseconds: float, *, signed: bool = False) -> str:
-    """Return a time for a table column headed ``us``: ``1,234.5``, with a sign where it is a difference."""
+    """Return a time for a table column headed ``us``: ``1,234.5``, with a sign for a difference."""
     return _without_negative_zero(f"{nanoseconds / 1_000:{'+' if signed else ''},.1f}")
 
 
@@ -59,17 +59,17 @@ def percent(fraction: float, *, signed: bool = False) -> str:
 
 
 def percent_up(fraction: float) -> str:
-    """Return a bound as a percentage with one decimal, rounded up: no less than what is excluded."""
+    """Return a bound as a percentage with one decimal, rounded up, so that the text is still a bound."""
     return percent(math.ceil(round(fraction * 1_000, 6)) / 1_000 if math.isfinite(fraction) else fraction)
 
 
 def count(number: float) -> str:
-    """Return a number of calls: whole where it is whole, one decimal where iterations differed."""
+    """Return a number of calls: no decimals for a whole number, else one."""
     return _without_negative_zero(f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}")
 
 
 def tick(value: float, step: float) -> str:
-    """Return a mark of an axis with as many decimals as its step needs: ``0.25``, ``1,000``."""
+    """Return a tick label with as many decimals as the step of the axis needs: ``0.25``, ``1,000``."""
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     if decimals > _TICK_DECIMALS or abs(value) >= 10**_TICK_DIGITS:
         return f"{value:.3g}"
@@ -77,12 +77,12 @@ def tick(value: float, step: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text that comes from a file with what no terminal may get (escapes, line ends, hidden marks) spelt out."""
+    """Return text from a file with unprintable characters (escapes, line ends, hidden marks) as escape sequences."""
     return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def listed(value: object) -> str:
-    """Return a field of an environment as text: what a mapping or a list holds, ``none`` for an empty one."""
+    """Return a field of an environment as text: the members of a mapping or a list, ``none`` if it is empty."""
     if isinstance(value, dict):
         return ", ".join(f"{name}={item}" for name, item in value.items()) or "none"
     if isinstance(value, list | tuple):
@@ -109,5 +109,5 @@ def _significant(value: float) -> str:
 
 
 def _without_negative_zero(text: str) -> str:
-    """``-0.0`` reads as a change; there was none."""
+    """Remove the sign of ``-0.0``, which looks like a change."""
     return text if any(digit in text for digit in "123456789") else text.replace("-", "").replace("+", "")

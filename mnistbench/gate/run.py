@@ -324,7 +324,7 @@ def _checked(line: Mapping[str, Any]) -> tuple[Launch, dict[str, float]]:
     try:
         reader = Reader(line)
         seconds = {case: taken.number() for case, taken in reader["case_seconds"].mapping().items()}
-        return samples.read_launch(reader), seconds
+        return reader.read(Launch), seconds
     except RecordError as error:
         raise LaunchError(f"the result of a launch cannot be used: {error}") from None
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.json_reader import Reader
+from mnistbench.core.json_reader import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within
 from mnistbench.core.operation import operation_name, place_name
 from mnistbench.core.record import OUTSIDE, median_ns
 
@@ -36,6 +36,9 @@ _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device time"}
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
 
+_Times = tuple[Nanoseconds, ...]
+_Key = Annotated[tuple[str, str, str], Members("an operation, its phase and its module")]
+
 #: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3
 
@@ -49,7 +52,7 @@ OUTSIDE_NAME = "outside operations"
 class Operation(NamedTuple):
     """One operation of one side in one build."""
 
-    self_ns: tuple[int, ...]  # of each profiled iteration
+    self_ns: _Times  # one sample per profiled iteration
     calls: float
     memory_bytes: int
     kernels: tuple[str, ...]
@@ -59,20 +62,43 @@ class Operation(NamedTuple):
 class SideSample(NamedTuple):
     """One side of a case in one build."""
 
-    times: Mapping[str, tuple[int, ...]]  # clock -> ns of each untraced iteration; the nth iterations of both sides are a pair
-    outcome: tuple[str, float | None]  # hash of weights and output, and a number computed from them; None: not finite
+    times: Mapping[str, tuple[int, ...]]  # clock -> ns of each untraced iteration; the nth of both sides are a pair
+    outcome: Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
     parameters: int
     operations: Mapping[OpKey, Operation]
+
+    @classmethod
+    def from_stored(cls, stored: Any) -> SideSample:
+        """Read a side of a build; its operations are saved as columns."""
+        side = Reader(stored)
+        times = {clock: side[f"{clock}_ns"].read(_Times) for clock in (WALL, CPU, DEVICE)}
+        return cls(
+            times={clock: column for clock, column in times.items() if column},
+            **side.members(cls, ("outcome", "parameters")),
+            operations=_operations(side),
+        )
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One twin launch, or one pair of split ones."""
+    """One launch with both sides, or one pair of launches with a side each."""
 
-    stage: int  # 1: all cases. 2: candidates measured again
+    stage: Annotated[int, Within(1, 2, "1 or 2")]  # 1: all cases. 2: candidates measured again
     cases: Mapping[str, Sequence[Mapping[str, SideSample]]]  # node id -> builds -> side -> sample
     control: float  # log(head / base) of the control; NaN if unusable
     seconds: float
+
+    @classmethod
+    def from_stored(cls, stored: Any) -> Launch:
+        """Read a line of a file."""
+        line = Reader(stored)
+        cases = line["cases"].read(Mapping[str, Annotated[tuple[_Build, ...], Members("a build or more")]])
+        logs = [difference(*control) for control in line["control"].read(tuple[_Control, ...])]
+        return cls(
+            cases={case: [build.sides._asdict() for build in builds] for case, builds in cases.items()},
+            control=statistics.fmean(logs) if logs else math.nan,
+            **line.members(cls, ("stage", "seconds")),
+        )
 
 
 @dataclass(frozen=True)
@@ -226,7 +252,7 @@ def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Seq
     for kind, name, keys in grouping:
         times = functools.partial(_times_of, keys)
         if not any(_sum(side, keys) for builds in launches for build in builds for side in build.values()):
-            continue  # an accelerator has no time outside operations
+            continue  # a device table has no time outside operations
         base_ns, new_ns = (_typical(launches, side, times) for side in (BASE, NEW))
         whole = _typical(launches, BASE, lambda side: _times_of(side.operations, side)) or 1.0
         differ = functools.partial(_added, keys) if kind == REPLACED else functools.partial(_differ_by, difference, times)
@@ -301,26 +327,26 @@ def difference_of_means(base: Sequence[int], new: Sequence[int]) -> float:
 
 @dataclass(frozen=True)
 class End:
-    """How a run ended; a file's last line."""
+    """How a run ended: the last line of a file."""
 
-    cut_short: str = ""  # why not all was measured
-    broken_off: bool = False  # by a fault or a user, not by a budget
-    elapsed_s: float = 0.0  # from start to finish, in seconds; 0 in files of earlier versions
+    cut_short: str = ""  # why the run is incomplete; empty for a complete run
+    broken_off: bool = False  # by an error or a user, not by a time limit
+    elapsed_s: Annotated[float, OPTIONAL] = 0.0  # from start to finish, in seconds; 0 in files of earlier versions
 
     def line(self) -> dict[str, Any]:
-        """Return what the file holds."""
+        """Return the line of the file."""
         return {"end": {"cut_short": self.cut_short, "broken_off": self.broken_off, "elapsed_s": self.elapsed_s}}
 
 
-#: All was measured.
+#: The end of a complete run.
 COMPLETE = End()
-#: Of a file without a last line: whoever measured was killed.
+#: The end of a file without a last line: the process was killed.
 NO_END = End("the run that was measured did not come to its end; measure again", broken_off=True)
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a file holds."""
+    """The content of a file."""
 
     header: Mapping[str, Any]
     launches: list[Launch]
@@ -328,10 +354,10 @@ class Recorded:
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:
-    """Add a line; each is a gzip member of its own, so that a torn end costs only the last.
+    """Add a line as a gzip member of its own, so that a truncated file lacks only the last line.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     text = json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
     try:
@@ -343,10 +369,10 @@ def append(path: Path, line: Mapping[str, Any]) -> None:
 
 
 def load(path: Path) -> Recorded:
-    """Return what a file holds; what a crash tore off at its end is left out.
+    """Read a file; an incomplete last line is left out.
 
     Raises:
-        RecordError: it is not such a file, or a line of it is spoiled.
+        RecordError: the file is not one of :func:`append`, or a line is damaged.
     """
     lines = _lines(path)
     if not lines:
@@ -355,18 +381,11 @@ def load(path: Path) -> Recorded:
         header = Reader(_parsed(lines[0]))
         _check_schema(header["schema"].whole())
         read = [Reader(_parsed(line)) for line in lines[1:]]
-        end = _end(read.pop()) if read and isinstance(read[-1].value, dict) and "end" in read[-1].value else NO_END
-        return Recorded(
-            {name: item.value for name, item in header.mapping().items()}, [read_launch(line) for line in read], end
-        )
+        ended = bool(read) and isinstance(read[-1].value, dict) and "end" in read[-1].value
+        end = read.pop()["end"].read(End) if ended else NO_END
+        return Recorded(header.read(Mapping[str, Any]), [line.read(Launch) for line in read], end)
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from None
-
-
-def _end(line: Reader) -> End:
-    end = line["end"]
-    elapsed = end["elapsed_s"].number() if "elapsed_s" in end.mapping() else 0.0
-    return End(end["cut_short"].text(), end["broken_off"].flag(), elapsed)
 
 
 def _check_schema(schema: int) -> None:
@@ -392,7 +411,7 @@ def _lines(path: Path) -> list[str]:
             what = f"is spoiled after {whole} lines; measure again" if whole else _NO_FILE_OF_OURS
             raise RecordError(f"{path}: {what}") from None
         if not member.eof:
-            break  # a torn end
+            break  # the last line is incomplete
         text += part
         data = member.unused_data
     try:
@@ -408,67 +427,28 @@ def _parsed(line: str) -> Any:
         raise RecordError("has a line that is not JSON") from None
 
 
-def read_launch(line: Reader) -> Launch:
-    """Check and digest what a launch said.
-
-    Raises:
-        RecordError: names the field.
-    """
-    return Launch(
-        stage=_stage(line["stage"]),
-        cases={name: [_build(build) for build in _some(builds)] for name, builds in line["cases"].mapping().items()},
-        control=_control(line["control"].items()),
-        seconds=line["seconds"].number(),
-    )
+class _Sides(NamedTuple):
+    base: SideSample
+    head: SideSample
 
 
-def _stage(stage: Reader) -> int:
-    if stage.whole() not in (1, 2):
-        raise stage.wrong("1 or 2")
-    return stage.whole()
+class _Build(NamedTuple):
+    sides: _Sides
 
 
-def _some(builds: Reader) -> list[Reader]:
-    if not builds.items():
-        raise builds.wrong("a build or more")
-    return builds.items()
+class _Control(NamedTuple):
+    base: _Times
+    head: _Times
 
 
-def _control(builds: Sequence[Reader]) -> float:
-    logs = [difference(build[BASE].all_nanoseconds(), build[NEW].all_nanoseconds()) for build in builds]
-    return statistics.fmean(logs) if logs else math.nan
-
-
-def _build(build: Reader) -> dict[str, SideSample]:
-    return {side: _side(build["sides"][side]) for side in (BASE, NEW)}
-
-
-def _side(side: Reader) -> SideSample:
-    outcome = side["outcome"].items()
-    if len(outcome) != 2:
-        raise side["outcome"].wrong("a hash and a number")
-    return SideSample(
-        times={clock: side[f"{clock}_ns"].all_nanoseconds() for clock in (WALL, CPU, DEVICE) if side[f"{clock}_ns"].items()},
-        outcome=(outcome[0].text(), outcome[1].number_or_none()),
-        parameters=side["parameters"].whole(),
-        operations=dict(_rows(side)) if "keys" in side.mapping() else {},
-    )
-
-
-def _rows(side: Reader) -> Iterable[tuple[OpKey, Operation]]:
-    columns = [side[name].items() for name in ("keys", "self_ns", "calls", "memory_bytes", "kernels")]
-    if len(set(map(len, columns))) != 1:
-        raise RecordError(f"{side.path}: has columns of different length")
-    iterations = {len(times.items()) for times in columns[1]}
-    for key, times, calls, memory, kernels in zip(*columns, strict=True):
-        if len(iterations) > 1 and len(times.items()) != max(iterations):
-            raise times.wrong(f"{max(iterations)} times")
-        name, phase, module = _three(key)
-        yield (name, phase, module), Operation(times.all_nanoseconds(), calls.number(), memory.whole(), kernels.texts())
-
-
-def _three(key: Reader) -> tuple[str, str, str]:
-    texts = key.texts()
-    if len(texts) != 3:
-        raise key.wrong("an operation, its phase and its module")
-    return texts[0], texts[1], texts[2]
+def _operations(side: Reader) -> dict[OpKey, Operation]:
+    if "keys" not in side.mapping():  # nothing was profiled
+        return {}
+    keys, columns = side["keys"].read(tuple[_Key, ...]), side.columns(Operation, Operation._fields)
+    if len(set(map(len, [keys, *columns.values()]))) > 1:
+        raise FieldError("has columns of different length")
+    iterations = max(map(len, columns["self_ns"]), default=0)
+    for times in side["self_ns"].items():
+        if len(times.items()) != iterations:
+            raise times.wrong(f"{iterations} times")
+    return dict(zip(keys, map(Operation, *columns.values()), strict=True))

@@ -1,51 +1,45 @@
-"""Every measured figure that a lab report rests on, as one file per machine: ``lab.json``.
+"""The measurements of a lab report, one file per machine: ``lab.json``.
 
-Times are integer nanoseconds, sizes bytes, rates per second. What could not be had is None and never 0.
+Times are integer nanoseconds, sizes are bytes, rates are per second. A value that could not be measured is None, never 0.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import types
-import typing
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import Reader
+from mnistbench.core.json_reader import Members, Nanoseconds, Positive, Reader
 from mnistbench.core.record import Environment
 from mnistbench.profile.result import Layer
 
-_T = TypeVar("_T")
-
-#: Version of what is written.
+#: Version of the file.
 #:
 #: 1: the first.
 SCHEMA = 1
 
 FILE = "lab.json"
 
-#: Weights of the model when a fresh process called it for the first time.
+#: Weights of the model in the first iteration of a process.
 UNTRAINED, TRAINED = "untrained", "trained"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for: what makes two labs two different ones."""
+    """Settings of a lab. Labs with different settings are different labs."""
 
     dataset: str
-    batch_sizes: tuple[int, ...]  # ascending
-    devices: tuple[str, ...]  # as torch writes them, the CPU first
+    batch_sizes: Annotated[tuple[Positive, ...], Members("at least one")]  # ascending
+    devices: Annotated[tuple[str, ...], Members("at least one")]  # names in torch, the CPU first
     epochs: int
     model: str
     seed: int
 
     @property
     def accelerator(self) -> str:
-        """The first device that is no CPU; empty where there is none."""
+        """The first device that is not the CPU; empty if there is none."""
         return next((device for device in self.devices if device != "cpu"), "")
 
 
@@ -60,7 +54,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What this machine reaches at best, measured by a matrix product, a convolution and a copy."""
+    """Peak rates of the machine, measured with a matrix product, a convolution and a copy."""
 
     device: str
     flops_per_s: float | None
@@ -69,15 +63,15 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class CallTime:
-    """Untraced wall time of one warm call on one batch."""
+    """Untraced wall time of one warm iteration on one batch."""
 
     device: str
-    threads: int
+    threads: Positive
     phase: str  # forward or step
-    batch_size: int
-    median_ns: int
-    iqr_ns: int | None  # None: one call has no spread
-    calls: int  # how many were timed
+    batch_size: Positive
+    median_ns: Nanoseconds
+    iqr_ns: Nanoseconds | None  # None: a single iteration was timed
+    calls: int  # number of timed iterations
 
 
 @dataclass(frozen=True)
@@ -85,23 +79,23 @@ class EpochTime:
     """Untraced wall time of one pass over the training set (train) or the test set (eval)."""
 
     device: str
-    threads: int
+    threads: Positive
     phase: str  # train or eval
-    batch_size: int
-    median_ns: int
-    iqr_ns: int | None  # None: one call has no spread
+    batch_size: Positive
+    median_ns: Nanoseconds
+    iqr_ns: Nanoseconds | None  # None: a single iteration was timed
     calls: int
-    samples: int  # that one timed pass went over
-    whole_set: int  # samples of the whole set
+    samples: Positive  # in one timed pass, which may cover a part of the set
+    whole_set: Positive  # samples of the whole set
 
     @property
     def epoch_ns(self) -> int:
-        """Time of a pass over the whole set, where only a part of it was timed by the share of samples."""
+        """Time of a pass over the whole set, extrapolated by the number of samples if a part was timed."""
         return round(self.median_ns * self.whole_set / self.samples)
 
     @property
     def epoch_iqr_ns(self) -> int | None:
-        """Spread of that time."""
+        """Interquartile range of ``epoch_ns``."""
         return None if self.iqr_ns is None else round(self.iqr_ns * self.whole_set / self.samples)
 
 
@@ -113,12 +107,12 @@ class Operation:
     phase: str
     module: str
     calls: float
-    self_ns: int  # median, by the table's clock
-    spread_ns: int  # interquartile range over the iterations
-    total_ns: int  # host time, the operations it calls included
-    memory_bytes: int  # allocated less freed
+    self_ns: Nanoseconds  # median, by the clock of the table
+    spread_ns: Nanoseconds  # interquartile range over the iterations
+    total_ns: Nanoseconds  # host time with the operations it calls
+    memory_bytes: int  # allocated minus freed
     flops: int | None
-    moved_bytes: int | None  # read and written, by the shapes
+    moved_bytes: int | None  # read and written, derived from the shapes
 
 
 @dataclass(frozen=True)
@@ -128,12 +122,12 @@ class Operations:
     device: str
     view: str  # host or device
     phase: str  # forward or step
-    batch_size: int
-    threads: int
+    batch_size: Positive
+    threads: Positive
     iterations: int  # profiled
-    iteration_ns: int  # median wall time of a profiled iteration
-    profiler_ns: int | None  # what the profiler adds per call of an operation
-    busy_ns: int | None  # of an iteration, median time in which the accelerator ran kernels; None of a CPU
+    iteration_ns: Nanoseconds  # median wall time of a profiled iteration
+    profiler_ns: Nanoseconds | None  # profiler overhead per operation call
+    busy_ns: Nanoseconds | None  # median time per iteration in which the accelerator ran kernels; None on a CPU
     rows: tuple[Operation, ...]
 
     @property
@@ -144,9 +138,9 @@ class Operations:
 
 @dataclass(frozen=True)
 class ProfiledCase:
-    """What profiling one case gave."""
+    """Profile of one case."""
 
-    operations: tuple[Operations, ...]  # a table per view
+    operations: tuple[Operations, ...]  # one table per view
     parameters: int  # of the model, trainable
     layers: tuple[Layer, ...]
     ceiling: Ceiling | None
@@ -154,31 +148,31 @@ class ProfiledCase:
 
 @dataclass(frozen=True)
 class FirstOperation:
-    """What one operation took in a first call, and in a warm one of the same process."""
+    """Time of one operation in a first iteration, and in a warm iteration of the same process."""
 
     name: str
     phase: str
     module: str
-    first_ns: int
-    warm_ns: int | None
+    first_ns: Nanoseconds
+    warm_ns: Nanoseconds | None
 
 
 @dataclass(frozen=True)
 class FirstCall:
-    """The first call of a case in a fresh process: profiled, host activities only."""
+    """The first iteration of a case in a new process, profiled with host activities only."""
 
     device: str
     phase: str
-    batch_size: int
+    batch_size: Positive
     weights: str  # UNTRAINED or TRAINED
-    first_ns: int
-    warm_ns: int | None  # a later profiled call of the same process
+    first_ns: Nanoseconds
+    warm_ns: Nanoseconds | None  # a later profiled iteration of the same process
     rows: tuple[FirstOperation, ...]
 
 
 @dataclass(frozen=True)
 class EpochResult:
-    """Where a training run stood after an epoch. Losses are means over the samples, accuracies percent."""
+    """Result of a training run after an epoch. Losses are means over the samples, accuracies are in percent."""
 
     epoch: int  # from 1
     train_loss: float | None
@@ -189,10 +183,10 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a training curve: the mean over the batches since the point before."""
+    """A point of a training curve: means over the batches since the previous point."""
 
-    samples: int  # seen so far
-    loss: float | None  # None where it was not finite
+    samples: Positive  # seen so far
+    loss: float | None  # None if it was not finite
     accuracy: float | None
 
 
@@ -201,15 +195,15 @@ class Training:
     """A training run on one device and batch size."""
 
     device: str
-    batch_size: int
+    batch_size: Positive
     epochs: tuple[EpochResult, ...]
     curve: tuple[Point, ...]
-    directory: str  # of the TensorBoard run, below the report's directory; empty where there is none
+    directory: str  # of the TensorBoard run, relative to the report; empty if there is none
 
 
 @dataclass(frozen=True)
 class Findings:
-    """One machine's lab."""
+    """The lab of one machine."""
 
     settings: Settings
     environment: Environment
@@ -222,11 +216,11 @@ class Findings:
     operations: tuple[Operations, ...]
     first_calls: tuple[FirstCall, ...]
     trainings: tuple[Training, ...]
-    traces: tuple[str, ...] = ()  # files below the report's directory
-    notes: tuple[str, ...] = ()  # what could not be had, and why
+    traces: tuple[str, ...] = ()  # files, relative to the report
+    notes: tuple[str, ...] = ()  # what could not be measured, and why
 
     def to_json(self) -> str:
-        """Return what ``lab.json`` holds."""
+        """Return the text of ``lab.json``."""
         return dump({"schema": SCHEMA, **asdict(self)})
 
     @classmethod
@@ -234,7 +228,7 @@ class Findings:
         """Read ``lab.json``.
 
         Raises:
-            RecordError: it is missing or damaged, or of a schema that this version does not know; names the file and the field.
+            RecordError: the file is missing or damaged, or has an unknown schema; names the file and the field.
         """
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -243,10 +237,10 @@ class Findings:
         except (ValueError, RecursionError) as error:
             raise RecordError(f"{path}: is not JSON ({error}); run mnistbench lab -o {path.parent} again") from None
         try:
-            _check_schema(Reader(data)["schema"])
-            for name in ("batch_sizes", "devices"):
-                _check_any(Reader(data)["settings"][name])
-            return read(cls, Reader(data))
+            schema = Reader(data)["schema"]
+            if schema.whole() != SCHEMA:
+                raise schema.wrong(f"{SCHEMA}, which this mnistbench reads")
+            return Reader(data).read(cls)
         except RecordError as error:
             raise RecordError(f"{path}: {error}; run mnistbench lab -o {path.parent} again") from None
 
@@ -255,51 +249,5 @@ class Findings:
 
 
 def dump(data: object) -> str:
-    """Return JSON that a person can read and that has no NaN."""
+    """Return readable JSON without NaN."""
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def read(cls: type[_T], reader: Reader) -> _T:
-    """Read a frozen dataclass from the JSON of its ``asdict``, every field by its type.
-
-    Raises:
-        RecordError: a field is missing or of another type.
-    """
-    hints = typing.get_type_hints(cls)
-    values = {
-        field.name: _value(hints[field.name], reader[field.name], field.name)
-        for field in dataclasses.fields(typing.cast("Any", cls))
-    }
-    return cls(**values)
-
-
-def _check_schema(schema: Reader) -> None:
-    if schema.whole() != SCHEMA:
-        raise schema.wrong(f"{SCHEMA}, which this mnistbench reads")
-
-
-def _check_any(listed: Reader) -> None:
-    if not listed.items():
-        raise listed.wrong("at least one")
-
-
-def _value(hint: Any, reader: Reader, name: str) -> Any:
-    if isinstance(hint, types.UnionType):  # only X | None occurs
-        return None if reader.value is None else _value(typing.get_args(hint)[0], reader, name)
-    if typing.get_origin(hint) is tuple:
-        return tuple(_value(typing.get_args(hint)[0], item, name) for item in reader.items())
-    if typing.get_origin(hint) is Mapping:
-        return {key: item.text() for key, item in reader.mapping().items()}
-    if dataclasses.is_dataclass(hint):
-        return read(typing.cast("type", hint), reader)
-    if hint is int:
-        return _whole(reader, name)
-    return {str: reader.text, float: reader.number, bool: reader.flag}[hint]()
-
-
-def _whole(reader: Reader, name: str) -> int:
-    if name.endswith("_ns"):
-        return reader.nanoseconds()
-    if name in ("batch_size", "batch_sizes", "threads", "samples", "whole_set") and reader.whole() < 1:
-        raise reader.wrong("at least 1")
-    return reader.whole()

@@ -26,7 +26,6 @@ from mnistbench.lab.findings import (
     Settings,
     Training,
     dump,
-    read,
 )  # fmt: skip
 from mnistbench.lab.progress import Advance, Progress
 from mnistbench.lab.report.chapters import Chapters
@@ -159,9 +158,7 @@ class Lab:
         path = self._directory / BEGUN
         try:
             data = Reader(json.loads(path.read_text(encoding="utf-8")))
-            return {name: item.value for name, item in data["settings"].mapping().items()}, read(
-                Environment, data["environment"]
-            )
+            return data["settings"].read(Mapping[str, Any]), data["environment"].read(Environment)
         except (OSError, ValueError, RecursionError, RecordError) as error:
             raise UsageError(f"-o: {path} cannot be read ({error}); name another directory") from None
 
@@ -176,7 +173,7 @@ class Lab:
             data = Reader(json.loads(path.read_text(encoding="utf-8")))
             if data["schema"].whole() != SCHEMA or data["what"].value != json.loads(json.dumps(step.what)):
                 return None
-            items: tuple[Any, ...] = tuple(read(step.of, item) for item in data["items"].items())
+            items: tuple[Any, ...] = tuple(item.read(step.of) for item in data["items"].items())
             notes = data["notes"].texts()
         except (OSError, ValueError, RecursionError, RecordError) as error:
             progress.note(f"{path} is damaged ({error}); measuring it again")

@@ -22,7 +22,7 @@ from mnistbench.core.child_environment import child_environment
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import Params
-from mnistbench.core.record import RecordReader, table_to_json
+from mnistbench.core.record import table_to_json
 from mnistbench.profile.result import ColdCall
 
 #: Training steps between the first iteration and the later ones.
@@ -68,14 +68,10 @@ def _process(job: dict[str, Any]) -> list[ColdCall]:
         read = Reader(json.loads(lines[-1]) if lines else None)
         if read.mapping().get("error"):
             raise UsageError(read["error"].text())
-        return [_call(RecordReader(item.value)) for item in read["calls"].items()]
+        return list(read["calls"].read(tuple[ColdCall, ...]))
     except (OSError, subprocess.SubprocessError, ValueError, RecordError) as error:
         said = done.stderr.strip().splitlines()[-1:] if not isinstance(error, OSError | subprocess.SubprocessError) else []
         raise UsageError(f"first iteration: its process failed ({said[0] if said else error}); try again") from None
-
-
-def _call(read: RecordReader) -> ColdCall:
-    return ColdCall(read["trained"].flag(), read["first"].flag(), read["table"].table())
 
 
 # ---- The process -----------------------------------------------------------------------------------------------------

@@ -41,18 +41,19 @@ def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: C
     for saved in ordered:
         try:
             run = _whole(saved)
+            before = [one.summary for one in shown[-1:]]
+            others = [base.run for base in bases if base.path.resolve() != saved.path.resolve()] if bases else before
+            judgement = _judgement(others, saved.run, criteria)
         except RecordError as error:
             passed_over.append(str(error))
             continue
-        before = [one.summary for one in shown[-1:]]
-        others = [base.run for base in bases if base.path.resolve() != saved.path.resolve()] if bases else before
         shown.append(
             Shown(
                 name=saved.path.name,
                 number=saved.number or saved.path.name,
                 run=run,
                 summary=saved.run,
-                judgement=_judgement(others, saved.run, criteria),
+                judgement=judgement,
             )
         )
     if not shown:

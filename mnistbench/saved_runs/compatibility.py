@@ -1,4 +1,4 @@
-"""Whether the times of two runs can be compared at all: a pure function of their environments."""
+"""Decide from the environments of two runs whether their times can be compared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from mnistbench.core.params import Params
 
-#: Field of ``record.Environment`` -> what to do where it differs. Fields that are not here are named and do not decide.
+#: Field of ``record.Environment`` -> advice if it differs. Differences in other fields are reported, but do not matter.
 BLOCKING = {
     "cpu_model": "measure both sides on one machine",
     "cpu_count": "give both sides the same CPUs",
@@ -19,21 +19,21 @@ BLOCKING = {
     "allocator": "start both sides with the same allocator settings (tox -e bench sets them)",
 }
 
-#: What ``--across-versions`` lets pass.
+#: Fields that ``--across-versions`` ignores.
 VERSIONS = ("torch", "blas")
 
 
 def differences(base: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what differs of what both sides say: field -> (base, now)."""
+    """Return the differences in fields that both sides have: field -> (base, now)."""
     return {name: (base[name], now[name]) for name in base if name in now and base[name] != now[name]}
 
 
 def blocking_differences(
     base: Mapping[str, Any], now: Mapping[str, Any], params: Params | None, *, across_versions: bool
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the differences that forbid comparing a case; empty where it can be compared.
+    """Return the differences that make a case incomparable; empty if it can be compared.
 
-    An accelerator does not matter to a case on the CPU, nor a patch release of Python to any.
+    Accelerators are ignored for a case on the CPU, and patch releases of Python for all cases.
     """
     found = {}
     for name, (mine, others) in differences(base, now).items():

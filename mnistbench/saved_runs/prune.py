@@ -1,4 +1,4 @@
-"""Which saved runs go, with what belongs to them, and their removal."""
+"""Select old saved runs with their TensorBoard directories, and remove them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mnistbench.saved_runs.storage import SavedRun, tensorboard_directory
 
 
 def plan(runs: Sequence[SavedRun], keep: int, tensorboard: Path) -> tuple[list[Path], list[Path], list[str]]:
-    """Return the files and the TensorBoard directories of all but the newest ``keep`` runs, and a line on what is left alone.
+    """Return the files and TensorBoard directories of all but the newest ``keep`` runs, and a line per directory to keep.
 
-    A directory that a kept run names too stays.
+    A directory that a kept run uses too is not returned.
     """
     old, kept = runs[:-keep], runs[-keep:]
     still_used = set(_directories(kept, tensorboard))
@@ -44,10 +44,10 @@ def _is_folder(directory: str) -> bool:
 
 
 def remove(files: Iterable[Path], directories: Iterable[Path]) -> None:
-    """Remove them, directories first, so that what is cut short can be run again.
+    """Remove directories, then files: after an error, the same call can be repeated.
 
     Raises:
-        UsageError: one cannot be removed; those after it stay.
+        UsageError: a path cannot be removed; the following ones are kept.
     """
     path = Path()
     try:

@@ -1,7 +1,7 @@
 """Saved runs on disk: found by file, number, glob, ``latest``, commit or branch; each file is read once.
 
-The layout is pytest-benchmark's: ``.benchmarks/<machine>/0001_<name>.json``. It writes in place and two sessions may pick
-one number, so a torn file or a number that two files have is expected, named, and costs nothing else.
+The layout is that of pytest-benchmark: ``.benchmarks/<machine>/0001_<name>.json``. pytest-benchmark writes in place, and two
+sessions may choose the same number, so truncated files and duplicate numbers are reported and do not stop a command.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.saved_runs.summary import RunSummary
 
-#: Larger files are not read: a run of 100 cases has 5 MB.
+#: Larger files are not read; a run of 100 cases has 5 MB.
 LARGEST_FILE = 64 * 1024**2
 
 _NUMBERED = re.compile(r"(\d{4,})_.*\.json")
 
-#: What ``tracking.new_directory`` names a session.
+#: The name of a session's directory, from ``tensorboard.new_directory``.
 _SESSION = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
 class SavedRun:
-    """One file and what it holds."""
+    """One file and its summary."""
 
     path: Path
     run: RunSummary
 
     @property
     def number(self) -> str:
-        """``0003`` of ``0003_name.json``; empty for a file that has none."""
+        """``0003`` of ``0003_name.json``; empty for a file without a number."""
         found = _NUMBERED.fullmatch(self.path.name)
         return found[1] if found else ""
 
@@ -49,7 +49,7 @@ class Storage:
     """The saved runs below one directory."""
 
     def __init__(self, root: Path, *, tables: bool = True) -> None:
-        """Look below ``root``; without ``tables`` runs have no operations, and are read in half the time."""
+        """Search below ``root``; without ``tables``, runs have no operations and are read in less time."""
         self.root = root
         self._tables = tables
         self.refused: list[str] = []  # a line for each file that could not be read
@@ -57,23 +57,23 @@ class Storage:
         self._known: dict[Any, Any] = {}
 
     def paths(self) -> list[Path]:
-        """Return every saved run's file, by number."""
+        """Return the files of all saved runs, sorted by number."""
         folders = (self.root, *(path for path in _members(self.root) if path.is_dir()))
         found = [path for folder in folders for path in _members(folder) if _NUMBERED.fullmatch(path.name)]
         return sorted(found, key=lambda path: (int(path.name.partition("_")[0]), path.name, path.parent))
 
     def all(self) -> list[SavedRun]:
-        """Return every run that can be read, oldest first; others are in ``refused``."""
+        """Return all readable runs, oldest first; errors of the others are added to ``refused``."""
         return self._sorted(self.paths())
 
     def find(self, reference: str) -> list[SavedRun]:
-        """Return the runs that a user means, oldest first, at least one.
+        """Return the runs that a reference means, oldest first, at least one.
 
         Args:
             reference: a file, a number, a glob, ``latest``, a commit or a branch.
 
         Raises:
-            UsageError: nothing that can be read is meant, or a number means several.
+            UsageError: the reference means no readable run, or a number means several.
         """
         paths = self._paths_of(reference)
         if not paths:
@@ -92,7 +92,7 @@ class Storage:
             return self._latest()
         if any(sign in reference for sign in "*?["):
             found = [path for path in self.paths() if path.match(reference) or path.match(f"{reference}.json")]
-            if not found and reference.endswith(".json"):  # a bare * means saved runs, never the files that lie here
+            if not found and reference.endswith(".json"):  # a bare * means saved runs, never files of the working directory
                 found = [Path(path) for path in glob.glob(reference, recursive=True) if Path(path).is_file()]  # noqa: PTH207
             if not found:
                 raise UsageError(f"{reference!r} matches no saved run in {self.root}; mnistbench list shows them")
@@ -106,14 +106,14 @@ class Storage:
         return []
 
     def _latest(self) -> list[Path]:
-        """Return the newest that can be read, as pytest-benchmark counts: the highest number."""
+        """Return the newest readable run: the one with the highest number, as in pytest-benchmark."""
         for path in reversed(self.paths()):
             if self._load(path):
                 return [path]
         raise UsageError(f"'latest': no saved run in {self.root} can be read; save one with: pytest bench --benchmark-autosave")
 
     def _of_commit(self, reference: str) -> list[SavedRun]:
-        """Return the runs of a commit, or of the newest saved commit of a branch; not those with changes on top."""
+        """Return the runs of a commit, or of the newest saved commit of a branch, without runs of a changed tree."""
         identity = _resolve(reference)
         runs = [saved for saved in self.all() if saved.run.commit]
         if identity:
@@ -176,10 +176,10 @@ def _newest_of_branch(reference: str, runs: Sequence[SavedRun]) -> list[SavedRun
 
 
 def read_json(path: Path) -> Any:
-    """Parse a file that anybody may have written.
+    """Parse a file of unknown origin.
 
     Raises:
-        RecordError: one line with the file and what is wrong with it.
+        RecordError: one line with the file and the reason.
     """
     try:
         if not path.is_file():
@@ -199,7 +199,7 @@ def read_json(path: Path) -> Any:
 
 
 def _resolve(reference: str) -> str:
-    """Return the whole id of what git calls a commit here; empty where there is none, or no git."""
+    """Return the whole id of a commit of the repository here; empty if there is none, or no git."""
     git = shutil.which("git")
     if git is None or reference.startswith("-"):
         return ""
@@ -209,10 +209,10 @@ def _resolve(reference: str) -> str:
 
 
 def tensorboard_directory(case_directory: str, root: Path) -> Path | None:
-    """Return the TensorBoard directory of the session that a case belongs to, if it is one of ours below ``root``.
+    """Return the TensorBoard directory of the session of a case, if it exists below ``root``.
 
-    Only the session's name is taken from the file, and only if it has the form that ``tracking`` gives: whatever a file
-    says, nothing outside ``root`` is meant.
+    Only the name of the session is taken from the file, and only if it has the form of ``tensorboard.new_directory``: the
+    result is never outside ``root``, whatever the file contains.
     """
     session = Path(case_directory).parent.name
     found = root / session

@@ -17,6 +17,7 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import CheckedQuantity, judge
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
 from mnistbench.compare.thresholds import DEFAULT_SHARE, GROUPINGS, Acceptance, Criteria, Threshold
+from mnistbench.core.errors import RecordError
 from mnistbench.core.record import OUTSIDE
 from mnistbench.saved_runs.summary import RunSummary
 
@@ -1247,3 +1248,22 @@ def test_a_marked_case_of_the_base_that_is_missing_now_is_not_held():
     judgement = judge(compare([base], builders.summary()), Criteria())
     assert judgement.asked
     assert judgement.outcome == "unjudged"
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"op_fail": ("5",)}, "'5' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
+        ({"op_fail": ("5%", "")}, "'' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
+        ({"case_fail": "mm:5%"}, "'mm:5%' is not a threshold for a call; give 10%"),
+        ({"case_fail": "0%"}, "'0%' is not a threshold for a call; give 10%"),
+    ],
+)
+def test_an_unreadable_threshold_of_the_new_run_is_refused_with_its_file(changes, complaint):
+    base = builders.summary()
+    now = builders.summary(builders.case_record(**changes), source="0002_now.json")
+    with pytest.raises(RecordError) as error:
+        judge(compare([base], now), Criteria())
+    where = f"0002_now.json: opgate of {now.cases[0].node_id}"
+    assert str(error.value) == f"{where}: {complaint}; save the run again or leave the file out"
+    assert judge(compare([now], base), Criteria()).cases  # thresholds of a base run are not used

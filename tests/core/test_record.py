@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import math
 import os
@@ -262,6 +263,16 @@ def test_a_file_needs_nothing_but_its_benchmarks(absent: str) -> None:
     document = saved_file()
     del document[absent]
     assert Run.from_json(document, "0001_base.json").cases == run().cases
+
+
+def test_a_run_that_an_earlier_version_saved_is_read_whole() -> None:
+    path = Path(__file__).parents[1] / "data" / "saved_run_0.1.0.json.gz"
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    read = Run.from_json(document, path.name)
+    assert [through_a_file(case.to_json()) for case in read.cases] == [one["extra_info"][KEY] for one in document["benchmarks"]]
+    assert through_a_file(run_header(read.environment or environment())) == document[KEY]
+    assert [len(table.rows) for table in read.cases[1].tables] == [164, 158]
+    assert read.cases[1].op_fail == ("20%", "aten::addmm:30%")
 
 
 # ---- schema --------------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.result import Header, conclude
-from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, read_launch
+from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
 from mnistbench.report.gate import last_line, rendered
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
@@ -113,7 +113,7 @@ def test_the_same_launches_are_judged_the_same(slower):
 
 
 def test_launches_read_from_a_file_are_judged_as_those_just_measured(slower):
-    read = [read_launch(Reader(json.loads(json.dumps(line(one))))) for one in slower]
+    read = [Reader(json.loads(json.dumps(line(one)))).read(Launch) for one in slower]
     assert concluded(read).decision.findings == concluded(slower).decision.findings
 
 
@@ -634,7 +634,7 @@ LAUNCHES = [line(launch(build(side(operations={MM: 5_000, TINY: 70})), stage=sta
 def test_whatever_a_file_says_there_is_a_verdict_and_a_report_or_one_refusal(drawn):
     _, (head, *launches) = drawn if len(drawn[1]) > 1 else (None, (header(), *LAUNCHES))
     try:
-        verdict = conclude(head, [read_launch(Reader(one)) for one in launches], Thresholds())
+        verdict = conclude(head, [Reader(one).read(Launch) for one in launches], Thresholds())
     except RecordError as error:
         refused = str(error)
         verdict = None
@@ -651,7 +651,7 @@ def test_whatever_a_file_says_there_is_a_verdict_and_a_report_or_one_refusal(dra
 def test_whatever_one_of_many_launches_measured_there_is_a_verdict_or_one_refusal(drawn):
     one = {**line(launch()), "cases": drawn[1]}
     try:
-        launches = [*series(), read_launch(Reader(one))]
+        launches = [*series(), Reader(one).read(Launch)]
     except RecordError:
         return
     try:

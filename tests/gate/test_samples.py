@@ -464,6 +464,18 @@ def test_a_file_that_does_not_tell_how_long_its_run_took_is_read(tmp_path):
     assert load(written(tmp_path / "x.jsonl.gz", header(), line(launch()), end)).end == End("", broken_off=False, elapsed_s=0.0)
 
 
+def test_samples_that_an_earlier_version_saved_are_read():
+    recorded = load(Path(__file__).parents[1] / "data" / "gate_samples_0.1.0.jsonl.gz")
+    assert recorded.end == End("the budget allowed 4 of 10 launches", elapsed_s=61.5)
+    assert recorded.header["labels"] == {CASE: gate_builders.LABEL}
+    assert [one.stage for one in recorded.launches] == [1, 1, 1, 2]
+    found = {effect.key[1:]: effect for effect in effects(recorded.launches[:3])}
+    assert found["call", "wall"].logs == pytest.approx([0.0975, 0.0959, 0.0979], abs=1e-4)
+    assert (found["operation", "aten::mm, forward fc1"].base_ns, found["mean", "cpu"].new_ns) == (1_012_105.5, 5_357_994.0)
+    [build] = recorded.launches[3].cases[CASE]
+    assert build["base"] == side(operations={}, times={"wall": (5, 6), "cpu": (3, 4), "device": (1, 2)}, outcome=("ffff", None))
+
+
 @pytest.mark.parametrize("kept", [1, 5, 12, 100, -9, -1])
 def test_a_torn_last_line_is_left_out(tmp_path, kept):
     path = written(tmp_path / "x.jsonl.gz", header(), line(launch()))

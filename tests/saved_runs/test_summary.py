@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import gzip
 import json
 import os
 import tempfile
@@ -32,7 +33,7 @@ CRITERIA = Criteria(op_fail=(Threshold("", 0.10),))
 
 
 def many(examples):
-    """So many generated files in CI, 10,000 in all tests of this file together, and a thirtieth of it elsewhere."""
+    """So many generated files in CI, 6,600 in all tests of this file together, and a thirtieth of it elsewhere."""
     return settings(strategies.ANY_SPEED, max_examples=examples if os.environ.get("CI") else examples // 30)
 
 
@@ -136,6 +137,17 @@ def test_without_tables_all_else_is_read():
     assert case == dataclasses.replace(whole, tables={})
 
 
+def test_a_run_that_an_earlier_version_saved_is_read():
+    path = Path(__file__).parents[1] / "data" / "saved_run_0.1.0.json.gz"
+    run = RunSummary.from_json(json.loads(gzip.decompress(path.read_bytes())), SOURCE)
+    forward, marked = run.cases
+    assert (forward.label, forward.wall_ns) == ("forward lenet5-b1-cpu on digits", 673_989)
+    assert (marked.op_fail, marked.case_fail) == (("20%", "aten::addmm:30%"), "50%")
+    assert marked.final["test/accuracy"] == pytest.approx(39.44, abs=0.01)
+    operation = marked.tables["host"].operations["aten::addmm", "forward", "fc1"]
+    assert operation == (1.0, 109_164, 28_362, 480, ("[[120], [1, 400], [400, 120], [], []]",), ())
+
+
 # ---- files that somebody spoiled ---------------------------------------------------------------------------------------
 
 ORDINARY = builders.saved_file(
@@ -180,7 +192,9 @@ def summary_or_complaint(read, source=SOURCE):
 def survives_every_report(run, other):
     """Compare both ways, judge, and draw whatever a user can ask for."""
     for bases, now in (([other], run), ([run], other), ([run, other], run), ([run] * 8, run)):
-        judgement = judge(compare(bases, now), CRITERIA)
+        judgement = summary_or_complaint(lambda now=now, bases=bases: judge(compare(bases, now), CRITERIA))
+        if judgement is None:  # a spoiled threshold
+            continue
         for form in FORMATS:
             assert rendered(judgement, form, 3).endswith("\n")
         json.loads(rendered(judgement, "json", 3), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -202,16 +216,30 @@ def test_a_sound_file_survives_every_report(kind):
     survives_every_report(sound(kind), sound(kind))
 
 
+SPOILED = {kind: strategies.spoiled(document) for kind, document in DOCUMENTS.items()}
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_a_file_with_any_field_spoiled_is_a_summary_or_a_complaint(kind):
+    drawn = {repr(sound(kind))}  # reports depend on the summary alone
+    fields = set()
+    for path, document in strategies.each_field_spoiled(DOCUMENTS[kind]):
+        run = summary_or_complaint(lambda document=document: through_text(document))
+        is_drawn = repr(run) in drawn or (strategies.dotted(path) in fields and not os.environ.get("CI"))
+        if run is not None and not is_drawn:
+            drawn.add(repr(run))
+            fields.add(strategies.dotted(path))
+            survives_every_report(run, sound(kind))
+    assert len(fields) > 5
+
+
 @given(st.sampled_from(list(DOCUMENTS)).flatmap(lambda kind: st.tuples(st.just(kind), SPOILED[kind])))
-@many(4_000)
-def test_a_file_with_one_place_spoiled_is_a_digest_or_a_complaint(drawn):
+@many(600)
+def test_a_file_with_one_place_spoiled_is_a_summary_or_a_complaint(drawn):
     kind, (_, document) = drawn
     run = summary_or_complaint(lambda: through_text(document))
-    if run is not None:
+    if run is not None and run != sound(kind):
         survives_every_report(run, sound(kind))
-
-
-SPOILED = {kind: strategies.spoiled(document) for kind, document in DOCUMENTS.items()}
 
 
 @given(st.binary(max_size=64) | st.binary(max_size=64).map(lambda tail: json.dumps(ORDINARY).encode()[:3_000] + tail))
@@ -273,26 +301,6 @@ def test_whatever_a_session_can_save_survives_every_report(one, other):
     # One identity, so that they are compared and not only listed.
     other = dataclasses.replace(other, test=one.test, node_id=one.node_id, params=one.params)
     survives_every_report(builders.summary(one), builders.summary(other))
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "complaint"),
-    [
-        ("op_fail", ["5"], "op_fail[0]: needs a threshold such as 10%, found '5'"),
-        ("op_fail", ["5%", ""], "op_fail[1]: needs a threshold such as 10%, found ''"),
-        ("op_fail", "5%", "op_fail: needs a list, found '5%'"),
-        ("case_fail", "mm:5%", "case_fail: needs a threshold for a call such as 10%, found 'mm:5%'"),
-        ("case_fail", "0%", "case_fail: needs a threshold for a call such as 10%, found '0%'"),
-    ],
-)
-def test_a_mark_that_no_test_could_have_had_is_refused(name, text, complaint):
-    document = builders.saved_file()
-    document["benchmarks"][0]["extra_info"]["mnistbench"][name] = text
-    with pytest.raises(RecordError) as error:
-        RunSummary.from_json(document, SOURCE)
-    assert str(error.value) == (
-        f"{SOURCE}: benchmarks[0].extra_info.mnistbench.{complaint}; save the run again or leave the file out"
-    )
 
 
 @pytest.mark.parametrize(
