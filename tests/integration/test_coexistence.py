@@ -1,6 +1,7 @@
 """It behaves as a plug-in must: invisible where it is not used, and no obstacle to pytest's and pytest-benchmark's options."""
 
 import pytest
+from projects import run_pytest
 
 PLAIN = """
 import sys
@@ -26,7 +27,7 @@ def test_without_pytest_benchmark_other_tests_still_run(project):
     project.write("conftest.py", "")
     project.write("pytest.ini", "[pytest]\n")
     project.write("test_bench.py", "def test_plain(): pass\n")
-    result = project._pytester.runpytest_subprocess("-p", "no:benchmark")
+    result = run_pytest(project.path, "-p", "no:benchmark")
     result.assert_outcomes(passed=1)
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+import forks
 import gate_builders
 import pytest
 
@@ -59,10 +60,7 @@ def git(project, *arguments):
 
 def command(project, *arguments):
     """Run the command; whatever happens, a user never sees a traceback."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mnistbench", *map(str, arguments)],
-        cwd=project.path, capture_output=True, text=True, encoding="utf-8", check=False,
-    )  # fmt: skip
+    done = forks.run("mnistbench", *arguments, cwd=project.path)
     assert "Traceback" not in done.stdout + done.stderr
     return done
 

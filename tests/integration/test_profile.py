@@ -5,9 +5,8 @@ import gzip
 import io
 import json
 import os
-import subprocess
-import sys
 
+import forks
 import pytest
 
 from mnistbench.profile.result import loads
@@ -25,10 +24,9 @@ def cache(tmp_path_factory):
 @pytest.fixture
 def run(cache, tmp_path):
     def call(*arguments):
-        return subprocess.run(
-            [sys.executable, "-W", "error", "-m", "mnistbench", "profile", *arguments],
-            capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "XDG_CACHE_HOME": str(cache)},
-        )  # fmt: skip
+        return forks.run(
+            "mnistbench", "profile", *arguments, cwd=tmp_path, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, errors=True
+        )
 
     return call
 
