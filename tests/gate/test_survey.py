@@ -107,7 +107,7 @@ SELECTIONS = [
 ]
 
 PROGRAM = """
-import json, os, sys
+import gc, json, os, sys
 from pathlib import Path
 
 home, folder, trees, selections = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), json.loads(sys.argv[4])
@@ -123,6 +123,7 @@ from mnistbench.gate.survey import selection
 def in_a_process(body, *arguments):
     child = os.fork()
     if not child:
+        gc.freeze()  # pytest collects garbage at its end: not all of torch too
         try:
             body(*arguments)
         finally:

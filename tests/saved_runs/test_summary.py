@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import os
 import tempfile
 from pathlib import Path
 
@@ -29,11 +28,6 @@ from mnistbench.saved_runs.summary import RunSummary
 
 SOURCE = "0001_base.json"
 CRITERIA = Criteria(op_fail=(Threshold("", 0.10),))
-
-
-def many(examples):
-    """So many generated files in CI, 10,000 in all tests of this file together, and a thirtieth of it elsewhere."""
-    return settings(strategies.ANY_SPEED, max_examples=examples if os.environ.get("CI") else examples // 30)
 
 
 def timed_records():
@@ -203,7 +197,7 @@ def test_a_sound_file_survives_every_report(kind):
 
 
 @given(st.sampled_from(list(DOCUMENTS)).flatmap(lambda kind: st.tuples(st.just(kind), SPOILED[kind])))
-@many(4_000)
+@strategies.many(4_000)
 def test_a_file_with_one_place_spoiled_is_a_digest_or_a_complaint(drawn):
     kind, (_, document) = drawn
     run = summary_or_complaint(lambda: through_text(document))
@@ -219,7 +213,7 @@ SPOILED = {kind: strategies.spoiled(document) for kind, document in DOCUMENTS.it
 @example(b"\xff\xfe")
 @example(b"\0")
 @example(b'{"benchmarks": [], "datetime": "\\ud800"}')
-@many(2_000)
+@strategies.many(2_000)
 def test_any_bytes_are_a_digest_or_a_complaint(content):
     # Not in tmp_path: Hypothesis runs all examples in one.
     with tempfile.TemporaryDirectory() as folder:
@@ -231,7 +225,7 @@ def test_any_bytes_are_a_digest_or_a_complaint(content):
 
 
 @given(strategies.json_values())
-@many(2_000)
+@strategies.many(2_000)
 def test_any_json_is_a_digest_or_a_complaint(value):
     run = summary_or_complaint(lambda: through_text(value))
     if run is not None:
@@ -260,7 +254,7 @@ def test_any_json_is_a_digest_or_a_complaint(value):
         },
     )
 )
-@many(2_000)
+@strategies.many(2_000)
 def test_any_plain_file_is_a_digest_or_a_complaint(document):
     run = summary_or_complaint(lambda: through_text(document))
     if run is not None:
