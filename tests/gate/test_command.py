@@ -90,6 +90,7 @@ def state(project):
 # ---- A real run --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(repository, temporary):
     commit, before = git(repository, "rev-parse", "--short=7", "HEAD").strip(), state(repository)
     done = command(repository, "gate", "--base", "HEAD", "--launches", "8", "--", "test_bench.py", "-k", "forward")
