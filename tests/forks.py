@@ -1,4 +1,4 @@
-"""Programs run in forks of one process that has imported torch: each as isolated as a process of its own, without the import."""
+"""Run programs in forks of a process that has imported torch: as isolated as processes, without the seconds of the import."""
 
 import atexit
 import gc
@@ -13,12 +13,11 @@ from pathlib import Path
 
 _FORKS = multiprocessing.get_context("forkserver")
 #: What takes long to import. No pytest plug-in: pytest warns of plug-ins that it cannot rewrite because they are imported.
-_FORKS.set_forkserver_preload(
-    [
-        "torch", "torch._dynamo", "torch.utils.data", "torch.utils.tensorboard", "torchvision", "tensorboard", "scipy.stats",
-        "sklearn.datasets", "PIL.Image", "tqdm", "tabulate", "jinja2", "_pytest.config",
-    ]  # fmt: skip
+_PRELOADED = (
+    "torch torch._dynamo torch.utils.data torch.utils.tensorboard torchvision tensorboard "
+    "scipy.stats sklearn.datasets PIL.Image tqdm tabulate jinja2 _pytest.config"
 )
+_FORKS.set_forkserver_preload(_PRELOADED.split())
 
 
 class Fork:
@@ -64,7 +63,8 @@ def _main(arguments, cwd, environment, paths, errors):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, number)
         os.close(file)
-        setattr(sys, name, open(number, "w", 1 if os.isatty(number) else -1, "utf-8", "backslashreplace", closefd=False))
+        stream = os.fdopen(number, "w", 1 if os.isatty(number) else -1, "utf-8", "backslashreplace", closefd=False)
+        setattr(sys, name, stream)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)

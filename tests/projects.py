@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 import textwrap
 import time
 
@@ -65,10 +64,8 @@ def run_pytest(path, *arguments):
     """Run pytest in a folder; print and return what it printed."""
     started = time.perf_counter()
     done = forks.run("pytest", "-p", "no:cacheprovider", *arguments, cwd=path)
-    print(done.stdout, done.stderr, sep="\n")  # pytest shows it where a test fails
-    return pytest.RunResult(
-        done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), time.perf_counter() - started
-    )
+    print(done.stdout, done.stderr, sep="\n")  # noqa: T201  # pytest shows it where a test fails
+    return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), time.perf_counter() - started)
 
 
 #: What was saved, by the arguments and the bench file.

@@ -50,7 +50,12 @@ def test_an_epoch_into_a_log(tmp_path, environ):
 
 def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tmp_path, environ):
     status, text = run_on_terminal(
-        "mnistbench", "train", *SMALL, "--epochs", "1000", "--save-model",
+        "mnistbench",
+        "train",
+        *SMALL,
+        "--epochs",
+        "1000",
+        "--save-model",
         columns=120,
         cwd=tmp_path,
         env=environ,
