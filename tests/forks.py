@@ -29,7 +29,7 @@ class Fork:
         self._streams = [terminal or str(Path(self._folder.name, name)) for name in ("out", "err")]
         environment = dict(os.environ if env is None else env)
         started = (self._args, str(cwd or Path.cwd()), environment, self._streams, errors)
-        self._process = _FORKS.Process(target=_main, args=started, daemon=True)
+        self._process = _FORKS.Process(target=_main, args=started)
         self._process.start()
 
     def poll(self):
