@@ -149,11 +149,13 @@ def test_a_base_whose_tests_cannot_be_imported_is_named_with_the_reason(reposito
     assert copies(temporary) == []
 
 
+@pytest.mark.thorough
 def test_a_path_that_does_not_exist_is_named(repository):
     line = refused(repository, "--base", "HEAD", "--", "--bench-compile", "nowhere.py")
     assert line == "mnistbench: head: file or directory not found: nowhere.py"
 
 
+@pytest.mark.thorough
 def test_a_base_without_a_case_is_named(repository):
     commit = git(repository, "rev-parse", "--short=7", "empty").strip()
     assert refused(repository, "--base", "empty", "--", "test_bench.py").startswith(
