@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "projects"]
 
 GOLDEN = Path(__file__).parent / "golden"
 

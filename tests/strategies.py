@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import string
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -20,6 +22,13 @@ from mnistbench.core.record import OUTSIDE, UNTIED, CaseRecord, Environment, OpR
 
 #: Decorates every test that draws: how long an example takes is not what is tested.
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def many(examples):
+    """Draw so many examples in a thorough run, which the marker selects, and a thirtieth of them in any other."""
+    drawn = settings(ANY_SPEED, max_examples=examples if os.environ.get("THOROUGH") else examples // 30)
+    return lambda test: pytest.mark.properties(drawn(test))
+
 
 NANOSECONDS = st.integers(min_value=0, max_value=2**50)
 BYTES = st.integers(min_value=-(2**40), max_value=2**40)

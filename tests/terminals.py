@@ -1,33 +1,26 @@
-"""A command run on a terminal of its own, as tests of progress bars need it."""
+"""A program run on a terminal of its own, as tests of progress bars need it."""
 
 import os
 import pty
+import select
 import signal
-import subprocess
 import termios
-from pathlib import Path
+
+from forks import Fork
 
 
-def run_on_terminal(
-    command: list[str], *, columns: int, cwd: Path, env: dict[str, str] | None = None, interrupt_at: str | None = None
-) -> tuple[int, str]:
+def run_on_terminal(module, *arguments, columns, interrupt_at=None, **options):
     """Return the exit status and all that was printed; Ctrl-C is sent once, as soon as a text has appeared."""
     terminal, child = pty.openpty()
     termios.tcsetwinsize(child, (24, columns))
-    process = subprocess.Popen(command, cwd=cwd, env=env, stdin=child, stdout=child, stderr=child)
-    os.close(child)
+    process = Fork(module, *arguments, terminal=os.ttyname(child), **options)
     printed = b""
-    waiting = interrupt_at
-    while True:
-        try:
-            block = os.read(terminal, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not block:
-            break
-        printed += block
-        if waiting is not None and waiting.encode() in printed:
-            waiting = None
+    while (running := process.poll() is None) or select.select([terminal], [], [], 0)[0]:
+        if select.select([terminal], [], [], 0.1 if running else 0)[0]:
+            printed += os.read(terminal, 4096)
+        if interrupt_at is not None and interrupt_at.encode() in printed:
+            interrupt_at = None
             process.send_signal(signal.SIGINT)
+    os.close(child)
     os.close(terminal)
-    return process.wait(timeout=60), printed.decode("utf-8", "replace")
+    return process.wait().returncode, printed.decode("utf-8", "replace")

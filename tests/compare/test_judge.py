@@ -1077,7 +1077,7 @@ def test_a_quantity_whose_limit_is_infinite_is_inconclusive():
     assert one.smallest > 1e6
 
 
-@pytest.mark.parametrize("runs", [8, 15])
+@pytest.mark.parametrize("runs", [8, pytest.param(15, marks=pytest.mark.thorough)])
 def test_a_report_of_the_same_code_calls_anything_regressed_no_more_often_than_promised(runs):
     reports, quantities = 600, 40
     times = np.random.default_rng(runs).lognormal(mean=14, sigma=0.06, size=(reports, quantities, runs + 1))
@@ -1128,7 +1128,11 @@ def test_the_order_of_base_runs_does_not_matter(bases, now, random, criteria):
 @strategies.ANY_SPEED
 @given(BASES, TIMES, st.sampled_from([2, 8, 64]), st.sampled_from([GATE, Criteria()]))
 def test_a_clock_of_another_unit_leaves_the_verdicts(bases, now, scale, criteria):
-    assert outcome_of(bases, now, criteria=criteria) == outcome_of(bases, now, scale=scale, criteria=criteria)
+    outcome, given = outcome_of(bases, now, criteria=criteria)
+    scaled_outcome, scaled = outcome_of(bases, now, scale=scale, criteria=criteria)
+    assert outcome == scaled_outcome
+    # The words without their figures, which may be rounded the other way.
+    assert [text.split()[0] for text in given.values()] == [text.split()[0] for text in scaled.values()]
 
 
 @strategies.ANY_SPEED

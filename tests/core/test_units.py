@@ -202,3 +202,8 @@ def test_a_tick_has_the_decimals_of_its_step(value, step, text):
 )
 def test_factors_have_three_significant_digits(ratio, text):
     assert units.factor(ratio) == text
+
+
+@pytest.mark.parametrize(("bound", "text"), [(0.0201, "2.1 %"), (0.02, "2.0 %"), (float("inf"), "inf %")])
+def test_a_bound_is_rounded_up(bound, text):
+    assert units.percent_up(bound) == text

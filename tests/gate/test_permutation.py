@@ -172,7 +172,7 @@ def test_of_all_ways_in_which_coins_can_fall_no_more_than_the_level_raise_an_ala
 # ---- the bounds ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("quantities", "launches"), [(20, 12), (20, 8), (5, 8)])
+@pytest.mark.parametrize(("quantities", "launches"), [pytest.param(20, 12, marks=pytest.mark.thorough), (20, 8), (5, 8)])
 def test_the_bounds_hold_the_truth_all_together(quantities, launches):
     generator = np.random.default_rng(20261120)
     checked, sets = 0, 400

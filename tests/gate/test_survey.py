@@ -13,6 +13,9 @@ from mnistbench.core.json_reader import Reader
 from mnistbench.gate.fingerprint import difference
 from mnistbench.gate.launcher import Listing, environment, stage_home
 
+#: One worker of xdist makes the module's fixture for all tests.
+pytestmark = pytest.mark.xdist_group("survey")
+
 CONFTEST = """
 from pathlib import Path
 
@@ -107,7 +110,7 @@ SELECTIONS = [
 ]
 
 PROGRAM = """
-import json, os, sys
+import gc, json, os, sys
 from pathlib import Path
 
 home, folder, trees, selections = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), json.loads(sys.argv[4])
@@ -123,6 +126,7 @@ from mnistbench.gate.survey import selection
 def in_a_process(body, *arguments):
     child = os.fork()
     if not child:
+        gc.freeze()  # pytest collects garbage at its end: not all of torch too
         try:
             body(*arguments)
         finally:

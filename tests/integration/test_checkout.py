@@ -3,10 +3,9 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import pytest
 
 import mnistbench
@@ -31,8 +30,8 @@ def run(checkout, *arguments):
     }
     # Entry points stay unread, as if the package were not installed; what it depends on is named.
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    command = [sys.executable, "-m", "pytest", "-p", "pytest_benchmark.plugin", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    arguments = ("-p", "pytest_benchmark.plugin", "-p", "no:cacheprovider", *arguments)
+    return forks.run("pytest", *arguments, cwd=checkout, env=environment)
 
 
 def test_the_suite_runs_and_attaches_through_the_repositorys_own_conftest(checkout):

@@ -4,15 +4,17 @@ import json
 import shutil
 from pathlib import Path
 
+from projects import run_pytest
+
 EXAMPLE = Path(__file__).parent.parent / "examples" / "own_model"
 
 
-def test_records_of_a_users_own_model_carry_everything_that_ours_do(pytester, monkeypatch):
+def test_records_of_a_users_own_model_carry_everything_that_ours_do(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    shutil.copytree(EXAMPLE, pytester.path, dirs_exist_ok=True)
-    result = pytester.runpytest_subprocess("--benchmark-json=saved.json", "--benchmark-max-time=0.05", "-p", "no:cacheprovider")
+    shutil.copytree(EXAMPLE, tmp_path, dirs_exist_ok=True)
+    result = run_pytest(tmp_path, "--benchmark-json=saved.json", "--benchmark-max-time=0.05")
     result.assert_outcomes(passed=2)
-    saved = json.loads((pytester.path / "saved.json").read_text(encoding="utf-8"))
+    saved = json.loads((tmp_path / "saved.json").read_text(encoding="utf-8"))
     assert "environment" in saved["mnistbench"]
     forward, step = (benchmark["extra_info"]["mnistbench"] for benchmark in saved["benchmarks"])
 
@@ -35,7 +37,7 @@ def test_records_of_a_users_own_model_carry_everything_that_ours_do(pytester, mo
     assert set(scalars["final"]) == {"train/loss"}  # without a metric there is no accuracy
     first, *_, last = (value for _, value in json.loads(step["curves"])["train/loss"])
     assert last < first
-    assert list((pytester.path / scalars["directory"]).glob("events.*"))
+    assert list((tmp_path / scalars["directory"]).glob("events.*"))
     result.stdout.fnmatch_lines(["step forecaster on sine, cpu, float32: self CPU time per iteration", "TensorBoard: *"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -380,9 +381,10 @@ def test_bfloat16_reaches_inference_too(phase: str) -> None:
     assert {output.dtype for output in outputs} == {torch.bfloat16}
 
 
-@needs_compiler
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=[needs_compiler, pytest.mark.thorough])])
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
-def test_a_compiled_case_computes_what_an_eager_one_computes() -> None:
+def test_a_compiled_case_computes_what_an_eager_one_computes(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
     graphs: list[object] = []
     spies = {}
     for compiled in (False, True):

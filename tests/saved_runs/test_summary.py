@@ -32,11 +32,6 @@ SOURCE = "0001_base.json"
 CRITERIA = Criteria(op_fail=(Threshold("", 0.10),))
 
 
-def many(examples):
-    """So many generated files in CI, 6,600 in all tests of this file together, and a thirtieth of it elsewhere."""
-    return settings(strategies.ANY_SPEED, max_examples=examples if os.environ.get("CI") else examples // 30)
-
-
 def timed_records():
     """Records of a session: each has a timing, as measured cases do."""
     return st.builds(dataclasses.replace, strategies.case_records(), timing=strategies.timings())
@@ -225,7 +220,7 @@ def test_a_file_with_any_field_spoiled_is_a_summary_or_a_complaint(kind):
     fields = set()
     for path, document in strategies.each_field_spoiled(DOCUMENTS[kind]):
         run = summary_or_complaint(lambda document=document: through_text(document))
-        is_drawn = repr(run) in drawn or (strategies.dotted(path) in fields and not os.environ.get("CI"))
+        is_drawn = repr(run) in drawn or (strategies.dotted(path) in fields and not os.environ.get("THOROUGH"))
         if run is not None and not is_drawn:
             drawn.add(repr(run))
             fields.add(strategies.dotted(path))
@@ -234,7 +229,7 @@ def test_a_file_with_any_field_spoiled_is_a_summary_or_a_complaint(kind):
 
 
 @given(st.sampled_from(list(DOCUMENTS)).flatmap(lambda kind: st.tuples(st.just(kind), SPOILED[kind])))
-@many(600)
+@strategies.many(600)
 def test_a_file_with_one_place_spoiled_is_a_summary_or_a_complaint(drawn):
     kind, (_, document) = drawn
     run = summary_or_complaint(lambda: through_text(document))
@@ -247,7 +242,7 @@ def test_a_file_with_one_place_spoiled_is_a_summary_or_a_complaint(drawn):
 @example(b"\xff\xfe")
 @example(b"\0")
 @example(b'{"benchmarks": [], "datetime": "\\ud800"}')
-@many(2_000)
+@strategies.many(2_000)
 def test_any_bytes_are_a_digest_or_a_complaint(content):
     # Not in tmp_path: Hypothesis runs all examples in one.
     with tempfile.TemporaryDirectory() as folder:
@@ -259,7 +254,7 @@ def test_any_bytes_are_a_digest_or_a_complaint(content):
 
 
 @given(strategies.json_values())
-@many(2_000)
+@strategies.many(2_000)
 def test_any_json_is_a_digest_or_a_complaint(value):
     run = summary_or_complaint(lambda: through_text(value))
     if run is not None:
@@ -288,7 +283,7 @@ def test_any_json_is_a_digest_or_a_complaint(value):
         },
     )
 )
-@many(2_000)
+@strategies.many(2_000)
 def test_any_plain_file_is_a_digest_or_a_complaint(document):
     run = summary_or_complaint(lambda: through_text(document))
     if run is not None:

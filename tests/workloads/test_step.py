@@ -461,10 +461,16 @@ def accuracy(dataset: str, epochs: int) -> float:
     return last.test.accuracy
 
 
+def test_two_epochs_of_digits_reach_85_percent() -> None:
+    assert accuracy("digits", epochs=2) >= 85.0
+
+
+@pytest.mark.thorough
 def test_ten_epochs_of_digits_reach_95_percent() -> None:
     assert accuracy("digits", epochs=10) >= 95.0
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not REAL_MNIST, reason="MNISTBENCH_DATA names no folder with MNIST/raw; one epoch takes a minute")
 def test_one_epoch_of_mnist_reaches_98_percent() -> None:
     assert accuracy("mnist", epochs=1) >= 98.0

@@ -1,7 +1,5 @@
 """Training that takes long shows a bar on a terminal and nothing in a log file."""
 
-import sys
-
 from terminals import run_on_terminal
 
 SLOW = """
@@ -27,8 +25,8 @@ def slow_training(project):
 
 def test_on_a_terminal_there_is_a_bar_on_a_line_of_its_own(project):
     slow_training(project)
-    command = [sys.executable, "-m", "pytest", "--benchmark-max-time=0.01", "--no-op-profile", "-p", "no:cacheprovider"]
-    status, text = run_on_terminal(command, columns=100, cwd=project.path)
+    arguments = ("--benchmark-max-time=0.01", "--no-op-profile", "-p", "no:cacheprovider")
+    status, text = run_on_terminal("pytest", *arguments, columns=100, cwd=project.path)
     assert status == 0
     before, found, after = text.partition(BAR)
     assert found

@@ -1,10 +1,12 @@
-"""A user's project in a temporary folder: mnistbench installed, one small model of its own, pytest in a subprocess."""
+"""Fixtures: a user's project in a temporary folder with one small model of its own, and a browser."""
 
 import json
 import os
 import shutil
 import textwrap
+import time
 
+import forks
 import pytest
 
 CONFTEST = """
@@ -38,7 +40,6 @@ def test_forward(op_benchmark):
     op_benchmark("forward")
 """
 
-#: Training imports torch._dynamo, which takes seconds: only for tests that are about it.
 STEP = """
 def test_step(op_benchmark):
     op_benchmark("step")
@@ -59,6 +60,14 @@ filterwarnings = error
 """
 
 
+def run_pytest(path, *arguments):
+    """Run pytest in a folder; print and return what it printed."""
+    started = time.perf_counter()
+    done = forks.run("pytest", "-p", "no:cacheprovider", *arguments, cwd=path)
+    print(done.stdout, done.stderr, sep="\n")  # noqa: T201  # pytest shows it where a test fails
+    return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), time.perf_counter() - started)
+
+
 #: What was saved, by the arguments and the bench file.
 _SAVED = {}
 
@@ -66,9 +75,8 @@ _SAVED = {}
 class Project:
     """Runs pytest on a user's project as a user would, with few and short rounds."""
 
-    def __init__(self, pytester):
-        self._pytester = pytester
-        self.path = pytester.path
+    def __init__(self, path):
+        self.path = path
         self.write("conftest.py", CONFTEST)
         self.write("pytest.ini", CONFIG)
         self.write("test_bench.py", BENCH)
@@ -85,11 +93,12 @@ class Project:
         self.write(name, (self.path / name).read_text(encoding="utf-8") + textwrap.dedent(text))
 
     def run(self, *arguments):
-        return self._pytester.runpytest_subprocess(
+        return run_pytest(
+            self.path,
             "--benchmark-max-time=0.01",
             "--benchmark-min-rounds=3",
             "--benchmark-columns=median,rounds",
-            *("-p", "no:cacheprovider", "-p", "no:hypothesispytest", *ITS_WARNINGS),
+            *("-p", "no:hypothesispytest", *ITS_WARNINGS),
             *arguments,
         )
 
@@ -112,11 +121,11 @@ class Project:
 
 
 @pytest.fixture
-def project(pytester, monkeypatch):
+def project(tmp_path, monkeypatch):
     for name in os.environ:  # pytest-benchmark is off in what believes itself a worker of xdist
         if name.startswith(("PYTEST_", "MALLOC_", "MNISTBENCH_", "GITHUB_")):
             monkeypatch.delenv(name)
-    return Project(pytester)
+    return Project(tmp_path)
 
 
 #: What Debian, Ubuntu and others call the browser that Playwright can drive.

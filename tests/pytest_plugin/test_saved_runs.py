@@ -1,9 +1,8 @@
 """What a saved file carries, and that other tools still read it."""
 
 import json
-import subprocess
-import sys
 
+import forks
 import pytest
 
 from mnistbench.core.record import MAX_POINTS, CaseRecord
@@ -104,13 +103,7 @@ def saved_twice(project):
 
 def test_pytest_benchmarks_own_commands_read_our_files(saved_twice):
     def command(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "pytest_benchmark", *arguments],
-            cwd=saved_twice.path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return forks.run("pytest_benchmark", *arguments, cwd=saved_twice.path)
 
     listed = command("list").stdout
     assert [line.split("_")[-1] for line in listed.splitlines()] == ["one.json", "two.json"]  # and nothing of TensorBoard's

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+import forks
 import gate_builders
 import pytest
 
@@ -59,10 +60,7 @@ def git(project, *arguments):
 
 def command(project, *arguments):
     """Run the command; whatever happens, a user never sees a traceback."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mnistbench", *map(str, arguments)],
-        cwd=project.path, capture_output=True, text=True, encoding="utf-8", check=False,
-    )  # fmt: skip
+    done = forks.run("mnistbench", *arguments, cwd=project.path)
     assert "Traceback" not in done.stdout + done.stderr
     return done
 
@@ -92,6 +90,7 @@ def state(project):
 # ---- A real run --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(repository, temporary):
     commit, before = git(repository, "rev-parse", "--short=7", "HEAD").strip(), state(repository)
     done = command(repository, "gate", "--base", "HEAD", "--launches", "8", "--", "test_bench.py", "-k", "forward")
@@ -150,11 +149,13 @@ def test_a_base_whose_tests_cannot_be_imported_is_named_with_the_reason(reposito
     assert copies(temporary) == []
 
 
+@pytest.mark.thorough
 def test_a_path_that_does_not_exist_is_named(repository):
     line = refused(repository, "--base", "HEAD", "--", "--bench-compile", "nowhere.py")
     assert line == "mnistbench: head: file or directory not found: nowhere.py"
 
 
+@pytest.mark.thorough
 def test_a_base_without_a_case_is_named(repository):
     commit = git(repository, "rev-parse", "--short=7", "empty").strip()
     assert refused(repository, "--base", "empty", "--", "test_bench.py").startswith(

@@ -1,13 +1,12 @@
 """The command ``mnistbench``."""
 
-import subprocess
-import sys
+import forks
 
 import mnistbench
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, "-m", "mnistbench", *arguments], capture_output=True, text=True, check=False)
+    return forks.run("mnistbench", *arguments)
 
 
 def test_version():

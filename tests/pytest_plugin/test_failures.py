@@ -3,9 +3,9 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
+
+from forks import Fork
 
 
 def records(saved):
@@ -157,35 +157,19 @@ def test_interrupted_the_finished_cases_are_saved_and_the_interrupted_one_is_not
             op_benchmark("forward")
         """,
     )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--benchmark-save=run",
-        "--bench-tensorboard=runs",
-        "--benchmark-max-time=0.01",
-        "-p",
-        "no:cacheprovider",
-    ]
-    process = subprocess.Popen(
-        command,
-        cwd=project.path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # a background job's children ignore Ctrl-C
-    )
+    arguments = ("--benchmark-save=run", "--bench-tensorboard=runs", "--benchmark-max-time=0.01", "-p", "no:cacheprovider")
+    process = Fork("pytest", *arguments, cwd=project.path)
     try:
         deadline = time.monotonic() + 120
         while not (project.path / "reached").exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
-        time.sleep(3)  # into the rounds
+        time.sleep(1)  # into the rounds
         process.send_signal(signal.SIGINT)
-        printed, _ = process.communicate(timeout=60)
+        done = process.wait(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 2, printed
+    assert done.returncode == 2, done.stdout
     [saved] = project.path.glob(".benchmarks/*/*.json")
     assert list(records(json.loads(saved.read_text(encoding="utf-8")))) == ["test_forward[tiny-b4-cpu]"]
-    assert "TensorBoard:" in printed
+    assert "TensorBoard:" in done.stdout
     assert [name for _, _, names in os.walk(project.path) for name in names if name.endswith((".tmp", ".part"))] == []

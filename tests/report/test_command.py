@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import builders
+import forks
 import pytest
 from page_builders import document, epoch, step
 
@@ -24,10 +25,7 @@ def _folder(tmp_path, monkeypatch):
 
 def report(*arguments):
     """Run the command; whatever happens, a user never sees a traceback."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mnistbench", "report", *map(str, arguments)],
-        capture_output=True, text=True, encoding="utf-8", check=False,
-    )  # fmt: skip
+    done = forks.run("mnistbench", "report", *arguments)
     assert "Traceback" not in done.stderr
     return done
 

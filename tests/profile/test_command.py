@@ -8,9 +8,13 @@ import os
 import subprocess
 import sys
 
+import forks
 import pytest
 
 from mnistbench.profile.result import loads
+
+#: One worker of xdist makes the module's fixture for all tests.
+pytestmark = pytest.mark.xdist_group("profile")
 
 #: Forward passes of a small network; without an optimizer a process does not import torch._dynamo.
 QUICK = ("--model", "lenet5", "--phase", "forward", "--device", "cpu", "--iterations", "2")
@@ -25,10 +29,9 @@ def cache(tmp_path_factory):
 @pytest.fixture
 def run(cache, tmp_path):
     def call(*arguments):
-        return subprocess.run(
-            [sys.executable, "-W", "error", "-m", "mnistbench", "profile", *arguments],
-            capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "XDG_CACHE_HOME": str(cache)},
-        )  # fmt: skip
+        return forks.run(
+            "mnistbench", "profile", *arguments, cwd=tmp_path, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, errors=True
+        )
 
     return call
 
@@ -59,11 +62,15 @@ def test_first_calls_in_processes_of_their_own_and_json(run, tmp_path):
     assert (case.trained_steps, case.params.batch_size, case.params.phase) == (20, 2, "forward")
 
 
-def test_csv_of_a_step_by_module(run):
-    done = run(
-        "--model", "lenet5", "--device", "cpu", "--batch-size", "2", "--iterations", "1", "--format", "csv", "--by", "module"
+def test_csv_of_a_step_by_module(tmp_path, cache):
+    # A process of its own: torch's allocator warns of a step, unless told not to before torch is imported.
+    command = [sys.executable, "-W", "error", "-m", "mnistbench", "profile"]
+    small = ("--model", "lenet5", "--device", "cpu", "--batch-size", "2", "--iterations", "1", "--by", "module")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    done = subprocess.run(
+        [*command, *small, "--format", "csv"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")  # torch's allocator warns of a step, unless told not to
+    assert (done.returncode, done.stderr) == (0, "")
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert {row["phase"] for row in rows} >= {"forward", "backward", "optimizer"}
     conv = next(row for row in rows if (row["module"], row["phase"]) == ("conv1", "forward"))

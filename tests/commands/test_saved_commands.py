@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import builders
+import forks
 import pytest
 
 PASSED, REGRESSED, UNJUDGED = 0, 1, 2
@@ -24,12 +25,9 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
 
 
-def command(*arguments, **options):
+def command(*arguments):
     """Run the command; whatever happens, a user never sees a traceback, and a pipe never gets an escape."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mnistbench", *map(str, arguments)],
-        capture_output=True, text=True, encoding="utf-8", check=False, **options,
-    )  # fmt: skip
+    done = forks.run("mnistbench", *arguments)
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     return done
@@ -275,7 +273,10 @@ def test_a_step_summary_that_cannot_be_written_costs_the_report_nothing(monkeypa
 
 def test_a_terminal_that_cannot_show_every_sign_gets_its_number():
     save(1), save(2, 2.0)
-    done = command("history", CASE, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    arguments = [sys.executable, "-m", "mnistbench", "history", CASE]
+    done = subprocess.run(
+        arguments, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == PASSED
     assert "\\u2581\\u2588  1.00 ms to 2.00 ms\n" in done.stdout
 

@@ -1,6 +1,7 @@
 """``mnistbench lab``, really run: once in small, interrupted and gone on with; then as a user meets it."""
 
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -10,11 +11,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab_builders import cluster, laptop
+from lab_builders import cluster, laptop, training
 
 from mnistbench import cli
 from mnistbench.lab.findings import FILE, Findings, Settings
 from mnistbench.lab.run import STEPS, Lab, write_report
+
+#: One worker of xdist makes the module's fixture for all tests.
+pytestmark = pytest.mark.xdist_group("lab")
 
 COMMAND = [sys.executable, "-P", "-m", "mnistbench", "lab"]
 
@@ -66,7 +70,7 @@ def measured(tmp_path_factory):
     directory = tmp_path_factory.mktemp("lab") / "here"
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(directory.parent / "cache"))  # this machine's ceilings are not to be remembered
-    settings = Settings("digits", (64,), ("cpu",), 1, "convnet", 1)
+    settings = Settings("digits", (64,), ("cpu",), 1, "lenet5", 1)
     budget = Budget(call_s=0.1, calls=(8, 16), epoch_s=0.1, epochs=1, iterations=2)
     threads = torch.get_num_threads()
 
@@ -138,7 +142,7 @@ def test_what_was_measured_is_whole(measured):
     assert untrained.warm_ns > 0
     assert any(row.warm_ns for row in untrained.rows)
     assert {(time.phase, time.whole_set) for time in findings.epoch_times} == {("train", 1437), ("eval", 360)}
-    assert [layer.name for layer in findings.model.layers][:3] == ["conv1", "relu1", "conv2"]
+    assert [layer.name for layer in findings.model.layers][:3] == ["conv1", "relu1", "pool1"]
     assert findings.ceilings[0].flops_per_s > 0
 
 
@@ -228,6 +232,40 @@ def test_labs_of_the_same_name_are_called_by_their_paths(tmp_path, capsys):
     capsys.readouterr()
 
 
+def interrupted(monkeypatch):
+    """Let a lab be interrupted after its training, which is made up."""
+    from mnistbench.lab.measures import Measures
+
+    def trained(self, device, threads, size, output, advance):
+        output.mkdir(parents=True)
+        return dataclasses.replace(training(device, size, 98.0), directory=f"tensorboard/{output.name}"), ()
+
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Measures, "training", trained)
+    monkeypatch.setattr(Measures, "profiled", stopped)
+
+
+INTERRUPTED = "mnistbench: interrupted; finished steps are kept in mine; run the same command again to resume"
+REFUSED = "mnistbench: -o: mine contains a lab with epochs 1, not 2; use the same settings or name another directory"
+
+
+def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    interrupted(monkeypatch)
+    arguments = ["lab", "--batch-size", "64", "--device", "cpu", "-o", "mine"]
+    assert cli.main([*arguments, "--epochs", "1"]) == 130
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.fullmatch(r"\[ 1/\d+\] training, cpu, batch size 64: [\d.]+ s; about .* left", said.err.splitlines()[0])
+    assert said.err.splitlines()[-1] == INTERRUPTED
+    assert (tmp_path / "mine" / STEPS / "training-cpu-b64.json").exists()
+    assert cli.main([*arguments, "--epochs", "2"]) == 2
+    assert capsys.readouterr().err.splitlines() == [REFUSED]
+
+
+@pytest.mark.thorough
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
     running = subprocess.Popen(
         [*COMMAND, "--batch-size", "64", "--epochs", "1", "-o", "mine"],
@@ -246,15 +284,11 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
         running.kill()
     assert running.returncode == 130
     assert out == ""
-    assert err.splitlines()[-1] == (
-        "mnistbench: interrupted; finished steps are kept in mine; run the same command again to resume"
-    )
+    assert err.splitlines()[-1] == INTERRUPTED
     assert "Traceback" not in err
     assert (tmp_path / "mine" / STEPS / "training-cpu-b64.json").exists()
     refused = subprocess.run(
         [*COMMAND, "--epochs", "2", "-o", "mine"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False
     )
     assert refused.returncode == 2
-    assert refused.stderr == (
-        "mnistbench: -o: mine contains a lab with epochs 1, not 2; use the same settings or name another directory\n"
-    )
+    assert refused.stderr == f"{REFUSED}\n"

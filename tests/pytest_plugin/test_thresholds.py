@@ -5,9 +5,8 @@ A base is a real saved run whose times were changed in the file, so that no test
 
 import json
 import os
-import subprocess
-import sys
 
+import forks
 import pytest
 
 PASSED, REGRESSED, USAGE_ERROR, UNJUDGED = 0, 1, 4, 8
@@ -44,10 +43,7 @@ def save_a_base(project, *arguments, factor=1.0, environment=None, copies=1):
 
 def command(project, *arguments):
     environment = {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}
-    return subprocess.run(
-        [sys.executable, "-m", "mnistbench", *arguments],
-        cwd=project.path, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return forks.run("mnistbench", *arguments, cwd=project.path, env=environment)
 
 
 def test_pytest_has_no_exit_code_of_its_own_where_ours_is():
