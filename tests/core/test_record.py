@@ -122,7 +122,7 @@ def test_a_table_is_three_compact_json_strings() -> None:
     assert len(parts["operations"]["name"]) == len(parts["times"]["self_ns"]) == len(parts["samples"]["self_cpu_ns"]) == 90
 
 
-def test_median_and_spread_of_the_self_time_lie_beside_the_name_so_that_samples_need_not_be_read() -> None:
+def test_median_and_spread_of_the_self_time_are_saved_apart_from_the_samples() -> None:
     row = op_row("aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"])
     (table,) = case_record(tables=(op_table(row),)).to_json()["tables"]
     assert json.loads(table["operations"]) == {

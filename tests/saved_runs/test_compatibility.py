@@ -29,7 +29,7 @@ OTHERS = {
 
 
 def saved(**changes):
-    """An environment as a digest holds it."""
+    """An environment in a summary."""
     return run_header(builders.environment(**changes))["environment"]
 
 

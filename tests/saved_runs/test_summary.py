@@ -1,4 +1,4 @@
-"""A digest is the same from a file and from the session; a file that anybody spoiled is a digest or a complaint."""
+"""A summary is the same from a file and from the session; a damaged file gives a summary or an error."""
 
 import contextlib
 import dataclasses
@@ -42,7 +42,7 @@ def timed_records():
 
 @given(st.lists(timed_records(), max_size=3), strategies.environments())
 @settings(strategies.ANY_SPEED, max_examples=60)
-def test_the_digest_of_a_file_is_that_of_the_session_that_saved_it(records, environment):
+def test_the_summary_of_a_file_equals_that_of_the_session(records, environment):
     file = builders.saved_file(
         benchmarks=[builders.saved_benchmark(record) for record in records], mnistbench=run_header(environment)
     )
@@ -53,7 +53,7 @@ def test_the_digest_of_a_file_is_that_of_the_session_that_saved_it(records, envi
     assert read.environment == session.environment
 
 
-def test_a_digest_holds_medians_of_warm_tables_and_final_values():
+def test_a_summary_has_medians_of_warm_tables_and_final_values():
     row = builders.op_row("aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"])
     record = builders.case_record(
         device_ns=(5, 7),
@@ -174,7 +174,7 @@ def sound(kind):
 
 
 def summary_or_complaint(read, source=SOURCE):
-    """Return the digest that ``read`` makes; None where it complained, in one line that begins with the source."""
+    """Return the result of ``read``; None if it raises an error, which must be one line that begins with the source."""
     try:
         return read()
     except RecordError as error:
@@ -243,7 +243,7 @@ def test_a_file_with_one_place_spoiled_is_a_summary_or_a_complaint(drawn):
 @example(b"\0")
 @example(b'{"benchmarks": [], "datetime": "\\ud800"}')
 @strategies.many(2_000)
-def test_any_bytes_are_a_digest_or_a_complaint(content):
+def test_any_bytes_are_a_summary_or_a_complaint(content):
     # Not in tmp_path: Hypothesis runs all examples in one.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, SOURCE)
@@ -255,7 +255,7 @@ def test_any_bytes_are_a_digest_or_a_complaint(content):
 
 @given(strategies.json_values())
 @strategies.many(2_000)
-def test_any_json_is_a_digest_or_a_complaint(value):
+def test_any_json_is_a_summary_or_a_complaint(value):
     run = summary_or_complaint(lambda: through_text(value))
     if run is not None:
         survives_every_report(run, sound("ordinary"))
@@ -284,7 +284,7 @@ def test_any_json_is_a_digest_or_a_complaint(value):
     )
 )
 @strategies.many(2_000)
-def test_any_plain_file_is_a_digest_or_a_complaint(document):
+def test_any_plain_file_is_a_summary_or_a_complaint(document):
     run = summary_or_complaint(lambda: through_text(document))
     if run is not None:
         survives_every_report(run, sound("plain"))
