@@ -56,7 +56,11 @@ class Operation(NamedTuple):
     calls: float
     memory_bytes: int
     kernels: tuple[str, ...]
-    shapes: tuple[str, ...] = ()  # not recorded
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        """Return no input shapes: the gate does not record them."""
+        return ()
 
 
 class SideSample(NamedTuple):
