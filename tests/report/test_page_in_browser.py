@@ -410,7 +410,7 @@ def test_on_paper_an_open_case_is_whole_and_controls_are_left_out(opened):
 def test_without_javascript_everything_but_operations_is_there(browser, address):
     for tab in visit(browser, address, java_script_enabled=False):
         assert tab.locator("h2").filter(visible=True).count() == 2
-        assert "stay closed" in tab.locator("noscript").inner_text()
+        assert "need JavaScript" in tab.locator("noscript").inner_text()
 
 
 # ---- The file is all there is ------------------------------------------------------------------------------------------
