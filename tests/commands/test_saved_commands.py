@@ -228,7 +228,7 @@ def test_each_format_can_be_printed_or_written_and_is_the_same():
 def test_json_is_for_programs():
     save(1), save(2, 2.0)
     report = json.loads(command("compare", "1", "2", "--op-fail=10%", "--format=json").stdout)
-    assert (report["schema"], report["outcome"], report["by"]) == (1, "regressed", "op,module")
+    assert (report["schema"], report["outcome"], report["by"]) == (2, "regressed", "op,module")
     [case] = report["cases"]
     [operation] = [checked for checked in case["operations"] if checked["kind"] == "operation"]
     assert (operation["name"], operation["base_ns"], operation["now_ns"]) == ("aten::mm, forward fc1", 1_000_000, 2_000_000)

@@ -13,9 +13,6 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate.fingerprint import BEFORE, ENDED, IMPORTED, Fingerprint, changes, difference
 
-#: One worker of xdist makes the module's fixture for all tests.
-pytestmark = pytest.mark.xdist_group("fingerprint")
-
 
 def fingerprint(settings=None, packages=None, additions=None):
     return Fingerprint({"a": "1", **(settings or {})}, packages or {}, additions or {})

@@ -17,9 +17,6 @@ from mnistbench.gate import sides
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.sides import Side, SideError, stray_modules
 
-#: One worker of xdist makes the module's fixture for all tests.
-pytestmark = pytest.mark.xdist_group("sides")
-
 INI = """
 [pytest]
 bench_model = tiny

@@ -13,9 +13,6 @@ from mnistbench.core.json_reader import Reader
 from mnistbench.gate.fingerprint import difference
 from mnistbench.gate.launcher import Listing, environment, stage_home
 
-#: One worker of xdist makes the module's fixture for all tests.
-pytestmark = pytest.mark.xdist_group("survey")
-
 CONFTEST = """
 from pathlib import Path
 

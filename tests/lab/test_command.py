@@ -17,9 +17,6 @@ from mnistbench import cli
 from mnistbench.lab.findings import FILE, Findings, Settings
 from mnistbench.lab.run import STEPS, Lab, write_report
 
-#: One worker of xdist makes the module's fixture for all tests.
-pytestmark = pytest.mark.xdist_group("lab")
-
 COMMAND = [sys.executable, "-P", "-m", "mnistbench", "lab"]
 
 

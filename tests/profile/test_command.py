@@ -13,9 +13,6 @@ import pytest
 
 from mnistbench.profile.result import loads
 
-#: One worker of xdist makes the module's fixture for all tests.
-pytestmark = pytest.mark.xdist_group("profile")
-
 #: Forward passes of a small network; without an optimizer a process does not import torch._dynamo.
 QUICK = ("--model", "lenet5", "--phase", "forward", "--device", "cpu", "--iterations", "2")
 

@@ -13,9 +13,6 @@ from mnistbench.core.record import OUTSIDE, median_ns
 from mnistbench.report.html_page import page as render
 from mnistbench.report.rows import operation_cells
 
-#: One worker of xdist makes the module's fixture for all tests.
-pytestmark = pytest.mark.xdist_group("browser")
-
 STEP = "step convnet-b16-cpu on digits"
 DEVICE = "step convnet-b16-cuda on digits"
 
