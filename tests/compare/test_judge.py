@@ -1259,8 +1259,8 @@ def test_a_marked_case_of_the_base_that_is_missing_now_is_not_held():
     [
         ({"op_fail": ("5",)}, "'5' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
         ({"op_fail": ("5%", "")}, "'' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
-        ({"case_fail": "mm:5%"}, "'mm:5%' is not a threshold for a call; give 10%"),
-        ({"case_fail": "0%"}, "'0%' is not a threshold for a call; give 10%"),
+        ({"case_fail": "mm:5%"}, "'mm:5%' is not a threshold for an iteration; give 10%"),
+        ({"case_fail": "0%"}, "'0%' is not a threshold for an iteration; give 10%"),
     ],
 )
 def test_an_unreadable_threshold_of_the_new_run_is_refused_with_its_file(changes, complaint):
