@@ -16,12 +16,12 @@ from mnistbench.core.errors import MnistbenchError
 
 #: Subcommand -> its line of help. The module of the same name in ``mnistbench.commands`` is imported when it is called.
 COMMANDS = {
-    "compare": "compare saved runs, operation by operation; exit code 0 passed, 1 regressed, 2 could not judge",
+    "compare": "compare saved runs, operation by operation; exit code 0 passed, 1 regressed, 2 undecided",
     "list": "list saved runs, oldest first",
     "history": "show the time of a case or of its operations in every saved run",
     "export": "write the cases and operations of one saved run for another tool",
     "prune": "list the oldest saved runs with their TensorBoard files; remove them with --yes",
-    "gate": "measure a base and the working tree together and judge; exit code 0 passed, 1 regressed, 2 could not judge",
+    "gate": "measure a base and the working tree together and judge; exit code 0 passed, 1 regressed, 2 inconclusive",
     "profile": "show the time, the FLOPs and bytes, and the roofline limit of each operation",
     "lab": "run the whole lab on this machine and write its report; exit code 0 done, 2 failed, 130 interrupted",
     "report": "write saved runs as one HTML page: cases, operations, curves, comparisons",
@@ -39,7 +39,7 @@ RENAMED = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 1 regressed, 2 wrong usage or could not judge.
+    """Run the command; return its exit code: 0 done, 1 regressed, 2 wrong usage or undecided.
 
     An exception that nothing expects prints its traceback and returns 2: Python's own code, 1, would mean "regressed".
     """

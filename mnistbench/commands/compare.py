@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print the comparison; return 0 passed, 1 regressed, 2 could not judge.
+    """Print the comparison; return 0 passed, 1 regressed, 2 undecided.
 
     Raises:
         MnistbenchError: an option cannot be used, or a run cannot be read.

@@ -8,7 +8,7 @@ from pathlib import Path
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.units import printable
 
-#: Exit codes: passed or done; regressed; could not judge, wrong usage or failed.
+#: Exit codes: passed or done; regressed; undecided, wrong usage or failed.
 PASSED, REGRESSED, UNJUDGED = 0, 1, 2
 
 #: Exit codes for ``git bisect run``: this commit cannot be tested; no commit can be tested.

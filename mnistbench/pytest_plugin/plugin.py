@@ -17,7 +17,7 @@ from mnistbench.pytest_plugin.workloads import registered_workloads
 
 FIXTURE = "op_benchmark"
 
-#: Exit codes of a comparison: regressed, the code of a failed test; could not judge. pytest uses 0 to 6.
+#: Exit codes of a comparison: regressed, the code of a failed test; undecided. pytest uses 0 to 6.
 REGRESSED, UNJUDGED = 1, 8
 
 
