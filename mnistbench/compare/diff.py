@@ -190,7 +190,7 @@ def compare(
     """Match cases by test and Params, and their operations by name, phase and module.
 
     Each case has a base of its own: the newest base run that has the case and can be compared with the new run, and the
-    runs of the same commit. Where no base run can be compared, the newest is used, and the case says why it is incomparable.
+    runs of the same commit. If no base run can be compared, the newest is used, and the case has the reason.
 
     Args:
         bases: the base runs, oldest first.

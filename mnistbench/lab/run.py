@@ -83,7 +83,7 @@ class Step:
     """One part of the lab whose result is stored."""
 
     name: str  # of its file
-    says: str  # description for the progress display
+    text: str  # description for the progress display
     seconds: float  # estimate, for the remaining time
     of: type  # of the items of its result
     what: Mapping[str, Any]  # parameters of the measurement: if they change, the step is measured again
@@ -116,10 +116,10 @@ class Lab:
         kept = {step.name: self._kept(step, progress) for step in steps}
         progress.begin(sum(step.seconds for step in steps if kept[step.name] is None), len(steps))
         for step in steps:
-            advance = progress.step(step.says, 0.0 if kept[step.name] else step.seconds)
+            advance = progress.step(step.text, 0.0 if kept[step.name] else step.seconds)
             found = kept[step.name] or self._measure(step, advance)
-            results[step.name], said = found
-            notes += said
+            results[step.name], found_notes = found
+            notes += found_notes
             progress.done(kept=kept[step.name] is not None)
         findings = self._findings(steps, results, tuple(dict.fromkeys(notes)))
         replace_file(self._directory / FILE, findings.to_json().encode())
@@ -180,7 +180,7 @@ class Lab:
             return None
         missing = [file for file in step.files if not (self._directory / file).exists()]
         if missing:
-            progress.note(f"{self._directory / missing[0]} is missing; measuring it again: {step.says}")
+            progress.note(f"{self._directory / missing[0]} is missing; measuring it again: {step.text}")
             return None
         return items, notes
 
@@ -265,8 +265,8 @@ class Lab:
 
         share = min(1.0, size / 8) * (1.0 if phase == "train" else self._samples[1] / self._samples[0] / 3)
         name = f"epochs-{phase}-{in_a_name(device)}-t{threads}-b{size}"
-        says = f"epochs of {phase}, {device}, {threads} threads, batch size {size}"
-        return Step(name, says, 1 + 3 * share * self._seconds_per_epoch(size), EpochTime, {}, work)
+        text = f"epochs of {phase}, {device}, {threads} threads, batch size {size}"
+        return Step(name, text, 1 + 3 * share * self._seconds_per_epoch(size), EpochTime, {}, work)
 
     def _first_call_step(self, phase: str, device: str, threads: int, size: int) -> Step:
         def work(_: Advance) -> tuple[Sequence[Any], Sequence[str]]:

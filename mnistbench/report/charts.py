@@ -1,4 +1,4 @@
-"""Numbers -> the geometry of a picture, in the units of an SVG view box: pure. ``web/charts.html`` draws it."""
+"""Compute the geometry of charts from numbers, in the units of an SVG view box. ``web/charts.html`` draws it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from mnistbench.core.record import median_ns
 
 SPARK_WIDTH, SPARK_HEIGHT = 120, 24
 
-#: Of a line chart: the whole picture, and the margins that hold the text at its axes.
+#: Line chart: size of the whole picture, and the margins for the text at its axes.
 LINES_WIDTH, LINES_HEIGHT = 440, 220
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 8, 36
 
-#: Of stacked bars: a row per bar, its name at the left and its sum at the right.
+#: Stacked bars: a row for each bar, with its name at the left and its sum at the right.
 BARS_WIDTH, BAR_HEIGHT, BAR_GAP = 720, 26, 12
 BAR_LEFT, BAR_RIGHT = 56, 84
-#: A narrower segment has no room for its number.
+#: Smallest width of a segment that shows its number.
 NUMBER_WIDTH = 18
 
-#: Ticks that an axis has about.
+#: Approximate number of ticks of an axis.
 TICKS = 5
-#: Values that lie closer, or farther apart, have no axis: floats have no round numbers between or around them.
+#: Smallest and largest range with an axis: outside of it, floats have no round numbers between or around the values.
 _LEAST_REACH, _LARGEST_REACH = 1e-300, 1e300
 
 
@@ -48,13 +48,13 @@ class Line:
 
     name: str
     parts: tuple[str, ...]  # points of each unbroken part
-    dots: tuple[tuple[float, float], ...]  # values that stand alone
+    dots: tuple[tuple[float, float], ...]  # values without a neighbor
     last: str  # the last value as text
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark at an axis."""
+    """A tick of an axis."""
 
     at: float
     text: str
@@ -62,10 +62,10 @@ class Tick:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Curves over one axis of steps."""
+    """Curves over a common axis of steps."""
 
     title: str
-    across: str  # what the axis counts
+    across: str  # unit of the horizontal axis
     lines: tuple[Line, ...]
     across_ticks: tuple[Tick, ...]
     up_ticks: tuple[Tick, ...]
@@ -117,7 +117,7 @@ def line_chart(title: str, across: str, curves: Iterable[tuple[str, Curve, str]]
 
 
 def _unbroken(curve: Curve) -> Iterable[list[tuple[int, float]]]:
-    """Yield the parts between values that were not finite."""
+    """Yield the parts between values that are not finite."""
     part: list[tuple[int, float]] = []
     for step, value in curve:
         if value is not None:
@@ -130,7 +130,7 @@ def _unbroken(curve: Curve) -> Iterable[list[tuple[int, float]]]:
 
 
 def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
-    """Return about TICKS round numbers that lie inside or begin just below: steps of 1, 2 or 5 times a power of ten."""
+    """Return about TICKS round numbers inside the range or just below it, in steps of 1, 2 or 5 times a power of ten."""
     reach = high - low
     if not _LEAST_REACH < reach < _LARGEST_REACH:
         return [low]
@@ -159,37 +159,37 @@ class Segment:
     kind: str  # its place among the parts, from 1; other; outside
     x: float
     width: float
-    text: str  # what it is, for who points at it
+    text: str  # shown when the pointer is over it
 
     @property
     def number(self) -> str:
-        """What stands inside it; empty where there is no room."""
+        """The text inside the segment; empty if it is too narrow."""
         return self.kind if self.kind.isdigit() and self.width >= NUMBER_WIDTH else ""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of stacked parts."""
+    """A bar of stacked parts."""
 
     name: str
     y: float
     segments: tuple[Segment, ...]
-    end: float  # where it ends
+    end: float  # right end
     total: str
 
 
 @dataclass(frozen=True)
 class BarChart:
-    """Bars over each other, of one scale."""
+    """Bars below each other, on one scale."""
 
-    name: str  # what a bar's length is
+    name: str  # quantity that the length shows
     height: float
     bars: tuple[Bar, ...]
 
 
 @dataclass(frozen=True)
 class Stack:
-    """What one bar shows."""
+    """Values of a bar."""
 
     name: str
     parts: tuple[tuple[str, float, str], ...]  # kind, length, text
@@ -197,7 +197,7 @@ class Stack:
 
 
 def bar_chart(name: str, stacks: Sequence[Stack]) -> BarChart:
-    """Return stacked bars; the longest takes the whole width."""
+    """Return stacked bars, scaled so that the longest takes the whole width."""
     longest = max((sum(length for _, length, _ in stack.parts) for stack in stacks), default=0.0)
     bars = []
     for position, stack in enumerate(stacks):
@@ -216,13 +216,13 @@ def bar_chart(name: str, stacks: Sequence[Stack]) -> BarChart:
 
 
 def median_at(values: Sequence[int]) -> float:
-    """Return where the median lies in :func:`sparkline`, from the top."""
+    """Return the vertical position of the median in :func:`sparkline`, from the top."""
     low, high = min(values, default=0), max(values, default=0)
     return round(_scale(median_ns(values), low, high, SPARK_HEIGHT - 2, 2), 1) if high > low else SPARK_HEIGHT / 2
 
 
 def _scale(value: float, low: float, high: float, start: float, end: float) -> float:
-    """Return where a value lies between start and end; at the start where all values are one, or beyond any axis."""
+    """Return the position of a value between start and end; start if the range is empty or too large for an axis."""
     return start + (value - low) / (high - low) * (end - start) if _LEAST_REACH < high - low < _LARGEST_REACH else start
 
 

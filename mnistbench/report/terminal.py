@@ -43,7 +43,7 @@ def draw_report(blocks: Iterable[Block], *, colour: bool = False) -> str:
 
 
 def colours(stream: TextIO) -> bool:
-    """Whether to colour: a terminal, and nobody said no (https://no-color.org)."""
+    """Whether to print colours: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

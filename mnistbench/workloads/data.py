@@ -221,8 +221,8 @@ def _digits() -> Dataset:
 def _digits_of_scikit_learn() -> tuple[np.ndarray, np.ndarray]:
     """Return 64 levels and the label of every digit: [N, 64], [N].
 
-    Its file is read where it lies: to import scikit-learn takes seconds. Should it lie elsewhere one day, scikit-learn
-    finds it.
+    The file of scikit-learn is read directly, because importing scikit-learn takes seconds. If the file has another path in
+    some version, scikit-learn reads it.
     """
     package = importlib.util.find_spec("sklearn")
     folders = package.submodule_search_locations if package and package.submodule_search_locations else ()
@@ -341,5 +341,5 @@ def _ways_out(raw: Path) -> Iterator[None]:
 
 def _cause(error: Exception) -> str:
     """Return an exception's message as one line of bounded length."""
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-    return textwrap.shorten(said, _CAUSE_WIDTH, placeholder=" ...")
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    return textwrap.shorten(text, _CAUSE_WIDTH, placeholder=" ...")

@@ -48,7 +48,7 @@ class Picture:
     """A figure: ``figures/<name>.svg`` and ``.png``."""
 
     name: str
-    says: str  # caption and alternative text
+    caption: str  # caption and alternative text
     files: tuple[str, ...] = ()  # tables that it was drawn from
 
 
@@ -101,8 +101,8 @@ def _block(block: Block, source: str) -> str:
         case Bullets():
             return "\n".join(f"- {_inlines(item)}" for item in block.items)
         case Picture():
-            link = f"![{_escaped(block.says)}](figures/{block.name}.svg)"
-            return f"{link}\n\n*{_escaped(block.says)}*{_files(block.files, source)}"
+            link = f"![{_escaped(block.caption)}](figures/{block.name}.svg)"
+            return f"{link}\n\n*{_escaped(block.caption)}*{_files(block.files, source)}"
         case Table():
             return _table(block, source)
 
