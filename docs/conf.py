@@ -19,6 +19,9 @@ html_title = "mnistbench"
 html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+smartquotes = False  # options are --op-fail, not an en dash; values are in straight quotes
 
 
 def site_text(page: str, text: str) -> str:

@@ -338,7 +338,7 @@ for (const element of document.querySelectorAll(".needs-script")) element.hidden
 const theme = document.getElementById("theme");
 const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
 const isDark = () => (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
-const nameTheme = () => { theme.textContent = isDark() ? "light colours" : "dark colours"; };
+const nameTheme = () => { theme.textContent = isDark() ? "light colors" : "dark colors"; };
 theme.addEventListener("click", () => {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";
   nameTheme();
