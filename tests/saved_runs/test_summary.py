@@ -214,6 +214,7 @@ def test_a_sound_file_survives_every_report(kind):
 SPOILED = {kind: strategies.spoiled(document) for kind, document in DOCUMENTS.items()}
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_a_file_with_any_field_spoiled_is_a_summary_or_a_complaint(kind):
     drawn = {repr(sound(kind))}  # reports depend on the summary alone
