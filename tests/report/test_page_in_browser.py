@@ -381,10 +381,10 @@ BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 def test_the_theme_is_the_systems_until_the_button_says_another(browser, address, scheme, other):
     for tab in visit(browser, address, color_scheme=scheme):
         before = tab.evaluate(BACKGROUND)
-        tab.get_by_role("button", name=f"{other} colours").click()
+        tab.get_by_role("button", name=f"{other} colors").click()
         after = tab.evaluate(BACKGROUND)
         assert {before, after} == {"rgb(255, 255, 255)", "rgb(21, 24, 28)"}
-        tab.get_by_role("button", name=f"{scheme} colours").click()
+        tab.get_by_role("button", name=f"{scheme} colors").click()
         assert tab.evaluate(BACKGROUND) == before
 
 
@@ -401,7 +401,7 @@ def test_on_paper_an_open_case_is_whole_and_controls_are_left_out(opened):
     opened.emulate_media(media="print")
     assert panel.locator(".scroll").evaluate("part => part.scrollHeight <= part.clientHeight + 1")
     assert panel.locator(".controls").filter(visible=True).count() == 0
-    assert not opened.get_by_role("button", name="colours").is_visible()
+    assert not opened.get_by_role("button", name="colors").is_visible()
 
 
 def test_without_javascript_everything_but_operations_is_there(browser, address):
