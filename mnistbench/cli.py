@@ -106,7 +106,7 @@ def parser(called: str = "") -> argparse.ArgumentParser:
 
 
 def _renamed(command: str, words: Sequence[str]) -> str:
-    """Return a line on the first option that is spelt as it once was; an empty text if there is none."""
+    """Return the error for the first option with an earlier spelling; an empty text if there is none."""
     for word in words:
         flag = word.partition("=")[0]
         if now := RENAMED.get(command, {}).get(flag):

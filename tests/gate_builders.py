@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mnistbench.core.operation import OpKey
 from mnistbench.core.record import OUTSIDE
 from mnistbench.gate.decision import Estimate
-from mnistbench.gate.samples import BASE, CALL, MEAN, NEW, SCHEMA, Effect, Launch, Operation, OpKey, SideSample
+from mnistbench.gate.samples import BASE, CALL, MEAN, NEW, SCHEMA, Effect, Launch, Operation, SideSample
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"
 LABEL = "step convnet-b16-cpu on digits"

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mnistbench.core.operation import operation_name, shortened
+from mnistbench.core.operation import OpKey, operation_name, shortened
 from mnistbench.core.record import OUTSIDE, median_ns
 from mnistbench.saved_runs.compatibility import VERSIONS, blocking_differences, differences
-from mnistbench.saved_runs.summary import CaseSummary, OpKey, OpSummary, RunSummary, TableSummary
+from mnistbench.saved_runs.summary import CaseSummary, OpSummary, RunSummary, TableSummary
 
 #: Why a base run is left out of a case.
 ABSENT, ELSEWHERE = "without the case", "another machine or software"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from mnistbench.core.record import OUTSIDE
 
+#: (operation, phase, module)
+OpKey = tuple[str, str, str]
+
 _ENGINE = "autograd::engine::"
 
 

@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within
-from mnistbench.core.operation import operation_name, place_name
+from mnistbench.core.operation import OpKey, operation_name, place_name
 from mnistbench.core.record import OUTSIDE, median_ns
 
 #: Version of the file. 1 (0.1.0): the first.
@@ -33,11 +33,8 @@ BASE, NEW = "base", "head"
 WALL, CPU, DEVICE = "wall", "cpu", "device"
 _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device time"}
 
-#: (operation, phase, module)
-OpKey = tuple[str, str, str]
-
 _Times = tuple[Nanoseconds, ...]
-_Key = Annotated[tuple[str, str, str], Members("an operation, its phase and its module")]
+_Key = Annotated[OpKey, Members("an operation, its phase and its module")]
 
 #: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3

@@ -13,10 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from mnistbench.core.operation import OpKey
 from mnistbench.measuring.case import Case
 from mnistbench.measuring.events_to_table import Event, events_of, placed
 from mnistbench.measuring.profiling import activities_of, record
-from mnistbench.profile.result import Cost, Layer, OpKey
+from mnistbench.profile.result import Cost, Layer
 
 #: Profiled iterations: several, because the times of the shortest operations vary.
 ITERATIONS = 3

@@ -70,8 +70,8 @@ def _process(job: dict[str, Any]) -> list[ColdCall]:
             raise UsageError(read["error"].text())
         return list(read["calls"].read(tuple[ColdCall, ...]))
     except (OSError, subprocess.SubprocessError, ValueError, RecordError) as error:
-        said = done.stderr.strip().splitlines()[-1:] if not isinstance(error, OSError | subprocess.SubprocessError) else []
-        raise UsageError(f"first iteration: its process failed ({said[0] if said else error}); try again") from None
+        last_line = done.stderr.strip().splitlines()[-1:] if not isinstance(error, OSError | subprocess.SubprocessError) else []
+        raise UsageError(f"first iteration: its process failed ({last_line[0] if last_line else error}); try again") from None
 
 
 # ---- The process -----------------------------------------------------------------------------------------------------

@@ -15,14 +15,12 @@ from typing import Annotated, Any
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Members, Nanoseconds, Reader, Within
+from mnistbench.core.operation import OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.record import SCHEMA, OpTable, check_schema, median_ns, table_to_json
 
 _Rate = Annotated[float, Within(sys.float_info.min, sys.float_info.max, "a rate above 0")]
 _Times = tuple[Nanoseconds, ...]
-
-#: (operation, phase, module), as in ``record.OpRow.key``.
-OpKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True)

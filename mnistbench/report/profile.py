@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
-from mnistbench.core.operation import operation_name
+from mnistbench.core.operation import OpKey, operation_name
 from mnistbench.core.params import device_label
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
-from mnistbench.profile.result import ColdCall, OpKey, Profiled
+from mnistbench.profile.result import ColdCall, Profiled
 from mnistbench.report.profile_rows import Row, rows_of, worked_in
 from mnistbench.report.roofline import of_roof, plot, point
 from mnistbench.report.rows import Block, Table, operation_cells

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mnistbench.compare.diff import grouped
+from mnistbench.core.operation import OpKey
 from mnistbench.core.record import OpRow, OpTable, median_ns
-from mnistbench.profile.result import Cost, OpKey, Profiled
+from mnistbench.profile.result import Cost, Profiled
 from mnistbench.report.roofline import of_roof
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import FieldError, Nanoseconds, Reader, Seconds
+from mnistbench.core.operation import OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.record import (
     COUNTED,
@@ -28,9 +29,6 @@ from mnistbench.core.record import (
     run_header,
     short_commit,
 )
-
-#: (operation, phase, module)
-OpKey = tuple[str, str, str]
 
 
 class OpSummary(NamedTuple):

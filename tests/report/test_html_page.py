@@ -460,6 +460,17 @@ def test_each_run_is_held_against_the_base_that_was_chosen(storage):
     assert [run.judgement.comparison.by for run in shown_runs(storage.find("1"), bases, Criteria(by="op"))[0]] == ["op"]
 
 
+def test_a_run_whose_threshold_cannot_be_read_is_left_out_and_named(storage):
+    path = storage.root / "machine" / "0005_x.json"
+    saved = {**document(step(op_fail=("5",))), "datetime": "2026-11-20T10:05:00+00:00"}
+    path.write_text(json.dumps(saved), encoding="utf-8")
+    runs, passed_over = shown_runs([*storage.find("3"), *storage.find("5")], [], Criteria())
+    assert [run.number for run in runs] == ["0003"]
+    [line] = passed_over
+    assert line.startswith(f"{path}: opgate of ")
+    assert "'5' is not a threshold" in line
+
+
 def test_runs_without_operation_records_alone_are_refused(storage):
     with pytest.raises(UsageError, match="no benchmark in it has an operation record; save a run with: pytest bench"):
         shown_runs(storage.find("4"), [], Criteria())

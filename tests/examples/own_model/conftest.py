@@ -1,4 +1,4 @@
-"""A project of its own that measures its own model: the only thing it has of mnistbench is the installed package."""
+"""A project that measures its own model with an installed mnistbench."""
 
 import pytest
 import torch
