@@ -1,8 +1,11 @@
 """The command ``mnistbench``."""
 
 import forks
+import pytest
 
 import mnistbench
+
+pytestmark = pytest.mark.versions
 
 
 def run(*arguments):

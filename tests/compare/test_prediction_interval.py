@@ -8,6 +8,8 @@ import scipy.stats
 
 from mnistbench.compare.prediction_interval import prediction_interval
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.mark.parametrize("count", [3, 8, 15, 60])
 @pytest.mark.parametrize("risk", [0.05, 0.05 / 40, 0.05 / 5_000])

@@ -90,6 +90,7 @@ def state(project):
 # ---- A real run --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.versions
 @pytest.mark.thorough
 def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(repository, temporary):
     commit, before = git(repository, "rev-parse", "--short=7", "HEAD").strip(), state(repository)
@@ -193,6 +194,7 @@ def slower(factor, **changes):
     return [gate for stage in (1, 2) for gate in gate_builders.series(measured, stage=stage, seed=stage, **changes)]
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("factor", "code", "last"),
     [

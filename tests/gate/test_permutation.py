@@ -12,6 +12,8 @@ import scipy.stats
 from mnistbench.gate import permutation
 from mnistbench.gate.permutation import LEVEL, directed_test, family_test, simultaneous_bounds
 
+pytestmark = pytest.mark.versions
+
 SEED = 7
 MIXED = ["call", "operation", "call", "operation", "operation"]
 

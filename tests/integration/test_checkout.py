@@ -11,6 +11,8 @@ import pytest
 import mnistbench
 from mnistbench.core.record import CaseRecord
 
+pytestmark = pytest.mark.versions
+
 REPOSITORY = Path(__file__).parent.parent.parent
 
 

@@ -87,6 +87,7 @@ def measured(tmp_path_factory):
     monkeypatch.undo()
 
 
+@pytest.mark.versions
 def test_a_lab_leaves_everything_that_its_report_names(measured):
     directory, _ = measured
     report = (directory / "report.md").read_text(encoding="utf-8")
@@ -100,6 +101,7 @@ def test_a_lab_leaves_everything_that_its_report_names(measured):
     assert page.count("data:image/svg+xml;base64,") == len(list((directory / "figures").glob("*.svg")))
 
 
+@pytest.mark.versions
 def test_every_number_of_a_real_report_is_found_again_in_its_files(measured):
     directory, _ = measured
 
@@ -126,6 +128,7 @@ def test_every_number_of_a_real_report_is_found_again_in_its_files(measured):
         assert value == pytest.approx(float(number["value"]), rel=1e-9)
 
 
+@pytest.mark.versions
 def test_what_was_measured_is_whole(measured):
     _, findings = measured
     [run] = findings.trainings

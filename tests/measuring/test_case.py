@@ -32,6 +32,8 @@ from mnistbench.measuring.case import Case, build, fork_random, synchronizer, th
 from mnistbench.workloads import data
 from mnistbench.workloads.workload import builtin_workloads
 
+pytestmark = pytest.mark.versions
+
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler, and g++ is not here")
 
 

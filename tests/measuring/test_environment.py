@@ -18,6 +18,8 @@ from mnistbench.core.errors import UsageError
 from mnistbench.measuring import environment
 from mnistbench.measuring.environment import accelerators, read, resolve_devices
 
+pytestmark = pytest.mark.versions
+
 
 def pretend(monkeypatch: pytest.MonkeyPatch, present: list[str]) -> None:
     monkeypatch.setattr(environment, "accelerators", lambda: present)

@@ -15,6 +15,8 @@ from mnistbench.measuring import events_to_table
 from mnistbench.measuring.events_to_table import busy_ns, table
 from mnistbench.measuring.marks import LOSS, MODEL
 
+pytestmark = pytest.mark.versions
+
 MAIN, ENGINE = 1, 2  # threads
 OPERATION, RANGE = 0, 7  # scopes
 

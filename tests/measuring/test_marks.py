@@ -15,6 +15,8 @@ from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.marks import LOSS, marked
 from mnistbench.measuring.profiling import profile, profile_first_call
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.fixture(scope="module", autouse=True)
 def alone() -> Iterator[None]:

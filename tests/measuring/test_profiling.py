@@ -22,6 +22,8 @@ from mnistbench.measuring.profiling import has_device_view, profile, profile_fir
 from mnistbench.workloads.models import ConvNet, LeNet5
 from mnistbench.workloads.workload import Workload
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.fixture(scope="module", autouse=True)
 def alone() -> Iterator[None]:

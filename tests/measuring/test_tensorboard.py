@@ -24,6 +24,8 @@ from mnistbench.workloads.models import ConvNet, LeNet5
 from mnistbench.workloads.step import Inference, evaluate
 from mnistbench.workloads.workload import Batch, Workload, number_correct
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.fixture(autouse=True)
 def alone() -> Iterator[None]:

@@ -16,6 +16,8 @@ from mnistbench.measuring import tensorboard
 from mnistbench.measuring.tensorboard import Tracker
 from mnistbench.workloads.workload import builtin_workloads
 
+pytestmark = pytest.mark.versions
+
 #: Runs by their directories, each with its own colour.
 RUNS = ["training-lenet5-b32-cpu-digits", "training-lenet5-b64-cpu-digits"]
 SCALARS = {"train/loss", "train/accuracy", "test/loss", "test/accuracy"}

@@ -16,6 +16,8 @@ from mnistbench.measuring import timing
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.timing import EVENT_CALLS, WARMUP_CALLS, Timed, device_times, measure
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.fixture(autouse=True)
 def alone() -> Iterator[None]:

@@ -11,6 +11,8 @@ from builders import params
 from mnistbench.profile import ceilings as module
 from mnistbench.profile.ceilings import ceilings
 
+pytestmark = pytest.mark.versions
+
 CPU = torch.device("cpu")
 
 

@@ -59,6 +59,7 @@ def test_first_calls_in_processes_of_their_own_and_json(run, tmp_path):
     assert (case.trained_steps, case.params.batch_size, case.params.phase) == (20, 2, "forward")
 
 
+@pytest.mark.versions
 def test_csv_of_a_step_by_module(tmp_path, cache):
     # A process of its own: torch's allocator warns of a step, unless told not to before torch is imported.
     command = [sys.executable, "-W", "error", "-m", "mnistbench", "profile"]

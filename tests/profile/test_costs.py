@@ -19,6 +19,8 @@ from mnistbench.profile.result import Cost
 from mnistbench.workloads.models import ConvNet, LeNet5
 from mnistbench.workloads.workload import Workload
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.fixture(autouse=True)
 def alone():

@@ -16,6 +16,8 @@ from mnistbench.core.errors import UsageError
 from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.profile import first_call
 
+pytestmark = pytest.mark.versions
+
 
 def test_only_the_first_iteration_of_a_process_is_cold(tmp_path: Path) -> None:
     params = tiny_params(workload="lenet5", phase="forward", batch_size=1, dataset="digits")

@@ -16,6 +16,8 @@ from mnistbench.profile import ceilings
 from mnistbench.profile.result import Ceilings
 from mnistbench.profile.run import profile_case
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:

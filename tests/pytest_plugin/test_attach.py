@@ -2,6 +2,10 @@
 
 import json
 
+import pytest
+
+pytestmark = pytest.mark.versions
+
 
 def only_record(saved):
     [benchmark] = saved["benchmarks"]

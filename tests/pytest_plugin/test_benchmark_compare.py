@@ -2,6 +2,10 @@
 
 import json
 
+import pytest
+
+pytestmark = pytest.mark.versions
+
 HEADING = "*- mnistbench: operations compared -*"
 
 

@@ -6,6 +6,8 @@ import sys
 import pytest
 from projects import run_pytest
 
+pytestmark = pytest.mark.versions
+
 PLAIN = """
 import sys
 

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import pytest
 from forks import Fork
 
 
@@ -29,6 +30,7 @@ def break_at_batch_8(project, exception):
     )
 
 
+@pytest.mark.versions
 def test_a_case_that_raises_fails_alone(project):
     break_at_batch_8(project, 'torch.OutOfMemoryError("CUDA out of memory")')
     result, saved = project.run_saved("--bench-batch-size=8,4")
@@ -82,6 +84,7 @@ def test_an_attachment_that_is_not_json_costs_a_line_and_not_the_record(project)
     assert record["notes"][0].startswith("not attached: RecordError: model: not JSON")
 
 
+@pytest.mark.versions
 def test_a_graph_that_cannot_be_traced_costs_a_line_and_not_the_curve(project):
     project.measure_a_step()
     project.append(
@@ -142,6 +145,7 @@ def test_an_epoch_of_a_workload_without_a_whole_set_says_what_is_missing(project
     result.stdout.fnmatch_lines(["*workload 'tiny' has no whole set, which the phase 'eval' needs*"])
 
 
+@pytest.mark.versions
 def test_interrupted_the_finished_cases_are_saved_and_the_interrupted_one_is_not(project):
     project.write(
         "test_bench.py",

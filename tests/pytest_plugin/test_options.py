@@ -6,6 +6,8 @@ import pytest
 
 from mnistbench.core.record import CaseRecord
 
+pytestmark = pytest.mark.versions
+
 USAGE_ERROR = 4
 
 

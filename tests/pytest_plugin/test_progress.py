@@ -1,6 +1,9 @@
 """Training that takes long shows a bar on a terminal and nothing in a log file."""
 
+import pytest
 from terminals import run_on_terminal
+
+pytestmark = pytest.mark.versions
 
 SLOW = """
 

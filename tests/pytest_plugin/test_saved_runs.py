@@ -7,6 +7,8 @@ import pytest
 
 from mnistbench.core.record import MAX_POINTS, CaseRecord
 
+pytestmark = pytest.mark.versions
+
 MIXED = """
 import time
 

@@ -46,10 +46,12 @@ def command(project, *arguments):
     return forks.run("mnistbench", *arguments, cwd=project.path, env=environment)
 
 
+@pytest.mark.versions
 def test_pytest_has_no_exit_code_of_its_own_where_ours_is():
     assert UNJUDGED not in list(pytest.ExitCode)
 
 
+@pytest.mark.versions
 def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(project):
     save_a_base(project, factor=0.001)
     result = project.run("--benchmark-compare=0001", "--op-fail=10%", "--case-fail=10%", "--benchmark-save=now")
@@ -84,6 +86,7 @@ def test_without_a_threshold_nothing_fails(project):
     result.stdout.fnmatch_lines(["*regressed*", "thresholds: none given, so nothing fails; *"])
 
 
+@pytest.mark.versions
 def test_thresholds_in_the_configuration_hold_wherever_a_base_is_compared_with(project):
     save_a_base(project, factor=0.001)
     project.append("pytest.ini", "op_fail =\n    aten::nothing:5%\n    1%\n")
@@ -317,6 +320,7 @@ def test_the_summary_of_a_github_job_gets_the_report_as_markdown(project, monkey
     assert "| operation | phase | module |" in text
 
 
+@pytest.mark.versions
 def test_workers_of_xdist_measure_nothing_so_that_the_gate_is_not_held(project):
     save_a_base(project)
     result = project.run("--benchmark-compare", "--op-fail=10%", "-n1", "-p", "xdist")

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.versions
+
 CONFTEST = """
 import torch
 from mnistbench import Workload

@@ -25,6 +25,8 @@ from mnistbench.report.page_runs import shown_runs
 from mnistbench.report.rows import operation_cells
 from mnistbench.saved_runs.storage import Storage
 
+pytestmark = pytest.mark.versions
+
 VOID = {"meta", "link", "input"}
 
 

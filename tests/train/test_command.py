@@ -13,6 +13,8 @@ from terminals import run_on_terminal
 
 from mnistbench.workloads.models import LeNet5
 
+pytestmark = pytest.mark.versions
+
 SMALL = ("--dataset", "digits", "--model", "lenet5", "--threads", "1", "--no-accel", "--output", "run")
 
 

@@ -25,6 +25,8 @@ from mnistbench.train import run as lab
 from mnistbench.train.result import DONE, INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS
 from mnistbench.train.run import EpochResult, Listener, Point, Result, Settings, run, workload_of
 
+pytestmark = pytest.mark.versions
+
 #: 20 training samples at batch 6: batches of 6, 6, 6 and 2; 12 test samples at batch 5: 5, 5 and 2.
 SETTINGS = Settings(
     model="tiny", dataset="tiny", batch_size=6, test_batch_size=5, epochs=2, lr=0.5, gamma=0.5, log_interval=3, threads=1

@@ -30,6 +30,8 @@ from mnistbench.core.errors import DataError, UsageError
 from mnistbench.workloads import data
 from mnistbench.workloads.data import Dataset, Split, load
 
+pytestmark = pytest.mark.versions
+
 REAL_MNIST = os.environ.get("MNISTBENCH_DATA")
 needs_mnist = pytest.mark.skipif(not REAL_MNIST, reason="MNISTBENCH_DATA names no folder with MNIST/raw")
 

@@ -17,6 +17,8 @@ from mnistbench.measuring.marks import LOSS
 from mnistbench.measuring.profiling import profile
 from mnistbench.workloads.models import ConvNet, LeNet5
 
+pytestmark = pytest.mark.versions
+
 CPU = torch.device("cpu")
 both_models = pytest.mark.parametrize("make_model", [ConvNet, LeNet5])
 

@@ -22,6 +22,8 @@ from mnistbench.train.loop import Epoch, Watch, train
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Batch, Workload, builtin_workloads, number_correct
 
+pytestmark = pytest.mark.versions
+
 REAL_MNIST = os.environ.get("MNISTBENCH_DATA")
 
 nll = nn.functional.nll_loss

@@ -14,6 +14,8 @@ from mnistbench.workloads import data
 from mnistbench.workloads.models import ConvNet, LeNet5
 from mnistbench.workloads.workload import Workload, builtin_workloads, number_correct
 
+pytestmark = pytest.mark.versions
+
 
 def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)

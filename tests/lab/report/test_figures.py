@@ -15,7 +15,7 @@ from mnistbench.lab.report.sheets import sheets_of
 from mnistbench.lab.report.texts import Texts
 
 
-@pytest.mark.parametrize("machine", [laptop, cluster])
+@pytest.mark.parametrize("machine", [pytest.param(laptop, marks=pytest.mark.versions), cluster])
 def test_every_figure_is_drawn_as_svg_and_png(tmp_path, machine):
     drawing = Figures(tmp_path, Texts("en"), "")
     drawing.draw(machine(), sheets_of(machine()))
@@ -29,6 +29,7 @@ def test_every_figure_is_drawn_as_svg_and_png(tmp_path, machine):
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.versions
 def test_the_same_findings_give_the_same_figures(tmp_path):
     for name in ("a", "b"):
         drawing = Figures(tmp_path / name, Texts("en"), "")
