@@ -12,6 +12,7 @@ from importlib import import_module
 
 from mnistbench import __version__
 from mnistbench.commands.output import BISECT_STOPS, PASSED, UNJUDGED, print_error
+from mnistbench.core.allocator import restart_pinned
 from mnistbench.core.errors import MnistbenchError
 
 #: Subcommand -> its line of help. The module of the same name in ``mnistbench.commands`` is imported when it is called.
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     An exception that nothing expects prints its traceback and returns 2: Python's own code, 1, would mean "regressed".
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and given[:1] == ["train"]:
+        restart_pinned()  # glibc reads its thresholds only when a process starts
     bisecting = given[:1] == ["gate"] and any("--bisect".startswith(word) for word in given if len(word) > len("--b"))
     try:
         code = _main(given)

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from mnistbench.core.params import DATASETS, DTYPES, PHASES, Params
+from mnistbench.core.params import DATASETS, DTYPES, PHASES, STEPS, Params
 from mnistbench.core.record import OUTSIDE, UNTIED, CaseRecord, Environment, OpRow, OpTable, Scalars, Timing
 
 #: Decorates every test that draws: how long an example takes is not what is tested.
@@ -73,6 +73,7 @@ def params() -> SearchStrategy[Params]:
         compile=st.booleans(),
         seed=st.integers(min_value=0, max_value=2**32),
         dataset=st.sampled_from(DATASETS) | NAMES,
+        step=st.sampled_from(STEPS),
     )
 
 

@@ -12,8 +12,13 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.errors import UsageError
+from mnistbench.core.params import DTYPES, STEPS
 from mnistbench.report.output import append_step_summary, rendered
 from mnistbench.report.terminal import colours
+from mnistbench.saved_runs.summary import RunSummary
+
+#: Parameters that two compared cases may differ in, and their values.
+_BETWEEN: dict[str, tuple[object, ...]] = {"step": STEPS, "dtype": DTYPES, "compile": (False, True)}
 
 _CODES = {"none": PASSED, "passed": PASSED, "regressed": REGRESSED, "unjudged": UNJUDGED}
 
@@ -23,12 +28,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("base", metavar="BASE", help=f"{REFERENCE}; several runs of one commit are samples of one base")
     parser.add_argument("new", metavar="NEW", help=f"{REFERENCE}; of several runs the newest is compared")
     add_settings(parser, SETTINGS)
+    parser.add_argument(
+        "--between",
+        metavar="NAME=A,B",
+        help="compare the cases of BASE in which a parameter is A with those of NEW in which it is B; BASE and NEW may be one "
+        f"run; parameters: {', '.join(_BETWEEN)}",
+    )
     add_top(parser)
     parser.add_argument(
         "--format", choices=("terminal", "markdown", "json", "csv"), default="terminal", help="format (default: terminal)"
     )
     add_output(parser)
     add_storage(parser)
+
+
+def _between(text: str, bases: list[RunSummary], now: RunSummary) -> tuple[list[RunSummary], RunSummary]:
+    """Return the cases of each side in which a parameter has the value of that side, with the value of the new side.
+
+    Raises:
+        UsageError: the text is not a parameter with two values, or a side has no such case.
+    """
+    name, _, values = text.partition("=")
+    known = {str(value): value for value in _BETWEEN.get(name, ())}
+    chosen = [known[value] for value in values.split(",") if value in known]
+    if len(chosen) != 2 or values.count(",") != 1 or chosen[0] == chosen[1]:
+        choices = " or ".join(f"{each}={','.join(map(str, values))}" for each, values in _BETWEEN.items())
+        raise UsageError(f"--between: {text!r} cannot be used; give {choices}")
+    first, second = chosen
+    sides = [run.where(name, first, second) for run in bases], now.where(name, second, second)
+    for value, side, runs in ((first, "BASE", sides[0]), (second, "NEW", [sides[1]])):
+        if not any(run.cases for run in runs):
+            raise UsageError(f"--between: {side} has no case with {name} {value}: measure it, or name another run")
+    return sides
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -41,10 +72,14 @@ def run(parsed: argparse.Namespace) -> int:
     top, output = whole("--top", parsed.top, 1), given("--output", parsed.output)
     bases, candidates = find(parsed, parsed.base, parsed.new)
     new = candidates[-1]
-    others = [saved for saved in bases if saved.path.resolve() != new.path.resolve()]
-    if not others:
-        raise UsageError(f"{parsed.base!r} and {parsed.new!r} are one saved run, {new.path}: name another base")
-    judgement = judge(compare([saved.run for saved in others], new.run, **thresholds.of_comparison), thresholds)
+    if parsed.between is None:
+        others = [saved.run for saved in bases if saved.path.resolve() != new.path.resolve()]
+        if not others:
+            raise UsageError(f"{parsed.base!r} and {parsed.new!r} are one saved run, {new.path}: name another base")
+        now = new.run
+    else:
+        others, now = _between(parsed.between, [saved.run for saved in bases], new.run)
+    judgement = judge(compare(others, now, **thresholds.of_comparison), thresholds)
     colour = parsed.format == "terminal" and not output and colours(sys.stdout)
     deliver(rendered(judgement, parsed.format, top, colour=colour), output)
     if note := append_step_summary(judgement, top):

@@ -19,7 +19,7 @@ from mnistbench.commands.output import STOPPED
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
-from mnistbench.core.params import DATASETS, DTYPES
+from mnistbench.core.params import DATASETS, DTYPES, FAST, REFERENCE, STEPS
 from mnistbench.report.rows import operation_tables
 from mnistbench.report.terminal import draw
 from mnistbench.train.result import INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Listener, Point, Result, Settings
@@ -50,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", metavar="NAME", help="cpu, cuda, cuda:1 or mps (default: the accelerator if there is one)")
     add("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
     add_dataset(parser, "mnist")
+    add(
+        "--step",
+        default=FAST,
+        metavar="NAME",
+        help="fast, which computes the same in less time on a CPU, or reference (default: fast)",
+    )
     add("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
     add("--threads", metavar="N", help="intra-op threads of torch on the CPU (default: torch's own, all cores)")
     add("-o", "--output", metavar="DIR", help="new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)")
@@ -89,7 +95,8 @@ def _trained(parsed: argparse.Namespace) -> int:
     from mnistbench.train import run as train
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
 
-    settings = replace(settings, device=_device(settings.device, no_accelerator=parsed.no_accel))
+    device = _device(settings.device, no_accelerator=parsed.no_accel)
+    settings = replace(settings, device=device, step=settings.step if device == "cpu" else REFERENCE)
     if settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
         print(f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB", flush=True)
     workload = train.workload_of(settings)
@@ -109,7 +116,8 @@ def _title(settings: Settings, threads: int) -> str:
     threads = settings.threads or threads
     device = f"{settings.device}, {threads} thread{'s' if threads > 1 else ''}"
     epochs = "dry run: one batch" if settings.dry_run else f"{settings.epochs} epoch{'s' if settings.epochs > 1 else ''}"
-    return f"{settings.model} on {settings.dataset}, {device}, {settings.dtype}, batch {settings.batch_size}, {epochs}"
+    work = f"{settings.dtype}, {settings.step} step, batch {settings.batch_size}, {epochs}"
+    return f"{settings.model} on {settings.dataset}, {device}, {work}"
 
 
 # ---- While it trains -------------------------------------------------------------------------------------------------
@@ -251,6 +259,7 @@ def _settings(parsed: argparse.Namespace) -> Settings:
         dataset=one_of("--dataset", parsed.dataset, DATASETS),
         data_dir=given("--data-dir", parsed.data_dir) or None,
         device=given("--device", parsed.device) or "auto",
+        step=one_of("--step", parsed.step, STEPS),
         dtype=one_of("--dtype", parsed.dtype, DTYPES),
         threads=None if parsed.threads is None else whole("--threads", parsed.threads, 1, MOST_THREADS),
         batch_size=whole("--batch-size", parsed.batch_size, 1),

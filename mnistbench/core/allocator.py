@@ -7,6 +7,9 @@ and a step gets faster. glibc reads the thresholds when a process starts, so onl
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 from collections.abc import Mapping
 
 #: The values that ``tox -e bench`` and ``tox -e gpu`` set: blocks below 1 GiB come from the heap, which shrinks only when 1 GiB
@@ -23,6 +26,25 @@ _OTHERS = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTORCH_ALLOC_CO
 def settings(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a process that configure its allocators."""
     return {name: environ[name] for name in (*PINNED, *_OTHERS) if environ.get(name)}
+
+
+#: Set by launchers of several processes (torchrun, Slurm, Open MPI), which start and watch their processes themselves.
+_LAUNCHED = ("TORCHELASTIC_RUN_ID", "LOCAL_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+
+
+def restart_pinned() -> None:
+    """Start this command again with pinned thresholds, in place of this process: its number, signals and exit code stay.
+
+    Does nothing without glibc, under a launcher, where a threshold is set already, or if Python was started for something
+    else than the command line in ``sys.argv``. Call it first: what the process has done is lost.
+    """
+    given = sys.argv[1:]
+    is_command = sys.orig_argv[len(sys.orig_argv) - len(given) :] == given
+    if not is_command or platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in (*PINNED, *_LAUNCHED)):
+        return
+    os.execve(  # noqa: S606  # no shell: the arguments are those of this process
+        sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **PINNED}
+    )
 
 
 def status(environ: Mapping[str, str]) -> str:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 from mnistbench.core.errors import UsageError
+from mnistbench.core.json_reader import OPTIONAL
 
 #: What a case does once per call. ``forward``: the model in eval mode, inference. ``step``: one training step.
 #: ``train`` and ``eval``: one pass over the training and the test set. ``batch``: one batch made and put on the
 #: device. ``dataloader``: the same through torchvision's dataset and a DataLoader.
 PHASES = ("forward", "step", "train", "eval", "batch", "dataloader")
+PHASES_OF_DATA = ("batch", "dataloader")
 
 DTYPES = ("float32", "bfloat16")
 DATASETS = ("digits", "mnist")
+
+#: How a model is computed. ``reference``: its modules and optimizer as they are. ``fast``: the workload's own rewrite of them,
+#: which computes the same function and updates.
+STEPS = REFERENCE, FAST = ("reference", "fast")
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class Params:
     compile: bool  # the model went through torch.compile
     seed: int
     dataset: str  # digits, mnist, or the name from a user's workload
+    step: Annotated[str, OPTIONAL] = REFERENCE  # one of STEPS; earlier versions had the reference only
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -42,6 +49,8 @@ class Params:
             raise UsageError(f"phase {self.phase!r} is not known: one of {', '.join(PHASES)}")
         if self.dtype not in DTYPES:
             raise UsageError(f"dtype {self.dtype!r} is not known: one of {', '.join(DTYPES)}")
+        if self.step not in STEPS:
+            raise UsageError(f"step {self.step!r} is not known: one of {', '.join(STEPS)}")
         if self.batch_size < 1:
             raise UsageError(f"batch size {self.batch_size} is below 1: give a number of samples")
         if self.threads < 1:
@@ -55,7 +64,8 @@ class Params:
     @property
     def label(self) -> str:
         """A short name, unique in a run: ``step convnet-b16-cpu``."""
-        return f"{self.phase} {self.workload}-b{self.batch_size}-{device_label(self.device, self.dtype, self.compile)}"
+        device = device_label(self.device, self.dtype, self.compile, self.step)
+        return f"{self.phase} {self.workload}-b{self.batch_size}-{device}"
 
     def differences(self, other: Params) -> dict[str, tuple[Any, Any]]:
         """Return the differences: field name -> (own value, value of the other)."""
@@ -65,10 +75,11 @@ class Params:
 
 _TYPES: dict[str, type] = {
     "workload": str, "phase": str, "batch_size": int, "device": str, "dtype": str,
-    "threads": int, "compile": bool, "seed": int, "dataset": str,
+    "threads": int, "compile": bool, "seed": int, "dataset": str, "step": str,
 }  # fmt: skip
 
 
-def device_label(device: str, dtype: str, compiled: bool) -> str:
+def device_label(device: str, dtype: str, compiled: bool, step: str = REFERENCE) -> str:
     """Return the device's part of a test id, with every value that is not the default, so that two runs never share an id."""
-    return "-".join([device, *([dtype] if dtype != "float32" else []), *(["compiled"] if compiled else [])])
+    others = (dtype, dtype != "float32"), ("compiled", compiled), (step, step != REFERENCE)
+    return "-".join([device, *(value for value, is_shown in others if is_shown)])

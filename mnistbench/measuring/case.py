@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import Params
+from mnistbench.core.params import FAST, REFERENCE, Params
 from mnistbench.workloads import data
 from mnistbench.workloads.step import Inference, Step, evaluate
-from mnistbench.workloads.workload import Batch, Workload
+from mnistbench.workloads.workload import Batch, Optimizer, Workload
 
 #: Below this batch size an epoch case runs on the share batch_size / EPOCH_WHOLE_FROM of the dataset: at batch size 1 a
 #: whole epoch of digits would take 20 times as long as at 64. The record has the number of samples per iteration.
@@ -35,7 +35,7 @@ class Case:
 
     params: Params
     workload: Workload
-    model: nn.Module  # uncompiled, on the device
+    model: nn.Module  # the one that runs, uncompiled, on the device
     inputs: torch.Tensor | None  # the batch of a forward or step case
     runner: Step | Inference | None
     samples: int  # processed per iteration
@@ -79,10 +79,10 @@ def build(params: Params, workload: Workload, data_dir: str | None = None) -> Ca
         DataError: a dataset is missing or damaged.
     """
     device = torch.device(params.device)
-    model = seeded_model(params, workload)
+    model = in_step(params, workload, seeded_model(params, workload))
     generator = torch.Generator().manual_seed(params.seed)
     # Only if it is needed: the first optimizer of a process imports torch._dynamo, which takes seconds.
-    optimizer = workload.make_optimizer(model.parameters()) if params.trains else None
+    optimizer = optimizer_maker(params, workload)(model.parameters()) if params.trains else None
     weights = copy.deepcopy(model.state_dict())
     optimizer_state = copy.deepcopy(optimizer.state_dict()) if optimizer else {}
 
@@ -108,6 +108,30 @@ def seeded_model(params: Params, workload: Workload) -> nn.Module:
     return model
 
 
+def in_step(params: Params, workload: Workload, model: nn.Module) -> nn.Module:
+    """Return the model that the step of ``params`` runs, with the same parameters.
+
+    Raises:
+        UsageError: the workload has no fast step for the device, or it would be compiled.
+    """
+    if params.step == REFERENCE:
+        return model
+    otherwise = "; choose the reference step"
+    if workload.make_fast_model is None:
+        raise UsageError(f"workload {workload.name!r} has no fast step: give it make_fast_model=...{otherwise}")
+    if torch.device(params.device).type != "cpu":
+        raise UsageError(f"the fast step of {workload.name!r} is for the CPU, not for {params.device}{otherwise}")
+    if params.compile:
+        raise UsageError(f"the fast step of {workload.name!r} cannot be compiled{otherwise}")
+    return workload.make_fast_model(model)
+
+
+def optimizer_maker(params: Params, workload: Workload) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
+    """Return what makes the optimizer of the step of ``params``."""
+    fast = workload.make_fast_optimizer if params.step == FAST else None
+    return fast or workload.make_optimizer
+
+
 _Work = tuple[torch.Tensor | None, Step | Inference | None, int, int, Callable[[], object]]
 
 
@@ -115,7 +139,7 @@ def _work(
     params: Params,
     workload: Workload,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer | None,  # for phases that train
+    optimizer: Optimizer | None,  # for phases that train
     generator: torch.Generator,
     device: torch.device,
     data_dir: str | None,

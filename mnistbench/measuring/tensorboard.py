@@ -24,7 +24,7 @@ from torch import Tensor
 
 from mnistbench.core.params import Params
 from mnistbench.core.record import Scalars, finite, thin
-from mnistbench.measuring.case import autocaster, fork_random, seeded_model
+from mnistbench.measuring.case import autocaster, fork_random, in_step, optimizer_maker, seeded_model
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Batch, Workload
 
@@ -95,11 +95,12 @@ class Tracker:
         notes: list[str] = []
         directory = self._run_directory(params, "training")
         with fork_random(device), open_writer(directory) as writer:
-            model = seeded_model(params, workload)
+            plain = seeded_model(params, workload)
+            model = in_step(params, workload, plain)
             autocast = autocaster(device, params.dtype)
             generator = torch.Generator().manual_seed(params.seed)
             batches = (workload.make_batch(params.batch_size, device, generator) for _ in range(steps))
-            step = Step(model, workload.loss, workload.make_optimizer(model.parameters()), autocast)
+            step = Step(model, workload.loss, optimizer_maker(params, workload)(model.parameters()), autocast)
             with self._progress(batches, steps, f"training {params.label.split(' ')[1]} on {params.dataset}") as shown:
                 for window in fit(step, shown, metric=workload.metric, window=max(1, steps // CURVE_WINDOWS)):
                     _add(curves, "train", window)
@@ -113,7 +114,7 @@ class Tracker:
                 images, _ = workload.make_batch(GRID_IMAGES, device, generator)
                 write_images(writer, params.dataset, images)
                 inputs, _ = workload.make_batch(params.batch_size, device, generator)
-                note = write_graph(writer, model, inputs)
+                note = write_graph(writer, plain, inputs)
                 notes.extend([note] if note else [])
         return scalars_of(params.dataset, curves, directory), tuple(notes)
 

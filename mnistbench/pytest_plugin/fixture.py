@@ -12,28 +12,31 @@ import pytest
 import torch
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import PHASES, Params
+from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
 from mnistbench.core.record import KEY, CaseRecord, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.tensorboard import first_line
 from mnistbench.measuring.timing import Timed, measure
 from mnistbench.pytest_plugin import attachments
-from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, thresholds_of
+from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, STEP, WORKLOAD, thresholds_of
 from mnistbench.pytest_plugin.workloads import known_workloads
 from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
 
 
 class OpBenchmark:
-    """Measures one phase of one workload at one batch size on one device."""
+    """Measures one phase of one workload at one batch size on one device with one step."""
 
-    def __init__(self, request: pytest.FixtureRequest, benchmark: Any, workload: str, batch_size: int, device: str) -> None:
+    def __init__(
+        self, request: pytest.FixtureRequest, benchmark: Any, workload: str, batch_size: int, device: str, step: str
+    ) -> None:
         self._request = request
         self._benchmark = benchmark
         self._workload = workload
         self._batch_size = batch_size
         self._device = device
+        self._step = step
         self._session = request.config.stash[SESSION]
 
     def __call__(self, phase: str) -> None:
@@ -42,6 +45,8 @@ class OpBenchmark:
         Raises:
             UsageError: the phase, the workload or a parameter cannot be measured.
         """
+        if phase in PHASES_OF_DATA and self._step != REFERENCE:
+            pytest.skip(f"a {phase} has no {self._step} step")
         if phase == "dataloader" and not mnist_unpacked(self._session.options.data_dir):
             pytest.skip("needs MNIST unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA")
         workload = self._find_workload()
@@ -91,6 +96,7 @@ class OpBenchmark:
             compile=options.compile,
             seed=options.seed,
             dataset="mnist" if phase == "dataloader" else workload.dataset,
+            step=self._step,
         )
 
     def _record(self, case: Case, timed: Timed) -> CaseRecord:
@@ -146,7 +152,7 @@ def _test_identity(node: pytest.Function) -> str:
     callspec = getattr(node, "callspec", None)
     if callspec is None:
         return node.nodeid
-    ours = (WORKLOAD, BATCH_SIZE, DEVICE)
+    ours = (WORKLOAD, BATCH_SIZE, DEVICE, STEP)
     own = {
         name: value
         for name, value in callspec.params.items()

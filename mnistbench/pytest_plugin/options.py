@@ -14,7 +14,7 @@ import pytest
 
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import DATASETS, DTYPES
+from mnistbench.core.params import DATASETS, DTYPES, REFERENCE, STEPS
 
 if TYPE_CHECKING:
     from mnistbench.compare.thresholds import Criteria
@@ -30,6 +30,7 @@ class Options:
     devices: tuple[str, ...]  # as given; "auto" is resolved later
     batch_sizes: tuple[int, ...]
     workloads: tuple[str, ...]  # empty: all registered workloads
+    steps: tuple[str, ...]
     dtype: str
     threads: int
     compile: bool
@@ -54,6 +55,7 @@ class Options:
             devices=value["bench_device"],
             batch_sizes=value["bench_batch_size"],
             workloads=value["bench_model"],
+            steps=value["bench_step"],
             dtype=value["bench_dtype"],
             threads=value["bench_threads"],
             compile=value["bench_compile"],
@@ -100,6 +102,11 @@ def _one_of(*choices: str) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def _some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
+    one_of = _one_of(*choices)
+    return lambda text: tuple(map(one_of, _names(text)))
 
 
 def _directory(text: str) -> str | None:
@@ -160,6 +167,13 @@ OPTIONS = (
         "",
         _workloads,
         "comma list of workloads, built-in ones (convnet, lenet5) included (default: all that conftest.py registers)",
+    ),
+    _Option(
+        "--bench-step",
+        "NAMES",
+        REFERENCE,
+        _some_of(*STEPS),
+        "comma list of reference and fast: the model as it is, and the workload's rewrite that computes the same",
     ),
     _Option("--bench-dtype", "NAME", "float32", _one_of(*DTYPES), "float32, or bfloat16 by autocast"),
     _Option("--bench-threads", "N", "1", _at_least(1, "a number of threads"), "intra-op threads of torch on the CPU"),

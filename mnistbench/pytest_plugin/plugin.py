@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.core.params import device_label
+from mnistbench.core.params import REFERENCE, device_label
 from mnistbench.pytest_plugin import hookspec
 from mnistbench.pytest_plugin.options import Options, add_options, thresholds_are_set
-from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, WORKLOAD, Session, thresholds_of
+from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, STEP, WORKLOAD, Session, thresholds_of
 from mnistbench.pytest_plugin.workloads import registered_workloads
 
 FIXTURE = "op_benchmark"
@@ -74,6 +74,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(BATCH_SIZE, options.batch_sizes, ids=[f"b{size}" for size in options.batch_sizes])
     if DEVICE not in marked:
         metafunc.parametrize(DEVICE, devices, ids=[device_label(device, options.dtype, options.compile) for device in devices])
+    if STEP not in marked and options.steps != (REFERENCE,):  # the ids of the default stay as they are
+        metafunc.parametrize(STEP, options.steps)
 
 
 def _argument_names(mark: pytest.Mark) -> list[str]:
@@ -107,22 +109,29 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
 
 
 @pytest.fixture
+def bench_step() -> str:
+    """Return the step of a test that is not parametrized over ``--bench-step``."""
+    return REFERENCE
+
+
+@pytest.fixture
 def op_benchmark(
     request: pytest.FixtureRequest,
     benchmark: Any,
     bench_workload: str,
     bench_batch_size: int,
     bench_device: str,
+    bench_step: str,
 ) -> Callable[[str], None]:
     """Measure one phase of a workload, operation by operation: ``op_benchmark("step")``.
 
     Phases: ``forward``, ``step``, ``train``, ``eval``, ``batch``, ``dataloader``. The options ``--bench-model``,
-    ``--bench-batch-size`` and ``--bench-device`` parametrize the test over ``bench_workload``, ``bench_batch_size`` and
-    ``bench_device``; a ``parametrize`` mark of one of these names replaces the option.
+    ``--bench-batch-size``, ``--bench-device`` and ``--bench-step`` parametrize the test over ``bench_workload``,
+    ``bench_batch_size``, ``bench_device`` and ``bench_step``; a ``parametrize`` mark of one of these names replaces the option.
     """
     from mnistbench.pytest_plugin.fixture import OpBenchmark
 
-    return OpBenchmark(request, benchmark, bench_workload, bench_batch_size, bench_device)
+    return OpBenchmark(request, benchmark, bench_workload, bench_batch_size, bench_device, bench_step)
 
 
 # ---- What pytest-benchmark saves and compares ------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from mnistbench.compare.exact import final_value
 from mnistbench.compare.judge import CaseJudgement, Judgement
 from mnistbench.core import units
 from mnistbench.core.allocator import status
+from mnistbench.core.params import REFERENCE
 from mnistbench.core.record import CaseRecord, OpTable, Scalars, median_ns
 from mnistbench.report import charts
 from mnistbench.report.comparison import blocks
@@ -177,8 +178,8 @@ def _facts(case: CaseRecord) -> Iterable[tuple[str, str]]:
     yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
     yield "samples per iteration", units.count(case.samples)
     threads = f"{params.threads} thread{'s' if params.threads > 1 else ''}"
-    compiled = ", compiled" if params.compile else ""
-    yield "run with", f"{params.device}, {params.dtype}, {threads}, seed {params.seed}{compiled}"
+    others = (", compiled" if params.compile else "") + (f", {params.step} step" if params.step != REFERENCE else "")
+    yield "run with", f"{params.device}, {params.dtype}, {threads}, seed {params.seed}{others}"
     if case.timing:
         timing = case.timing
         times = {

@@ -71,7 +71,7 @@ def _groups(cases: Iterable[Profiled]) -> list[list[Profiled]]:
 def _title(case: Profiled, *, batch: bool = True) -> str:
     params = case.params
     size = f" at batch {params.batch_size}" if batch else ""
-    device = device_label(params.device, params.dtype, params.compile)
+    device = device_label(params.device, params.dtype, params.compile, params.step)
     threads = f"{params.threads} thread{'s' if params.threads > 1 else ''}"
     return f"{params.phase} {params.workload}{size} on {params.dataset}, {device}, {threads}"
 

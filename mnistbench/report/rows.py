@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mnistbench.core import units
 from mnistbench.core.operation import shortened
+from mnistbench.core.params import REFERENCE, device_label
 from mnistbench.core.record import CaseRecord, OpTable, median_ns
 
 
@@ -45,7 +46,8 @@ def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
     for record in records:
         if record.table("warm"):
             params = record.params
-            groups[record.test, params.phase, params.workload, params.device, params.dtype, params.dataset].append(record)
+            device = device_label(params.device, params.dtype, params.compile, params.step)
+            groups[record.test, params.phase, params.workload, device, params.dataset].append(record)
     return [sorted(group, key=lambda record: record.params.batch_size) for group in groups.values()]
 
 
@@ -59,6 +61,7 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     keys = ranked(columns)
     shown, rest = keys[:top], keys[top:]
     params, clock = records[0].params, tables[0].clock
+    step = "" if params.step == REFERENCE else f", {params.step} step"
     sums = [
         (f"other ({len(rest)} operations)", "", "", *_cells(columns, lambda column: column.sum(rest))),
         ("outside operations", "", "", *_cells(columns, lambda column: column.outside)),
@@ -74,7 +77,7 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     ]
     return Table(
         title=units.printable(
-            f"{params.phase} {params.workload} on {params.dataset}, {params.device}, {params.dtype}: "
+            f"{params.phase} {params.workload} on {params.dataset}, {params.device}, {params.dtype}{step}: "
             f"self {'device' if clock == 'device' else 'CPU'} time per iteration"
         ),
         headers=("operation", "phase", "module", *(head for r in records for head in (f"b{r.params.batch_size} us", "share"))),

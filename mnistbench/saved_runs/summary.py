@@ -7,7 +7,7 @@ of the running session, in the same way: a comparison does not depend on which.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from mnistbench.core import units
@@ -132,6 +132,15 @@ class RunSummary:
     def short_commit(self) -> str:
         """Short id, with ``+`` if the tree had changes."""
         return short_commit(self.commit, dirty=self.dirty)
+
+    def where(self, name: str, value: object, shown_as: object) -> RunSummary:
+        """Return the cases in which a field of ``Params`` has a value, with another value in its place.
+
+        Cases of two values can be compared this way, although their parameters differ.
+        """
+        kept = [(case, case.params) for case in self.cases if case.params and getattr(case.params, name) == value]
+        changes: dict[str, Any] = {name: shown_as}
+        return replace(self, cases=tuple(replace(case, params=replace(params, **changes)) for case, params in kept))
 
     @classmethod
     def of_session(cls, environment: Environment, records: Iterable[CaseRecord]) -> RunSummary:

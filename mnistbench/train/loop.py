@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from torch import nn
-from torch.optim.lr_scheduler import StepLR
+from torch import Tensor, nn
 
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
-from mnistbench.workloads.workload import Batch, Workload
+from mnistbench.workloads.workload import Batch, Optimizer, Workload
 
 #: Learning rate after each epoch, as a share of the epoch before: pytorch/examples ``mnist/main.py --gamma``.
 GAMMA = 0.7
@@ -51,6 +50,9 @@ class Watch:
     def window(self, window: Window) -> None:
         """Handle the end of a window, which the device has finished."""
 
+    def test_batch(self, output: Tensor, targets: Tensor) -> None:
+        """Handle the output of the model for a test batch, in file order. Shapes: [B, classes], [B]."""
+
     def stop(self) -> bool:
         """Return whether to stop. Called after each batch, in training and in testing."""
         return False
@@ -59,6 +61,7 @@ class Watch:
 def train(
     workload: Workload,
     model: nn.Module,
+    optimizer: Optimizer,
     *,
     device: torch.device,
     batch_size: int,
@@ -66,7 +69,6 @@ def train(
     seed: int,
     test_batch_size: int = 1000,
     window: int = 10,
-    lr: float | None = None,
     gamma: float = GAMMA,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     batches: int | None = None,
@@ -77,13 +79,13 @@ def train(
     Args:
         workload: has a whole set.
         model: on the device.
+        optimizer: of the model's parameters, with the learning rate of the first epoch.
         device: holds the set.
         batch_size: samples per training step.
         epochs: number of epochs.
         seed: determines the order of the samples.
         test_batch_size: samples per test batch.
         window: batches per window.
-        lr: learning rate of the first epoch; None: the optimizer's own.
         gamma: factor of the learning rate after each epoch.
         autocast: context of forward pass and loss.
         batches: maximum number of training batches and of test batches per epoch.
@@ -91,12 +93,11 @@ def train(
     """
     assert workload.load is not None, "a workload without a whole set has no epochs"
     whole, watch = workload.load(device), watch or Watch()
-    optimizer = _optimizer(workload, model, lr)
     step = Step(model, workload.loss, optimizer, autocast)
-    schedule, generator = StepLR(optimizer, step_size=1, gamma=gamma), torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     seen = 0
     for number in range(1, epochs + 1):
-        watch.begin(number, float(schedule.get_last_lr()[0]))
+        watch.begin(number, optimizer.param_groups[0]["lr"])
         model.train()
         train_batches = _watched(islice(whole.epoch(whole.train, batch_size, generator), batches), watch, watch.batch)
         windows = []
@@ -108,19 +109,15 @@ def train(
         if not watch.stop():
             test_batches = _watched(islice(whole.epoch(whole.test, test_batch_size), batches), watch)
             inference = Inference(model, autocast)  # switches the model to evaluation mode
-            test = evaluate(inference, test_batches, loss=workload.loss, metric=workload.metric, step=seen)
-        schedule.step()
+            test = evaluate(
+                inference, test_batches, loss=workload.loss, metric=workload.metric, step=seen, each=watch.test_batch
+            )
+        for group in optimizer.param_groups:
+            group["lr"] *= gamma
         stopped = watch.stop()
         yield Epoch(number, tuple(windows), None if stopped else test)  # an incomplete test does not count
         if stopped:
             return
-
-
-def _optimizer(workload: Workload, model: nn.Module, lr: float | None) -> torch.optim.Optimizer:
-    optimizer = workload.make_optimizer(model.parameters())
-    for group in optimizer.param_groups:
-        group["lr"] = group["lr"] if lr is None else lr
-    return optimizer
 
 
 def _watched(batches: Iterable[Batch], watch: Watch, done: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from mnistbench.core.params import REFERENCE, device_label
 from mnistbench.core.record import CaseRecord, Environment, Scalars
 
 #: Version of ``result.json``.
@@ -26,6 +27,7 @@ class Settings:
     dataset: str = "mnist"
     data_dir: str | None = None  # torchvision root; None: MNISTBENCH_DATA, or else the user's cache
     device: str = "cpu"  # name in torch
+    step: str = REFERENCE  # one of params.STEPS
     dtype: str = "float32"  # or bfloat16, by autocast
     threads: int | None = None  # intra-op; None: the default of torch
     batch_size: int = 64
@@ -46,7 +48,7 @@ class Settings:
     def label(self) -> str:
         """Name of the run in a folder: ``convnet-b64-cpu-mnist``."""
         device = self.device.replace(":", "")
-        return "-".join([self.model, f"b{self.batch_size}", device, *([self.dtype] * (self.dtype != "float32")), self.dataset])
+        return f"{self.model}-b{self.batch_size}-{device_label(device, self.dtype, False, self.step)}-{self.dataset}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,16 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.params import Params
 from mnistbench.core.record import CaseRecord, finite
-from mnistbench.measuring.case import autocaster, build, fork_random, memory_suffices, seeded_model, thread_count
+from mnistbench.measuring.case import (
+    autocaster,
+    build,
+    fork_random,
+    in_step,
+    memory_suffices,
+    optimizer_maker,
+    seeded_model,
+    thread_count,
+)
 from mnistbench.measuring.environment import read
 from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
 from mnistbench.measuring.tensorboard import (
@@ -34,8 +42,8 @@ from mnistbench.measuring.tensorboard import (
 from mnistbench.train import result as trained
 from mnistbench.train.loop import Epoch, Watch, train
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
-from mnistbench.workloads.step import Inference, Window
-from mnistbench.workloads.workload import Workload, builtin_workloads, predicted
+from mnistbench.workloads.step import Window
+from mnistbench.workloads.workload import Optimizer, Workload, builtin_workloads, predicted
 
 __all__ = ["EpochResult", "Listener", "Point", "Result", "Settings", "run", "workload_of"]
 
@@ -98,14 +106,17 @@ class _Run(Watch):
         self._params = Params(
             workload=workload.name, phase="step", batch_size=settings.batch_size, device=settings.device,
             dtype=settings.dtype, threads=torch.get_num_threads(), compile=False, seed=settings.seed, dataset=workload.dataset,
+            step=settings.step,
         )  # fmt: skip
-        self._model = seeded_model(self._params, workload)
+        self._plain_model = seeded_model(self._params, workload)
+        self._model = in_step(self._params, workload, self._plain_model)  # has the same parameters
         self._autocast = autocaster(device, settings.dtype)
         self._batches = 1 if settings.dry_run else None
         self._curves: dict[str, list[tuple[int, float | None]]] = {}
         self._points: list[Point] = []
         self._epochs: list[EpochResult] = []
         self._notes: list[str] = []
+        self._tested: list[tuple[Tensor, Tensor]] = []  # predicted and true classes of the last test, by batch
         self._writer: Any = None
         self._epoch, self._learning_rate, self._since = 0, 0.0, 0
 
@@ -122,7 +133,7 @@ class _Run(Watch):
             self._train()
             wall_ns = time.perf_counter_ns() - began
             if output and settings.save_model:
-                save_weights(self._model, output / trained.WEIGHTS)
+                save_weights(self._plain_model, output / trained.WEIGHTS)
             finished = bool(self._epochs[-1].test_samples)
             if finished and self._writer and settings.save_images:
                 self._write_misclassified()
@@ -154,19 +165,25 @@ class _Run(Watch):
         for epoch in train(
             self._workload,
             self._model,
+            self._optimizer(),
             device=torch.device(settings.device),
             batch_size=settings.batch_size,
             epochs=self._n_epochs,
             seed=settings.seed,
             test_batch_size=settings.test_batch_size,
             window=settings.log_interval,
-            lr=settings.lr,
             gamma=settings.gamma,
             autocast=self._autocast,
             batches=self._batches,
             watch=self,
         ):
             self._end_epoch(epoch)
+
+    def _optimizer(self) -> Optimizer:
+        optimizer = optimizer_maker(self._params, self._workload)(self._model.parameters())
+        for group in optimizer.param_groups:
+            group["lr"] = self._settings.lr
+        return optimizer
 
     def _end_epoch(self, epoch: Epoch) -> None:
         test_ns = time.perf_counter_ns() - self._since  # the device has finished: the test has read its sums
@@ -193,6 +210,11 @@ class _Run(Watch):
     def begin(self, epoch: int, learning_rate: float) -> None:
         self._epoch, self._learning_rate = epoch, learning_rate
         self._since = time.perf_counter_ns()
+        self._tested = []
+
+    def test_batch(self, output: Tensor, targets: Tensor) -> None:
+        if self._settings.save_images:
+            self._tested.append((predicted(output), targets))
 
     def batch(self, samples: int) -> None:
         self._listener.batch(samples)
@@ -231,7 +253,7 @@ class _Run(Watch):
         if self._settings.save_images:
             write_images(self._writer, self._workload.dataset, images)
         if self._settings.save_graph:
-            note = write_graph(self._writer, self._model, images[: self._settings.batch_size])
+            note = write_graph(self._writer, self._plain_model, images[: self._settings.batch_size])
             self._notes.extend([note] if note else [])
 
     def _write_misclassified(self) -> None:
@@ -249,11 +271,8 @@ class _Run(Watch):
         )
 
     def _misclassified(self) -> tuple[Tensor, Tensor]:
-        """Return the positions of misclassified test images and their predicted classes: int64 [N] each."""
-        inference = Inference(self._model, self._autocast)
-        batches = islice(self._whole.epoch(self._whole.test, self._settings.test_batch_size), self._batches)
-        parts = [(predicted(inference(inputs)), targets) for inputs, targets in batches]
-        outputs, targets = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
+        """Return the positions of images that the last test misclassified and their predicted classes: int64 [N] each."""
+        outputs, targets = (torch.cat(part).cpu() for part in zip(*self._tested, strict=True))
         wrong = (outputs != targets).nonzero().flatten()
         return wrong, outputs[wrong]
 

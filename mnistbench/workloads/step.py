@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mnistbench.workloads.workload import Batch
+from mnistbench.workloads.workload import Batch, Optimizer
 
 
 class Step:
@@ -23,7 +23,7 @@ class Step:
         self,
         model: nn.Module,
         loss: Callable[[Tensor, Tensor], Tensor],
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.model = model.train()
@@ -150,8 +150,11 @@ def evaluate(
     loss: Callable[[Tensor, Tensor], Tensor],
     metric: Callable[[Tensor, Tensor], Tensor] | None = None,
     step: int = 0,
+    each: Callable[[Tensor, Tensor], None] = lambda _output, _targets: None,
 ) -> Window:
     """Return loss and accuracy over all the batches, in eval mode, at the given global step.
+
+    ``each`` gets the output and the targets of every batch.
 
     Raises:
         ValueError: there is no batch.
@@ -163,6 +166,7 @@ def evaluate(
             with inference.autocast():  # as in training; without autocast a bfloat16 loss has three digits
                 mean_loss = loss(output, targets)
             totals.add(output, mean_loss, targets)
+            each(output, targets)
     if not totals.samples:
         raise ValueError("evaluate needs at least one batch")
     return totals.window(step)

@@ -5,16 +5,36 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from mnistbench.core.errors import UsageError
 from mnistbench.workloads import data
+from mnistbench.workloads.fast import Adadelta, fast_model
 from mnistbench.workloads.models import ConvNet, LeNet5
 
 #: Inputs and targets; the first dimension of both is the sample.
 Batch = tuple[Tensor, Tensor]
+
+
+class Optimizer(Protocol):
+    """What a step needs of an optimizer: ``torch.optim.Optimizer`` has it, and so has ``fast.Adadelta``."""
+
+    param_groups: list[dict[str, Any]]
+
+    def zero_grad(self) -> None:
+        """Drop the gradients."""
+
+    def step(self) -> object:
+        """Update the parameters."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the result of ``state_dict``."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +53,8 @@ class Workload:
     metric: Callable[[Tensor, Tensor], Tensor] | None = None  # (output, targets) -> 0-d number of correct samples
     dataset: str = "synthetic"  # name of the data in records, tables and curves
     load: Callable[[torch.device], data.Dataset] | None = None  # the whole dataset, for the phases "train" and "eval"
+    make_fast_model: Callable[[nn.Module], nn.Module] | None = None  # shares the parameters; for --bench-step=fast on a CPU
+    make_fast_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None  # None: make_optimizer
 
     def __post_init__(self) -> None:
         if not self.name or not all(character.isalnum() or character == "_" for character in self.name):
@@ -70,6 +92,8 @@ def builtin_workloads(dataset: str, data_dir: str | None) -> list[Workload]:
             metric=number_correct,
             dataset=dataset,
             load=load,
+            make_fast_model=fast_model,
+            make_fast_optimizer=Adadelta,
         )
         for name, make_model in (("convnet", ConvNet), ("lenet5", LeNet5))
     ]

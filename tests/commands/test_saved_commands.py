@@ -140,6 +140,47 @@ def test_a_run_is_not_compared_with_itself():
         assert done.stderr == f"mnistbench: {str(same)!r} and '1' are one saved run, {path}: name another base\n"
 
 
+def two_steps():
+    """Save a run whose step takes 4 ms with the reference step and 3 ms with the fast one."""
+    cases = [
+        builders.case_record(
+            params=builders.params(step=step),
+            tables=(builders.op_table(builders.op_row("aten::mm", ns)),),
+            timing=builders.timing(median_ns=ns, iqr_ns=0),
+        )
+        for step, ns in (("reference", 4_000_000), ("fast", 3_000_000))
+    ]
+    path = Path(".benchmarks/machine/0001_steps.json")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(builders.saved_file(*cases)), encoding="utf-8")
+
+
+def test_two_steps_of_one_run_are_compared_by_operation():
+    two_steps()
+    done = command("compare", "1", "1", "--between=step=reference,fast", "--format=json")
+    assert (done.returncode, done.stderr) == (PASSED, "")
+    [case] = json.loads(done.stdout)["cases"]
+    assert case["case"] == f"{CASE}-fast on digits"
+    assert (case["iteration"]["base_ns"], case["iteration"]["now_ns"]) == (4_000_000, 3_000_000)
+    slower = command("compare", "1", "1", "--between=step=fast,reference", "--op-fail=10%")
+    assert slower.returncode == REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("between", "complaint"),
+    [
+        *((text, f"{text!r} cannot be used; give step=reference,fast or dtype=float32,bfloat16 or compile=False,True")
+          for text in ("step", "step=fast", "step=fast,fast", "step=fast,quick", "step=fast,reference,fast", "seed=1,2")),
+        ("dtype=bfloat16,float32", "BASE has no case with dtype bfloat16: measure it, or name another run"),
+        ("compile=False,True", "NEW has no case with compile True: measure it, or name another run"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_between_is_one_line(between, complaint):
+    two_steps()
+    done = command("compare", "1", "1", f"--between={between}")
+    assert (done.returncode, done.stdout, done.stderr) == (UNJUDGED, "", f"mnistbench: --between: {complaint}\n")
+
+
 def test_of_several_base_runs_the_new_one_is_none():
     save(1), save(2), save(3, 2.0)
     done = command("compare", "*_base", "latest", "--op-fail=10%", "--format=json")

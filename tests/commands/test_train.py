@@ -38,7 +38,7 @@ def settings_of(*arguments: str) -> Settings:
 
 def test_defaults_are_those_of_pytorch_examples() -> None:
     parsed = settings_of()
-    assert parsed == Settings(device="auto")
+    assert parsed == Settings(device="auto", step="fast")
     assert (parsed.batch_size, parsed.test_batch_size, parsed.epochs, parsed.lr, parsed.gamma, parsed.seed) == (
         64, 1000, 14, 1.0, 0.7, 1,
     )  # fmt: skip
@@ -48,7 +48,8 @@ def test_defaults_are_those_of_pytorch_examples() -> None:
 def test_every_option_arrives() -> None:
     line = (
         "--batch-size 16 --test-batch-size 500 --epochs 3 --lr 0.5 --gamma 1 --dry-run --seed 0 --log-interval 2 --threads 2 "
-        "--save-model --device cuda:1 --model lenet5 --dataset digits --data-dir d --profile --dtype bfloat16"
+        "--save-model --device cuda:1 --model lenet5 --dataset digits --data-dir d --profile --dtype bfloat16 "
+        "--step reference"
     )
     given = settings_of(*line.split())
     assert given == Settings(
@@ -224,12 +225,12 @@ def test_a_run_of_its_own_directory_and_where_to_look(here: Path, capsys: pytest
         assert cli.main(["train", *SMALL, "--dry-run", "--save-model", "--profile"]) == 0
     out, _ = capsys.readouterr()
     first, second = sorted((here / "runs").iterdir())
-    assert {first.name[15:37], second.name[15:37]} == {"-lenet5-b512-cpu-digit"}
+    assert {first.name[15:42], second.name[15:42]} == {"-lenet5-b512-cpu-fast-digit"}
     lines = out.splitlines()
-    title = "lenet5 on digits, cpu, 1 thread, float32, batch 512, dry run: one batch, into runs/"
+    title = "lenet5 on digits, cpu, 1 thread, float32, fast step, batch 512, dry run: one batch, into runs/"
     assert lines[0].startswith(title)
     assert any(line.startswith("train epoch 1 [512/512 (100 %)] loss ") for line in lines)
-    assert "step lenet5 on digits, cpu, float32: self CPU time per iteration" in lines
+    assert "step lenet5 on digits, cpu, float32, fast step: self CPU time per iteration" in lines
     assert any(line.endswith(": result.json, metrics.csv, mnist_cnn.pt, trace.json.gz") for line in lines)
     assert "TensorBoard: tensorboard --logdir runs" in lines
     assert any("--host 0.0.0.0" in line and "--bind_all" in line and "everybody" in line for line in lines)

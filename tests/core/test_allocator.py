@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
+
 import pytest
 
-from mnistbench.core.allocator import PINNED, settings, status
+from mnistbench.core.allocator import PINNED, restart_pinned, settings, status
 
 PINNED_STATUS = "allocator thresholds pinned"
 BY_HAND_STATUS = "allocator thresholds set by hand"
@@ -45,3 +49,46 @@ def test_status_says_whether_the_thresholds_are_set(environ: dict[str, str], sai
 
 def test_pinned_thresholds_are_a_gibibyte_a_gibibyte_and_64_mebibytes() -> None:
     assert list(map(int, PINNED.values())) == [2**30, 2**30, 64 * 2**20]
+
+
+COMMAND = ["python", "-X", "dev", "-m", "mnistbench", "train", "--epochs", "1"]
+
+
+@pytest.fixture
+def restarted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict[str, str]]]:
+    """Pretend to be a command with glibc and an empty environment; the list gets the arguments of every restart."""
+    found: list[tuple[str, list[str], dict[str, str]]] = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: found.append(arguments))
+    monkeypatch.setattr(os, "environ", {"PATH": "/bin"})
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setattr(sys, "orig_argv", COMMAND)
+    monkeypatch.setattr(sys, "argv", ["mnistbench", *COMMAND[5:]])
+    return found
+
+
+def test_a_command_starts_again_with_pinned_thresholds(restarted: list[tuple[str, list[str], dict[str, str]]]) -> None:
+    restart_pinned()
+    [(program, arguments, environ)] = restarted
+    assert (program, arguments) == (sys.executable, [sys.executable, *COMMAND[1:]])
+    assert environ == {**os.environ, **PINNED}
+
+
+@pytest.mark.parametrize("name", [*PINNED, "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID"])
+def test_a_set_threshold_and_a_launcher_are_left_alone(restarted: list[object], name: str) -> None:
+    os.environ[name] = "0"
+    restart_pinned()
+    assert restarted == []
+
+
+def test_another_c_library_has_no_thresholds(restarted: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    restart_pinned()
+    assert restarted == []
+
+
+def test_a_program_that_calls_the_command_is_not_started_again(
+    restarted: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-c", "from multiprocessing.forkserver import main"])
+    restart_pinned()
+    assert restarted == []

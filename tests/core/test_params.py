@@ -16,7 +16,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.params import DTYPES, PHASES, Params
 
 #: What a test id shows of a case; seed, threads and dataset are one to a run.
-SHOWN_IN_IDS = ("workload", "phase", "batch_size", "device", "dtype", "compile")
+SHOWN_IN_IDS = ("workload", "phase", "batch_size", "device", "dtype", "compile", "step")
 
 
 def message(**changes: Any) -> str:
@@ -54,6 +54,7 @@ def test_an_identity_cannot_be_changed() -> None:
         ("compile", "no", "compile='no': needs bool"),
         ("seed", None, "seed=None: needs int"),
         ("dataset", b"digits", "dataset=b'digits': needs str"),
+        ("step", None, "step=None: needs str"),
     ],
 )
 def test_a_value_of_another_type_is_refused_by_name(field: str, value: object, expected: str) -> None:
@@ -66,6 +67,7 @@ def test_a_value_of_another_type_is_refused_by_name(field: str, value: object, e
         ("phase", "warmup", "phase 'warmup' is not known: one of forward, step, train, eval, batch, dataloader"),
         ("phase", "", "phase '' is not known: one of forward, step, train, eval, batch, dataloader"),
         ("dtype", "float16", "dtype 'float16' is not known: one of float32, bfloat16"),
+        ("step", "quick", "step 'quick' is not known: one of reference, fast"),
         ("batch_size", 0, "batch size 0 is below 1: give a number of samples"),
         ("batch_size", -1, "batch size -1 is below 1: give a number of samples"),
         ("threads", 0, "threads 0 is below 1: give a number of threads"),
@@ -103,6 +105,7 @@ def test_only_phases_that_update_weights_train(phase: str, trains: bool) -> None
         ({"dtype": "bfloat16"}, "step convnet-b16-cpu-bfloat16"),
         ({"compile": True}, "step convnet-b16-cpu-compiled"),
         ({"dtype": "bfloat16", "compile": True, "device": "cuda"}, "step convnet-b16-cuda-bfloat16-compiled"),
+        ({"step": "fast", "dtype": "bfloat16"}, "step convnet-b16-cpu-bfloat16-fast"),
         ({"seed": 7, "threads": 2, "dataset": "mnist"}, "step convnet-b16-cpu"),
     ],
 )
@@ -127,6 +130,7 @@ def test_labels_differ_where_what_they_show_differs(one: Params, source: Params,
         ("device", "cuda"),
         ("dtype", "bfloat16"),
         ("compile", True),
+        ("step", "fast"),
     ],
 )
 def test_one_field_that_an_id_shows_is_enough_for_another_label(field: str, value: object) -> None:

@@ -28,8 +28,9 @@ from torch_builders import (
 )
 
 from mnistbench.core.errors import UsageError
-from mnistbench.measuring.case import Case, build, fork_random, synchronizer, thread_count
+from mnistbench.measuring.case import Case, build, fork_random, in_step, synchronizer, thread_count
 from mnistbench.workloads import data
+from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import builtin_workloads
 
 pytestmark = pytest.mark.versions
@@ -176,6 +177,35 @@ def test_an_epoch_of_a_workload_without_a_whole_set_is_refused(phase: str) -> No
 
 
 # ---- Batches ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("workload_changes", "params", "complaint"),
+    [
+        ({}, {}, "workload 'tiny' has no fast step: give it make_fast_model=..."),
+        ({"make_fast_model": lambda model: model}, {"device": "cuda"}, "the fast step of 'tiny' is for the CPU, not for cuda"),
+        ({"make_fast_model": lambda model: model}, {"compile": True}, "the fast step of 'tiny' cannot be compiled"),
+    ],
+)
+def test_a_fast_step_that_cannot_be_built_is_refused(
+    workload_changes: dict[str, Any], params: dict[str, Any], complaint: str
+) -> None:
+    workload = tiny_workload(**workload_changes)
+    with pytest.raises(UsageError) as refusal:
+        in_step(tiny_params(step="fast", **params), workload, workload.make_model())
+    assert str(refusal.value) == f"{complaint}; choose the reference step"
+
+
+def test_a_fast_step_has_the_model_and_the_optimizer_of_its_workload() -> None:
+    changes = {"make_fast_model": nn.Sequential, "make_fast_optimizer": torch.optim.Adagrad}
+    case = built(changes, step="fast", phase="step")
+    assert isinstance(case.runner, Step)
+    assert case.runner.model is case.model
+    assert [name for name, _ in case.model.named_children()] == ["0"]
+    assert isinstance(case.runner.optimizer, torch.optim.Adagrad)
+    plain = built(changes, phase="step")
+    assert isinstance(plain.runner, Step)
+    assert isinstance(plain.runner.optimizer, torch.optim.SGD)
 
 
 def test_batches_of_a_whole_set_go_through_it_and_then_through_it_again() -> None:

@@ -32,6 +32,7 @@ def assert_one_line(result, line):
         ("--bench-batch-size=", "--bench-batch-size: '' is not a batch size; give a whole number of at least 1"),
         ("--bench-device=cpu,", "--bench-device: 'cpu,' is a comma list with an empty name in it; leave out the extra comma"),
         ("--bench-dtype=float16", "--bench-dtype: 'float16' is not known; choose float32 or bfloat16"),
+        ("--bench-step=fast,quick", "--bench-step: 'fast,quick' is not known; choose reference or fast"),
         ("--bench-dataset=cifar", "--bench-dataset: 'cifar' is not known; choose digits or mnist"),
         ("--bench-threads=0", "--bench-threads: '0' is not a number of threads; give a whole number of at least 1"),
         ("--bench-seed=-3", "--bench-seed: '-3' is not a seed; give a whole number of at least 0"),
@@ -117,6 +118,7 @@ def test_options_decide_what_is_measured(project):
         "compile": False,
         "seed": 5,
         "dataset": "synthetic",
+        "step": "reference",
     }
     assert second["params"]["batch_size"] == 3
     warm = CaseRecord.from_json(second).table("warm")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from terminals import run_on_terminal
 
+from mnistbench.core.allocator import PINNED
 from mnistbench.workloads.models import LeNet5
 
 pytestmark = pytest.mark.versions
@@ -20,7 +22,7 @@ SMALL = ("--dataset", "digits", "--model", "lenet5", "--threads", "1", "--no-acc
 
 @pytest.fixture
 def environ():
-    return {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_"))}
+    return {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
 
 
 def read_back(directory):
@@ -44,7 +46,10 @@ def test_an_epoch_into_a_log(tmp_path, environ):
     assert {"train/loss", "test/accuracy"} <= set(tags["scalars"])
     assert tags["graph"]
     assert set(tags["images"]) == {"inputs/digits", "misclassified/digits"}
-    [epoch] = json.loads((tmp_path / "run" / "result.json").read_text())["epochs"]
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["environment"]["allocator"] == (PINNED if platform.libc_ver()[0] == "glibc" else {})
+    assert result["settings"]["step"] == "fast"
+    [epoch] = result["epochs"]
     assert epoch["test_samples"] == 360
     assert epoch["test_accuracy"] > 50  # of ten classes: it learns
     LeNet5().load_state_dict(torch.load(tmp_path / "run" / "mnist_cnn.pt", weights_only=True))

@@ -64,6 +64,7 @@ def test_speed_is_of_training_alone() -> None:
     [
         (Settings(), "convnet-b64-cpu-mnist"),
         (Settings(model="lenet5", device="cuda:1", dtype="bfloat16", dataset="digits"), "lenet5-b64-cuda1-bfloat16-digits"),
+        (Settings(step="fast"), "convnet-b64-cpu-fast-mnist"),
     ],
 )
 def test_a_label_tells_runs_apart(settings: Settings, label: str) -> None:

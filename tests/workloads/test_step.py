@@ -304,7 +304,8 @@ BATCHES = 3  # of 20 training samples at batch 8: 8, 8 and 4
 def trained(workload: Workload, model: nn.Module | None = None, *, epochs: int, seed: int = 1, **options: Any) -> list[Epoch]:
     options = {"batch_size": BATCH, "window": 2, **options}
     model = workload.make_model() if model is None else model
-    return list(train(workload, model, device=CPU, epochs=epochs, seed=seed, **options))
+    optimizer = workload.make_optimizer(model.parameters())
+    return list(train(workload, model, optimizer, device=CPU, epochs=epochs, seed=seed, **options))
 
 
 def test_learning_rate_falls_by_three_tenths_after_each_epoch() -> None:
@@ -360,7 +361,7 @@ def test_a_caller_can_stop_after_an_epoch() -> None:
     workload = tiny_workload(load=whole_tiny_set)
     model, calls = tiny_model(), []
     model.register_forward_hook(lambda *_: calls.append(1))
-    next(train(workload, model, device=CPU, batch_size=BATCH, epochs=5, seed=1))
+    next(train(workload, model, workload.make_optimizer(model.parameters()), device=CPU, batch_size=BATCH, epochs=5, seed=1))
     assert len(calls) == BATCHES + 1
 
 
@@ -412,7 +413,8 @@ def test_who_watches_may_stop_after_any_batch(stop_at: int, steps: int, tested: 
 
 def test_rate_and_its_fall_can_be_chosen() -> None:
     told = Told()
-    trained(tiny_workload(load=whole_tiny_set), epochs=3, watch=told, lr=2.0, gamma=0.5)
+    workload = tiny_workload(load=whole_tiny_set, make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=2.0))
+    trained(workload, epochs=3, watch=told, gamma=0.5)
     assert [call for call in told.told if isinstance(call, tuple)] == [(1, 2.0), (2, 1.0), (3, 0.5)]
 
 

@@ -1,0 +1,314 @@
+"""The fast training step on a CPU: the same function, gradients and updates as the reference step, in less time.
+
+Each rewrite is exact except for the rounding of sums:
+
+- Convolutions, ReLU and pooling keep their values in oneDNN's blocked layout, so no operation converts its arguments.
+- ReLU and max-pooling commute because both are monotonic, so ReLU processes the pooled quarter of the values.
+- Flattening commutes with operations on single values, so these run on contiguous values in both directions.
+- The gradient of a convolution's weights is the convolution of its input with its output's gradient, batch and channels
+  exchanged; for an input of one channel it is a matrix product with the input's patches.
+- An output that is zero for the whole batch leaves its row of a linear layer without a gradient, so only the other rows are
+  computed and updated; the running averages of a row decay when it next has a gradient.
+- Dropout compares random bytes with 256 p; PyTorch draws a random number of 32 bits per value, one after the other.
+- Adadelta's running averages are stored with epsilon added, so an update takes 8 passes over the parameters, not 11.
+
+``docs/studies/training.md`` has what they are worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+_BYTE = 256
+
+#: The gradient of a linear layer's weights is sparse if at most this share of its rows has one.
+SPARSE_ROWS = 0.5
+
+#: Batch size from which convolutions use the blocked layout.
+BLOCKED_FROM = 4
+
+#: Columns of a block of a wide matrix product.
+BLOCK_COLUMNS = 1024
+
+#: Neighbours that ``fast_model`` exchanges: classes of the first and of the second module.
+_COMMUTE: tuple[tuple[Any, Any], ...] = ((nn.ReLU, nn.MaxPool2d), ((nn.ReLU, nn.Dropout), nn.Flatten))
+
+
+def fast_model(model: nn.Module) -> nn.Module:
+    """Return a model that computes the same function of the same parameters faster on a CPU.
+
+    Modules have their names in ``model``; their order differs where operations commute. Modules that are not rewritten are
+    shared with ``model``, and so are all parameters. Dropout masks come from another random stream.
+
+    Raises:
+        TypeError: the model is not an ``nn.Sequential``, whose modules run in their order.
+    """
+    if not isinstance(model, nn.Sequential):
+        raise TypeError(f"a fast step can be made of an nn.Sequential, not of {type(model).__name__}")
+    modules = list(model.named_children())
+    for last in range(len(modules) - 1, 0, -1):
+        for position in range(last):
+            (_, first), (_, second) = modules[position : position + 2]
+            if any(isinstance(first, before) and isinstance(second, after) for before, after in _COMMUTE):
+                modules[position : position + 2] = modules[position + 1], modules[position]
+    fast: list[tuple[str, nn.Module]] = []
+    blocked = False  # whether the module after this one takes the blocked layout
+    for name, module in reversed(modules):
+        fast.append((name, _fast(module, blocked=blocked)))
+        blocked = isinstance(fast[-1][1], _Conv2d | _Flatten) or (blocked and _keeps_layout(module))
+    result = nn.Sequential()
+    for name, module in reversed(fast):
+        result.add_module(name, module)
+    return result
+
+
+def _fast(module: nn.Module, *, blocked: bool) -> nn.Module:
+    match module:
+        case nn.Conv2d(groups=1, stride=(1, 1), dilation=(1, 1), padding_mode="zeros") if isinstance(module.padding, tuple):
+            return _Conv2d(module, blocked=blocked)
+        case nn.Flatten():
+            return _Flatten(module)
+        case nn.Linear():
+            return _Linear(module)
+        case nn.Dropout() if (_BYTE * module.p).is_integer() and module.p < 1:
+            return _Dropout(module.p)
+    return module
+
+
+def _keeps_layout(module: nn.Module) -> bool:
+    """Return whether a module that is not rewritten maps the blocked layout to itself."""
+    return isinstance(module, nn.ReLU) or (
+        isinstance(module, nn.MaxPool2d) and module.dilation == 1 and not module.return_indices
+    )
+
+
+# ---- Modules ---------------------------------------------------------------------------------------------------------
+
+
+class _Conv2d(nn.Module):
+    """A convolution with stride 1. Its result has the blocked layout if the next module takes it."""
+
+    def __init__(self, plain: nn.Conv2d, *, blocked: bool) -> None:
+        super().__init__()
+        self.weight, self.bias, self.padding = plain.weight, plain.bias, plain.padding
+        self._blocked = blocked
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        # oneDNN's other types need hardware for them, and for few samples the change of the layout costs more than it saves.
+        onednn = inputs.dtype == torch.float32 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        if not onednn or len(inputs) < BLOCKED_FROM or torch.is_autocast_enabled("cpu"):
+            return functional.conv2d(inputs, self.weight, self.bias, padding=self.padding)
+        output: Tensor = _Convolution.apply(inputs, self.weight, self.bias, self.padding)
+        return output if self._blocked else output.to_dense()
+
+
+class _Flatten(nn.Module):
+    """Flattening of values in any layout."""
+
+    def __init__(self, plain: nn.Flatten) -> None:
+        super().__init__()
+        self.plain = plain
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        output: Tensor = self.plain(inputs.to_dense() if inputs.is_mkldnn else inputs)
+        return output
+
+
+class _Linear(nn.Module):
+    """A linear layer whose weights get a sparse gradient if few of its rows have one."""
+
+    def __init__(self, plain: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.bias = plain.weight, plain.bias
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if inputs.dim() != 2 or torch.is_autocast_enabled("cpu"):
+            return functional.linear(inputs, self.weight, self.bias)
+        output: Tensor = _Product.apply(inputs, self.weight, self.bias)
+        return output
+
+
+class _Dropout(nn.Module):
+    """Dropout with a probability that is a multiple of 1/256."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * keep_mask(inputs, self.p) if self.training else inputs
+
+
+def keep_mask(inputs: Tensor, p: float) -> Tensor:
+    """Return a mask of ``inputs``' shape and dtype: 0 with probability p, a multiple of 1/256, else 1 / (1 - p)."""
+    words = torch.empty(-(-inputs.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+    random = words.view(torch.uint8)[: inputs.numel()].view(inputs.shape)
+    return (random >= _BYTE * p).to(inputs.dtype).mul_(1 / (1 - p))
+
+
+# ---- Gradients -------------------------------------------------------------------------------------------------------
+
+
+class _Convolution(torch.autograd.Function):
+    """``conv2d`` with a result in oneDNN's blocked layout."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int]) -> Tensor:
+        blocked = inputs if inputs.is_mkldnn else inputs.to_mkldnn()
+        ctx.save_for_backward(blocked, weight)
+        ctx.was_dense, ctx.padding = not inputs.is_mkldnn, padding
+        return functional.conv2d(blocked, weight, bias, padding=padding)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        blocked, weight = ctx.saved_tensors
+        inputs, outputs = blocked.to_dense(), gradient.to_dense()  # [B, C, H, W], [B, O, h, w]
+        of_inputs = None
+        if ctx.needs_input_grad[0]:
+            arguments = (blocked, weight, None, [1, 1], list(ctx.padding), [1, 1], False, [0, 0], 1, [True, False, False])
+            of_inputs = torch.ops.aten.convolution_backward(gradient, *arguments)[0]
+            of_inputs = of_inputs.to_dense() if ctx.was_dense else of_inputs
+        if weight.shape[1] == 1:
+            of_weight = torch.bmm(outputs.flatten(2), _patches(inputs, weight, ctx.padding)).sum(0).view(weight.shape)
+        else:
+            # Copied here: conv2d would do the same, more slowly.
+            images, filters = inputs.transpose(0, 1).contiguous(), outputs.transpose(0, 1).contiguous()
+            of_weight = functional.conv2d(images, filters, padding=ctx.padding).transpose(0, 1)
+        return of_inputs, of_weight, outputs.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None, None
+
+
+def _patches(inputs: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor:
+    """Return the patches of one channel that each weight meets. Shapes: [B, 1, H, W], [O, 1, k, l] -> [B, h w, k l]."""
+    padded = functional.pad(inputs, (padding[1], padding[1], padding[0], padding[0]))
+    windows = padded[:, 0].unfold(1, weight.shape[2], 1).unfold(2, weight.shape[3], 1)  # [B, h, w, k, l]
+    patches = windows.permute(0, 3, 4, 1, 2).flatten(3).flatten(1, 2)  # copied once, along the rows of the image
+    return patches.transpose(1, 2)
+
+
+class _Product(torch.autograd.Function):
+    """``linear`` whose backward pass leaves out the outputs that have no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(inputs, weight)
+        return functional.linear(inputs, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weight = ctx.saved_tensors  # [B, I], [O, I]
+        of_bias = gradient.sum(0) if ctx.needs_input_grad[2] else None
+        rows = gradient.any(0).nonzero().flatten()
+        if len(rows) > SPARSE_ROWS * len(weight):
+            of_inputs = _wide_product(gradient, weight) if ctx.needs_input_grad[0] else None
+            return of_inputs, _wide_product(gradient.t(), inputs), of_bias
+        kept = gradient.index_select(1, rows)
+        of_inputs = kept @ weight.index_select(0, rows) if ctx.needs_input_grad[0] else None
+        of_weight = torch.sparse_coo_tensor(
+            rows.unsqueeze(0), kept.t() @ inputs, weight.shape, is_coalesced=True, check_invariants=False
+        )
+        return of_inputs, of_weight, of_bias
+
+
+def _wide_product(left: Tensor, right: Tensor) -> Tensor:
+    """Return the matrix product. MKL takes half the time for a wide ``right`` in blocks of columns."""
+    n_rows, n_columns = right.shape
+    if n_columns % BLOCK_COLUMNS or n_columns == BLOCK_COLUMNS:
+        return left @ right
+    blocks = left @ right.view(n_rows, -1, BLOCK_COLUMNS).transpose(0, 1)  # [blocks, rows, BLOCK_COLUMNS]
+    return blocks.transpose(0, 1).reshape(len(left), n_columns)
+
+
+# ---- Optimizer -------------------------------------------------------------------------------------------------------
+
+
+class Adadelta:
+    """Adadelta without weight decay (Zeiler, https://arxiv.org/abs/1212.5701), as ``torch.optim.Adadelta``.
+
+    With v and u the running averages of squared gradients and squared updates, each plus epsilon, one step is
+
+        v = rho v + (1 - rho) (g^2 + eps);  d = sqrt(u / v) g;  u = rho u + (1 - rho) (d^2 + eps);  p = p - lr d
+
+    A gradient may be a sparse tensor of different rows. Without a gradient a row of p stays, and v and u decay towards
+    epsilon: after n steps v - eps is rho^n of what it was. This is applied when the row next has a gradient.
+
+    It is not a ``torch.optim.Optimizer``: making the first one imports ``torch._dynamo``, which takes seconds.
+    """
+
+    def __init__(self, params: Iterable[nn.Parameter], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6) -> None:
+        """Take the parameters and the constants with PyTorch's names and defaults."""
+        self.param_groups: list[dict[str, Any]] = [{"params": list(params), "lr": lr, "rho": rho, "eps": eps}]
+        self._states: list[dict[str, Any]] = [{} for _ in self.param_groups[0]["params"]]
+
+    def zero_grad(self) -> None:
+        """Drop the gradients."""
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update all parameters that have a gradient."""
+        [group] = self.param_groups
+        for parameter, state in zip(group["params"], self._states, strict=True):
+            if parameter.grad is None:
+                continue
+            if not state:
+                state["step"] = 0
+                state["square_avg"] = torch.full_like(parameter, group["eps"])
+                state["acc_delta"] = torch.full_like(parameter, group["eps"])
+            state["step"] += 1
+            (_update_rows if parameter.grad.is_sparse else _update)(parameter, state, group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the constants and the state of each parameter, which ``step`` goes on to change."""
+        group = {name: value for name, value in self.param_groups[0].items() if name != "params"}
+        return {"states": self._states, "group": group}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the result of ``state_dict``, of as many parameters in the same order."""
+        self._states = [dict(state) for state in state_dict["states"]]
+        self.param_groups[0].update(state_dict["group"])
+
+
+def _update(parameter: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+    gradient, squares, deltas = parameter.grad, state["square_avg"], state["acc_delta"]
+    assert gradient is not None
+    if "row_steps" in state:  # the step of each row's last update
+        missed = state["step"] - 1 - state.pop("row_steps")
+        for average in (squares, deltas):
+            average.sub_(group["eps"]).mul_(_decay(missed, parameter, group)).add_(group["eps"])
+    share, eps = 1 - group["rho"], torch.full((), group["eps"], dtype=parameter.dtype, device=parameter.device)
+    squares.lerp_(torch.addcmul(eps, gradient, gradient), share)
+    delta = torch.div(deltas, squares).sqrt_().mul_(gradient)
+    deltas.lerp_(torch.addcmul(eps, delta, delta), share)
+    parameter.add_(delta, alpha=-group["lr"])
+
+
+def _update_rows(parameter: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+    assert parameter.grad is not None
+    gradient = parameter.grad._values()  # noqa: SLF001  # autograd forgets that it is coalesced, and values() would refuse it
+    rows = parameter.grad._indices()[0]  # noqa: SLF001
+    if "row_steps" not in state:
+        state["row_steps"] = torch.full((len(parameter),), state["step"] - 1)
+    missed = state["step"] - 1 - state["row_steps"].index_select(0, rows)
+    state["row_steps"].index_fill_(0, rows, state["step"])
+    share, eps, rho = 1 - group["rho"], group["eps"], group["rho"]
+    decay = _decay(missed, parameter, group)
+    squares = state["square_avg"].index_select(0, rows)
+    squares.sub_(eps).mul_(decay * rho).addcmul_(gradient, gradient, value=share).add_(eps)
+    deltas = state["acc_delta"].index_select(0, rows).sub_(eps).mul_(decay)
+    delta = torch.add(deltas, eps).div_(squares).sqrt_().mul_(gradient)
+    deltas.mul_(rho).addcmul_(delta, delta, value=share).add_(eps)
+    state["square_avg"].index_copy_(0, rows, squares)
+    state["acc_delta"].index_copy_(0, rows, deltas)
+    parameter.index_add_(0, rows, delta, alpha=-group["lr"])
+
+
+def _decay(steps: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
+    """Return rho to the power of the steps of each row, with a shape that multiplies rows of the parameter."""
+    powers = torch.pow(group["rho"], steps.to(parameter.dtype))
+    return powers.view(-1, *[1] * (parameter.dim() - 1))
