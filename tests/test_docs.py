@@ -22,6 +22,7 @@ from mnistbench import cli
 from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.allocator import PINNED
+from mnistbench.core.params import STEPS
 from mnistbench.gate.run import FRESH, LAUNCHES
 from mnistbench.pytest_plugin import plugin
 
@@ -109,7 +110,7 @@ def saved_runs(tmp_path_factory):
         git("commit", "--quiet", "--allow-empty", "--message", branch)
         table = builders.op_table(builders.op_row("aten::mm", number * 1_000_000, phase="backward"))
         document = builders.saved_file(
-            builders.case_record(tables=(table,)),
+            *(builders.case_record(tables=(table,), params=builders.params(step=step)) for step in STEPS),
             commit_info={"id": git("rev-parse", "HEAD"), "dirty": False, "branch": branch},
             datetime=f"2026-11-20T10:0{number}:00+00:00",
         )

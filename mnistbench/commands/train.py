@@ -96,7 +96,7 @@ def _trained(parsed: argparse.Namespace) -> int:
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
 
     device = _device(settings.device, no_accelerator=parsed.no_accel)
-    settings = replace(settings, device=device, step=settings.step if device == "cpu" else REFERENCE)
+    settings = replace(settings, device=device, step=REFERENCE if device.startswith("mps") else settings.step)
     if settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
         print(f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB", flush=True)
     workload = train.workload_of(settings)

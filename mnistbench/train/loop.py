@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import torch
 from torch import Tensor, nn
 
+from mnistbench.train.captured import CapturedSteps
+from mnistbench.workloads.data import Dataset
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
-from mnistbench.workloads.workload import Batch, Optimizer, Workload
+from mnistbench.workloads.step import windows as windows_of
+from mnistbench.workloads.workload import Optimizer, Workload
 
 #: Learning rate after each epoch, as a share of the epoch before: pytorch/examples ``mnist/main.py --gamma``.
 GAMMA = 0.7
@@ -72,6 +76,7 @@ def train(
     gamma: float = GAMMA,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     batches: int | None = None,
+    captured: bool = False,
     watch: Watch | None = None,
 ) -> Iterator[Epoch]:
     """Train a model on its workload's whole set, test it after each epoch, and yield the epoch.
@@ -89,25 +94,31 @@ def train(
         gamma: factor of the learning rate after each epoch.
         autocast: context of forward pass and loss.
         batches: maximum number of training batches and of test batches per epoch.
+        captured: run the training steps as CUDA graphs.
         watch: callbacks.
+
+    Raises:
+        UsageError: a step cannot be captured.
     """
     assert workload.load is not None, "a workload without a whole set has no epochs"
     whole, watch = workload.load(device), watch or Watch()
     step = Step(model, workload.loss, optimizer, autocast)
+    fit_epoch = _fitter(whole, step, workload, window, captured=captured)
     generator = torch.Generator().manual_seed(seed)
     seen = 0
     for number in range(1, epochs + 1):
-        watch.begin(number, optimizer.param_groups[0]["lr"])
+        watch.begin(number, float(optimizer.param_groups[0]["lr"]))
         model.train()
-        train_batches = _watched(islice(whole.epoch(whole.train, batch_size, generator), batches), watch, watch.batch)
+        order = _watched(islice(whole.order(whole.train, batch_size, generator), batches), watch, watch.batch)
         windows = []
-        for each in fit(step, train_batches, metric=workload.metric, window=window, first_step=seen):
+        for each in fit_epoch(order, first_step=seen):
             watch.window(each)
             windows.append(each)
         seen = windows[-1].step
         test = None
         if not watch.stop():
-            test_batches = _watched(islice(whole.epoch(whole.test, test_batch_size), batches), watch)
+            test_order = _watched(islice(whole.order(whole.test, test_batch_size), batches), watch)
+            test_batches = (whole.batch(whole.test, indices) for indices in test_order)
             inference = Inference(model, autocast)  # switches the model to evaluation mode
             test = evaluate(
                 inference, test_batches, loss=workload.loss, metric=workload.metric, step=seen, each=watch.test_batch
@@ -120,10 +131,23 @@ def train(
             return
 
 
-def _watched(batches: Iterable[Batch], watch: Watch, done: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:
-    """Yield batches until the watch stops; call ``done`` with the samples of each before the next one."""
-    for batch in batches:
-        yield batch
-        done(len(batch[1]))
+def _fitter(whole: Dataset, step: Step, workload: Workload, window: int, *, captured: bool) -> Callable[..., Iterator[Window]]:
+    """Return a function that trains on the indices of an epoch's batches and yields its windows."""
+    if captured:
+        steps = CapturedSteps(whole, step, workload.metric)
+        return partial(windows_of, train=steps.train, read=steps.window, window=window)
+
+    def fit_epoch(order: Iterable[Tensor], *, first_step: int) -> Iterator[Window]:
+        batches = (whole.batch(whole.train, indices) for indices in order)
+        return fit(step, batches, metric=workload.metric, window=window, first_step=first_step)
+
+    return fit_epoch
+
+
+def _watched(order: Iterable[Tensor], watch: Watch, done: Callable[[int], None] = lambda _: None) -> Iterator[Tensor]:
+    """Yield the indices of batches until the watch stops; call ``done`` with the samples of each before the next one."""
+    for indices in order:
+        yield indices
+        done(len(indices))
         if watch.stop():
             return

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
-from mnistbench.core.params import Params
+from mnistbench.core.params import FAST, REFERENCE, Params
 from mnistbench.core.record import CaseRecord, finite
 from mnistbench.measuring.case import (
     autocaster,
@@ -106,7 +106,7 @@ class _Run(Watch):
         self._params = Params(
             workload=workload.name, phase="step", batch_size=settings.batch_size, device=settings.device,
             dtype=settings.dtype, threads=torch.get_num_threads(), compile=False, seed=settings.seed, dataset=workload.dataset,
-            step=settings.step,
+            step=settings.step if device.type == "cpu" else REFERENCE,
         )  # fmt: skip
         self._plain_model = seeded_model(self._params, workload)
         self._model = in_step(self._params, workload, self._plain_model)  # has the same parameters
@@ -175,6 +175,7 @@ class _Run(Watch):
             gamma=settings.gamma,
             autocast=self._autocast,
             batches=self._batches,
+            captured=settings.step == FAST and self._params.device.startswith("cuda"),
             watch=self,
         ):
             self._end_epoch(epoch)

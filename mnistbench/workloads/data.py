@@ -119,7 +119,15 @@ class Dataset:
     def epoch(
         self, split: Split, batch_size: int, generator: torch.Generator | None = None, fraction: float = 1.0
     ) -> Iterator[Batch]:
-        """Return the batches of an epoch; each sample occurs once, and the last batch may be short.
+        """Return the batches of an epoch by ``order``."""
+        return (self.batch(split, indices) for indices in self.order(split, batch_size, generator, fraction))
+
+    def order(
+        self, split: Split, batch_size: int, generator: torch.Generator | None = None, fraction: float = 1.0
+    ) -> tuple[Tensor, ...]:
+        """Return the indices of the batches of an epoch, int64 [B] each on the split's device.
+
+        Each sample occurs once, and the last batch may be short.
 
         Args:
             split: the samples.
@@ -136,7 +144,7 @@ class Dataset:
         n_samples = math.ceil(Fraction(str(fraction)) * len(split))
         order = torch.arange(len(split)) if generator is None else torch.randperm(len(split), generator=generator)
         order = order[:n_samples].to(split.images.device)  # one transfer per epoch instead of one per batch
-        return (self.batch(split, indices) for indices in torch.split(order, batch_size))
+        return torch.split(order, batch_size)
 
 
 def load(name: str, data_dir: str | Path | None = None, device: str | torch.device = "cpu") -> Dataset:

@@ -39,11 +39,16 @@ BLOCK_COLUMNS = 1024
 _COMMUTE: tuple[tuple[Any, Any], ...] = ((nn.ReLU, nn.MaxPool2d), ((nn.ReLU, nn.Dropout), nn.Flatten))
 
 
-def fast_model(model: nn.Module) -> nn.Module:
+def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module:
     """Return a model that computes the same function of the same parameters faster on a CPU.
 
     Modules have their names in ``model``; their order differs where operations commute. Modules that are not rewritten are
     shared with ``model``, and so are all parameters. Dropout masks come from another random stream.
+
+    Args:
+        model: an ``nn.Sequential``.
+        sparse_gradients: let the weights of linear layers have a sparse gradient of rows where few rows have one. The
+            optimizer must take it, as :class:`Adadelta` does; most of PyTorch's do not.
 
     Raises:
         TypeError: the model is not an ``nn.Sequential``, whose modules run in their order.
@@ -59,7 +64,7 @@ def fast_model(model: nn.Module) -> nn.Module:
     fast: list[tuple[str, nn.Module]] = []
     blocked = False  # whether the module after this one takes the blocked layout
     for name, module in reversed(modules):
-        fast.append((name, _fast(module, blocked=blocked)))
+        fast.append((name, _fast(module, blocked=blocked, sparse_rows=SPARSE_ROWS if sparse_gradients else 0.0)))
         blocked = isinstance(fast[-1][1], _Conv2d | _Flatten) or (blocked and _keeps_layout(module))
     result = nn.Sequential()
     for name, module in reversed(fast):
@@ -67,15 +72,15 @@ def fast_model(model: nn.Module) -> nn.Module:
     return result
 
 
-def _fast(module: nn.Module, *, blocked: bool) -> nn.Module:
+def _fast(module: nn.Module, *, blocked: bool, sparse_rows: float) -> nn.Module:
     match module:
         case nn.Conv2d(groups=1, stride=(1, 1), dilation=(1, 1), padding_mode="zeros") if isinstance(module.padding, tuple):
             return _Conv2d(module, blocked=blocked)
         case nn.Flatten():
             return _Flatten(module)
         case nn.Linear():
-            return _Linear(module)
-        case nn.Dropout() if (_BYTE * module.p).is_integer() and module.p < 1:
+            return _Linear(module, sparse_rows)
+        case nn.Dropout() if (_BYTE * module.p).is_integer() and 0 < module.p < 1:
             return _Dropout(module.p)
     return module
 
@@ -101,7 +106,7 @@ class _Conv2d(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         # oneDNN's other types need hardware for them, and for few samples the change of the layout costs more than it saves.
         onednn = inputs.dtype == torch.float32 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        if not onednn or len(inputs) < BLOCKED_FROM or torch.is_autocast_enabled("cpu"):
+        if not onednn or inputs.dim() != 4 or len(inputs) < BLOCKED_FROM or torch.is_autocast_enabled("cpu"):
             return functional.conv2d(inputs, self.weight, self.bias, padding=self.padding)
         output: Tensor = _Convolution.apply(inputs, self.weight, self.bias, self.padding)
         return output if self._blocked else output.to_dense()
@@ -120,16 +125,17 @@ class _Flatten(nn.Module):
 
 
 class _Linear(nn.Module):
-    """A linear layer whose weights get a sparse gradient if few of its rows have one."""
+    """A linear layer whose weights get a sparse gradient if at most a share of its rows has one."""
 
-    def __init__(self, plain: nn.Linear) -> None:
+    def __init__(self, plain: nn.Linear, sparse_rows: float) -> None:
         super().__init__()
         self.weight, self.bias = plain.weight, plain.bias
+        self._sparse_rows = sparse_rows
 
     def forward(self, inputs: Tensor) -> Tensor:
         if inputs.dim() != 2 or torch.is_autocast_enabled("cpu"):
             return functional.linear(inputs, self.weight, self.bias)
-        output: Tensor = _Product.apply(inputs, self.weight, self.bias)
+        output: Tensor = _Product.apply(inputs, self.weight, self.bias, self._sparse_rows)
         return output
 
 
@@ -194,8 +200,9 @@ class _Product(torch.autograd.Function):
     """``linear`` whose backward pass leaves out the outputs that have no gradient."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, sparse_rows: float) -> Tensor:
         ctx.save_for_backward(inputs, weight)
+        ctx.sparse_rows = sparse_rows
         return functional.linear(inputs, weight, bias)
 
     @staticmethod
@@ -203,15 +210,15 @@ class _Product(torch.autograd.Function):
         inputs, weight = ctx.saved_tensors  # [B, I], [O, I]
         of_bias = gradient.sum(0) if ctx.needs_input_grad[2] else None
         rows = gradient.any(0).nonzero().flatten()
-        if len(rows) > SPARSE_ROWS * len(weight):
+        if len(rows) > ctx.sparse_rows * len(weight):
             of_inputs = _wide_product(gradient, weight) if ctx.needs_input_grad[0] else None
-            return of_inputs, _wide_product(gradient.t(), inputs), of_bias
+            return of_inputs, _wide_product(gradient.t(), inputs), of_bias, None
         kept = gradient.index_select(1, rows)
         of_inputs = kept @ weight.index_select(0, rows) if ctx.needs_input_grad[0] else None
         of_weight = torch.sparse_coo_tensor(
             rows.unsqueeze(0), kept.t() @ inputs, weight.shape, is_coalesced=True, check_invariants=False
         )
-        return of_inputs, of_weight, of_bias
+        return of_inputs, of_weight, of_bias, None
 
 
 def _wide_product(left: Tensor, right: Tensor) -> Tensor:

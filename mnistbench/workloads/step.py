@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from mnistbench.workloads.workload import Batch, Optimizer
+
+_T = TypeVar("_T")
 
 
 class Step:
@@ -110,8 +113,11 @@ class _Totals:
             self._correct = self._correct + self._metric(output.detach(), targets)
 
     def window(self, step: int) -> Window:
+        """Return the sums as means, and begin new ones."""
         accuracy = 100.0 * int(self._correct) / self.samples if self._metric else None
-        return Window(step, self.samples, float(self._loss) / self.samples, accuracy)
+        window = Window(step, self.samples, float(self._loss) / self.samples, accuracy)
+        self.samples, self._loss, self._correct = 0, 0.0, 0
+        return window
 
 
 def fit(
@@ -131,16 +137,36 @@ def fit(
         window: batches per window.
         first_step: global step before the first batch.
     """
-    totals, global_step = _Totals(metric), first_step
-    for inputs, targets in batches:
+    totals = _Totals(metric)
+
+    def train(batch: Batch) -> None:
+        inputs, targets = batch
         output, loss = step(inputs, targets)
         totals.add(output, loss, targets)
-        global_step += 1
-        if (global_step - first_step) % window == 0:
-            yield totals.window(global_step)
-            totals = _Totals(metric)
-    if totals.samples:
-        yield totals.window(global_step)
+
+    return windows(batches, train, totals.window, window=window, first_step=first_step)
+
+
+def windows(
+    batches: Iterable[_T], train: Callable[[_T], None], read: Callable[[int], Window], *, window: int, first_step: int
+) -> Iterator[Window]:
+    """Train on the batches; after every ``window`` of them, and after a last short one, yield what ``read`` returns.
+
+    Args:
+        batches: in any form.
+        train: one step on a batch.
+        read: returns the window that ends with a global step, and begins the next one.
+        window: batches per window.
+        first_step: global step before the first batch.
+    """
+    n_batches = 0
+    for batch in batches:
+        train(batch)
+        n_batches += 1
+        if n_batches % window == 0:
+            yield read(first_step + n_batches)
+    if n_batches % window:
+        yield read(first_step + n_batches)
 
 
 def evaluate(

@@ -92,7 +92,7 @@ def builtin_workloads(dataset: str, data_dir: str | None) -> list[Workload]:
             metric=number_correct,
             dataset=dataset,
             load=load,
-            make_fast_model=fast_model,
+            make_fast_model=functools.partial(fast_model, sparse_gradients=True),
             make_fast_optimizer=Adadelta,
         )
         for name, make_model in (("convnet", ConvNet), ("lenet5", LeNet5))

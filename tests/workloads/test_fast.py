@@ -90,7 +90,7 @@ def test_steps_have_the_losses_of_the_reference(
     )
     twin.load_state_dict(plain.state_dict())
     reference = losses(plain, torch.optim.Adadelta(plain.parameters(), lr=1.0), n_steps, dtype)
-    fast = losses(fast_model(twin), Adadelta(twin.parameters(), lr=1.0), n_steps, dtype)
+    fast = losses(fast_model(twin, sparse_gradients=True), Adadelta(twin.parameters(), lr=1.0), n_steps, dtype)
     assert fast == pytest.approx(reference, rel=rel)
     if n_steps == 50:
         assert reference[-1] < 0.5 * reference[0]  # it learns: equal losses of a model that stays as it is would be easy
@@ -104,7 +104,7 @@ def test_every_gradient_is_that_of_the_reference(make_model: type[nn.Sequential]
     twin = copy.deepcopy(plain)
     images, labels = torch.randn(batch_size, 1, 28, 28), torch.randint(10, (batch_size,))
     found = []
-    for model in (plain, fast_model(twin)):
+    for model in (plain, fast_model(twin, sparse_gradients=True)):
         step = Step(model, nn.functional.nll_loss, torch.optim.SGD(model.parameters()), autocaster(CPU, dtype))
         step.backward(step.loss(step.forward(images), labels))
         found.append(
@@ -220,7 +220,7 @@ def test_rows_without_a_gradient_are_updated_as_by_zeros(shape: tuple[int, ...])
 
 def test_outputs_without_a_gradient_leave_their_rows_out() -> None:
     linear, inputs = nn.Linear(6, 10), torch.randn(4, 6)
-    fast = fast_model(nn.Sequential(linear))
+    fast = fast_model(nn.Sequential(linear), sparse_gradients=True)
     output = fast(inputs)
     output[:, [2, 7]].square().sum().backward()
     assert linear.weight.grad is not None
@@ -231,6 +231,18 @@ def test_outputs_without_a_gradient_leave_their_rows_out() -> None:
     twin(inputs)[:, [2, 7]].square().sum().backward()
     torch.testing.assert_close(linear.weight.grad.to_dense(), twin.weight.grad)
     torch.testing.assert_close(linear.bias.grad, twin.bias.grad)
+
+
+def test_gradients_are_dense_for_other_optimizers() -> None:
+    model = nn.Sequential(nn.Linear(6, 10))
+    fast_model(model)(torch.randn(4, 6))[:, [2]].sum().backward()
+    assert not model[0].weight.grad.is_sparse
+    torch.optim.Adam(model.parameters()).step()
+
+
+def test_an_image_without_a_batch_is_convolved() -> None:
+    model, image = nn.Sequential(nn.Conv2d(1, 3, 3)), torch.randn(1, 8, 8)
+    torch.testing.assert_close(fast_model(model)(image), model(image))
 
 
 def test_adadelta_continues_from_its_saved_state() -> None:
