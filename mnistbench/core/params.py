@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.json_reader import OPTIONAL
 
 #: What a case does once per call. ``forward``: the model in eval mode, inference. ``step``: one training step.
 #: ``train`` and ``eval``: one pass over the training and the test set. ``batch``: one batch made and put on the
@@ -38,7 +37,8 @@ class Params:
     compile: bool  # the model went through torch.compile
     seed: int
     dataset: str  # digits, mnist, or the name from a user's workload
-    step: Annotated[str, OPTIONAL] = REFERENCE  # one of STEPS; earlier versions had the reference only
+    # One of STEPS; records of earlier versions have none. The note is json_reader.OPTIONAL: every pytest run imports this file.
+    step: Annotated[str, "optional"] = REFERENCE
 
     def __post_init__(self) -> None:
         for field in fields(self):

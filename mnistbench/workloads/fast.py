@@ -17,6 +17,8 @@ Each rewrite is exact except for the rounding of sums:
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -55,6 +57,8 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     """
     if not isinstance(model, nn.Sequential):
         raise TypeError(f"a fast step can be made of an nn.Sequential, not of {type(model).__name__}")
+    if sparse_gradients:
+        _make_first_sparse_tensor()
     modules = list(model.named_children())
     for last in range(len(modules) - 1, 0, -1):
         for position in range(last):
@@ -83,6 +87,14 @@ def _fast(module: nn.Module, *, blocked: bool, sparse_rows: float) -> nn.Module:
         case nn.Dropout() if (_BYTE * module.p).is_integer() and 0 < module.p < 1:
             return _Dropout(module.p)
     return module
+
+
+@functools.cache
+def _make_first_sparse_tensor() -> None:
+    """Make a sparse tensor without its warning: torch 2.11 warns once that checks were not chosen, even where they were."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.sparse_coo_tensor(torch.zeros((1, 0), dtype=torch.int64), torch.zeros(0), (1,), check_invariants=False)
 
 
 def _keeps_layout(module: nn.Module) -> bool:
