@@ -14,6 +14,7 @@ from builders import environment
 
 from mnistbench import cli
 from mnistbench.commands import train
+from mnistbench.core.errors import UsageError
 from mnistbench.measuring import tensorboard
 from mnistbench.measuring.environment import accelerators
 from mnistbench.train import run as lab
@@ -43,6 +44,22 @@ def test_defaults_are_those_of_pytorch_examples() -> None:
         64, 1000, 14, 1.0, 0.7, 1,
     )  # fmt: skip
     assert (parsed.log_interval, parsed.dry_run, parsed.save_model, parsed.dataset) == (10, False, False, "mnist")
+
+
+@pytest.mark.parametrize(
+    ("given", "device", "step"),
+    [
+        (None, "cpu", "fast"), (None, "cuda:1", "reference"), (None, "mps", "reference"),
+        ("fast", "cuda", "fast"), ("reference", "cpu", "reference"), ("reference", "mps", "reference"),
+    ],
+)  # fmt: skip
+def test_the_fast_step_is_the_default_on_a_cpu(given: str | None, device: str, step: str) -> None:
+    assert train._step(given, device) == step
+
+
+def test_a_fast_step_for_a_device_without_one_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^--step: there is no fast step for mps; leave --step out$"):
+        train._step("fast", "mps")
 
 
 def test_every_option_arrives() -> None:
