@@ -55,7 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="reference, or fast: the same in less time, on cpu and cuda (default: fast on cpu, reference elsewhere)",
     )
-    add("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
+    add(
+        "--dtype",
+        default="float32",
+        metavar="NAME",
+        help="float32; bfloat16 by autocast; auto: bfloat16 where the hardware multiplies it (default: float32)",
+    )
     add("--threads", metavar="N", help="intra-op threads of torch on the CPU (default: torch's own, all cores)")
     add("-o", "--output", metavar="DIR", help="new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)")
     add(
@@ -95,7 +100,7 @@ def _trained(parsed: argparse.Namespace) -> int:
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
 
     device = _device(settings.device, no_accelerator=parsed.no_accel)
-    settings = replace(settings, device=device, step=_step(parsed.step, device))
+    settings = replace(settings, device=device, step=_step(parsed.step, device), dtype=_dtype(settings.dtype, device))
     if settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
         print(f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB", flush=True)
     workload = train.workload_of(settings)
@@ -259,7 +264,7 @@ def _settings(parsed: argparse.Namespace) -> Settings:
         data_dir=given("--data-dir", parsed.data_dir) or None,
         device=given("--device", parsed.device) or "auto",
         step=FAST if parsed.step is None else one_of("--step", parsed.step, STEPS),
-        dtype=one_of("--dtype", parsed.dtype, DTYPES),
+        dtype=one_of("--dtype", parsed.dtype, (*DTYPES, "auto")),
         threads=None if parsed.threads is None else whole("--threads", parsed.threads, 1, MOST_THREADS),
         batch_size=whole("--batch-size", parsed.batch_size, 1),
         test_batch_size=whole("--test-batch-size", parsed.test_batch_size, 1),
@@ -308,6 +313,15 @@ def _step(given: str | None, device: str) -> str:
     if given == FAST and device.startswith("mps"):
         raise UsageError(f"--step: there is no fast step for {device}; leave --step out")
     return given or (FAST if device == "cpu" else REFERENCE)
+
+
+def _dtype(given: str, device: str) -> str:
+    """Return the precision for a device; ``auto`` means bfloat16 where the hardware multiplies it."""
+    from mnistbench.measuring.environment import multiplies_bfloat16
+
+    if given != "auto":
+        return given
+    return "bfloat16" if multiplies_bfloat16(device) else "float32"
 
 
 def _check_output(named: str) -> None:

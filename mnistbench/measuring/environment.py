@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from typing import Any
 
 import torch
 
@@ -18,6 +19,9 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.record import Environment
 
 AUTO = "auto"
+
+#: Flags of processors with instructions that multiply bfloat16, as Linux names them: x86's AVX-512 and AMX, and Arm's.
+_BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def read(threads: int) -> Environment:
@@ -69,6 +73,13 @@ def resolve_devices(requested: Sequence[str]) -> list[str]:
     return found
 
 
+def multiplies_bfloat16(device: str) -> bool:
+    """Return whether the hardware of a device multiplies bfloat16; elsewhere bfloat16 is emulated and slower than float32."""
+    if device.startswith("cuda"):
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device == "cpu" and not _BFLOAT16_FLAGS.isdisjoint(_cpu_info().get("flags", ()))
+
+
 def _canonical(name: str) -> str:
     try:
         device = torch.device(name)
@@ -79,9 +90,13 @@ def _canonical(name: str) -> str:
 
 def cpu_model() -> str:
     """Return the name of the processor."""
+    return str(_cpu_info().get("brand_raw") or platform.processor() or "unknown")
+
+
+def _cpu_info() -> Mapping[str, Any]:
     import cpuinfo  # type: ignore[import-untyped]  # a dependency of pytest-benchmark; importing it takes half a second
 
-    return str(cpuinfo.get_cpu_info().get("brand_raw") or platform.processor() or "unknown")
+    return dict(cpuinfo.get_cpu_info())
 
 
 def _usable_cpus() -> int:

@@ -62,6 +62,26 @@ def test_a_fast_step_for_a_device_without_one_is_refused() -> None:
         train._step("fast", "mps")
 
 
+@pytest.mark.parametrize(
+    ("given", "flags", "dtype"),
+    [
+        ("auto", ["avx512f", "avx512_bf16"], "bfloat16"), ("auto", ["avx2", "avx512f"], "float32"), ("auto", [], "float32"),
+        ("bfloat16", [], "bfloat16"), ("float32", ["amx_bf16"], "float32"),
+    ],
+)  # fmt: skip
+def test_auto_is_bfloat16_where_the_processor_multiplies_it(
+    given: str, flags: list[str], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cpuinfo.get_cpu_info", lambda: {"flags": flags})
+    assert train._dtype(given, "cpu") == dtype
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_auto_is_bfloat16_where_the_gpu_multiplies_it(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda *, including_emulation: native or including_emulation)
+    assert train._dtype("auto", "cuda:1") == ("bfloat16" if native else "float32")
+
+
 def test_every_option_arrives() -> None:
     line = (
         "--batch-size 16 --test-batch-size 500 --epochs 3 --lr 0.5 --gamma 1 --dry-run --seed 0 --log-interval 2 --threads 2 "
@@ -112,7 +132,7 @@ def test_what_tensorboard_gets(arguments: tuple[str, ...], scalars: bool, images
         (["--gamma", "-0.7"], "--gamma: '-0.7' cannot be used; give a number above 0"),
         (["--model", "resnet"], "--model: 'resnet' is not known; choose convnet or lenet5"),
         (["--dataset", "cifar"], "--dataset: 'cifar' is not known; choose digits or mnist"),
-        (["--dtype", "float16"], "--dtype: 'float16' is not known; choose float32 or bfloat16"),
+        (["--dtype", "float16"], "--dtype: 'float16' is not known; choose float32 or bfloat16 or auto"),
         (["--data-dir", ""], "--data-dir: '' is no value; give one, or leave the option out"),
         (["--output", " "], "--output: ' ' is no value; give one, or leave the option out"),
         (["--output", "file/run"], "--output: {here}/file is not a directory; name another directory"),
