@@ -215,12 +215,17 @@ def write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> str:
     """Write the model graph; return the reason if it cannot be written, else an empty text.
 
     ``add_graph`` traces with torch.jit, which is deprecated, warns, and raises and prints on control flow; none of that
-    may end a run. The traced model is a copy on the CPU, so that a model on an accelerator has a graph too.
+    may end a run. The traced model is a copy on the CPU, so that a model on an accelerator has a graph too. It is traced here
+    because ``add_graph`` would trace it again to check the first trace, which takes a second the first time.
     """
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
-            writer.add_graph(copy.deepcopy(model).cpu().eval(), inputs.cpu())
+            inputs = inputs.cpu()
+            traced = torch.jit.trace(  # type: ignore[no-untyped-call]
+                copy.deepcopy(model).cpu().eval(), inputs, check_trace=False
+            )
+            writer.add_graph(traced, inputs)
     except Exception as error:  # noqa: BLE001  # a deprecated tracer can raise anything on a user's model
         return f"no model graph: {type(error).__name__}: {first_line(error)}"
     return ""
