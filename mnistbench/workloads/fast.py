@@ -2,11 +2,13 @@
 
 Each rewrite is exact except for the rounding of sums:
 
-- Convolutions, ReLU and pooling keep their values in oneDNN's blocked layout, so no operation converts its arguments.
+- Convolutions, ReLU and pooling keep their values channels-last, so no operation converts its arguments.
 - ReLU and max-pooling commute because both are monotonic, so ReLU processes the pooled quarter of the values.
 - Flattening commutes with operations on single values, so these run on contiguous values in both directions.
-- The gradient of a convolution's weights is the convolution of its input with its output's gradient, batch and channels
-  exchanged; for an input of one channel it is a matrix product with the input's patches.
+- Max-pooling, ReLU and dropout leave few outputs of a convolution with a gradient (3 % in ConvNet): the gradient of its
+  weights sums the input's pixels for those only.
+- Otherwise the gradient of a convolution's weights is the convolution of its input with its output's gradient, batch and
+  channels exchanged.
 - An output that is zero for the whole batch leaves its row of a linear layer without a gradient, so only the other rows are
   computed and updated; the running averages of a row decay when it next has a gradient.
 - Dropout compares random bytes with 256 p; PyTorch draws a random number of 32 bits per value, one after the other.
@@ -31,8 +33,9 @@ _BYTE = 256
 #: The gradient of a linear layer's weights is sparse if at most this share of its rows has one.
 SPARSE_ROWS = 0.5
 
-#: Batch size from which convolutions use the blocked layout.
-BLOCKED_FROM = 4
+#: The gradient of a convolution's output is sparse if at most this share of its elements is not zero. With more, the sums
+#: take longer than a dense convolution.
+SPARSE_OUTPUTS = 0.125
 
 #: Columns of a block of a wide matrix product.
 BLOCK_COLUMNS = 1024
@@ -57,31 +60,27 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     """
     if not isinstance(model, nn.Sequential):
         raise TypeError(f"a fast step can be made of an nn.Sequential, not of {type(model).__name__}")
-    if sparse_gradients:
-        _make_first_sparse_tensor()
+    _make_first_sparse_tensor()
     modules = list(model.named_children())
     for last in range(len(modules) - 1, 0, -1):
         for position in range(last):
             (_, first), (_, second) = modules[position : position + 2]
             if any(isinstance(first, before) and isinstance(second, after) for before, after in _COMMUTE):
                 modules[position : position + 2] = modules[position + 1], modules[position]
-    fast: list[tuple[str, nn.Module]] = []
-    blocked = False  # whether the module after this one takes the blocked layout
-    for name, module in reversed(modules):
-        fast.append((name, _fast(module, blocked=blocked, sparse_rows=SPARSE_ROWS if sparse_gradients else 0.0)))
-        blocked = isinstance(fast[-1][1], _Conv2d | _Flatten) or (blocked and _keeps_layout(module))
     result = nn.Sequential()
-    for name, module in reversed(fast):
-        result.add_module(name, module)
+    before: nn.Module | None = None
+    for name, module in modules:
+        before = _fast(module, before, sparse_rows=SPARSE_ROWS if sparse_gradients else 0.0)
+        result.add_module(name, before)
     return result
 
 
-def _fast(module: nn.Module, *, blocked: bool, sparse_rows: float) -> nn.Module:
+def _fast(module: nn.Module, before: nn.Module | None, *, sparse_rows: float) -> nn.Module:
     match module:
         case nn.Conv2d(groups=1, stride=(1, 1), dilation=(1, 1), padding_mode="zeros") if isinstance(module.padding, tuple):
-            return _Conv2d(module, blocked=blocked)
-        case nn.Flatten():
-            return _Flatten(module)
+            return _Conv2d(module)
+        case nn.MaxPool2d(padding=0, dilation=1, ceil_mode=False, return_indices=False) if module.stride == module.kernel_size:
+            return _MaxPool2d(module) if isinstance(before, _Conv2d) else module
         case nn.Linear():
             return _Linear(module, sparse_rows)
         case nn.Dropout() if (_BYTE * module.p).is_integer() and 0 < module.p < 1:
@@ -97,42 +96,38 @@ def _make_first_sparse_tensor() -> None:
         torch.sparse_coo_tensor(torch.zeros((1, 0), dtype=torch.int64), torch.zeros(0), (1,), check_invariants=False)
 
 
-def _keeps_layout(module: nn.Module) -> bool:
-    """Return whether a module that is not rewritten maps the blocked layout to itself."""
-    return isinstance(module, nn.ReLU) or (
-        isinstance(module, nn.MaxPool2d) and module.dilation == 1 and not module.return_indices
-    )
-
-
 # ---- Modules ---------------------------------------------------------------------------------------------------------
 
 
 class _Conv2d(nn.Module):
-    """A convolution with stride 1. Its result has the blocked layout if the next module takes it."""
+    """A convolution with stride 1 whose result is channels-last."""
 
-    def __init__(self, plain: nn.Conv2d, *, blocked: bool) -> None:
+    def __init__(self, plain: nn.Conv2d) -> None:
         super().__init__()
         self.weight, self.bias, self.padding = plain.weight, plain.bias, plain.padding
-        self._blocked = blocked
 
     def forward(self, inputs: Tensor) -> Tensor:
-        # oneDNN's other types need hardware for them, and for few samples the change of the layout costs more than it saves.
-        onednn = inputs.dtype == torch.float32 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        if not onednn or inputs.dim() != 4 or len(inputs) < BLOCKED_FROM or torch.is_autocast_enabled("cpu"):
-            return functional.conv2d(inputs, self.weight, self.bias, padding=self.padding)
-        output: Tensor = _Convolution.apply(inputs, self.weight, self.bias, self.padding)
-        return output if self._blocked else output.to_dense()
+        weight, bias = self.weight, self.bias
+        if inputs.dim() != 4:
+            return functional.conv2d(inputs, weight, bias, padding=self.padding)
+        if torch.is_autocast_enabled("cpu"):  # it does not convert the arguments of a Function
+            dtype = torch.get_autocast_dtype("cpu")
+            inputs, weight, bias = inputs.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+        output: Tensor = _Convolution.apply(inputs, weight, bias, self.padding)
+        return output
 
 
-class _Flatten(nn.Module):
-    """Flattening of values in any layout."""
+class _MaxPool2d(nn.Module):
+    """Max-pooling of a convolution's result, with windows that do not overlap."""
 
-    def __init__(self, plain: nn.Flatten) -> None:
+    def __init__(self, plain: nn.MaxPool2d) -> None:
         super().__init__()
-        self.plain = plain
+        self.kernel_size = plain.kernel_size
 
     def forward(self, inputs: Tensor) -> Tensor:
-        output: Tensor = self.plain(inputs.to_dense() if inputs.is_mkldnn else inputs)
+        if inputs.dim() != 4:
+            return functional.max_pool2d(inputs, self.kernel_size)
+        output: Tensor = _MaxPooling.apply(inputs, self.kernel_size)
         return output
 
 
@@ -173,39 +168,105 @@ def keep_mask(inputs: Tensor, p: float) -> Tensor:
 
 
 class _Convolution(torch.autograd.Function):
-    """``conv2d`` with a result in oneDNN's blocked layout."""
+    """``conv2d`` with a channels-last result, whose gradient may be sparse."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int]) -> Tensor:
-        blocked = inputs if inputs.is_mkldnn else inputs.to_mkldnn()
-        ctx.save_for_backward(blocked, weight)
-        ctx.was_dense, ctx.padding = not inputs.is_mkldnn, padding
-        return functional.conv2d(blocked, weight, bias, padding=padding)
+        # A tensor of one channel is contiguous in both formats: only a copy has the strides of the wanted one.
+        channels_last = Tensor.clone if inputs.shape[1] == 1 else Tensor.contiguous
+        inputs = channels_last(inputs, memory_format=torch.channels_last)
+        ctx.save_for_backward(inputs, weight)
+        ctx.padding = padding
+        return functional.conv2d(inputs, weight, bias, padding=padding)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        blocked, weight = ctx.saved_tensors
-        inputs, outputs = blocked.to_dense(), gradient.to_dense()  # [B, C, H, W], [B, O, h, w]
-        of_inputs = None
-        if ctx.needs_input_grad[0]:
-            arguments = (blocked, weight, None, [1, 1], list(ctx.padding), [1, 1], False, [0, 0], 1, [True, False, False])
-            of_inputs = torch.ops.aten.convolution_backward(gradient, *arguments)[0]
-            of_inputs = of_inputs.to_dense() if ctx.was_dense else of_inputs
-        if weight.shape[1] == 1:
-            of_weight = torch.bmm(outputs.flatten(2), _patches(inputs, weight, ctx.padding)).sum(0).view(weight.shape)
+        inputs, weight = ctx.saved_tensors  # [B, C, H, W], [O, C, k, l]
+        of_inputs: Tensor | None = None
+        of_bias: Tensor | None = None
+        if gradient.is_sparse:
+            of_weight, of_bias, gradient = _from_elements(gradient, inputs, weight, ctx.padding)
+        elif weight.shape[1] == 1:
+            patches = _patches(inputs, weight, ctx.padding)  # [B, k l, h w]
+            outputs = gradient.permute(0, 2, 3, 1).flatten(1, 2)  # [B, h w, O]
+            of_weight = torch.bmm(patches, outputs).sum(0).t().reshape(weight.shape)
         else:
             # Copied here: conv2d would do the same, more slowly.
-            images, filters = inputs.transpose(0, 1).contiguous(), outputs.transpose(0, 1).contiguous()
+            images, filters = inputs.transpose(0, 1).contiguous(), gradient.transpose(0, 1).contiguous()
             of_weight = functional.conv2d(images, filters, padding=ctx.padding).transpose(0, 1)
-        return of_inputs, of_weight, outputs.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None, None
+        if ctx.needs_input_grad[2]:
+            of_bias = gradient.sum((0, 2, 3)) if of_bias is None else of_bias
+        if ctx.needs_input_grad[0]:
+            arguments = (inputs, weight, None, [1, 1], list(ctx.padding), [1, 1], False, [0, 0], 1, [True, False, False])
+            of_inputs = torch.ops.aten.convolution_backward(gradient, *arguments)[0]
+        return of_inputs, of_weight, of_bias if ctx.needs_input_grad[2] else None, None
 
 
 def _patches(inputs: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor:
-    """Return the patches of one channel that each weight meets. Shapes: [B, 1, H, W], [O, 1, k, l] -> [B, h w, k l]."""
+    """Return the patches of one channel that each weight meets. Shapes: [B, 1, H, W], [O, 1, k, l] -> [B, k l, h w]."""
     padded = functional.pad(inputs, (padding[1], padding[1], padding[0], padding[0]))
     windows = padded[:, 0].unfold(1, weight.shape[2], 1).unfold(2, weight.shape[3], 1)  # [B, h, w, k, l]
-    patches = windows.permute(0, 3, 4, 1, 2).flatten(3).flatten(1, 2)  # copied once, along the rows of the image
-    return patches.transpose(1, 2)
+    return windows.permute(0, 3, 4, 1, 2).flatten(3).flatten(1, 2)  # copied once, along the rows of the image
+
+
+def _from_elements(gradient: Tensor, inputs: Tensor, weight: Tensor, padding: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of weight and bias, and the dense channels-last gradient of a convolution's result.
+
+    Args:
+        gradient: of the result, sparse [B, O, h, w] with its elements ordered by channel.
+        inputs: channels-last [B, C, H, W].
+        weight: [O, C, k, l].
+        padding: of height and width.
+    """
+    (samples, channels, rows, columns), values = gradient._indices(), gradient._values()  # noqa: SLF001  # not coalesced
+    if any(padding):
+        inputs = functional.pad(inputs, (padding[1], padding[1], padding[0], padding[0]))
+    n_outputs, _, height, width = weight.shape
+    pixels = inputs.permute(0, 2, 3, 1)  # [B, H, W, C]
+    # Each element adds a pixel of the input, times its value, to each weight. ``first`` is the pixel of the first weight.
+    first = ((samples * pixels.shape[1] + rows) * pixels.shape[2] + columns).int()
+    shifts = (torch.arange(height).unsqueeze(1) * pixels.shape[2] + torch.arange(width)).flatten().int()
+    starts = torch.searchsorted(channels, torch.arange(n_outputs))  # the first element of each channel
+    sums = functional.embedding_bag(
+        (shifts.unsqueeze(1) + first).flatten(),
+        pixels.flatten(0, 2),
+        (torch.arange(len(shifts)).unsqueeze(1) * len(values) + starts).flatten().int(),
+        per_sample_weights=values.repeat(len(shifts)),
+        mode="sum",
+    )  # [k l O, C]
+    of_bias = values.new_zeros(n_outputs).index_add_(0, channels, values)
+    n_samples, _, n_rows, n_columns = gradient.shape
+    dense = values.new_zeros(n_samples, n_rows, n_columns, n_outputs)
+    dense.view(-1).scatter_(0, ((samples * n_rows + rows) * n_columns + columns) * n_outputs + channels, values)
+    return sums.view(height, width, n_outputs, -1).permute(2, 3, 0, 1), of_bias, dense.permute(0, 3, 1, 2)
+
+
+class _MaxPooling(torch.autograd.Function):
+    """``max_pool2d`` of a convolution's result. The gradient of its argument is sparse if it has few elements."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, kernel_size: int | tuple[int, int]) -> Tensor:
+        output, places = functional.max_pool2d(inputs, kernel_size, return_indices=True)
+        ctx.save_for_backward(inputs, places)
+        ctx.kernel_size = kernel_size
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, places = ctx.saved_tensors  # places [B, O, h, w]: positions in the planes of inputs
+        by_channel = gradient.transpose(0, 1).flatten()
+        kept = by_channel.nonzero().flatten()
+        if len(kept) > SPARSE_OUTPUTS * inputs.numel():
+            size = [ctx.kernel_size] if isinstance(ctx.kernel_size, int) else list(ctx.kernel_size)
+            arguments = (inputs, size, size, [0, 0], [1, 1], False, places)
+            return torch.ops.aten.max_pool2d_with_indices_backward(gradient, *arguments), None
+        n_samples, n_channels, height, width = gradient.shape
+        plane, window = kept // (height * width), kept % (height * width)
+        channels, samples = plane // n_samples, plane % n_samples
+        place = places.permute(0, 2, 3, 1).flatten()[(samples * height * width + window) * n_channels + channels]
+        indices = torch.stack([samples, channels, place // inputs.shape[3], place % inputs.shape[3]])
+        values = by_channel.index_select(0, kept)
+        return torch.sparse_coo_tensor(indices, values, inputs.shape, check_invariants=False), None
 
 
 class _Product(torch.autograd.Function):

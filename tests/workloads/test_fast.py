@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from scipy import stats
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 from torch_builders import CPU
 
 from mnistbench.measuring.case import autocaster, fork_random, thread_count
@@ -110,9 +112,9 @@ def test_every_gradient_is_that_of_the_reference(make_model: type[nn.Sequential]
         found.append(
             {name: parameter.grad.to_dense() for name, parameter in model.named_parameters() if parameter.grad is not None}
         )
-    reference, fast = found
-    assert fast.keys() == reference.keys()
-    for name, gradient in fast.items():
+    reference, rewritten = found
+    assert rewritten.keys() == reference.keys()
+    for name, gradient in rewritten.items():
         assert gradient.dtype == torch.float32
         close = 1e-4 if dtype == "float32" else 0.05  # bfloat16 has eight bits, and sums of other orders are rounded to it
         assert torch.dist(gradient, reference[name]) <= close * torch.linalg.vector_norm(reference[name])
@@ -155,6 +157,28 @@ def test_modules_of_other_kinds_are_computed_as_they_are(modules: tuple[nn.Modul
     (output * weights).sum().backward()
     for mine, theirs in zip(twin.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0], ids=["dense", "sparse"])  # of the elements, up to which a gradient is sparse
+@pytest.mark.parametrize(("kernel_size", "padding", "bias"), [(3, 0, True), ((2, 4), (1, 2), False)])
+def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
+    share: float, kernel_size: Any, padding: Any, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mnistbench.workloads.fast.SPARSE_OUTPUTS", share)
+    model = nn.Sequential(nn.Conv2d(3, 5, kernel_size, padding=padding, bias=bias), nn.ReLU(), nn.MaxPool2d((2, 3)))
+    twin = copy.deepcopy(model)
+    images = torch.randn(4, 3, 9, 13)
+    weights = torch.randn_like(model(images)) * (torch.rand(4, 1, 1, 1) > 0.5)  # some samples have no gradient, and
+    weights[:, 2] = 0  # neither has one channel
+    found = []
+    for each in (model, fast_model(twin)):
+        each.zero_grad()
+        inputs = images.clone().requires_grad_()
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            (each(inputs) * weights).sum().backward()
+        found.append([inputs.grad, *(parameter.grad for parameter in each.parameters())])
+    torch.testing.assert_close(found[1], found[0])
+    assert any(event.name == "aten::embedding_bag" for event in profiler.events()) == (share == 1.0)
 
 
 def test_a_first_convolution_whose_input_needs_a_gradient_gives_it() -> None:
