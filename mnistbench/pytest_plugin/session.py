@@ -193,8 +193,8 @@ class Session:
     @property
     def _storage(self) -> Path | None:
         """The directory of the saved runs; None if they are saved elsewhere."""
-        location = str(self._config.getoption("benchmark_storage", default=""))
-        return Path(location.removeprefix("file://")) if location.startswith("file://") else None
+        location = str(self._config.getoption("benchmark_storage", default="")).removeprefix("file://")
+        return Path(location) if location and "://" not in location else None
 
     @property
     def tracked_in(self) -> str:

@@ -146,7 +146,7 @@ def test_a_training_curve_is_computed_once_for_the_same_code(project):
     project.measure_a_step()
     first, kept = scalars(), entries()
     # Other options, of which the plug-in loads other modules.
-    later = scalars("--benchmark-storage=file://.benchmarks", "--op-top=3", "--benchmark-autosave")
+    later = scalars("--benchmark-storage=.benchmarks", "--op-top=3", "--benchmark-autosave")
     assert len(kept) == 1
     assert entries() == kept
     assert (later.curves, later.final) == (first.curves, first.final)
