@@ -28,6 +28,7 @@ from mnistbench.core.params import Params
 from mnistbench.core.record import Scalars, finite, thin
 from mnistbench.measuring.case import autocaster, fork_random, in_step, optimizer_maker, seeded_model
 from mnistbench.measuring.curves import Curve, CurveStore
+from mnistbench.measuring.event_file import scalar_events, write_event_file
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Batch, Workload
 
@@ -90,9 +91,8 @@ class Tracker:
             ],
         }
         directory = self._run_directory(params, params.phase)
-        with open_writer(directory) as writer:
-            if writer:
-                write_scalars(writer, curves)
+        if directory:
+            write_event_file(directory, scalar_events(curves))
         return scalars_of(params.dataset, curves, directory)
 
     def _stored(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]] | None:
@@ -108,8 +108,7 @@ class Tracker:
                 return None
         directory = self._run_directory(params, "training")
         if directory:
-            directory.mkdir(parents=True)
-            (directory / f"events.out.tfevents.{time.time():.0f}.stored").write_bytes(found.events)
+            write_event_file(directory, found.events)
         return scalars_of(params.dataset, {tag: list(points) for tag, points in found.curves.items()}, directory), found.notes
 
     def _train(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:

@@ -151,8 +151,8 @@ def test_a_training_curve_is_computed_once_for_the_same_code(project):
     assert entries() == kept
     assert (later.curves, later.final) == (first.curves, first.final)
     assert later.directory != first.directory
-    [events] = (project.path / later.directory).iterdir()
-    assert events.suffix == ".stored"
+    [events], [copied] = (list((project.path / run.directory).iterdir()) for run in (first, later))
+    assert copied.read_bytes() == events.read_bytes()
     compared = scalars("--benchmark-compare", "--op-fail=100000%")
     assert entries() == kept
     assert compared.curves == first.curves
