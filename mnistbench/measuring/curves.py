@@ -31,7 +31,7 @@ from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import Params
 from mnistbench.core.record import Curves
 
-#: Entries that are kept, those used last. An entry has about 40 kB, a default suite six of them.
+#: Entries that are kept, those used last. An entry has about 20 kB; a default suite has six.
 MAX_ENTRIES = 60
 
 _SUFFIX = ".curve"

@@ -408,3 +408,11 @@ def test_a_warm_table_says_what_the_profiler_cost_and_a_cold_one_does_not(monkey
     case = build(tiny_params(), tiny_workload())
     assert profile_first_call(case, first_of_process=False).profiler_ns == 0
     assert profile(case, iterations=1).profiler_ns == 250
+
+
+def test_the_events_of_the_cost_per_call_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(torch.autograd.profiler.profile, "_parse_kineto_results", parse)
+    assert profiling.cost_per_call.__wrapped__((torch.profiler.ProfilerActivity.CPU,)) >= 0
