@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 
+from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable, median_ns
 from mnistbench.measuring.marks import ITERATION, MODULE, PHASE
 
@@ -46,7 +47,8 @@ class Event(Protocol):
 
 def events_of(recorded: torch.profiler.profile) -> list[Any]:
     """Return the events of a profile; they have the fields of ``Event``."""
-    return list(recorded.events() or ())  # type: ignore[no-untyped-call]
+    with gc_paused():  # the profiler parses them now
+        return list(recorded.events() or ())  # type: ignore[no-untyped-call]
 
 
 def busy_ns(recorded: torch.profiler.profile) -> tuple[int, ...]:

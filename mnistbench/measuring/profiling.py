@@ -8,16 +8,15 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import OpTable
 from mnistbench.measuring.case import Case
 from mnistbench.measuring.events_to_table import events_of, table
+from mnistbench.measuring.host_events import host_events
 from mnistbench.measuring.marks import ITERATION, marked
 
 #: Iterations between a reset and profiling: the optimizer creates its state in the first. The profiler then creates its
@@ -32,7 +31,7 @@ _COST_CALLS = 300
 def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     """Return the operations of a case's first iteration, host activities only."""
     recorded = record(case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False)
-    return table(events_of(recorded), temperature="cold", view="host", first_of_process=first_of_process)
+    return table(host_events(recorded), temperature="cold", view="host", first_of_process=first_of_process)
 
 
 def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
@@ -58,7 +57,8 @@ def record_warm(case: Case, *, iterations: int, view: str = "host", shapes: bool
 def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTable:
     """Return the operations of a profile that :func:`record_warm` made."""
     cost = cost_per_call(tuple(activities_of(device, view)))
-    return replace(table(events_of(recorded), temperature="warm", view=view), profiler_ns=cost)
+    events = host_events(recorded) if view == "host" else events_of(recorded)
+    return replace(table(events, temperature="warm", view=view), profiler_ns=cost)
 
 
 def activities_of(device: str, view: str) -> list[ProfilerActivity]:
@@ -66,7 +66,7 @@ def activities_of(device: str, view: str) -> list[ProfilerActivity]:
     return [ProfilerActivity.CPU, *([_device_activity(device)] if view == "device" else [])]
 
 
-@functools.cache  # constant within a process, and takes 0.1 s
+@functools.cache  # constant within a process
 def cost_per_call(activities: tuple[ProfilerActivity, ...]) -> int:
     """Return the overhead of the profiler per operation call, in nanoseconds.
 
@@ -82,7 +82,8 @@ def cost_per_call(activities: tuple[ProfilerActivity, ...]) -> int:
         return time.perf_counter_ns() - start
 
     def profiled() -> int:
-        with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True):
+        # Without acc_events nothing parses the events, which takes ten times as long as the blocks.
+        with torch.profiler.profile(activities=activities, profile_memory=True):
             block()  # the first calls create the profiler's buffers
             return block()
 
@@ -105,14 +106,13 @@ def record(
 ) -> torch.profiler.profile:
     """Run the case, marked, under the profiler; the first ``dropped`` iterations are profiled but not marked.
 
-    ``acc_events`` silences a warning about schedules, which are not used here.
+    The events are parsed when they are read: ``acc_events=True`` would parse them here.
     """
-    profiler = torch.profiler.profile(activities=activities, record_shapes=shapes, profile_memory=True, acc_events=True)
-    with ExitStack() as parsing, profiler, marked(case):
+    profiler = torch.profiler.profile(activities=activities, record_shapes=shapes, profile_memory=True)
+    with profiler, marked(case):
         for _ in range(dropped):
             case()
         for _ in range(iterations):
             with record_function(ITERATION):
                 case()
-        parsing.enter_context(gc_paused())  # the profiler parses its events on exit
     return profiler

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import io
+import itertools
 import os
 import time
 import warnings
@@ -25,6 +27,8 @@ from torch import Tensor
 from mnistbench.core.params import Params
 from mnistbench.core.record import Scalars, finite, thin
 from mnistbench.measuring.case import autocaster, fork_random, in_step, optimizer_maker, seeded_model
+from mnistbench.measuring.curves import Curve, CurveStore
+from mnistbench.measuring.event_file import scalar_events, write_event_file
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Batch, Workload
 
@@ -34,6 +38,9 @@ CURVE_SAMPLES = 2 * 1437
 CURVE_STEPS = 128
 #: Points of a curve; each is the mean over a window of steps.
 CURVE_WINDOWS = 32
+#: Steps of a training run that must be the same as those of a stored one: weight decay acts in the first update, momentum in
+#: the second, which the third loss shows.
+CHECKED_STEPS = 3
 #: Samples per batch when the test set is evaluated, as in pytorch/examples ``mnist/main.py``.
 TEST_BATCH_SIZE = 1000
 #: Images in the grid, at any batch size.
@@ -55,11 +62,12 @@ def new_directory(root: Path, label: str = "") -> Path:
 
 
 class Tracker:
-    """Computes each curve once per session and writes it below one directory."""
+    """Computes each curve once per session, or reads it from disk, and writes it below one directory."""
 
-    def __init__(self, directory: Path | None, progress: Progress) -> None:
-        """Write below ``directory``; if it is None, compute without writing."""
+    def __init__(self, directory: Path | None, progress: Progress, store: CurveStore | None = None) -> None:
+        """Write below ``directory``; if it is None, compute without writing. Keep training curves in ``store``."""
         self.directory = directory
+        self._store = store
         self._progress = progress
         self._curves: dict[Params, tuple[Scalars, tuple[str, ...]]] = {}
         self._runs: Counter[str] = Counter()  # two tests may measure the same case
@@ -71,7 +79,7 @@ class Tracker:
         """
         shared = replace(params, phase="step")
         if shared not in self._curves:
-            self._curves[shared] = self._train(shared, workload)
+            self._curves[shared] = self._stored(shared, workload) or self._train(shared, workload)
         return self._curves[shared]
 
     def rounds(self, params: Params, rounds_ns: tuple[int, ...], samples: int) -> Scalars:
@@ -83,40 +91,53 @@ class Tracker:
             ],
         }
         directory = self._run_directory(params, params.phase)
-        with open_writer(directory) as writer:
-            if writer:
-                write_scalars(writer, curves)
+        if directory:
+            write_event_file(directory, scalar_events(curves))
         return scalars_of(params.dataset, curves, directory)
 
+    def _stored(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]] | None:
+        """Return the curves of an earlier session, with its event file; None if they have to be computed."""
+        found = self._store.load(params) if self._store else None
+        if found is None or (self.directory and not found.events):
+            return None
+        with fork_random(torch.device(params.device)):
+            run = _TrainingRun(params, workload)
+            for inputs, targets in itertools.islice(run.batches, run.steps_of_check):
+                run.step(inputs, targets)
+            if run.check() != found.check:
+                return None
+        directory = self._run_directory(params, "training")
+        if directory:
+            write_event_file(directory, found.events)
+        return scalars_of(params.dataset, {tag: list(points) for tag, points in found.curves.items()}, directory), found.notes
+
     def _train(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
-        device = torch.device(params.device)
-        steps = min(CURVE_STEPS, -(-CURVE_SAMPLES // params.batch_size))
         curves: dict[str, list[tuple[int, float | None]]] = {}
         notes: list[str] = []
         directory = self._run_directory(params, "training")
-        with fork_random(device), open_writer(directory) as writer:
-            plain = seeded_model(params, workload)
-            model = in_step(params, workload, plain)
-            autocast = autocaster(device, params.dtype)
-            generator = torch.Generator().manual_seed(params.seed)
-            batches = (workload.make_batch(params.batch_size, device, generator) for _ in range(steps))
-            step = Step(model, workload.loss, optimizer_maker(params, workload)(model.parameters()), autocast)
-            with self._progress(batches, steps, f"training {params.label.split(' ')[1]} on {params.dataset}") as shown:
-                for window in fit(step, shown, metric=workload.metric, window=max(1, steps // CURVE_WINDOWS)):
+        with fork_random(torch.device(params.device)), open_writer(directory) as writer:
+            run = _TrainingRun(params, workload)
+            what = f"training {params.label.split(' ')[1]} on {params.dataset}"
+            with self._progress(run.batches, run.steps, what) as shown:
+                for window in fit(run.step, shown, metric=workload.metric, window=max(1, run.steps // CURVE_WINDOWS)):
                     _add(curves, "train", window)
             if workload.load:
-                whole = workload.load(device)
-                test_batches = whole.epoch(whole.test, TEST_BATCH_SIZE)
-                inference = Inference(model, autocast)
-                _add(curves, "test", evaluate(inference, test_batches, loss=workload.loss, metric=workload.metric, step=steps))
+                inference = Inference(run.step.model, run.autocast)
+                test = evaluate(inference, run.test_batches(), loss=workload.loss, metric=workload.metric, step=run.steps)
+                _add(curves, "test", test)
             if writer:
                 write_scalars(writer, curves)
-                images, _ = workload.make_batch(GRID_IMAGES, device, generator)
+                images, _ = workload.make_batch(GRID_IMAGES, run.device, run.generator)
                 write_images(writer, params.dataset, images)
-                inputs, _ = workload.make_batch(params.batch_size, device, generator)
-                note = write_graph(writer, plain, inputs)
+                inputs, _ = workload.make_batch(params.batch_size, run.device, run.generator)
+                note = write_graph(writer, run.plain, inputs)
                 notes.extend([note] if note else [])
-        return scalars_of(params.dataset, curves, directory), tuple(notes)
+            check = run.check() if self._store else ()
+        scalars = scalars_of(params.dataset, curves, directory)
+        if self._store:
+            events = b"".join(file.read_bytes() for file in directory.iterdir()) if directory else b""  # one file
+            self._store.save(params, Curve(check, scalars.curves, tuple(notes), events))
+        return scalars, tuple(notes)
 
     def _run_directory(self, params: Params, what: str) -> Path | None:
         if self.directory is None:
@@ -124,6 +145,47 @@ class Tracker:
         name = f"{what}-{params.label.split(' ')[1].replace(':', '')}-{params.dataset}"
         self._runs[name] += 1
         return self.directory / (name if self._runs[name] == 1 else f"{name}-{self._runs[name]}")
+
+
+class _TrainingRun:
+    """A training run from the seed: its step and its batches. Seeds torch's global generators."""
+
+    def __init__(self, params: Params, workload: Workload) -> None:
+        self.device = torch.device(params.device)
+        self.steps = min(CURVE_STEPS, -(-CURVE_SAMPLES // params.batch_size))
+        self.steps_of_check = min(CHECKED_STEPS, self.steps)
+        self.plain = seeded_model(params, workload)
+        model = in_step(params, workload, self.plain)
+        self.autocast = autocaster(self.device, params.dtype)
+        self.generator = torch.Generator().manual_seed(params.seed)
+        self.batches = (workload.make_batch(params.batch_size, self.device, self.generator) for _ in range(self.steps))
+        optimizer = optimizer_maker(params, workload)(model.parameters())
+        self.step = Step(model, self._loss, optimizer, self.autocast)
+        self._workload = workload
+        self._first: list[tuple[Tensor, Tensor | None]] = []  # loss and metric, on the device: reading them would wait for it
+
+    def _loss(self, output: Tensor, targets: Tensor) -> Tensor:
+        loss = self._workload.loss(output, targets)
+        if len(self._first) < self.steps_of_check:
+            metric = self._workload.metric
+            self._first.append((loss.detach().clone(), metric(output.detach(), targets) if metric else None))
+        return loss
+
+    def test_batches(self) -> Iterable[Batch]:
+        """Return the batches of the test set, of a workload that has one."""
+        assert self._workload.load
+        whole = self._workload.load(self.device)
+        return whole.epoch(whole.test, TEST_BATCH_SIZE)
+
+    def check(self) -> tuple[str, ...]:
+        """Return loss and metric of the first steps, without rounding, and a hash of the test set."""
+        first = [float(loss).hex() for loss, _ in self._first]
+        metrics = [float(metric).hex() for _, metric in self._first if metric is not None]
+        digest = hashlib.sha256()
+        for batch in self.test_batches() if self._workload.load else ():
+            for part in batch:
+                digest.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        return (*first, *metrics, digest.hexdigest())
 
 
 def _add(curves: dict[str, list[tuple[int, float | None]]], part: str, window: Window) -> None:

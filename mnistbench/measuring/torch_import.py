@@ -1,4 +1,4 @@
-"""Import of torch after setting a variable that it reads during import."""
+"""Import of torch after setting a variable that it reads during import, without searches for reference cycles."""
 
 from __future__ import annotations
 
@@ -7,5 +7,8 @@ import os
 
 def import_torch() -> None:
     """Import torch; silence Kineto first, which otherwise warns of missing GPUs."""
+    from mnistbench.core.gc_pause import gc_paused  # here: a pytest run without cases loads no more modules than it needs
+
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    import torch  # noqa: F401
+    with gc_paused():
+        import torch  # noqa: F401

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from mnistbench.core.errors import UsageError
+from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
 from mnistbench.core.record import KEY, CaseRecord, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
@@ -59,7 +60,9 @@ class OpBenchmark:
             return
         try:
             with thread_count(params.threads), fork_random(device):
-                self._measure(build_case())
+                with gc_paused():  # the first optimizer, or torchvision, imports torch._dynamo: a thousand modules
+                    case = build_case()
+                self._measure(case)
         except torch.OutOfMemoryError as error:
             # pytest keeps the traceback, whose frames refer to tensors; the next case needs their memory.
             traceback.clear_frames(error.__traceback__)

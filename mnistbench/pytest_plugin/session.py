@@ -166,15 +166,15 @@ class Session:
 
         Without a value --benchmark-compare uses the newest saved run, which may have been saved with -k.
         """
-        location = str(self._config.getoption("benchmark_storage", default=""))
+        storage_root = self._storage
         bare = self._config.getoption("benchmark_compare", default=None) is True
-        if not (bare and comparison.bases and comparison.only_now and location.startswith("file://")):
+        if not (bare and comparison.bases and comparison.only_now and storage_root):
             return []
         from mnistbench.saved_runs.storage import Storage
 
         wanted = {case.key for case in comparison.only_now}
         newest = comparison.bases[-1].saved_at
-        storage = Storage(Path(location.removeprefix("file://")))
+        storage = Storage(storage_root)
         runs = [saved.run for saved in storage.all() if saved.run.saved_at < newest]
         self.refused += storage.refused
         reduced = [replace(run, cases=tuple(case for case in run.cases if case.key in wanted)) for run in runs]
@@ -183,10 +183,18 @@ class Session:
     @functools.cached_property
     def tracker(self) -> Tracker:
         """Writer of curves, made for the first curve, so that a session without curves leaves no directory."""
+        from mnistbench.measuring.curves import CurveStore
         from mnistbench.measuring.tensorboard import Tracker, new_directory
 
-        root = self.options.tensorboard
-        return Tracker(new_directory(root) if root else None, self.progress)
+        root, storage = self.options.tensorboard, self._storage
+        store = CurveStore(storage / "curves") if storage else None
+        return Tracker(new_directory(root) if root else None, self.progress, store)
+
+    @property
+    def _storage(self) -> Path | None:
+        """The directory of the saved runs; None if they are saved elsewhere."""
+        location = str(self._config.getoption("benchmark_storage", default="")).removeprefix("file://")
+        return Path(location) if location and "://" not in location else None
 
     @property
     def tracked_in(self) -> str:

@@ -7,6 +7,7 @@ batch is a gather and a normalisation there. ``torchvision_loader`` is what most
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import hashlib
 import importlib.util
@@ -22,6 +23,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -198,18 +200,27 @@ def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) 
             if not (raw / file.name).exists():
                 reason = "missing, and torchvision reads only unpacked files (gunzip --keep the .gz where there is one)"
                 raise DataError(f"{raw / file.name}: {reason}")
-            _read(raw, file)
-    from torchvision import datasets, transforms  # type: ignore[import-untyped]
-
-    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((MNIST_MEAN,), (MNIST_STD,))])
+        changed_ns = tuple((raw / file.name).stat().st_mtime_ns for file in _MNIST_FILES)
+        dataset = _torchvision_mnist(raw, changed_ns)
     loader = torch.utils.data.DataLoader(
-        datasets.MNIST(raw.parent.parent, train=True, transform=transform),
+        dataset,
         batch_size=batch_size,
         shuffle=True,
         generator=torch.Generator().manual_seed(seed),
         num_workers=0,
     )
     return ((images, labels) for images, labels in chain.from_iterable(repeat(loader)))
+
+
+@functools.lru_cache(maxsize=1)  # every batch size has a loader: files of 55 MB are checked and parsed once
+def _torchvision_mnist(raw: Path, _changed_ns: tuple[int, ...]) -> Any:
+    """Return torchvision's training set, after a check of the files."""
+    for file in _MNIST_FILES:
+        _read(raw, file)
+    from torchvision import datasets, transforms  # type: ignore[import-untyped]
+
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((MNIST_MEAN,), (MNIST_STD,))])
+    return datasets.MNIST(raw.parent.parent, train=True, transform=transform)
 
 
 def _digits() -> Dataset:

@@ -15,10 +15,11 @@ from torch.profiler import ProfilerActivity
 from torch_builders import CPU, LossSpy, tiny_params, tiny_workload
 
 from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable
-from mnistbench.measuring import profiling
+from mnistbench.measuring import host_events, profiling
 from mnistbench.measuring.case import build, fork_random, thread_count
+from mnistbench.measuring.events_to_table import events_of
 from mnistbench.measuring.marks import LOSS, MODEL
-from mnistbench.measuring.profiling import has_device_view, profile, profile_first_call
+from mnistbench.measuring.profiling import has_device_view, profile, profile_first_call, record_warm
 from mnistbench.workloads.models import ConvNet, LeNet5
 from mnistbench.workloads.workload import Workload
 
@@ -223,18 +224,25 @@ def test_profiling_starts_from_where_the_case_began() -> None:
 
 def test_the_collector_runs_while_the_case_does_and_rests_while_its_events_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     collecting, parsing = [], []
-    leave = torch.profiler.profile.__exit__
+    link, events = host_events._link, torch.profiler.profile.events
 
-    def leave_and_note(*arguments: Any) -> None:
+    def link_and_note(*arguments: Any) -> None:
         parsing.append(gc.isenabled())
-        leave(*arguments)
+        link(*arguments)
+
+    def events_and_note(*arguments: Any) -> Any:
+        parsing.append(gc.isenabled())
+        return events(*arguments)
 
     profiling.cost_per_call(tuple(profiling.activities_of("cpu", "host")))  # has profiles of its own, once
-    monkeypatch.setattr(torch.profiler.profile, "__exit__", leave_and_note)
+    monkeypatch.setattr(host_events, "_link", link_and_note)
+    monkeypatch.setattr(torch.profiler.profile, "events", events_and_note)
     case = build(tiny_params(), tiny_workload())
     case.model.register_forward_hook(lambda *_: collecting.append(gc.isenabled()))
     profile(case, iterations=3)
     assert (set(collecting), parsing) == ({True}, [False])
+    events_of(record_warm(case, iterations=3))
+    assert (set(collecting), parsing) == ({True}, [False, False])
     assert gc.isenabled()
 
 
@@ -400,3 +408,11 @@ def test_a_warm_table_says_what_the_profiler_cost_and_a_cold_one_does_not(monkey
     case = build(tiny_params(), tiny_workload())
     assert profile_first_call(case, first_of_process=False).profiler_ns == 0
     assert profile(case, iterations=1).profiler_ns == 250
+
+
+def test_the_events_of_the_cost_per_call_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(torch.autograd.profiler.profile, "_parse_kineto_results", parse)
+    assert profiling.cost_per_call.__wrapped__((torch.profiler.ProfilerActivity.CPU,)) >= 0

@@ -811,6 +811,17 @@ class TestTorchvisionLoader:
         assert first == again != other
         assert torch.equal(before, torch.get_rng_state())
 
+    def test_checks_and_parses_files_once_until_they_change(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        raw = write_raw(root)
+        data.torchvision_loader(root, 3, seed=1)
+        read: list[str] = []
+        monkeypatch.setattr(data, "_read", lambda _, file: read.append(file.name))
+        data.torchvision_loader(root, 2, seed=1)
+        assert read == []
+        os.utime(raw / TEST_IMAGES, ns=(1, 1))
+        data.torchvision_loader(root, 2, seed=1)
+        assert len(read) == 4
+
     def test_needs_the_unpacked_files_before_anything_is_imported(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torchvision", None)
         raw = write_gz(root)
