@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -99,6 +100,7 @@ def _measure(
     from mnistbench.lab.measures import Measures
     from mnistbench.lab.progress import Bar, Lines
     from mnistbench.measuring.environment import read, resolve_devices
+    from mnistbench.profile.first_call import Processes
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
 
     try:
@@ -108,12 +110,10 @@ def _measure(
     if dataset == "mnist" and mnist_is_to_be_downloaded(data_dir):
         print(f"mnistbench: MNIST is not in {_path(data_root(data_dir))} yet: downloading 11 MiB", file=sys.stderr)
     settings = Settings(dataset, sizes, tuple(sorted(devices, key=lambda name: (name != "cpu", name))), epochs, "convnet", 1)
-    lab = Lab(directory, settings, read(torch.get_num_threads()), Measures(settings, data_dir))
     progress = Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
-    try:
-        findings = lab.run(progress)
-    finally:
-        progress.close()
+    with Processes() as processes, contextlib.closing(progress):
+        measures = Measures(settings, data_dir, processes=processes)
+        findings = Lab(directory, settings, read(torch.get_num_threads()), measures).run(progress)
     notes = write_report(directory, findings, language)
     for note in (*findings.notes, *notes):
         print(f"mnistbench: {printable(note)}", file=sys.stderr)

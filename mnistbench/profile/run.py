@@ -16,7 +16,7 @@ from mnistbench.measuring.profiling import has_device_view, record_warm, warm_ta
 from mnistbench.measuring.timing import time_calls
 from mnistbench.profile.ceilings import ceilings
 from mnistbench.profile.costs import layers, operation_costs
-from mnistbench.profile.first_call import cold_calls
+from mnistbench.profile.first_call import Processes, cold_calls
 from mnistbench.profile.result import Profiled
 from mnistbench.workloads.workload import Workload
 
@@ -79,13 +79,13 @@ def too_large(device: str, batch_size: int) -> str:
     return f"memory of {device} does not suffice for batches of {batch_size}: choose a smaller batch size"
 
 
-def with_cold_calls(found: Profiled, data_dir: str | None = None) -> Profiled:
-    """Return the same case with its first iterations, measured in fresh processes.
+def with_cold_calls(found: Profiled, data_dir: str | None, processes: Processes) -> Profiled:
+    """Return the same case with its first iterations, measured in new processes.
 
     Raises:
         UsageError: a process failed.
     """
-    calls, steps = cold_calls(found.params, data_dir)
+    calls, steps = cold_calls(found.params, data_dir, processes)
     return replace(found, cold=calls, trained_steps=steps)
 
 
