@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import platformdirs
 
 from mnistbench.commands.arguments import add_dataset, given, one_of, parts, whole, wholes
 from mnistbench.commands.output import STOPPED
@@ -93,6 +96,7 @@ def _measure(
 ) -> None:
     from mnistbench.measuring.torch_import import import_torch
 
+    _cache_bytecode()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before a profile began
     import_torch()
     import torch
@@ -120,6 +124,18 @@ def _measure(
     for name in REPORTS:
         print(_path(directory / name))
     print(f"TensorBoard: tensorboard --logdir {_path(directory / 'tensorboard')}")
+
+
+def _cache_bytecode() -> None:
+    """Keep compiled modules in the user's cache if Python may not write beside its sources and torch has none there.
+
+    Otherwise every run would compile torch's sources again. First iterations use the same cache.
+    """
+    torch = importlib.util.find_spec("torch")
+    if not sys.dont_write_bytecode or (torch and torch.cached and Path(torch.cached).exists()):
+        return
+    sys.pycache_prefix = str(platformdirs.user_cache_path("mnistbench") / "pycache")
+    sys.dont_write_bytecode = False
 
 
 def _merge(directories: Sequence[Path], output: Path, language: str) -> None:

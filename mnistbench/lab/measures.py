@@ -145,6 +145,7 @@ class Measures:
             data_dir=self._data_dir,
             iterations=self._budget.iterations,
             trace=trace,
+            timed=False,  # ``calls`` times the same cases, in alternating blocks
         )
         return ProfiledCase(
             operations=tuple(_operations(found, table) for table in found.tables),

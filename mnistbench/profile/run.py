@@ -35,6 +35,7 @@ def profile_case(
     iterations: int = ITERATIONS,
     shapes: bool = False,
     trace: Path | None = None,
+    timed: bool = True,
 ) -> Profiled:
     """Time the iterations of a case, profile it, and count the FLOPs and bytes of its operations.
 
@@ -45,6 +46,7 @@ def profile_case(
         iterations: number of profiled iterations, at least 1.
         shapes: record the input shapes of each operation.
         trace: path of a Chrome trace of the profiled iterations, compressed if it ends in ``.gz``; None: no trace.
+        timed: also time iterations without the profiler; the result's ``calls_ns`` is empty otherwise.
 
     Raises:
         UsageError: the device runs out of memory, or the trace cannot be written.
@@ -58,7 +60,7 @@ def profile_case(
             params=params,
             parameter_count=case.parameter_count,
             samples=case.samples,
-            calls_ns=time_calls(case),
+            calls_ns=time_calls(case) if timed else (),
             tables=(),
             costs=operation_costs(case),
             ceilings=ceilings(params),
