@@ -175,11 +175,11 @@ class _Process:
                 self._process.stdin.write(json.dumps(job) + "\n")
                 self._process.stdin.flush()
             read = Reader(json.loads(self._process.stdout.readline() or "{}"))
-            if not read.mapping() or read.mapping().get("failed"):
+            if not read.mapping() or "failed" in read.mapping():
                 self._errors.seek(begin)
                 lines = self._errors.read().decode(errors="replace").strip().splitlines()
-                why = f"it took more than {_TIMEOUT_S} s" if late.is_set() else read.mapping().get("failed") or "it ended"
-                raise _failed(": ".join([str(why), *lines[-1:]]))
+                why = read["failed"].text() if read.mapping() else "it ended"
+                raise _failed(f"it took more than {_TIMEOUT_S} s" if late.is_set() else ": ".join([why, *lines[-1:]]))
         except (ValueError, RecordError) as error:
             raise _failed(str(error)) from None
         finally:
