@@ -306,3 +306,11 @@ def test_compiled_modules_are_kept_in_the_cache_where_there_would_be_none(monkey
     command._cache_bytecode()
     assert sys.dont_write_bytecode is compiled
     assert bool(sys.pycache_prefix) is not compiled
+
+
+def test_a_lab_starts_with_pinned_thresholds(monkeypatch):
+    restarts = []
+    monkeypatch.setattr(cli, "restart_pinned", lambda: restarts.append(1))
+    monkeypatch.setattr(sys, "argv", ["mnistbench", "lab", "--epochs", "none"])
+    assert cli.main() == 2
+    assert restarts == [1]
