@@ -228,19 +228,19 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _forked(job: dict[str, Any]) -> dict[str, Any]:
-    """Run a job in a fork of this process and return its answer, or why it has none. Exit if standard input is closed."""
+    """Run a job in a fork of this process; return its answer, how it failed, or that its first iteration would differ.
+
+    Exit if standard input is closed.
+    """
     _import_modules()
     if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:  # a fork has one thread: libraries would wait for the others
         return {"unfit": True}
     pages = _present_pages()
-    if not _map(pages[:1]):
-        return {"unfit": True}
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        _map(pages)
-        _exit_with_answer(job, writing)
+        _exit_with_answer(job, pages, writing)
     os.close(writing)
     answer = b""
     while True:
@@ -271,11 +271,11 @@ def _present_pages() -> list[tuple[int, int, int]]:
     import numpy as np
 
     found = []
-    with Path("/proc/self/maps").open() as maps, Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-        for line in maps:
-            addresses, rights, *_, name = line.split(maxsplit=5) if line.count(" ") > 5 else [*line.split(), ""]
+    with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            addresses, rights = line.split()[:2]
             first, last = (int(address, 16) // mmap.PAGESIZE for address in addresses.split("-"))
-            if rights[0] != "r" or rights[3] != "p" or name.startswith("[v"):  # [vdso] and the like are of the kernel
+            if rights[0] != "r" or rights[3] != "p" or "[v" in line:  # [vdso] and the like belong to the kernel
                 continue
             pagemap.seek(8 * first)
             present = np.frombuffer(pagemap.read(8 * (last - first)), np.uint64) >> np.uint64(63)
@@ -294,12 +294,12 @@ def _map(pages: Sequence[tuple[int, int, int]]) -> bool:
     return all(madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice) == 0 for start, size, advice in pages)
 
 
-def _exit_with_answer(job: dict[str, Any], writing: int) -> None:
+def _exit_with_answer(job: dict[str, Any], pages: Sequence[tuple[int, int, int]], writing: int) -> None:
     """End a fork without the clean-up of its parent."""
     code = 1
     try:
         with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-            json.dump(_answer(job), pipe)
+            json.dump(_answer(job) if _map(pages) else {"unfit": True}, pipe)
         code = 0
     except BaseException:  # noqa: BLE001  # nothing may return into the server's loop
         traceback.print_exc()
