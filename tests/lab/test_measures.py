@@ -58,7 +58,7 @@ def test_a_training_curve_has_no_more_points_an_epoch_than_it_may(
 
 def test_a_profiled_case_is_not_timed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """``calls`` times the same case."""
-    asked = []
+    asked: list[object] = []
     monkeypatch.setattr(profile_run, "time_calls", asked.append)
     monkeypatch.setattr(profile_run, "ceilings", lambda _: None)
     settings = Settings("digits", (1,), ("cpu",), 1, "lenet5", 1)

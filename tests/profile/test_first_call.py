@@ -62,7 +62,7 @@ def test_a_process_gets_the_settings_of_the_gate_s_launches(monkeypatch: pytest.
 
 
 def test_a_process_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_call.sys, "executable", shutil.which("false") or "false")
+    monkeypatch.setattr(sys, "executable", shutil.which("false") or "false")
     with pytest.raises(UsageError, match=r"^first iteration: its process failed \(it ended\); try again$"):
         first_call.cold_calls(tiny_params(phase="forward"))
 
@@ -71,7 +71,7 @@ def test_a_process_that_exceeds_the_time_limit_is_ended(monkeypatch: pytest.Monk
     script = tmp_path / "sleeps"
     script.write_text("#!/bin/sh\nexec sleep 100\n")
     script.chmod(0o755)
-    monkeypatch.setattr(first_call.sys, "executable", str(script))
+    monkeypatch.setattr(sys, "executable", str(script))
     monkeypatch.setattr(first_call, "_TIMEOUT_S", 0.1)
     monkeypatch.setattr(first_call, "_END_S", 0.1)
     with pytest.raises(UsageError, match=r"\(it took more than 0\.1 s\)"):
@@ -100,7 +100,7 @@ class FakeProcess:
 def test_where_a_fork_would_differ_each_process_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeProcess.asked = []
     monkeypatch.setattr(first_call, "_Process", FakeProcess)
-    monkeypatch.setattr(first_call.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
     with Processes() as processes:
         for device in ("cuda:0", "cpu", "cpu"):
             processes.run({"params": {"device": device}})
