@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     An exception that nothing expects prints its traceback and returns 2: Python's own code, 1, would mean "regressed".
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None and given[:1] == ["train"]:
+    if arguments is None and given[:1] in (["lab"], ["train"]):
         restart_pinned()  # glibc reads its thresholds only when a process starts
     bisecting = given[:1] == ["gate"] and any("--bisect".startswith(word) for word in given if len(word) > len("--b"))
     try:

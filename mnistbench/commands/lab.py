@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import json
 import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import platformdirs
 
 from mnistbench.commands.arguments import add_dataset, given, one_of, parts, whole, wholes
 from mnistbench.commands.output import STOPPED
@@ -92,6 +96,7 @@ def _measure(
 ) -> None:
     from mnistbench.measuring.torch_import import import_torch
 
+    _cache_bytecode()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before a profile began
     import_torch()
     import torch
@@ -99,6 +104,7 @@ def _measure(
     from mnistbench.lab.measures import Measures
     from mnistbench.lab.progress import Bar, Lines
     from mnistbench.measuring.environment import read, resolve_devices
+    from mnistbench.profile.first_call import Processes
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
 
     try:
@@ -108,18 +114,28 @@ def _measure(
     if dataset == "mnist" and mnist_is_to_be_downloaded(data_dir):
         print(f"mnistbench: MNIST is not in {_path(data_root(data_dir))} yet: downloading 11 MiB", file=sys.stderr)
     settings = Settings(dataset, sizes, tuple(sorted(devices, key=lambda name: (name != "cpu", name))), epochs, "convnet", 1)
-    lab = Lab(directory, settings, read(torch.get_num_threads()), Measures(settings, data_dir))
     progress = Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
-    try:
-        findings = lab.run(progress)
-    finally:
-        progress.close()
+    with Processes() as processes, contextlib.closing(progress):
+        measures = Measures(settings, data_dir, processes=processes)
+        findings = Lab(directory, settings, read(torch.get_num_threads()), measures).run(progress)
     notes = write_report(directory, findings, language)
     for note in (*findings.notes, *notes):
         print(f"mnistbench: {printable(note)}", file=sys.stderr)
     for name in REPORTS:
         print(_path(directory / name))
     print(f"TensorBoard: tensorboard --logdir {_path(directory / 'tensorboard')}")
+
+
+def _cache_bytecode() -> None:
+    """Keep compiled modules in the user's cache if Python may not write beside its sources and torch has none there.
+
+    Otherwise every run would compile torch's sources again. First iterations use the same cache.
+    """
+    torch = importlib.util.find_spec("torch")
+    if not sys.dont_write_bytecode or (torch and torch.cached and Path(torch.cached).exists()):
+        return
+    sys.pycache_prefix = str(platformdirs.user_cache_path("mnistbench") / "pycache")
+    sys.dont_write_bytecode = False
 
 
 def _merge(directories: Sequence[Path], output: Path, language: str) -> None:

@@ -129,6 +129,7 @@ def _profiled(request: _Request) -> list[Profiled]:
     from tqdm import tqdm
 
     from mnistbench.measuring.environment import resolve_devices
+    from mnistbench.profile.first_call import Processes
     from mnistbench.profile.run import profile_case, with_cold_calls
     from mnistbench.workloads.workload import builtin_workloads
 
@@ -150,14 +151,14 @@ def _profiled(request: _Request) -> list[Profiled]:
         if trace and (problem := why_not_writable(trace.parent)):
             raise UsageError(f"--trace: {trace} cannot be written ({problem}); name another file")
     found = []
-    with tqdm(total=len(cases), unit="case", file=sys.stderr, disable=None, leave=False) as bar:
+    with Processes() as processes, tqdm(total=len(cases), unit="case", file=sys.stderr, disable=None, leave=False) as bar:
         for params, trace in zip(cases, traces, strict=True):
             bar.set_description(params.label)
             profiled = profile_case(
                 params, workloads[params.workload], data_dir=request.data_dir, iterations=request.iterations,
                 shapes=request.shown.shapes, trace=trace,
             )  # fmt: skip
-            found.append(with_cold_calls(profiled, request.data_dir) if request.cold else profiled)
+            found.append(with_cold_calls(profiled, request.data_dir, processes) if request.cold else profiled)
             bar.update()
     return found
 

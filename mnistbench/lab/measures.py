@@ -31,7 +31,7 @@ from mnistbench.lab.findings import (
 )  # fmt: skip
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.timing import WARMUP_CALLS, timed
-from mnistbench.profile.first_call import cold_calls
+from mnistbench.profile.first_call import Processes, cold_calls
 from mnistbench.profile.result import ColdCall, Profiled
 from mnistbench.profile.run import profile_case, too_large
 from mnistbench.train.result import Listener
@@ -65,17 +65,25 @@ class Budget:
 class Measures:
     """Measures the parts of a lab. Every method returns findings; none keeps state."""
 
-    def __init__(self, settings: Settings, data_dir: str | None = None, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        data_dir: str | None = None,
+        budget: Budget | None = None,
+        processes: Processes | None = None,
+    ) -> None:
         """Prepare the measurements.
 
         Args:
             settings: dataset, model, seed and available devices.
             data_dir: directory of MNIST.
             budget: limits of the measurements.
+            processes: open processes for first iterations; None: started and ended for each case.
         """
         self._settings = settings
         self._data_dir = data_dir
         self._budget = budget or Budget()
+        self._processes = processes
         found = {workload.name: workload for workload in builtin_workloads(settings.dataset, data_dir)}
         self._workload: Workload = found[settings.model]
 
@@ -137,6 +145,7 @@ class Measures:
             data_dir=self._data_dir,
             iterations=self._budget.iterations,
             trace=trace,
+            timed=False,  # ``calls`` times the same cases, in alternating blocks
         )
         return ProfiledCase(
             operations=tuple(_operations(found, table) for table in found.tables),
@@ -146,12 +155,12 @@ class Measures:
         )
 
     def first_calls(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstCall, ...]:
-        """Measure the first iteration in fresh processes: with untrained weights, and with trained ones.
+        """Measure the first iteration in new processes: with untrained weights, and with trained ones.
 
         Raises:
             UsageError: a process failed.
         """
-        calls, _ = cold_calls(self._params(phase, device, threads, size), self._data_dir)
+        calls, _ = cold_calls(self._params(phase, device, threads, size), self._data_dir, self._processes)
         later = next((call for call in calls if not call.first), None)
         return tuple(
             _first_call(call, later if not call.trained else None, phase, device, size) for call in calls if call.first

@@ -1,20 +1,31 @@
-"""Measure the first iteration of a case in fresh processes, with untrained and with trained weights.
+"""Measure the first iteration of a case in new processes, with untrained and with trained weights.
 
 A profile of an untrained model is often slower than one taken after training. Two processes separate the effect of
 training from the effect of being first: one process profiles its first iteration, trains, and profiles later
 iterations; another process loads the trained weights and profiles its first iteration.
+
+Importing torch takes longer than all of that. Therefore, on a CPU under Linux, the processes are forked from one server
+process that has imported the modules but has run no operation and has one thread. Their first iterations equal those of
+processes that import torch themselves: ``docs/studies/first_call_processes.py``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import traceback
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import platformdirs
 
@@ -31,66 +42,281 @@ TRAINING_STEPS = 20
 #: Profiled iterations after training; tables show their median.
 LATER_CALLS = 5
 
-#: Time limit of a process, in seconds.
+#: Advice of madvise, from Linux 5.14; Python's mmap does not name them.
+_POPULATE_READ, _POPULATE_WRITE = 22, 23
+
+#: Time limit of a process, in seconds, and of the end of one that is told to end.
 _TIMEOUT_S = 600
+_END_S = 2
 
 
-def cold_calls(params: Params, data_dir: str | None = None) -> tuple[tuple[ColdCall, ...], int]:
+def cold_calls(
+    params: Params, data_dir: str | None = None, processes: Processes | None = None
+) -> tuple[tuple[ColdCall, ...], int]:
     """Return profiled iterations of a built-in workload, and the number of training steps between them.
 
     In order: the first iteration of a process, later iterations of that process after training, and the first iteration
     of a process with the trained weights.
 
+    Args:
+        params: of the case.
+        data_dir: directory of MNIST.
+        processes: open processes, for several cases; None: started and ended here.
+
     Raises:
         UsageError: a process failed.
     """
-    with tempfile.TemporaryDirectory(prefix="mnistbench-cold-") as folder:
-        weights = str(Path(folder) / "weights.pt")
+    with contextlib.ExitStack() as stack:
+        processes = processes or stack.enter_context(Processes())
+        weights = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mnistbench-cold-"))) / "weights.pt")
         calls = [
             call
             for trained in (False, True)
-            for call in _process({"params": asdict(params), "data_dir": data_dir, "weights": weights, "trained": trained})
+            for call in processes.run({"params": asdict(params), "data_dir": data_dir, "weights": weights, "trained": trained})
         ]
     return tuple(calls), TRAINING_STEPS
 
 
-def _process(job: dict[str, Any]) -> list[ColdCall]:
-    environment = child_environment(os.environ, platformdirs.user_cache_path("mnistbench") / "pycache")
-    package = str(Path(__file__).parents[2])  # a checkout need not be installed
-    path = os.pathsep.join(filter(None, (package, environment.get("PYTHONPATH"))))
-    command = [sys.executable, "-P", "-m", "mnistbench.profile.first_call"]
+class Processes:
+    """Runs each job in a new process: forked from a server where that is possible, else started."""
+
+    def __init__(self, *, fork: bool = True) -> None:
+        """Start nothing yet.
+
+        Args:
+            fork: fork the processes from a server where that is possible.
+        """
+        self._fork = fork and sys.platform == "linux"
+        self._server: _Process | None = None
+
+    def __enter__(self) -> Self:
+        """Return self."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the server."""
+        if self._server:
+            self._server.close()
+            self._server = None
+
+    def run(self, job: dict[str, Any]) -> list[ColdCall]:
+        """Return the iterations of a job, measured in a new process.
+
+        Raises:
+            UsageError: the process failed.
+        """
+        if self._fork and job["params"]["device"] == "cpu":  # an accelerator may not be usable after a fork
+            self._server = self._server or _Process({"OPENBLAS_NUM_THREADS": "1"})  # else numpy starts a thread on import
+            try:
+                answer = self._server.ask({**job, "fork": True})
+            except BaseException:
+                self.__exit__()
+                raise
+            if "unfit" not in answer.mapping():
+                return _calls(answer)
+            self.__exit__()
+            self._fork = False
+        process = _Process({})
+        try:
+            return _calls(process.ask({**job, "fork": False}))
+        finally:
+            process.close()
+
+
+def _calls(answer: Reader) -> list[ColdCall]:
     try:
-        done = subprocess.run(
-            command, input=json.dumps(job), env={**environment, "PYTHONPATH": path}, capture_output=True, text=True,
-            timeout=_TIMEOUT_S, check=False,
-        )  # fmt: skip
-        lines = done.stdout.splitlines()
-        read = Reader(json.loads(lines[-1]) if lines else None)
-        if read.mapping().get("error"):
-            raise UsageError(read["error"].text())
-        return list(read["calls"].read(tuple[ColdCall, ...]))
-    except (OSError, subprocess.SubprocessError, ValueError, RecordError) as error:
-        last_line = done.stderr.strip().splitlines()[-1:] if not isinstance(error, OSError | subprocess.SubprocessError) else []
-        raise UsageError(f"first iteration: its process failed ({last_line[0] if last_line else error}); try again") from None
+        if answer.mapping().get("error"):
+            raise UsageError(answer["error"].text())
+        return list(answer["calls"].read(tuple[ColdCall, ...]))
+    except RecordError as error:
+        raise _failed(str(error)) from None
+
+
+def _failed(why: str) -> UsageError:
+    return UsageError(f"first iteration: its process failed ({why}); try again")
+
+
+class _Process:
+    """A process that runs ``main``. It ends when its standard input is closed, so also when this process is killed."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        environment = child_environment(os.environ, platformdirs.user_cache_path("mnistbench") / "pycache")
+        package = str(Path(__file__).parents[2])  # a checkout need not be installed
+        path = os.pathsep.join(filter(None, (package, environment.get("PYTHONPATH"))))
+        command = [sys.executable, "-P", "-m", "mnistbench.profile.first_call"]
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close; a pipe that nobody reads could fill up
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+                env={**environment, **variables, "PYTHONPATH": path},
+            )  # fmt: skip
+        except OSError as error:
+            self._errors.close()
+            raise _failed(str(error)) from None
+
+    def ask(self, job: dict[str, Any]) -> Reader:
+        """Return the answer to a job.
+
+        Raises:
+            UsageError: the process failed, or exceeded the time limit.
+        """
+        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: PT018
+        begin = self._errors.seek(0, os.SEEK_END)
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            self._end()
+
+        limit = threading.Timer(_TIMEOUT_S, stop)
+        limit.start()
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it has ended: there is no answer to read either
+                self._process.stdin.write(json.dumps(job) + "\n")
+                self._process.stdin.flush()
+            read = Reader(json.loads(self._process.stdout.readline() or "{}"))
+            if not read.mapping() or "failed" in read.mapping():
+                self._errors.seek(begin)
+                lines = self._errors.read().decode(errors="replace").strip().splitlines()
+                why = read["failed"].text() if read.mapping() else "it ended"
+                raise _failed(f"it took more than {_TIMEOUT_S} s" if late.is_set() else ": ".join([why, *lines[-1:]]))
+        except (ValueError, RecordError) as error:
+            raise _failed(str(error)) from None
+        finally:
+            limit.cancel()
+        return read
+
+    def close(self) -> None:
+        """End the process."""
+        self._end()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._errors.close()
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # unsent input, and the process has ended
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 # ---- The process -----------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Read a job from standard input; write its iterations, or an error, to standard output as one line of JSON."""
+    """Read jobs from standard input, a line of JSON each; write an answer to each to standard output, also a line of JSON."""
     from mnistbench.measuring.torch_import import import_torch
 
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     import_torch()
-    job = json.loads(sys.stdin.read())
+    for line in iter(sys.stdin.readline, ""):
+        job = json.loads(line)
+        out.write(json.dumps(_forked(job) if job["fork"] else _answer(job)) + "\n")
+        out.flush()
+
+
+def _answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
-        answer: dict[str, Any] = {"calls": _measure(job)}
+        return {"calls": _measure(job)}
     except MnistbenchError as error:
-        answer = {"error": str(error)}
-    out.write(json.dumps(answer) + "\n")
-    out.close()
+        return {"error": str(error)}
+
+
+def _forked(job: dict[str, Any]) -> dict[str, Any]:
+    """Run a job in a fork of this process; return its answer, how it failed, or that its first iteration would differ.
+
+    Exit if standard input is closed.
+    """
+    _import_modules()
+    if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:  # a fork has one thread: libraries would wait for the others
+        return {"unfit": True}
+    pages = _present_pages()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _exit_with_answer(job, pages, writing)
+    os.close(writing)
+    answer = b""
+    while True:
+        ready, _, _ = select.select([reading, sys.stdin], [], [])
+        if sys.stdin in ready:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            sys.exit()
+        part = os.read(reading, 2**16)
+        if not part:
+            break
+        answer += part
+    os.close(reading)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code:
+        return {"failed": f"exit status {code}" if code > 0 else f"killed by signal {-code}"}
+    return dict(json.loads(answer))
+
+
+def _present_pages() -> list[tuple[int, int, int]]:
+    """Return the address, the number of bytes and the advice for madvise of the private memory that this process has used.
+
+    A fork maps these pages again when it first uses them, and copies those that it writes. That would happen in its first
+    iteration, but a process that has imported the modules itself has the pages.
+    """
+    import mmap
+
+    import numpy as np
+
+    found = []
+    with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            addresses, rights = line.split()[:2]
+            first, last = (int(address, 16) // mmap.PAGESIZE for address in addresses.split("-"))
+            if rights[0] != "r" or rights[3] != "p" or "[v" in line:  # [vdso] and the like belong to the kernel
+                continue
+            pagemap.seek(8 * first)
+            present = np.frombuffer(pagemap.read(8 * (last - first)), np.uint64) >> np.uint64(63)
+            edges = np.flatnonzero(np.diff(present.astype(np.int8), prepend=0, append=0)).tolist()
+            advice = _POPULATE_WRITE if rights[1] == "w" else _POPULATE_READ
+            for begin, end in zip(edges[::2], edges[1::2], strict=True):
+                found.append(((first + begin) * mmap.PAGESIZE, (end - begin) * mmap.PAGESIZE, advice))
+    return found
+
+
+def _map(pages: Sequence[tuple[int, int, int]]) -> bool:
+    """Map pages as if they had been used; return whether the system can do that."""
+    import ctypes
+
+    madvise = ctypes.CDLL(None).madvise
+    return all(madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice) == 0 for start, size, advice in pages)
+
+
+def _exit_with_answer(job: dict[str, Any], pages: Sequence[tuple[int, int, int]], writing: int) -> None:
+    """End a fork without the clean-up of its parent."""
+    code = 1
+    try:
+        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+            json.dump(_answer(job) if _map(pages) else {"unfit": True}, pipe)
+        code = 0
+    except BaseException:  # noqa: BLE001  # nothing may return into the server's loop
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _import_modules() -> None:
+    """Import what ``_measure`` imports before a first iteration."""
+    for name in (
+        "mnistbench.measuring.profiling",
+        "mnistbench.workloads.workload",
+        "torch._dynamo",  # by the constructor of an optimizer
+        "torch._inductor",  # by the start of the profiler
+    ):
+        importlib.import_module(name)
 
 
 def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:

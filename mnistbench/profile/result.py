@@ -78,7 +78,7 @@ class Profiled:
     params: Params
     parameter_count: int
     samples: int  # per iteration
-    calls_ns: _Times  # wall time of single iterations without the profiler
+    calls_ns: _Times  # wall time of single iterations without the profiler; empty if they were not timed
     tables: tuple[OpTable, ...]  # warm: a host table, and a device table if there is an accelerator
     costs: Mapping[OpKey, Cost] = field(default_factory=dict)
     ceilings: Ceilings | None = None  # None if they could not be measured

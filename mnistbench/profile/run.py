@@ -16,7 +16,7 @@ from mnistbench.measuring.profiling import has_device_view, record_warm, warm_ta
 from mnistbench.measuring.timing import time_calls
 from mnistbench.profile.ceilings import ceilings
 from mnistbench.profile.costs import layers, operation_costs
-from mnistbench.profile.first_call import cold_calls
+from mnistbench.profile.first_call import Processes, cold_calls
 from mnistbench.profile.result import Profiled
 from mnistbench.workloads.workload import Workload
 
@@ -35,6 +35,7 @@ def profile_case(
     iterations: int = ITERATIONS,
     shapes: bool = False,
     trace: Path | None = None,
+    timed: bool = True,
 ) -> Profiled:
     """Time the iterations of a case, profile it, and count the FLOPs and bytes of its operations.
 
@@ -45,6 +46,7 @@ def profile_case(
         iterations: number of profiled iterations, at least 1.
         shapes: record the input shapes of each operation.
         trace: path of a Chrome trace of the profiled iterations, compressed if it ends in ``.gz``; None: no trace.
+        timed: also time iterations without the profiler; the result's ``calls_ns`` is empty otherwise.
 
     Raises:
         UsageError: the device runs out of memory, or the trace cannot be written.
@@ -58,7 +60,7 @@ def profile_case(
             params=params,
             parameter_count=case.parameter_count,
             samples=case.samples,
-            calls_ns=time_calls(case),
+            calls_ns=time_calls(case) if timed else (),
             tables=(),
             costs=operation_costs(case),
             ceilings=ceilings(params),
@@ -79,13 +81,13 @@ def too_large(device: str, batch_size: int) -> str:
     return f"memory of {device} does not suffice for batches of {batch_size}: choose a smaller batch size"
 
 
-def with_cold_calls(found: Profiled, data_dir: str | None = None) -> Profiled:
-    """Return the same case with its first iterations, measured in fresh processes.
+def with_cold_calls(found: Profiled, data_dir: str | None, processes: Processes) -> Profiled:
+    """Return the same case with its first iterations, measured in new processes.
 
     Raises:
         UsageError: a process failed.
     """
-    calls, steps = cold_calls(found.params, data_dir)
+    calls, steps = cold_calls(found.params, data_dir, processes)
     return replace(found, cold=calls, trained_steps=steps)
 
 

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from lab_builders import cluster, laptop, training
 
 from mnistbench import cli
+from mnistbench.commands import lab as command
 from mnistbench.lab.findings import FILE, Findings, Settings
 from mnistbench.lab.run import STEPS, Lab, write_report
 
@@ -292,3 +294,23 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
     )
     assert refused.returncode == 2
     assert refused.stderr == f"{REFUSED}\n"
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_compiled_modules_are_kept_in_the_cache_where_there_would_be_none(monkeypatch, tmp_path, compiled):
+    (tmp_path / "torch.pyc").touch()
+    torch = SimpleNamespace(cached=str(tmp_path / ("torch.pyc" if compiled else "missing.pyc")))
+    monkeypatch.setattr(command.importlib.util, "find_spec", lambda _: torch)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    command._cache_bytecode()
+    assert sys.dont_write_bytecode is compiled
+    assert bool(sys.pycache_prefix) is not compiled
+
+
+def test_a_lab_starts_with_pinned_thresholds(monkeypatch):
+    restarts = []
+    monkeypatch.setattr(cli, "restart_pinned", lambda: restarts.append(1))
+    monkeypatch.setattr(sys, "argv", ["mnistbench", "lab", "--epochs", "none"])
+    assert cli.main() == 2
+    assert restarts == [1]

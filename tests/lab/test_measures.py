@@ -15,6 +15,9 @@ from mnistbench.core.errors import UsageError
 from mnistbench.lab import measures
 from mnistbench.lab.findings import Settings
 from mnistbench.lab.measures import Budget, Measures
+from mnistbench.profile import run as profile_run
+from mnistbench.profile.first_call import Processes
+from mnistbench.profile.result import ColdCall
 
 SETTINGS = Settings("digits", (1, 64), ("cpu",), 1, "convnet", 1)
 
@@ -51,6 +54,29 @@ def test_a_training_curve_has_no_more_points_an_epoch_than_it_may(
     batches = math.ceil(samples / size)
     assert 1 <= math.ceil(batches / asked[0].log_interval) <= 20
     assert asked[0].log_interval == 1 or math.ceil(batches / (asked[0].log_interval - 1)) > 20
+
+
+def test_a_profiled_case_is_not_timed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``calls`` times the same case."""
+    asked: list[object] = []
+    monkeypatch.setattr(profile_run, "time_calls", asked.append)
+    monkeypatch.setattr(profile_run, "ceilings", lambda _: None)
+    settings = Settings("digits", (1,), ("cpu",), 1, "lenet5", 1)
+    found = Measures(settings, budget=Budget(iterations=2)).profiled("forward", "cpu", 1, 1, None)
+    assert (asked, found.operations[0].iterations) == ([], 2)
+
+
+def test_all_first_iterations_of_a_lab_share_their_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def cold_calls(params: Any, data_dir: str | None, processes: Processes | None) -> tuple[tuple[ColdCall, ...], int]:
+        given.append(processes)
+        return (), 0
+
+    monkeypatch.setattr(measures, "cold_calls", cold_calls)
+    with Processes() as processes:
+        Measures(SETTINGS, processes=processes).first_calls("forward", "cpu", 1, 1)
+    assert given == [processes]
 
 
 class CountingCase:
