@@ -19,7 +19,7 @@ from mnistbench.commands.output import STOPPED
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
-from mnistbench.core.params import DATASETS, DTYPES, FAST, REFERENCE, STEPS
+from mnistbench.core.params import DATASETS, DTYPES, FAST, STEPS, default_step
 from mnistbench.report.rows import operation_tables
 from mnistbench.report.terminal import draw
 from mnistbench.train.result import INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Listener, Point, Result, Settings
@@ -305,14 +305,14 @@ def _device(name: str, *, no_accelerator: bool) -> str:
 
 
 def _step(given: str | None, device: str) -> str:
-    """Return the step for a device; the fast one is the default where it has been measured.
+    """Return the step for a device.
 
     Raises:
         UsageError: the device has no fast step.
     """
     if given == FAST and device.startswith("mps"):
         raise UsageError(f"--step: there is no fast step for {device}; leave --step out")
-    return given or (FAST if device == "cpu" else REFERENCE)
+    return given or default_step(device)
 
 
 def _dtype(given: str, device: str) -> str:

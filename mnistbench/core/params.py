@@ -79,6 +79,11 @@ _TYPES: dict[str, type] = {
 }  # fmt: skip
 
 
+def default_step(device: str) -> str:
+    """Return the step of complete training runs: the fast one where it was measured."""
+    return FAST if device == "cpu" else REFERENCE
+
+
 def device_label(device: str, dtype: str, compiled: bool, step: str = REFERENCE) -> str:
     """Return the device's part of a test id, with every value that is not the default, so that two runs never share an id."""
     others = (dtype, dtype != "float32"), ("compiled", compiled), (step, step != REFERENCE)

@@ -334,12 +334,12 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def thin(points: Sequence[_Point]) -> tuple[_Point, ...]:
-    """Return at most MAX_POINTS evenly spread points of a series, with the first and the last."""
-    if len(points) <= MAX_POINTS:
+def thin(points: Sequence[_Point], most: int = MAX_POINTS) -> tuple[_Point, ...]:
+    """Return at most ``most`` evenly spread points of a series, with the first and the last."""
+    if len(points) <= most:
         return tuple(points)
     last = len(points) - 1
-    return tuple(points[round(position * last / (MAX_POINTS - 1))] for position in range(MAX_POINTS))
+    return tuple(points[round(position * last / (most - 1))] for position in range(most))
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------

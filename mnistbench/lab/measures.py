@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from mnistbench.core.params import Params
+from mnistbench.core.params import Params, default_step
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns, thin
 from mnistbench.lab.findings import (
     TRAINED,
@@ -117,6 +117,7 @@ class Measures:
                 device=device,
                 threads=threads,
                 batch_size=size,
+                step=default_step(device),
                 epochs=settings.epochs,
                 seed=settings.seed,
                 log_interval=math.ceil(math.ceil(train_samples / size) / _POINTS_PER_EPOCH),

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.json_reader import Reader
+from mnistbench.core.params import default_step
 from mnistbench.core.record import Environment
 from mnistbench.lab.findings import (
     FILE,
@@ -231,7 +232,8 @@ class Lab:
             return [training], notes
 
         seconds = 2 + self._settings.epochs * self._seconds_per_epoch(size)
-        return Step(name, f"training, {device}, batch size {size}", seconds, Training, {}, work, (run,))
+        what = {"step": default_step(device)}
+        return Step(name, f"training, {device}, batch size {size}", seconds, Training, what, work, (run,))
 
     def _profile_step(self, phase: str, device: str, size: int) -> Step:
         largest = size == self._settings.batch_sizes[-1]

@@ -11,6 +11,7 @@ import hashlib
 import io
 import itertools
 import os
+import socket
 import time
 import warnings
 from collections import Counter
@@ -28,7 +29,6 @@ from mnistbench.core.params import Params
 from mnistbench.core.record import Scalars, finite, thin
 from mnistbench.measuring.case import autocaster, fork_random, in_step, optimizer_maker, seeded_model
 from mnistbench.measuring.curves import Curve, CurveStore
-from mnistbench.measuring.event_file import scalar_events, write_event_file
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Batch, Workload
 
@@ -43,6 +43,8 @@ CURVE_WINDOWS = 32
 CHECKED_STEPS = 3
 #: Samples per batch when the test set is evaluated, as in pytorch/examples ``mnist/main.py``.
 TEST_BATCH_SIZE = 1000
+#: Points that TensorBoard shows of a curve by default; a case can have thousands of rounds.
+SHOWN_POINTS = 1000
 #: Images in the grid, at any batch size.
 GRID_IMAGES = 64
 
@@ -91,8 +93,9 @@ class Tracker:
             ],
         }
         directory = self._run_directory(params, params.phase)
-        if directory:
-            write_event_file(directory, scalar_events(curves))
+        with open_writer(directory) as writer:
+            if writer:
+                write_scalars(writer, {tag: thin(points, SHOWN_POINTS) for tag, points in curves.items()})
         return scalars_of(params.dataset, curves, directory)
 
     def _stored(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]] | None:
@@ -108,7 +111,8 @@ class Tracker:
                 return None
         directory = self._run_directory(params, "training")
         if directory:
-            write_event_file(directory, found.events)
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}").write_bytes(found.events)
         return scalars_of(params.dataset, {tag: list(points) for tag, points in found.curves.items()}, directory), found.notes
 
     def _train(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
@@ -216,7 +220,7 @@ def open_writer(directory: Path | None) -> Iterator[Any]:
         yield writer
 
 
-def write_scalars(writer: Any, curves: Mapping[str, list[tuple[int, Any]]]) -> None:
+def write_scalars(writer: Any, curves: Mapping[str, Sequence[tuple[int, Any]]]) -> None:
     """Write points of curves; a value that is None is left out."""
     for tag, points in curves.items():
         for step, value in points:

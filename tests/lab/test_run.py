@@ -162,7 +162,9 @@ def test_an_interrupted_training_begins_anew(tmp_path):
     assert not (half / "events").exists()
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"schema": 1}', "[]", '{"schema": 1, "what": {}, "notes": [], "items": [{}]}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"schema": 1}', "[]", '{"schema": 1, "what": {"step": "fast"}, "notes": [], "items": [{}]}']
+)
 def test_a_damaged_step_is_measured_again_and_named(tmp_path, content):
     lab(tmp_path, Counting()).run(Told())
     damaged = tmp_path / STEPS / "training-cpu-b4.json"

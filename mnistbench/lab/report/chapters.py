@@ -135,7 +135,7 @@ class Chapters:
             model=Name(found.model.name), parameters=found.model.parameters,
         )  # fmt: skip
         note = [self._paragraph("digits_note")] if found.settings.dataset == "digits" else []
-        methods = [self._texts.text("text", f"method_{part}") for part in ("time", "operations", "cold", "sources")]
+        methods = [self._texts.text("text", f"method_{part}") for part in ("training", "time", "operations", "cold", "sources")]
         return [aims, *note, Bullets(tuple(methods))]
 
     def _environment(self) -> list[Block]:
