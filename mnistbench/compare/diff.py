@@ -390,9 +390,7 @@ def _compare_operations(bases: Sequence[TableSummary], now: TableSummary, by: st
     for key, (having, newest) in newest_with.items():
         if having > len(bases) / 2 and key not in last:
             last[key] = _sides(bases[newest], by, clock)[key]
-    changes = [
-        OpChange(*key, tuple(runs[key]) if key in last else (), last.get(key), new.get(key)) for key in {**last, **new}
-    ]
+    changes = [OpChange(*key, tuple(runs[key]) if key in last else (), last.get(key), new.get(key)) for key in {**last, **new}]
     return tuple(sorted(changes, key=lambda change: (-abs(change.change_ns), change.name, change.phase, change.module)))
 
 
@@ -414,6 +412,9 @@ def _times_of_runs(
         columns = zip(*(_times(tables[position], clock) for position in those), strict=True)
         for key, column in zip(keys, columns, strict=True):
             times = runs.setdefault(key, [0] * len(tables))
+            if by == "op,module" and len(those) == len(tables):
+                times[:] = column
+                continue
             for position, ns in zip(those, column, strict=True):
                 times[position] = ns if by == "op,module" else times[position] + ns
         for key in dict.fromkeys(keys):
