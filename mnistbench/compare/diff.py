@@ -12,7 +12,7 @@ import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnistbench.core.operation import OpKey, operation_name, shortened
 from mnistbench.core.record import OUTSIDE, median_ns
@@ -24,8 +24,7 @@ ABSENT, ELSEWHERE = "without the case", "another machine or software"
 OTHER_COMMIT, DIRTY, UNVERSIONED = "other commit", "dirty tree", "no commit"
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """An operation, or several summed, in one run. Times are per iteration."""
 
     ns: int  # self time minus the profiler's overhead
@@ -440,10 +439,17 @@ def _overheads(calls: tuple[float, ...], cost: int) -> tuple[int, ...]:
 
 
 def _sides(table: TableSummary, by: str, clock: str) -> dict[OpKey, Side]:
+    times = grouped_times(table, by, clock)
+    if by == "op,module":
+        return {
+            key: Side(
+                times[key], row.spread_ns, row.calls, row.memory_bytes, tuple(sorted(row.shapes)), tuple(sorted(row.kernels))
+            )
+            for key, row in table.operations.items()
+        }
     of_key: dict[OpKey, list[OpSummary]] = defaultdict(list)
     for key, row in table.operations.items():
         of_key[grouped(key, by)].append(row)
-    times = grouped_times(table, by, clock)
     return {
         key: Side(
             ns=times[key],
