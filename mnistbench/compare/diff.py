@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -158,24 +158,38 @@ class Comparison:
     @functools.cached_property
     def redefined(self) -> tuple[tuple[CaseSummary, CaseSummary, Mapping[str, tuple[Any, Any]]], ...]:
         """Pairs of one name, or of one test with other settings, that are not the same case: (base, now, differences)."""
-        found = []
-        left = list(self.only_now)
-        for _, case in self.only_base:
-            other = next((now for now in left if _run_differently(case, now)), None)
-            if other is not None and case.params and other.params:
-                left.remove(other)
-                found.append((case, other, case.params.differences(other.params)))
+        waiting: dict[_Form, deque[int]] = defaultdict(deque)
+        for position, now in enumerate(self.only_now):
+            for form in _forms(now) if now.params else ():
+                waiting[form].append(position)
+        found, taken = [], set()
+        for _, base in self.only_base:
+            if base.params is None:
+                continue
+            queues = [waiting[form] for form in _forms(base)]
+            for queue in queues:
+                while queue and queue[0] in taken:
+                    queue.popleft()
+            first = min((queue[0] for queue in queues if queue), default=None)
+            if first is not None and (params := self.only_now[first].params):
+                taken.add(first)
+                found.append((base, self.only_now[first], base.params.differences(params)))
         return tuple(found)
 
 
 #: Fields of Params that are settings of a case, not its identity.
 _HOW = ("threads", "dtype", "dataset", "seed")
 
+#: What two cases have in common that may be one case in two forms.
+_Form = tuple[Any, ...]
 
-def _run_differently(base: CaseSummary, now: CaseSummary) -> bool:
-    if base.params is None or now.params is None:
-        return False
-    return base.node_id == now.node_id or (base.test == now.test and set(base.params.differences(now.params)) <= set(_HOW))
+
+def _forms(case: CaseSummary) -> tuple[_Form, ...]:
+    """Return the name of a case, and its test with all params that are not settings."""
+    if case.params is None:
+        return ((case.node_id,),)
+    identity = (value for name, value in vars(case.params).items() if name not in _HOW)
+    return (case.node_id,), (case.test, *identity)
 
 
 def compare(
@@ -277,19 +291,26 @@ def _without_earlier_forms(
 
     Two cases that one run has are two cases, whatever they have in common.
     """
-    keys = [{case.key for case in run.cases} for run in bases]
-    current, kept = list(paired), []
+    having: dict[tuple[Any, ...], int] = defaultdict(int)  # key of a case -> the base runs that have it, a bit each
+    for position, run in enumerate(bases):
+        for case in run.cases:
+            having[case.key] |= 1 << position
+    current: dict[_Form, set[int]] = defaultdict(set)  # what the current cases with a form have in ``having``
+
+    def forms(case: CaseSummary) -> tuple[_Form, ...]:
+        return (*_forms(case), *([(case.params,)] if case.params else []))
+
+    for case in paired:
+        for form in forms(case):
+            current[form].add(having[case.key])
+    kept = []
     for run, case in found:
-        forms = [other for other in current if _another_form(case, other)]
-        if all(any({case.key, other.key} <= of_run for of_run in keys) for other in forms):
+        runs = having[case.key]
+        if all(runs & others for form in forms(case) for others in current[form]):
             kept.append((run, case))
-            current.append(case)
+            for form in forms(case):
+                current[form].add(runs)
     return kept
-
-
-def _another_form(case: CaseSummary, other: CaseSummary) -> bool:
-    same_params = case.params is not None and case.params == other.params
-    return case.node_id == other.node_id or same_params or _run_differently(case, other)
 
 
 # ---- Which base runs count -------------------------------------------------------------------------------------------
