@@ -1,7 +1,8 @@
-"""Measure wall time, CPU time and memory of list, history and a comparison with all of 10, 100 and 1,000 saved runs of 12 cases.
+"""Measure time and memory of list, history and a comparison with all of 10, 100 and 1,000 saved runs of 12 cases.
 
 ``python docs/studies/many_saved_runs.py SAVED.json`` copies one saved run, with slightly different times, and measures every
-command in its own process; the first one writes the cache of summaries. ``pytest bench -k "test_step or test_forward" --benchmark-json=SAVED.json`` makes a run of 12 cases.
+command in its own process; the first one writes the cache of summaries.
+``pytest bench -k "test_step or test_forward" --benchmark-json=SAVED.json`` makes a run of 12 cases.
 Ratios between the sizes show how the cost grows; the seconds are those of one machine.
 """
 
