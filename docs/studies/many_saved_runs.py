@@ -1,7 +1,8 @@
 """Measure time and memory of list, history and a comparison with all of 10, 100 and 1,000 saved runs of 12 cases.
 
 ``python docs/studies/many_saved_runs.py SAVED.json`` copies one saved run, with slightly different times, and measures every
-command in its own process. ``pytest bench -k "test_step or test_forward" --benchmark-json=SAVED.json`` makes a run of 12 cases.
+command in its own process; the first one writes the cache of summaries.
+``pytest bench -k "test_step or test_forward" --benchmark-json=SAVED.json`` makes a run of 12 cases.
 Ratios between the sizes show how the cost grows; the seconds are those of one machine.
 """
 
@@ -16,13 +17,14 @@ from pathlib import Path
 SIZES = (10, 100, 1_000)
 CASES = 12
 
-#: Runs a command of ours and prints its peak memory in KiB (Linux) at the end.
+#: Runs a command of ours and prints its CPU time in seconds and its peak memory in KiB (Linux) at the end.
 MEASURED = """
 import resource, sys
 from mnistbench.cli import main
 code = main(sys.argv[1:])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
-sys.exit(0 if code in (0, 1) else code)
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr)
+sys.exit(0 if code in (0, 1, 2) else code)  # 2: the copies vary too much to judge
 """
 
 
@@ -48,24 +50,28 @@ def copies(source, folder, count):
 def measured(arguments):
     start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", MEASURED, *arguments], capture_output=True, text=True, check=True)
-    return time.perf_counter() - start, int(done.stderr.split()[-1]) / 1024
+    wall = time.perf_counter() - start
+    *_, cpu, kib = done.stderr.split()
+    return wall, float(cpu), int(kib) / 1024
 
 
 def main(source):
-    print(f"{'':28}" + "".join(f"{f'{size:,} runs':>24}" for size in SIZES))
+    print(f"{'':28}" + "".join(f"{f'{size:,} runs':>30}" for size in SIZES))
     rows = {}
     for size in SIZES:
         with tempfile.TemporaryDirectory() as name:
             case, bytes_each = copies(source, Path(name), size)
+            compare = ["compare", "*", "latest", "--op-fail=10%", "--pool-commits"]
             commands = {
+                "compare with all, first": compare,
+                "compare with all": compare,
                 "list": ["list"],
                 "history of one case": ["history", case],
-                "compare with all": ["compare", "*", "latest", "--op-fail=10%", "--pool-commits"],
             }
             for label, arguments in commands.items():
                 rows.setdefault(label, []).append(measured([*arguments, "--storage", name]))
     for label, cells in rows.items():
-        print(f"{label:28}" + "".join(f"{f'{seconds:.2f} s {mib:.0f} MiB':>24}" for seconds, mib in cells))
+        print(f"{label:28}" + "".join(f"{f'{wall:.2f} s, CPU {cpu:.2f} s, {mib:.0f} MiB':>30}" for wall, cpu, mib in cells))
     print(f"a file has {bytes_each / 1024:.0f} KiB")
 
 

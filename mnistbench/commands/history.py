@@ -25,6 +25,6 @@ def run(parsed: argparse.Namespace) -> int:
     Raises:
         UsageError: no saved run has the case, the operation or the module.
     """
-    runs = all_runs(parsed, tables=bool(parsed.op or parsed.module))
+    runs = all_runs(parsed)
     print(draw(history_table(runs, parsed.case, parsed.op, parsed.module)))
     return PASSED

@@ -52,5 +52,5 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _newest_and_predecessor(parsed: argparse.Namespace) -> list[SavedRun]:
     """Return the last two runs that have operation records; if none has, the last two."""
-    runs = all_runs(parsed, tables=True)
+    runs = all_runs(parsed)
     return [saved for saved in runs if not saved.run.plain][-2:] or runs[-2:]

@@ -36,13 +36,13 @@ def find(parsed: argparse.Namespace, *references: str) -> list[list[SavedRun]]:
         _print_refused(storage.refused)
 
 
-def all_runs(parsed: argparse.Namespace, *, tables: bool = False) -> list[SavedRun]:
+def all_runs(parsed: argparse.Namespace) -> list[SavedRun]:
     """Return all saved runs, oldest first; print a line for each file that cannot be read.
 
     Raises:
         UsageError: there is none.
     """
-    storage = Storage(Path(parsed.storage), tables=tables)
+    storage = Storage(Path(parsed.storage))
     runs = storage.all()
     _print_refused(storage.refused)
     if not runs:

@@ -8,11 +8,11 @@ calls do not look slower because of the profiler.
 from __future__ import annotations
 
 import functools
-import itertools
-from collections import Counter, defaultdict
+import operator
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnistbench.core.operation import OpKey, operation_name, shortened
 from mnistbench.core.record import OUTSIDE, median_ns
@@ -24,8 +24,7 @@ ABSENT, ELSEWHERE = "without the case", "another machine or software"
 OTHER_COMMIT, DIRTY, UNVERSIONED = "other commit", "dirty tree", "no commit"
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """An operation, or several summed, in one run. Times are per iteration."""
 
     ns: int  # self time minus the profiler's overhead
@@ -159,24 +158,38 @@ class Comparison:
     @functools.cached_property
     def redefined(self) -> tuple[tuple[CaseSummary, CaseSummary, Mapping[str, tuple[Any, Any]]], ...]:
         """Pairs of one name, or of one test with other settings, that are not the same case: (base, now, differences)."""
-        found = []
-        left = list(self.only_now)
-        for _, case in self.only_base:
-            other = next((now for now in left if _run_differently(case, now)), None)
-            if other is not None and case.params and other.params:
-                left.remove(other)
-                found.append((case, other, case.params.differences(other.params)))
+        waiting: dict[_Form, deque[int]] = defaultdict(deque)
+        for position, now in enumerate(self.only_now):
+            for form in _forms(now) if now.params else ():
+                waiting[form].append(position)
+        found, taken = [], set()
+        for _, base in self.only_base:
+            if base.params is None:
+                continue
+            queues = [waiting[form] for form in _forms(base)]
+            for queue in queues:
+                while queue and queue[0] in taken:
+                    queue.popleft()
+            first = min((queue[0] for queue in queues if queue), default=None)
+            if first is not None and (params := self.only_now[first].params):
+                taken.add(first)
+                found.append((base, self.only_now[first], base.params.differences(params)))
         return tuple(found)
 
 
 #: Fields of Params that are settings of a case, not its identity.
 _HOW = ("threads", "dtype", "dataset", "seed")
 
+#: What two cases have in common that may be one case in two forms.
+_Form = tuple[Any, ...]
 
-def _run_differently(base: CaseSummary, now: CaseSummary) -> bool:
-    if base.params is None or now.params is None:
-        return False
-    return base.node_id == now.node_id or (base.test == now.test and set(base.params.differences(now.params)) <= set(_HOW))
+
+def _forms(case: CaseSummary) -> tuple[_Form, ...]:
+    """Return the name of a case, and its test with all params that are not settings."""
+    if case.params is None:
+        return ((case.node_id,),)
+    identity = (value for name, value in vars(case.params).items() if name not in _HOW)
+    return (case.node_id,), (case.test, *identity)
 
 
 def compare(
@@ -278,19 +291,26 @@ def _without_earlier_forms(
 
     Two cases that one run has are two cases, whatever they have in common.
     """
-    keys = [{case.key for case in run.cases} for run in bases]
-    current, kept = list(paired), []
+    having: dict[tuple[Any, ...], int] = defaultdict(int)  # key of a case -> the base runs that have it, a bit each
+    for position, run in enumerate(bases):
+        for case in run.cases:
+            having[case.key] |= 1 << position
+    current: dict[_Form, set[int]] = defaultdict(set)  # what the current cases with a form have in ``having``
+
+    def forms(case: CaseSummary) -> tuple[_Form, ...]:
+        return (*_forms(case), *([(case.params,)] if case.params else []))
+
+    for case in paired:
+        for form in forms(case):
+            current[form].add(having[case.key])
+    kept = []
     for run, case in found:
-        forms = [other for other in current if _another_form(case, other)]
-        if all(any({case.key, other.key} <= of_run for of_run in keys) for other in forms):
+        runs = having[case.key]
+        if all(runs & others for form in forms(case) for others in current[form]):
             kept.append((run, case))
-            current.append(case)
+            for form in forms(case):
+                current[form].add(runs)
     return kept
-
-
-def _another_form(case: CaseSummary, other: CaseSummary) -> bool:
-    same_params = case.params is not None and case.params == other.params
-    return case.node_id == other.node_id or same_params or _run_differently(case, other)
 
 
 # ---- Which base runs count -------------------------------------------------------------------------------------------
@@ -385,37 +405,72 @@ def _call_ns(case: CaseSummary, clock: str) -> int:
 
 def _compare_operations(bases: Sequence[TableSummary], now: TableSummary, by: str, clock: str) -> tuple[OpChange, ...]:
     """Compare operations. One is 0 in a base run without it, and new if most base runs are without it."""
-    runs = [grouped_times(table, by, clock) for table in bases]
+    runs, newest_with = _times_of_runs(bases, by, clock)
     last, new = _sides(bases[-1], by, clock), _sides(now, by, clock)
-    seen = Counter(itertools.chain.from_iterable(runs))
-    for key, times in seen.items():
-        if times > len(runs) / 2 and key not in last:
-            having = next(table for table, of_run in zip(reversed(bases), reversed(runs), strict=True) if key in of_run)
-            last[key] = _sides(having, by, clock)[key]
-    changes = [
-        OpChange(*key, tuple(run.get(key, 0) for run in runs) if key in last else (), last.get(key), new.get(key))
-        for key in {**last, **new}
-    ]
+    for key, (having, newest) in newest_with.items():
+        if having > len(bases) / 2 and key not in last:
+            last[key] = _sides(bases[newest], by, clock)[key]
+    changes = [OpChange(*key, tuple(runs[key]) if key in last else (), last.get(key), new.get(key)) for key in {**last, **new}]
     return tuple(sorted(changes, key=lambda change: (-abs(change.change_ns), change.name, change.phase, change.module)))
+
+
+def _times_of_runs(
+    tables: Sequence[TableSummary], by: str, clock: str
+) -> tuple[dict[OpKey, list[int]], dict[OpKey, tuple[int, int]]]:
+    """Return for each operation its times in all runs, 0 where a run is without it; and how many have it and the last of them.
+
+    Runs of the same code share one ``Counted``; their times are transposed together, which takes a third of the time of a
+    dictionary per run.
+    """
+    positions: dict[int, list[int]] = defaultdict(list)
+    for position, table in enumerate(tables):
+        positions[id(table.counted)].append(position)
+    runs: dict[OpKey, list[int]] = {}
+    having: dict[OpKey, tuple[int, int]] = {}
+    for those in positions.values():
+        keys = [grouped(key, by) for key in tables[those[0]].counted.keys]
+        columns = zip(*(_times(tables[position], clock) for position in those), strict=True)
+        for key, column in zip(keys, columns, strict=True):
+            times = runs.setdefault(key, [0] * len(tables))
+            if by == "op,module" and len(those) == len(tables):
+                times[:] = column
+                continue
+            for position, ns in zip(those, column, strict=True):
+                times[position] = ns if by == "op,module" else times[position] + ns
+        for key in dict.fromkeys(keys):
+            count, newest = having.get(key, (0, 0))
+            having[key] = (count + len(those), max(newest, those[-1]))
+    return runs, having
 
 
 def grouped_times(table: TableSummary, by: str, clock: str) -> dict[OpKey, int]:
     """Return self times minus the profiler's overhead by key; device times have no overhead."""
+    return {key: times[0] for key, times in _times_of_runs([table], by, clock)[0].items()}
+
+
+def _times(table: TableSummary, clock: str) -> Iterable[int]:
+    """Return the self time minus the profiler's overhead of each operation."""
     cost = 0 if clock == "device" else table.profiler_ns
-    times = [ns - round(calls * cost) for ns, calls in zip(table.self_ns, table.counted.calls, strict=True)]
-    if by == "op,module":
-        return dict(zip(table.counted.keys, times, strict=True))
-    found: dict[OpKey, int] = defaultdict(int)
-    for key, ns in zip(table.counted.keys, times, strict=True):
-        found[grouped(key, by)] += ns
-    return found
+    return map(operator.sub, table.self_ns, _overheads(table.counted.calls, cost)) if cost else table.self_ns
+
+
+@functools.lru_cache(maxsize=1024)  # runs of the same code have the same calls, and whole nanoseconds repeat
+def _overheads(calls: tuple[float, ...], cost: int) -> tuple[int, ...]:
+    return tuple(round(count * cost) for count in calls)
 
 
 def _sides(table: TableSummary, by: str, clock: str) -> dict[OpKey, Side]:
+    times = grouped_times(table, by, clock)
+    if by == "op,module":
+        return {
+            key: Side(
+                times[key], row.spread_ns, row.calls, row.memory_bytes, tuple(sorted(row.shapes)), tuple(sorted(row.kernels))
+            )
+            for key, row in table.operations.items()
+        }
     of_key: dict[OpKey, list[OpSummary]] = defaultdict(list)
     for key, row in table.operations.items():
         of_key[grouped(key, by)].append(row)
-    times = grouped_times(table, by, clock)
     return {
         key: Side(
             ns=times[key],

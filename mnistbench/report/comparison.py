@@ -151,7 +151,8 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
     case, share = judged.case, _Shares(judged.case)
     alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
     shown = alone[:top] + [checked for checked in alone[top:] if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise]
-    hidden = [checked for checked in alone if checked not in shown]
+    taken = {id(checked) for checked in shown}
+    hidden = [checked for checked in alone if id(checked) not in taken]
     others = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
     sums = [

@@ -20,7 +20,8 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.gc_pause import gc_paused
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.summary import RunSummary, Shared
+from mnistbench.saved_runs.summary_cache import FEWEST, SummaryCache
 
 #: Larger files are not read; a run of 100 cases has 5 MB.
 LARGEST_FILE = 64 * 1024**2
@@ -48,13 +49,11 @@ class SavedRun:
 class Storage:
     """The saved runs below one directory."""
 
-    def __init__(self, root: Path, *, tables: bool = True) -> None:
-        """Search below ``root``; without ``tables``, runs have no operations and are read in less time."""
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self._tables = tables
         self.refused: list[str] = []  # a line for each file that could not be read
         self._read: dict[Path, SavedRun | None] = {}
-        self._known: dict[Any, Any] = {}
+        self._shared = Shared()
 
     def paths(self) -> list[Path]:
         """Return the files of all saved runs, sorted by number."""
@@ -132,21 +131,31 @@ class Storage:
             "(mnistbench list shows them)"
         )
 
-    def _sorted(self, paths: Iterable[Path]) -> list[SavedRun]:
+    def _sorted(self, paths: Sequence[Path]) -> list[SavedRun]:
         with gc_paused():
-            found = [saved for path in paths if (saved := self._load(path))]
+            cache = SummaryCache(self.root, self._shared) if len(paths) >= FEWEST else None
+            found = [saved for path in paths if (saved := self._load(path, cache))]
+            if cache:
+                cache.save()
         return sorted(found, key=lambda saved: (saved.run.saved_at, saved.path.name))
 
-    def _load(self, path: Path) -> SavedRun | None:
+    def _load(self, path: Path, cache: SummaryCache | None = None) -> SavedRun | None:
         if path not in self._read:
             try:
-                self._read[path] = SavedRun(
-                    path, RunSummary.from_json(read_json(path), str(path), self._known, tables=self._tables)
-                )
+                self._read[path] = SavedRun(path, self._summary(path, cache))
             except RecordError as error:
                 self._read[path] = None
                 self.refused.append(units.printable(str(error)))
         return self._read[path]
+
+    def _summary(self, path: Path, cache: SummaryCache | None) -> RunSummary:
+        content = _read_bytes(path)
+        if cache and (cached := cache.get(content, str(path))):
+            return cached
+        run = RunSummary.from_json(_parsed(content, path), str(path), self._shared)
+        if cache:
+            cache.add(content, run)
+        return run
 
 
 def _members(folder: Path) -> list[Path]:
@@ -181,6 +190,10 @@ def read_json(path: Path) -> Any:
     Raises:
         RecordError: one line with the file and the reason.
     """
+    return _parsed(_read_bytes(path), path)
+
+
+def _read_bytes(path: Path) -> bytes:
     try:
         if not path.is_file():
             raise RecordError(f"{path}: is not a file")
@@ -189,9 +202,14 @@ def read_json(path: Path) -> Any:
             raise RecordError(f"{path}: has {units.size(size)}, more than any saved run; leave it out")
         if size == 0:
             raise RecordError(f"{path}: is empty; the run that should have written it was cut off")
-        return json.loads(path.read_text(encoding="utf-8"))
+        return path.read_bytes()
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _parsed(content: bytes, path: Path) -> Any:
+    try:
+        return json.loads(content.decode())
     except UnicodeDecodeError:
         raise RecordError(f"{path}: is not a text file") from None
     except (ValueError, RecursionError) as error:

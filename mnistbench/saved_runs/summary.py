@@ -145,39 +145,76 @@ class RunSummary:
     @classmethod
     def of_session(cls, environment: Environment, records: Iterable[CaseRecord]) -> RunSummary:
         """Summarise the records of the running session, as they would be read from its file."""
-        cases = tuple(_case(Reader(record.to_json()), _session_times(record), {}, tables=True) for record in records)
+        shared = Shared()
+        cases = tuple(_case(Reader(record.to_json()), _session_times(record), shared) for record in records)
         return cls(environment=run_header(environment)["environment"], cases=cases)
 
     @classmethod
-    def from_json(cls, data: object, source: str, known: dict[Any, Any] | None = None, *, tables: bool = True) -> RunSummary:
+    def from_json(cls, data: object, source: str, shared: Shared | None = None) -> RunSummary:
         """Read a parsed pytest-benchmark file, with records or without.
 
         Args:
             data: the parsed file.
             source: the name of the file in errors.
-            known: counts and params of other files; files that share the dictionary share these objects.
-            tables: read the operation tables too, which is most of the work.
+            shared: what other files have in common with this one.
 
         Raises:
             RecordError: names ``source`` and the field.
         """
         try:
-            return _run(Reader(data), source, {} if known is None else known, tables=tables)
+            return _run(Reader(data), source, shared or Shared())
         except RecordError as error:
             complaint = f"{source}: {error}; save the run again or leave the file out"
             raise RecordError(units.printable(complaint)) from None  # the name of a field may have any character
 
 
-def _run(file: Reader, source: str, known: dict[Any, Any], *, tables: bool) -> RunSummary:
+class Shared:
+    """Objects that saved runs have in common: runs that are read with one ``Shared`` have one object of each."""
+
+    def __init__(self) -> None:
+        self.counted: dict[str, Counted] = {}  # by the text of a saved table
+        self._params: dict[str, Params] = {}
+        self._environments: dict[str, Mapping[str, Any]] = {}
+
+    def environment_of(self, environment: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the environment that is equal to this one."""
+        return self._environments.setdefault(repr(environment), environment)
+
+    def params_of(self, stored: Reader) -> Params:
+        """Return the params of a record.
+
+        Raises:
+            FieldError: they cannot be used.
+        """
+        identity = repr(stored.value)
+        if identity not in self._params:
+            self._params[identity] = stored.read(Params)
+        return self._params[identity]
+
+    def counted_of(self, table: Reader) -> Counted:
+        """Return the counts of a saved table.
+
+        Raises:
+            FieldError: they cannot be used.
+        """
+        text = table["operations"].text()
+        if text not in self.counted:
+            names, phases, modules, *counts = table["operations"].parsed().columns(OpRow, COUNTED).values()
+            _check_lengths(table, names, phases, modules, *counts)
+            self.counted[text] = Counted(tuple(zip(names, phases, modules, strict=True)), *counts)
+        return self.counted[text]
+
+
+def _run(file: Reader, source: str, shared: Shared) -> RunSummary:
     benchmarks = file["benchmarks"].items()
     ours = [one for one in benchmarks if isinstance(one["extra_info"].read(Mapping[str, Any]).get(KEY), Mapping)]
     if ours:
-        cases = [_case(one["extra_info"][KEY], _times(one["stats"]), known, tables=tables) for one in ours]
+        cases = [_case(one["extra_info"][KEY], _times(one["stats"]), shared) for one in ours]
     else:
         cases = [CaseSummary(name := one["fullname"].text(), name, None, *_times(one["stats"])) for one in benchmarks]
     origin = read_origin(file)
     environment = asdict(origin.environment) if origin.environment else _plain_environment(file.value)
-    return RunSummary(environment, tuple(cases), *origin[1:], plain=not ours, source=source)
+    return RunSummary(shared.environment_of(environment), tuple(cases), *origin[1:], plain=not ours, source=source)
 
 
 class _Statistics(NamedTuple):
@@ -212,24 +249,21 @@ def _plain_environment(file: Any) -> dict[str, str]:
 _AS_RECORDED = ("test", "node_id", "device_ns", "parameter_count", "tables_in", "op_fail", "case_fail")
 
 
-def _case(record: Reader, times: tuple[int, int], known: dict[Any, Any], *, tables: bool) -> CaseSummary:
+def _case(record: Reader, times: tuple[int, int], shared: Shared) -> CaseSummary:
     record.convert(check_schema)
     members = record.members(CaseRecord, _AS_RECORDED)
-    identity = repr(record["params"].value)
-    if identity not in known:
-        known[identity] = record["params"].read(Params)
     if record["scalars"].value is not None:
         final = record["scalars"].parsed().members(Scalars, FINAL)
         members |= {"final": final["final"], "curves_of": final["dataset"], "directory": final["directory"]}
-    found = dict(_warm_tables(record["tables"], known)) if tables else {}
-    return CaseSummary(**members, params=known[identity], wall_ns=times[0], wall_spread_ns=times[1], tables=found)
+    params, tables = shared.params_of(record["params"]), dict(_warm_tables(record["tables"], shared))
+    return CaseSummary(**members, params=params, wall_ns=times[0], wall_spread_ns=times[1], tables=tables)
 
 
-def _warm_tables(tables: Reader, known: dict[Any, Any]) -> Iterator[tuple[str, TableSummary]]:
+def _warm_tables(tables: Reader, shared: Shared) -> Iterator[tuple[str, TableSummary]]:
     for item in tables.items():
         place = item.members(OpTable, ("temperature", "view"))
         if place["temperature"] == "warm":
-            yield place["view"], _table(item, known)
+            yield place["view"], _table(item, shared)
 
 
 class _Medians(NamedTuple):
@@ -238,13 +272,8 @@ class _Medians(NamedTuple):
     spread_ns: tuple[Nanoseconds, ...]
 
 
-def _table(table: Reader, known: dict[Any, Any]) -> TableSummary:
-    text = table["operations"].text()
-    if text not in known:
-        names, phases, modules, *counts = table["operations"].parsed().columns(OpRow, COUNTED).values()
-        _check_lengths(table, names, phases, modules, *counts)
-        known[text] = Counted(tuple(zip(names, phases, modules, strict=True)), *counts)
-    counted: Counted = known[text]
+def _table(table: Reader, shared: Shared) -> TableSummary:
+    counted = shared.counted_of(table)
     medians = table["times"].parsed().read(_Medians)
     _check_lengths(table, counted.keys, medians.self_ns, medians.spread_ns)
     return TableSummary(medians.profiler_ns, counted, medians.self_ns, medians.spread_ns)

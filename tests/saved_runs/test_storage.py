@@ -15,7 +15,6 @@ from mnistbench.compare.thresholds import Criteria, Threshold
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import COUNTED
 from mnistbench.report.output import rendered
-from mnistbench.saved_runs import storage as saved
 from mnistbench.saved_runs.storage import LARGEST_FILE, SavedRun, Storage, read_json, tensorboard_directory
 
 MACHINE = "Linux-CPython-3.11-64bit"
@@ -415,7 +414,7 @@ def test_a_field_whose_name_has_a_line_end_is_named_in_one_line():
 def test_a_larger_file_than_any_run_is_not_read(monkeypatch):
     path = save("0001_base.json")
     os.truncate(path, LARGEST_FILE + 1)  # sparse: it takes no room
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: pytest.fail("64 MiB were read"))
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("64 MiB were read"))
     assert not_read(path) == f"{path}: has 64.0 MiB, more than any saved run; leave it out"
 
 
@@ -458,14 +457,14 @@ def test_a_link_to_nothing_is_passed_over():
 def test_a_file_that_may_not_be_read_is_passed_over(monkeypatch):
     # By a stand-in, since an administrator may read everything.
     path, forbidden = save("0001_base.json"), save("0002_base.json")
-    really = Path.read_text
+    really = Path.read_bytes
 
-    def read_text(self, **options):
+    def read_bytes(self):
         if self == forbidden:
             raise PermissionError(13, "Permission denied", str(self))
-        return really(self, **options)
+        return really(self)
 
-    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
     runs = storage()
     assert [run.path for run in runs.all()] == [path]
     assert runs.refused == [f"{forbidden}: cannot be read (Permission denied)"]
@@ -502,13 +501,13 @@ def test_several_files_none_of_which_can_be_read_are_counted():
 def test_each_file_is_read_once(monkeypatch):
     paths = [save("0001_base.json"), save("0002_base.json", minute=40), save("0003_torn.json")]
     paths[2].write_text("{")
-    read = []
+    read, really = [], Path.read_bytes
 
     def counting(path):
         read.append(path)
-        return read_json(path)
+        return really(path)
 
-    monkeypatch.setattr(saved, "read_json", counting)
+    monkeypatch.setattr(Path, "read_bytes", counting)
     runs = storage()
     for reference in ("latest", "main", FIRST[:7], "1", "*", str(paths[0]), "latest"):
         runs.find(reference)

@@ -26,7 +26,7 @@ from mnistbench.report.output import FORMATS, rendered
 from mnistbench.report.runs import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
 from mnistbench.report.terminal import draw
 from mnistbench.saved_runs.storage import SavedRun, read_json
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.summary import RunSummary, Shared
 
 SOURCE = "0001_base.json"
 CRITERIA = Criteria(op_fail=(Threshold("", 0.10),))
@@ -105,10 +105,11 @@ def test_where_git_failed_there_is_no_commit_and_no_branch(commit):
 
 
 def test_texts_that_many_files_share_lie_in_memory_once():
-    known = {}
+    shared = Shared()
     texts = [json.dumps(builders.saved_file()) for _ in range(2)]
-    one, other = (RunSummary.from_json(json.loads(text), SOURCE, known).cases[0] for text in texts)
+    one, other = (RunSummary.from_json(json.loads(text), SOURCE, shared).cases[0] for text in texts)
     assert one.params is other.params
+    assert one.tables["host"].counted is other.tables["host"].counted
     keys = [list(case.tables["host"].operations) for case in (one, other)]
     assert keys[0] == keys[1]
     assert all(mine is others for mine, others in zip(*keys, strict=True))
@@ -116,20 +117,14 @@ def test_texts_that_many_files_share_lie_in_memory_once():
 
 def test_a_count_of_bytes_that_equals_a_number_of_calls_stays_a_whole_number():
     # Both are shared among files, and to Python 1 equals 1.0; bytes are shown with a comma and no decimals.
-    known = {}
+    shared = Shared()
     document = builders.saved_file(
         builders.case_record(tables=(builders.op_table(builders.op_row(calls=1.0, memory_bytes=1)),))
     )
-    [case] = RunSummary.from_json(json.loads(json.dumps(document)), SOURCE, known).cases
+    [case] = RunSummary.from_json(json.loads(json.dumps(document)), SOURCE, shared).cases
     [operation] = case.tables["host"].operations.values()
     assert (operation.calls, operation.memory_bytes) == (1, 1)
     assert (type(operation.calls), type(operation.memory_bytes)) == (float, int)
-
-
-def test_without_tables_all_else_is_read():
-    read = RunSummary.from_json(builders.saved_file(), SOURCE, tables=False)
-    [case], [whole] = read.cases, builders.summary().cases
-    assert case == dataclasses.replace(whole, tables={})
 
 
 def test_a_run_that_an_earlier_version_saved_is_read():
