@@ -165,6 +165,7 @@ def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
     share: float, kernel_size: Any, padding: Any, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mnistbench.workloads.fast.SPARSE_OUTPUTS", share)
+    monkeypatch.setattr("mnistbench.workloads.fast.SPARSE_FROM", 0)
     model = nn.Sequential(nn.Conv2d(3, 5, kernel_size, padding=padding, bias=bias), nn.ReLU(), nn.MaxPool2d((2, 3)))
     twin = copy.deepcopy(model)
     images = torch.randn(4, 3, 9, 13)
