@@ -10,9 +10,9 @@ Each rewrite is exact except for the rounding of sums:
 - Otherwise the gradient of a convolution's weights is the convolution of its input with its output's gradient, batch and
   channels exchanged.
 - An output that is zero for the whole batch leaves its row of a linear layer without a gradient, so only the other rows are
-  computed and updated; the running averages of a row decay when it next has a gradient.
+  computed and updated.
 - Dropout compares random bytes with 256 p; PyTorch draws a random number of 32 bits per value, one after the other.
-- Adadelta's running averages are stored with epsilon added, so an update takes 8 passes over the parameters, not 11.
+- Adadelta's running averages share the factor by which a step makes them decay, so it is stored once and takes no pass.
 
 ``docs/studies/training.md`` has what they are worth.
 """
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,9 @@ SPARSE_OUTPUTS = 0.125
 #: The gradient of a convolution's output is dense below this number of elements: each of the thirty calls for a sparse one has
 #: a fixed time.
 SPARSE_FROM = 2**17
+
+#: An average's factor is multiplied into its elements before it becomes smaller than this, every 175 steps.
+SMALLEST_FACTOR = 1e-8
 
 #: Columns of a block of a wide matrix product.
 BLOCK_COLUMNS = 1024
@@ -314,12 +317,12 @@ def _wide_product(left: Tensor, right: Tensor) -> Tensor:
 class Adadelta:
     """Adadelta without weight decay (Zeiler, https://arxiv.org/abs/1212.5701), as ``torch.optim.Adadelta``.
 
-    With v and u the running averages of squared gradients and squared updates, each plus epsilon, one step is
+    With v and u the running averages of squared gradients and of squared updates, one step is
 
-        v = rho v + (1 - rho) (g^2 + eps);  d = sqrt(u / v) g;  u = rho u + (1 - rho) (d^2 + eps);  p = p - lr d
+        v = rho v + (1 - rho) g^2;  d = sqrt((u + eps) / (v + eps)) g;  u = rho u + (1 - rho) d^2;  p = p - lr d
 
-    A gradient may be a sparse tensor of different rows. Without a gradient a row of p stays, and v and u decay towards
-    epsilon: after n steps v - eps is rho^n of what it was. This is applied when the row next has a gradient.
+    All elements of an average are multiplied by rho, so this factor is stored once: v = c S and u = c D, where a step makes c
+    smaller and changes only those elements of S and D that have a gradient. A gradient may be a sparse tensor of rows.
 
     It is not a ``torch.optim.Optimizer``: making the first one imports ``torch._dynamo``, which takes seconds.
     """
@@ -338,15 +341,30 @@ class Adadelta:
     def step(self) -> None:
         """Update all parameters that have a gradient."""
         [group] = self.param_groups
-        for parameter, state in zip(group["params"], self._states, strict=True):
-            if parameter.grad is None:
-                continue
+        scale = -group["lr"] / group["rho"] ** 0.5
+        used = [each for each in zip(group["params"], self._states, strict=True) if each[0].grad is not None]
+        for parameter, state in used:
             if not state:
-                state["step"] = 0
-                state["square_avg"] = torch.full_like(parameter, group["eps"])
-                state["acc_delta"] = torch.full_like(parameter, group["eps"])
-            state["step"] += 1
-            (_update_rows if parameter.grad.is_sparse else _update)(parameter, state, group)
+                state.update(factor=1.0, squares=torch.zeros_like(parameter), deltas=torch.zeros_like(parameter))
+            state["factor"] *= group["rho"]
+            if state["factor"] < SMALLEST_FACTOR:
+                for average in (state["squares"], state["deltas"]):
+                    average.mul_(state["factor"])
+                state["factor"] = 1.0
+        dense = [(parameter, state) for parameter, state in used if not parameter.grad.is_sparse]
+        if dense:
+            parameters, states = zip(*dense, strict=True)
+            updates = _updates([parameter.grad for parameter in parameters], states, group)
+            torch._foreach_add_(parameters, updates, alpha=scale)
+        for parameter, state in used:
+            if parameter.grad.is_sparse:
+                rows = parameter.grad._indices()[0]  # noqa: SLF001  # autograd forgets that it is coalesced, and values()
+                values = parameter.grad._values()  # noqa: SLF001  # would refuse it
+                averages = {name: state[name].index_select(0, rows) for name in ("squares", "deltas")}
+                [update] = _updates([values], [state | averages], group)
+                for name, average in averages.items():
+                    state[name].index_copy_(0, rows, average)
+                parameter.index_add_(0, rows, update, alpha=scale)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the constants and the state of each parameter, which ``step`` goes on to change."""
@@ -359,41 +377,17 @@ class Adadelta:
         self.param_groups[0].update(state_dict["group"])
 
 
-def _update(parameter: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-    gradient, squares, deltas = parameter.grad, state["square_avg"], state["acc_delta"]
-    assert gradient is not None
-    if "row_steps" in state:  # the step of each row's last update
-        missed = state["step"] - 1 - state.pop("row_steps")
-        for average in (squares, deltas):
-            average.sub_(group["eps"]).mul_(_decay(missed, parameter, group)).add_(group["eps"])
-    share, eps = 1 - group["rho"], torch.full((), group["eps"], dtype=parameter.dtype, device=parameter.device)
-    squares.lerp_(torch.addcmul(eps, gradient, gradient), share)
-    delta = torch.div(deltas, squares).sqrt_().mul_(gradient)
-    deltas.lerp_(torch.addcmul(eps, delta, delta), share)
-    parameter.add_(delta, alpha=-group["lr"])
+def _updates(gradients: list[Tensor], states: Sequence[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+    """Change the averages of several tensors by their gradients; return the updates d without a constant, the root of 1 / rho.
 
-
-def _update_rows(parameter: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-    assert parameter.grad is not None
-    gradient = parameter.grad._values()  # noqa: SLF001  # autograd forgets that it is coalesced, and values() would refuse it
-    rows = parameter.grad._indices()[0]  # noqa: SLF001
-    if "row_steps" not in state:
-        state["row_steps"] = torch.full((len(parameter),), state["step"] - 1)
-    missed = state["step"] - 1 - state["row_steps"].index_select(0, rows)
-    state["row_steps"].index_fill_(0, rows, state["step"])
-    share, eps, rho = 1 - group["rho"], group["eps"], group["rho"]
-    decay = _decay(missed, parameter, group)
-    squares = state["square_avg"].index_select(0, rows)
-    squares.sub_(eps).mul_(decay * rho).addcmul_(gradient, gradient, value=share).add_(eps)
-    deltas = state["acc_delta"].index_select(0, rows).sub_(eps).mul_(decay)
-    delta = torch.add(deltas, eps).div_(squares).sqrt_().mul_(gradient)
-    deltas.mul_(rho).addcmul_(delta, delta, value=share).add_(eps)
-    state["square_avg"].index_copy_(0, rows, squares)
-    state["acc_delta"].index_copy_(0, rows, deltas)
-    parameter.index_add_(0, rows, delta, alpha=-group["lr"])
-
-
-def _decay(steps: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
-    """Return rho to the power of the steps of each row, with a shape that multiplies rows of the parameter."""
-    powers = torch.pow(group["rho"], steps.to(parameter.dtype))
-    return powers.view(-1, *[1] * (parameter.dim() - 1))
+    The factors of S and D are already those after the step, so u before it is D c / rho.
+    """
+    rho, eps, share = group["rho"], group["eps"], 1 - group["rho"]
+    squares, deltas, factors = ([state[name] for state in states] for name in ("squares", "deltas", "factor"))
+    torch._foreach_addcmul_(squares, gradients, gradients, [share / factor for factor in factors])
+    updates = torch._foreach_add(deltas, [eps * rho / factor for factor in factors])  # noqa: SLF001
+    torch._foreach_div_(updates, torch._foreach_add(squares, [eps / factor for factor in factors]))  # noqa: SLF001
+    torch._foreach_sqrt_(updates)
+    torch._foreach_mul_(updates, gradients)
+    torch._foreach_addcmul_(deltas, updates, updates, [share / (rho * factor) for factor in factors])
+    return list(updates)

@@ -214,7 +214,9 @@ def test_masks_differ_from_call_to_call_and_follow_the_seed() -> None:
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
-def test_adadelta_updates_as_pytorchs_does() -> None:
+@pytest.mark.parametrize("smallest_factor", [1e-8, 0.7])  # never reached, and reached every four steps
+def test_adadelta_updates_as_pytorchs_does(smallest_factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mnistbench.workloads.fast.SMALLEST_FACTOR", smallest_factor)
     plain, fast = (nn.Parameter(torch.ones(50)) for _ in range(2))
     unused = nn.Parameter(torch.ones(2))
     optimizers = torch.optim.Adadelta([plain], lr=0.7), Adadelta([fast, unused], lr=0.7)
