@@ -190,8 +190,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors  # [B, C, H, W], [O, C, k, l]
-        of_inputs: Tensor | None = None
-        of_bias: Tensor | None = None
+        of_inputs = of_bias = None
         if gradient.is_sparse:
             of_weight, of_bias, gradient = _from_elements(gradient, inputs, weight, ctx.padding)
         elif weight.shape[1] == 1:
@@ -202,8 +201,8 @@ class _Convolution(torch.autograd.Function):
             # Copied here: conv2d would do the same, more slowly.
             images, filters = inputs.transpose(0, 1).contiguous(), gradient.transpose(0, 1).contiguous()
             of_weight = functional.conv2d(images, filters, padding=ctx.padding).transpose(0, 1)
-        if ctx.needs_input_grad[2]:
-            of_bias = gradient.sum((0, 2, 3)) if of_bias is None else of_bias
+        if of_bias is None:
+            of_bias = gradient.sum((0, 2, 3))
         if ctx.needs_input_grad[0]:
             arguments = (inputs, weight, None, [1, 1], list(ctx.padding), [1, 1], False, [0, 0], 1, [True, False, False])
             of_inputs = torch.ops.aten.convolution_backward(gradient, *arguments)[0]
@@ -262,9 +261,10 @@ class _MaxPooling(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, places = ctx.saved_tensors  # places [B, O, h, w]: positions in the planes of inputs
-        by_channel = gradient.transpose(0, 1).flatten()
-        kept = torch.from_numpy(np.flatnonzero(by_channel.ne(0).numpy()))  # half the time of nonzero()
-        if inputs.numel() < SPARSE_FROM or len(kept) > SPARSE_OUTPUTS * inputs.numel():
+        kept, by_channel = None, gradient.transpose(0, 1).flatten()
+        if inputs.numel() >= SPARSE_FROM:
+            kept = torch.from_numpy(np.flatnonzero(by_channel.ne(0).numpy()))  # half the time of nonzero()
+        if kept is None or len(kept) > SPARSE_OUTPUTS * inputs.numel():
             size = [ctx.kernel_size] if isinstance(ctx.kernel_size, int) else list(ctx.kernel_size)
             arguments = (inputs, size, size, [0, 0], [1, 1], False, places)
             return torch.ops.aten.max_pool2d_with_indices_backward(gradient, *arguments), None
