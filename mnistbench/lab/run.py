@@ -67,7 +67,7 @@ class Measuring(Protocol):
         ...
 
     def first_calls(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstCall, ...]:
-        """Measure first iterations in fresh processes."""
+        """Measure first iterations in new processes."""
         ...
 
     def calls(self, wanted: Sequence[tuple[str, str, int, int]], advance: Advance) -> tuple[CallTime, ...]:

@@ -5,5 +5,5 @@ Input: the cases to profile and the number of iterations.
 Output: ``Profiled`` (``result``), one for each case, which is JSON and imports no torch.
 
 ``run`` profiles; ``costs`` counts FLOPs and bytes; ``ceilings`` measures the machine; ``first_call`` measures first
-iterations in fresh processes.
+iterations in new processes.
 """
