@@ -5,9 +5,11 @@ The profiled callable is the timed one; only during the profiled pass it is mark
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -85,7 +87,7 @@ def cost_per_call(activities: tuple[ProfilerActivity, ...]) -> int:
 
     def profiled() -> int:
         # Without acc_events nothing parses the events, which takes ten times as long as the blocks.
-        with torch.profiler.profile(activities=activities, profile_memory=True):
+        with _started(torch.profiler.profile(activities=activities, profile_memory=True)):
             block()  # the first calls create the profiler's buffers
             return block()
 
@@ -111,10 +113,20 @@ def record(
     The events are parsed when they are read: ``acc_events=True`` would parse them here.
     """
     profiler = torch.profiler.profile(activities=activities, record_shapes=shapes, profile_memory=True)
-    with profiler, marked(case):
+    with _started(profiler), marked(case):
         for _ in range(dropped):
             case()
         for _ in range(iterations):
             with record_function(ITERATION):
                 case()
     return profiler
+
+
+@contextlib.contextmanager
+def _started(profiler: torch.profiler.profile) -> Iterator[None]:
+    """Profile the body. Torch 2.11 warns at the start that a second cycle would clear the events, but there is only one."""
+    with contextlib.ExitStack() as stack:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*Profiler clears events")
+            stack.enter_context(profiler)
+        yield
