@@ -11,7 +11,7 @@ import itertools
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
@@ -27,14 +27,11 @@ _LEFT_OUT = {
 _HOST_MEMORY = (DeviceType.CPU, DeviceType.MKLDNN, DeviceType.IDEEP)
 
 
-class TimeRange:
+class TimeRange(NamedTuple):
     """Start and end, in microseconds since the start of the profile."""
 
-    __slots__ = ("end", "start")
-
-    def __init__(self, start: float, end: float) -> None:
-        self.start = start
-        self.end = end
+    start: float
+    end: float
 
 
 class HostEvent:

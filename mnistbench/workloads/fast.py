@@ -12,7 +12,7 @@ Each rewrite is exact except for the rounding of sums:
 - An output that is zero for the whole batch leaves its row of a linear layer without a gradient, so only the other rows are
   computed and updated.
 - Dropout compares random bytes with 256 p; PyTorch draws a random number of 32 bits per value, one after the other.
-- Adadelta's running averages share the factor by which a step makes them decay, so it is stored once and takes no pass.
+- All elements of a running average of Adadelta decay by one factor. It is stored once, so the decay takes no pass over them.
 
 ``docs/studies/training.md`` has what they are worth.
 """
