@@ -7,8 +7,7 @@ import functools
 import importlib.util
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
-from torch_builders import CPU, LossSpy, tiny_batch, tiny_params, tiny_set, tiny_workload, whole_tiny_set
+from torch_builders import CPU, LossSpy, no_bar, tiny_batch, tiny_params, tiny_set, tiny_workload, whole_tiny_set
 
 from mnistbench.core.record import Scalars
 from mnistbench.measuring import curves
@@ -40,11 +39,6 @@ def alone() -> Iterator[None]:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A training run of eight batches of four."""
     monkeypatch.setattr(tracking, "CURVE_SAMPLES", 4 * STEPS)
-
-
-@contextmanager
-def no_bar(batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:
-    yield batches
 
 
 class Sessions:

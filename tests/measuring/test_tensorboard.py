@@ -14,7 +14,18 @@ import torch
 from builders import params
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
-from torch_builders import CPU, PIXELS, TEST_SAMPLES, LossSpy, tiny_model, tiny_params, tiny_set, tiny_workload, whole_tiny_set
+from torch_builders import (
+    CPU,
+    PIXELS,
+    TEST_SAMPLES,
+    LossSpy,
+    no_bar,
+    tiny_model,
+    tiny_params,
+    tiny_set,
+    tiny_workload,
+    whole_tiny_set,
+)
 
 from mnistbench.core.record import MAX_POINTS
 from mnistbench.measuring import tensorboard as tracking
@@ -37,11 +48,6 @@ def alone() -> Iterator[None]:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A training run of eight batches of four."""
     monkeypatch.setattr(tracking, "CURVE_SAMPLES", 30)
-
-
-@contextmanager
-def no_bar(batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:
-    yield batches
 
 
 def read_back(directory: str | Path) -> EventAccumulator:

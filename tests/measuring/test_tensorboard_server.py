@@ -1,6 +1,5 @@
 """What we write for TensorBoard, as TensorBoard itself lists and shows it."""
 
-import contextlib
 import json
 import re
 import subprocess
@@ -11,6 +10,7 @@ import urllib.request
 
 import pytest
 from builders import params
+from torch_builders import no_bar
 
 from mnistbench.measuring import tensorboard
 from mnistbench.measuring.tensorboard import Tracker
@@ -21,11 +21,6 @@ pytestmark = pytest.mark.versions
 #: Runs by their directories, each with its own colour.
 RUNS = ["training-lenet5-b32-cpu-digits", "training-lenet5-b64-cpu-digits"]
 SCALARS = {"train/loss", "train/accuracy", "test/loss", "test/accuracy"}
-
-
-@contextlib.contextmanager
-def no_bar(batches, total, description):
-    yield batches
 
 
 @pytest.fixture(scope="module")
