@@ -121,6 +121,8 @@ class _Counting(TorchDispatchMode):
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int | None:
     """Apply the formula of ``torch.utils.flop_counter``; operations such as batch norm and ReLU have none."""
+    if func._schema.name == "mkldnn::_linear_pointwise":  # noqa: SLF001  # the counter does not know it
+        return 2 * int(out.numel()) * int(args[0].shape[-1])
     formula = flop_registry.get(func.overloadpacket)
     return int(formula(*args, **kwargs, out_val=out)) if formula else None
 

@@ -5,8 +5,8 @@ Each rewrite is exact except for the rounding of sums:
 - Convolutions, ReLU and pooling keep their values channels-last, so no operation converts its arguments.
 - ReLU and max-pooling commute because both are monotonic, so ReLU processes the pooled quarter of the values.
 - Flattening commutes with operations on single values, so these run on contiguous values in both directions.
-- Max-pooling, ReLU and dropout leave few outputs of a convolution with a gradient (3 % in ConvNet): the gradient of its
-  weights sums the input's pixels for those only.
+- Max-pooling, ReLU and dropout leave few outputs of a convolution with a gradient (3 % in ConvNet): the gradients of its
+  weights and of its inputs are sums over those only.
 - Otherwise the gradient of a convolution's weights is the convolution of its input with its output's gradient, batch and
   channels exchanged.
 - An output that is zero for the whole batch leaves its row of a linear layer without a gradient, so only the other rows are
@@ -42,11 +42,11 @@ SPARSE_OUTPUTS = 0.125
 #: a fixed time.
 SPARSE_FROM = 2**17
 
+#: A matrix product with fewer multiply-adds than this is computed by MKL: a call of oneDNN takes longer.
+ONEDNN_FROM = 2**21
+
 #: An average's factor is multiplied into its elements before it becomes smaller than this, every 175 steps.
 SMALLEST_FACTOR = 1e-8
-
-#: Columns of a block of a wide matrix product.
-BLOCK_COLUMNS = 1024
 
 #: Neighbours that ``fast_model`` exchanges: classes of the first and of the second module.
 _COMMUTE: tuple[tuple[Any, Any], ...] = ((nn.ReLU, nn.MaxPool2d), ((nn.ReLU, nn.Dropout), nn.Flatten))
@@ -118,10 +118,7 @@ class _Conv2d(nn.Module):
         weight, bias = self.weight, self.bias
         if inputs.dim() != 4:
             return functional.conv2d(inputs, weight, bias, padding=self.padding)
-        if torch.is_autocast_enabled("cpu"):  # it does not convert the arguments of a Function
-            dtype = torch.get_autocast_dtype("cpu")
-            inputs, weight, bias = inputs.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
-        output: Tensor = _Convolution.apply(inputs, weight, bias, self.padding)
+        output: Tensor = _Convolution.apply(_autocast(inputs), weight, bias, self.padding)
         return output
 
 
@@ -148,9 +145,9 @@ class _Linear(nn.Module):
         self._sparse_rows = sparse_rows
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if inputs.dim() != 2 or torch.is_autocast_enabled("cpu"):
+        if inputs.dim() != 2:
             return functional.linear(inputs, self.weight, self.bias)
-        output: Tensor = _Product.apply(inputs, self.weight, self.bias, self._sparse_rows)
+        output: Tensor = _Product.apply(_autocast(inputs), self.weight, self.bias, self._sparse_rows)
         return output
 
 
@@ -165,11 +162,17 @@ class _Dropout(nn.Module):
         return inputs * keep_mask(inputs, self.p) if self.training else inputs
 
 
+def _autocast(inputs: Tensor) -> Tensor:
+    """Convert the inputs of a Function, as autocast does those of PyTorch's operations."""
+    return inputs.to(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else inputs
+
+
 def keep_mask(inputs: Tensor, p: float) -> Tensor:
     """Return a mask of ``inputs``' shape and dtype: 0 with probability p, a multiple of 1/256, else 1 / (1 - p)."""
     words = torch.empty(-(-inputs.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
     random = words.view(torch.uint8)[: inputs.numel()].view(inputs.shape)
-    return (random >= _BYTE * p).to(inputs.dtype).mul_(1 / (1 - p))
+    # PyTorch takes ten times as long to compare integers and to convert the result.
+    return random.to(inputs.dtype).sub_(_BYTE * p - 1).clamp_(0, 1).mul_(1 / (1 - p))
 
 
 # ---- Gradients -------------------------------------------------------------------------------------------------------
@@ -183,6 +186,7 @@ class _Convolution(torch.autograd.Function):
         # A tensor of one channel is contiguous in both formats: only a copy has the strides of the wanted one.
         channels_last = Tensor.clone if inputs.shape[1] == 1 else Tensor.contiguous
         inputs = channels_last(inputs, memory_format=torch.channels_last)
+        weight, bias = weight.to(inputs.dtype), None if bias is None else bias.to(inputs.dtype)
         ctx.save_for_backward(inputs, weight)
         ctx.padding = padding
         return functional.conv2d(inputs, weight, bias, padding=padding)
@@ -190,10 +194,11 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors  # [B, C, H, W], [O, C, k, l]
-        of_inputs = of_bias = None
         if gradient.is_sparse:
-            of_weight, of_bias, gradient = _from_elements(gradient, inputs, weight, ctx.padding)
-        elif weight.shape[1] == 1:
+            elements = _Elements(gradient, inputs, weight, ctx.padding)
+            of_inputs = elements.of_inputs() if ctx.needs_input_grad[0] else None
+            return of_inputs, elements.of_weight(), elements.of_bias() if ctx.needs_input_grad[2] else None, None
+        if weight.shape[1] == 1:
             patches = _patches(inputs, weight, ctx.padding)  # [B, k l, h w]
             outputs = gradient.permute(0, 2, 3, 1).flatten(1, 2)  # [B, h w, O]
             of_weight = torch.bmm(patches, outputs).sum(0).t().reshape(weight.shape)
@@ -201,12 +206,12 @@ class _Convolution(torch.autograd.Function):
             # Copied here: conv2d would do the same, more slowly.
             images, filters = inputs.transpose(0, 1).contiguous(), gradient.transpose(0, 1).contiguous()
             of_weight = functional.conv2d(images, filters, padding=ctx.padding).transpose(0, 1)
-        if of_bias is None:
-            of_bias = gradient.sum((0, 2, 3))
+        of_bias = gradient.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None
+        of_inputs = None
         if ctx.needs_input_grad[0]:
             arguments = (inputs, weight, None, [1, 1], list(ctx.padding), [1, 1], False, [0, 0], 1, [True, False, False])
             of_inputs = torch.ops.aten.convolution_backward(gradient, *arguments)[0]
-        return of_inputs, of_weight, of_bias if ctx.needs_input_grad[2] else None, None
+        return of_inputs, of_weight, of_bias, None
 
 
 def _patches(inputs: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor:
@@ -216,36 +221,73 @@ def _patches(inputs: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor
     return windows.permute(0, 3, 4, 1, 2).flatten(3).flatten(1, 2)  # copied once, along the rows of the image
 
 
-def _from_elements(gradient: Tensor, inputs: Tensor, weight: Tensor, padding: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of weight and bias, and the dense channels-last gradient of a convolution's result.
+class _Elements:
+    """The elements of a sparse gradient of a convolution's output, [B, O, h, w], ordered by channel; sums over them."""
 
-    Args:
-        gradient: of the result, sparse [B, O, h, w] with its elements ordered by channel.
-        inputs: channels-last [B, C, H, W].
-        weight: [O, C, k, l].
-        padding: of height and width.
-    """
-    (samples, channels, rows, columns), values = gradient._indices(), gradient._values()  # noqa: SLF001  # not coalesced
-    if any(padding):
-        inputs = functional.pad(inputs, (padding[1], padding[1], padding[0], padding[0]))
-    n_outputs, _, height, width = weight.shape
-    pixels = inputs.permute(0, 2, 3, 1)  # [B, H, W, C]
-    # Each element adds a pixel of the input, times its value, to each weight. ``first`` is the pixel of the first weight.
-    first = ((samples * pixels.shape[1] + rows) * pixels.shape[2] + columns).int()
-    shifts = (torch.arange(height).unsqueeze(1) * pixels.shape[2] + torch.arange(width)).flatten().int()
-    starts = torch.searchsorted(channels, torch.arange(n_outputs))  # the first element of each channel
-    sums = functional.embedding_bag(
-        (shifts.unsqueeze(1) + first).flatten(),
-        pixels.flatten(0, 2),
-        (torch.arange(len(shifts)).unsqueeze(1) * len(values) + starts).flatten().int(),
-        per_sample_weights=values.repeat(len(shifts)),
-        mode="sum",
-    )  # [k l O, C]
-    of_bias = values.new_zeros(n_outputs).index_add_(0, channels, values)
-    n_samples, _, n_rows, n_columns = gradient.shape
-    dense = values.new_zeros(n_samples, n_rows, n_columns, n_outputs)
-    dense.view(-1).scatter_(0, ((samples * n_rows + rows) * n_columns + columns) * n_outputs + channels, values)
-    return sums.view(height, width, n_outputs, -1).permute(2, 3, 0, 1), of_bias, dense.permute(0, 3, 1, 2)
+    def __init__(self, gradient: Tensor, inputs: Tensor, weight: Tensor, padding: tuple[int, int]) -> None:
+        """Find the pixel that each element begins at.
+
+        Args:
+            gradient: of the output.
+            inputs: of the convolution, channels-last [B, C, H, W].
+            weight: [O, C, k, l].
+            padding: of height and width.
+        """
+        (samples, self._channels, rows, columns), self._values = gradient._indices(), gradient._values()  # noqa: SLF001  # not coalesced
+        if any(padding):
+            inputs = functional.pad(inputs, (padding[1], padding[1], padding[0], padding[0]))
+        self._images, self._weight, self._padding = inputs.permute(0, 2, 3, 1), weight, padding  # [B, H, W, C], padded
+        # The pixel that meets the first weight, by its number: weight (i, j) meets pixel first + i W + j.
+        _, height, self._width, _ = self._images.shape
+        self._first = columns.add(rows.add(samples, alpha=height), alpha=self._width).int()
+
+    def of_bias(self) -> Tensor:
+        """Return the gradient of the bias."""
+        return self._values.new_zeros(len(self._weight)).index_add_(0, self._channels, self._values)
+
+    def of_weight(self) -> Tensor:
+        """Return the gradient of the weights: each weight sums the pixels that it meets, times the values of the elements."""
+        n_outputs, _, height, width = self._weight.shape
+        shifts = (torch.arange(height).unsqueeze(1) * self._width + torch.arange(width)).flatten().int()
+        starts = torch.searchsorted(self._channels, torch.arange(n_outputs))  # the first element of each channel
+        sums = functional.embedding_bag(
+            (shifts.unsqueeze(1) + self._first).flatten(),
+            self._images.flatten(0, 2),
+            (torch.arange(len(shifts)).unsqueeze(1) * len(self._values) + starts).flatten().int(),
+            per_sample_weights=self._values.repeat(len(shifts)),
+            mode="sum",
+        )  # [k l O, C]
+        return sums.view(height, width, n_outputs, -1).permute(2, 3, 0, 1)
+
+    def of_inputs(self) -> Tensor:
+        """Return the gradient of the inputs: each pixel sums the weights that it meets, times the values of the elements.
+
+        Within a row, the elements that meet a pixel are neighbours in the order of pixels: those with their first weight on
+        this pixel or on one of the l - 1 before it. Their sums for all k rows of weights are then added to k rows of pixels.
+        """
+        n_outputs, n_channels, height, width = self._weight.shape
+        pixels, order = self._first.sort()
+        counts = pixels.bincount(minlength=self._images[..., 0].numel())
+        edges = functional.pad(counts.cumsum(0, dtype=torch.int32), (width, 0))
+        lengths = edges[width:] - edges[:-width]  # elements that meet each pixel
+        ends = lengths.cumsum(0, dtype=torch.int32)
+        pixel = torch.repeat_interleave(lengths, output_size=width * len(order))
+        element = torch.arange(len(pixel), dtype=torch.int32).add_((edges[:-width] + lengths - ends).index_select(0, pixel))
+        # Column j of the weights meets pixel first + j.
+        row = (self._channels * width - self._first).int().index_select(0, order).index_select(0, element).add_(pixel)
+        sums = functional.embedding_bag(
+            row,
+            self._weight.permute(0, 3, 2, 1).reshape(n_outputs * width, height * n_channels),
+            ends - lengths,
+            per_sample_weights=self._values.index_select(0, order).index_select(0, element),
+            mode="sum",
+        ).view(-1, height, n_channels)
+        result = sums[:, 0]
+        for i in range(1, height):
+            result[i * self._width :] += sums[: -i * self._width, i]
+        (rows, columns), (_, n_rows, n_columns, _) = self._padding, self._images.shape
+        result = result.view(self._images.shape)[:, rows : n_rows - rows, columns : n_columns - columns]
+        return result.permute(0, 3, 1, 2)
 
 
 class _MaxPooling(torch.autograd.Function):
@@ -261,19 +303,25 @@ class _MaxPooling(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, places = ctx.saved_tensors  # places [B, O, h, w]: positions in the planes of inputs
-        kept, by_channel = None, gradient.transpose(0, 1).flatten()
+        n_samples, n_channels, height, width = gradient.shape
         if inputs.numel() >= SPARSE_FROM:
-            kept = torch.from_numpy(np.flatnonzero(by_channel.ne(0).numpy()))  # half the time of nonzero()
-        if kept is None or len(kept) > SPARSE_OUTPUTS * inputs.numel():
+            # NumPy takes a fraction of PyTorch's time for comparisons and divisions of integers.
+            by_channel = gradient.transpose(0, 1).flatten()
+            kept = np.flatnonzero((by_channel.float() if by_channel.dtype is torch.bfloat16 else by_channel).numpy() != 0)
+        if inputs.numel() < SPARSE_FROM or len(kept) > SPARSE_OUTPUTS * inputs.numel():
             size = [ctx.kernel_size] if isinstance(ctx.kernel_size, int) else list(ctx.kernel_size)
             arguments = (inputs, size, size, [0, 0], [1, 1], False, places)
             return torch.ops.aten.max_pool2d_with_indices_backward(gradient, *arguments), None
-        n_samples, n_channels, height, width = gradient.shape
-        plane, window = kept // (height * width), kept % (height * width)
-        channels, samples = plane // n_samples, plane % n_samples
-        place = places.permute(0, 2, 3, 1).take((samples * height * width + window) * n_channels + channels)
-        indices = torch.stack([samples, channels, place // inputs.shape[3], place % inputs.shape[3]])
-        values = by_channel.index_select(0, kept)
+        values, kept = by_channel.index_select(0, torch.from_numpy(kept)), kept.astype(np.int32)
+        plane = kept // (height * width)
+        channel = plane // n_samples
+        sample = plane - channel * n_samples
+        window = kept - plane * (height * width)
+        # The places are channels-last.
+        place = places.permute(0, 2, 3, 1).numpy().take((sample * (height * width) + window) * n_channels + channel)
+        place = place.astype(np.int32)
+        row = place // inputs.shape[3]
+        indices = torch.from_numpy(np.stack([sample, channel, row, place - row * inputs.shape[3]], dtype=np.int64))
         return torch.sparse_coo_tensor(indices, values, inputs.shape, check_invariants=False), None
 
 
@@ -282,9 +330,10 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, sparse_rows: float) -> Tensor:
+        ctx.sparse_rows, ctx.dtype = sparse_rows, weight.dtype
+        weight, bias = weight.to(inputs.dtype), None if bias is None else bias.to(inputs.dtype)
         ctx.save_for_backward(inputs, weight)
-        ctx.sparse_rows = sparse_rows
-        return functional.linear(inputs, weight, bias)
+        return _product(inputs, weight.t(), bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -292,23 +341,28 @@ class _Product(torch.autograd.Function):
         of_bias = gradient.sum(0) if ctx.needs_input_grad[2] else None
         rows = gradient.any(0).nonzero().flatten()
         if len(rows) > ctx.sparse_rows * len(weight):
-            of_inputs = _wide_product(gradient, weight) if ctx.needs_input_grad[0] else None
-            return of_inputs, _wide_product(gradient.t(), inputs), of_bias, None
+            of_inputs = _product(gradient, weight) if ctx.needs_input_grad[0] else None
+            return of_inputs, _product(gradient.t(), inputs), of_bias, None
         kept = gradient.index_select(1, rows)
-        of_inputs = kept @ weight.index_select(0, rows) if ctx.needs_input_grad[0] else None
-        of_weight = torch.sparse_coo_tensor(
-            rows.unsqueeze(0), kept.t() @ inputs, weight.shape, is_coalesced=True, check_invariants=False
-        )
+        of_inputs = _product(kept, weight.index_select(0, rows)) if ctx.needs_input_grad[0] else None
+        values = _product(kept.t(), inputs).to(ctx.dtype)
+        of_weight = torch.sparse_coo_tensor(rows.unsqueeze(0), values, weight.shape, is_coalesced=True, check_invariants=False)
         return of_inputs, of_weight, of_bias, None
 
 
-def _wide_product(left: Tensor, right: Tensor) -> Tensor:
-    """Return the matrix product. MKL takes half the time for a wide ``right`` in blocks of columns."""
-    n_rows, n_columns = right.shape
-    if n_columns % BLOCK_COLUMNS or n_columns == BLOCK_COLUMNS:
-        return left @ right
-    blocks = left @ right.view(n_rows, -1, BLOCK_COLUMNS).transpose(0, 1)  # [blocks, rows, BLOCK_COLUMNS]
-    return blocks.transpose(0, 1).reshape(len(left), n_columns)
+def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return the matrix product. Shapes: [N, I], [I, O], [O] -> [N, O].
+
+    In float32 PyTorch calls MKL, which takes up to twice the time of oneDNN.
+    """
+    if left.dtype == torch.float32 and left.numel() * right.shape[1] >= ONEDNN_FROM and _has_onednn():
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.t(), bias, "none", [], "")  # noqa: SLF001
+        return product
+    return functional.linear(left, right.t(), bias)
+
+
+def _has_onednn() -> bool:
+    return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 # ---- Optimizer -------------------------------------------------------------------------------------------------------

@@ -45,6 +45,16 @@ def test_the_sum_is_what_torch_s_counter_counts(name, phase):
     assert sum(cost.flops or 0 for cost in found.values()) == counter.get_total_flops() > 0
 
 
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of PyTorch has no oneDNN")
+def test_a_product_of_onednn_counts_as_any_other():
+    counts = []
+    for product in (nn.functional.linear, lambda *tensors: torch.ops.mkldnn._linear_pointwise(*tensors, "none", [], "")):
+        with costs._Counting() as counting:
+            product(torch.ones(4, 30), torch.ones(20, 30), torch.ones(20))
+        counts.append(sum(cost.flops or 0 for _, cost in counting.costs))
+    assert counts == [2 * 4 * 30 * 20] * 2
+
+
 def test_every_cost_has_a_row_of_the_table():
     case = build(params(workload="lenet5", batch_size=8), network("lenet5"))
     keys = {row.key for row in profile(case, iterations=1).rows}

@@ -161,14 +161,15 @@ def test_modules_of_other_kinds_are_computed_as_they_are(modules: tuple[nn.Modul
 
 @pytest.mark.parametrize("share", [0.0, 1.0], ids=["dense", "sparse"])  # of the elements, up to which a gradient is sparse
 @pytest.mark.parametrize(("kernel_size", "padding", "bias"), [(3, 0, True), ((2, 4), (1, 2), False)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
-    share: float, kernel_size: Any, padding: Any, bias: bool, monkeypatch: pytest.MonkeyPatch
+    share: float, kernel_size: Any, padding: Any, bias: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mnistbench.workloads.fast.SPARSE_OUTPUTS", share)
     monkeypatch.setattr("mnistbench.workloads.fast.SPARSE_FROM", 0)
     model = nn.Sequential(nn.Conv2d(3, 5, kernel_size, padding=padding, bias=bias), nn.ReLU(), nn.MaxPool2d((2, 3)))
-    twin = copy.deepcopy(model)
-    images = torch.randn(4, 3, 9, 13)
+    twin = copy.deepcopy(model.to(dtype))
+    images = torch.randn(4, 3, 9, 13, dtype=dtype)
     weights = torch.randn_like(model(images)) * (torch.rand(4, 1, 1, 1) > 0.5)  # some samples have no gradient, and
     weights[:, 2] = 0  # neither has one channel
     found = []
