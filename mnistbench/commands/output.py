@@ -18,9 +18,9 @@ BISECT_SKIPS, BISECT_STOPS = 125, 128
 STOPPED = 130
 
 
-def print_error(error: MnistbenchError) -> None:
+def print_error(error: MnistbenchError | str) -> None:
     """Print an error as one line."""
-    print(f"mnistbench: {printable(str(error))}", file=sys.stderr)
+    print(f"mnistbench: {printable(str(error))}", file=sys.stderr, flush=True)
 
 
 def deliver(text: str, output: str) -> None:

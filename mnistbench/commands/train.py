@@ -8,24 +8,41 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from mnistbench.commands.arguments import MOST_THREADS, add_dataset, given, one_of, whole
-from mnistbench.commands.output import STOPPED
+from mnistbench.commands.arguments import LARGEST, MOST_THREADS, add_dataset, given, one_of, whole
+from mnistbench.commands.output import STOPPED, print_error
 from mnistbench.core import units
-from mnistbench.core.errors import UsageError
+from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.files import why_not_writable
+from mnistbench.core.launch import Launch, launch
 from mnistbench.core.params import DATASETS, DTYPES, FAST, STEPS, default_step
 from mnistbench.report.rows import operation_tables
 from mnistbench.report.terminal import draw
-from mnistbench.train.result import INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Listener, Point, Result, Settings
+from mnistbench.train.result import (
+    CHECKPOINT,
+    INTERRUPTED,
+    METRICS,
+    RESULT,
+    TRACE,
+    WEIGHTS,
+    EpochResult,
+    Listener,
+    Point,
+    Result,
+    Settings,
+)
 
 if TYPE_CHECKING:
     from tqdm import tqdm
+
+    from mnistbench.train.checkpoint import Checkpoint
+    from mnistbench.workloads.ranks import Alone
 
 #: Parent directory of runs without ``--output``, one directory each: TensorBoard overlays their curves.
 RUNS = Path("runs")
@@ -33,23 +50,33 @@ RUNS = Path("runs")
 _MODELS = ("convnet", "lenet5")
 _TOP = 10
 
+#: How long a rank keeps an error that rank 0 most probably has as well, which then ends this rank.
+OTHER_RANK_S = 5.0
+
+#: Settings that a run which is continued keeps: with others it would be another run.
+_KEPT = (
+    "model", "dataset", "batch_size", "test_batch_size", "lr", "gamma", "seed", "step", "dtype", "log_interval", "dry_run",
+)  # fmt: skip
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add("--batch-size", default="64", metavar="N", help="samples per training step (default: 64)")
-    add("--test-batch-size", default="1000", metavar="N", help="samples per test batch (default: 1000)")
-    add("--epochs", default="14", metavar="N", help="passes over the training set (default: 14)")
-    add("--lr", default="1.0", metavar="LR", help="learning rate of Adadelta (default: 1.0)")
-    add("--gamma", default="0.7", metavar="M", help="factor of the learning rate after each epoch (default: 0.7)")
+    add("--batch-size", metavar="N", help="samples per training step, of all ranks (default: 64)")
+    add("--batch-size-per-rank", metavar="N", help="the same, of each rank of torchrun")
+    add("--test-batch-size", metavar="N", help="samples per test batch (default: 1000)")
+    add("--epochs", metavar="N", help="passes over the training set (default: 14)")
+    add("--lr", metavar="LR", help="learning rate of Adadelta (default: 1.0)")
+    add("--gamma", metavar="M", help="factor of the learning rate after each epoch (default: 0.7)")
     add("--no-accel", "--no-cuda", action="store_true", help="train on the CPU even if there is an accelerator")
     add("--dry-run", action="store_true", help="train on one batch and test on one batch")
-    add("--seed", default="1", metavar="N", help="seed of weights, order and dropout (default: 1)")
-    add("--log-interval", default="10", metavar="N", help="batches per point of the curves (default: 10)")
+    add("--seed", metavar="N", help="seed of weights, order and dropout (default: 1)")
+    add("--log-interval", metavar="N", help="batches per point of the curves (default: 10)")
     add("--save-model", action="store_true", help="write the weights to mnist_cnn.pt")
     add("--device", metavar="NAME", help="cpu, cuda, cuda:1 or mps (default: the accelerator if there is one)")
-    add("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
+    add("--model", metavar="NAME", help="convnet or lenet5 (default: convnet)")
     add_dataset(parser, "mnist")
+    parser.set_defaults(dataset=None)  # --resume takes what is not given from the run
     add(
         "--step",
         metavar="NAME",
@@ -57,16 +84,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--dtype",
-        default="float32",
         metavar="NAME",
         help="float32; bfloat16 by autocast; auto: bfloat16 where the hardware multiplies it (default: float32)",
     )
     add("--threads", metavar="N", help="intra-op threads of torch on the CPU (default: torch's own, all cores)")
+    add("--resume", metavar="DIR", help="continue the run of this directory after its last whole epoch, with its options")
     add("-o", "--output", metavar="DIR", help="new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)")
     add(
         "--tensorboard",
         action=argparse.BooleanOptionalAction,
-        default=True,
+        default=None,
         help="write curves, images and graph; on by default",
     )
     add("--save-scalar", action="store_true", help="write the curves even with --no-tensorboard")
@@ -81,44 +108,98 @@ def run(parsed: argparse.Namespace) -> int:
         MnistbenchError: an option cannot be used, the dataset is missing or damaged, or memory does not suffice.
         OSError: a file cannot be written.
     """
+    place = launch(os.environ)
     try:
-        return _trained(parsed)
+        return _trained(parsed, place)
     except KeyboardInterrupt:  # before training began, or the second Ctrl-C
         print("mnistbench: interrupted", file=sys.stderr)
         return STOPPED
+    except MnistbenchError:
+        if place.rank:  # rank 0 has most probably the same error, and its end ends this rank
+            time.sleep(OTHER_RANK_S)
+        raise
 
 
-def _trained(parsed: argparse.Namespace) -> int:
-    settings, named = _settings(parsed), given("--output", parsed.output)
-    _check_output(named)
+def _trained(parsed: argparse.Namespace, place: Launch) -> int:
+    named, resumed = given("--output", parsed.output), _resumed(parsed, place)
+    settings = _settings(parsed, Settings(device="auto", save_checkpoint=True), place)
+    if place.rank == 0 and not resumed:
+        _check_output(named, again=place.restarts > 0)
     from mnistbench.measuring.torch_import import import_torch
 
     if settings.profile:  # torch warns of memory allocated before the profile began
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import_torch()
+    checkpoint = None
+    if resumed:
+        from mnistbench.train.checkpoint import load
+
+        checkpoint = load(resumed)
+        settings = _continued(parsed, checkpoint, place, resumed)
+    device = _device(settings.device, place, no_accelerator=parsed.no_accel)
+    if checkpoint and _kind(device) != _kind(checkpoint.settings.device):
+        before = checkpoint.settings.device
+        raise UsageError(f"--resume: {resumed} was trained on {before}, and this is {device}; give --device {_kind(before)}")
+    step = checkpoint.settings.step if checkpoint else parsed.step
+    settings = replace(
+        settings,
+        device=device,
+        step=_step(step, device, place),
+        dtype=_dtype(settings.dtype, device),
+        threads=_threads(settings.threads, place),
+    )
+    from mnistbench.workloads.ranks import Alone, Group
+
+    if place.world_size == 1:
+        return _train(settings, named, resumed, checkpoint, Alone())
+    import torch
+
+    ranks = Group(place, torch.device(device))
+    with ranks.failing_together(print_error):
+        code = _train(settings, named, resumed, checkpoint, ranks)
+        ranks.end()
+    return code
+
+
+def _train(settings: Settings, named: str, resumed: Path | None, checkpoint: Checkpoint | None, ranks: Alone) -> int:
+    """Train as one of the ranks. Rank 0 alone prints and writes."""
+    import torch
+
     from mnistbench.train import run as train
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
 
-    device = _device(settings.device, no_accelerator=parsed.no_accel)
-    settings = replace(settings, device=device, step=_step(parsed.step, device), dtype=_dtype(settings.dtype, device))
-    if settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
+    speaks = ranks.rank == 0
+    if speaks and settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
         print(f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB", flush=True)
-    workload = train.workload_of(settings)
+    workload = train.workload_of(settings, ranks.world_size)
     assert workload.load is not None, "models of ours have a whole set"
-    import torch
-
+    if not speaks:
+        ranks.first(None)  # rank 0 has downloaded it by then
     workload.load(torch.device(settings.device))  # errors of the dataset come before the directory is created
-    output = _make_output(named, settings)
-    print(f"{_title(settings, torch.get_num_threads())}, into {units.printable(os.fspath(output))}", flush=True)
-    with _interruptible() as interrupted, _Shown(settings, sys.stdout, sys.stderr, interrupted) as shown:
-        result = train.run(settings, output, shown, workload)
-    _report(result, output, logdir=output if named else RUNS)
+    if speaks:
+        ranks.first(None)
+    output = None
+    if speaks:
+        output = resumed or _make_output(named, settings)
+        title = _title(settings, torch.get_num_threads(), ranks.world_size)
+        print(f"{title}, into {units.printable(os.fspath(output))}", flush=True)
+        if checkpoint:
+            print(f"continuing after epoch {len(checkpoint.epochs)}", flush=True)
+    with _interruptible(again=ranks.world_size == 1) as interrupted:
+        if output is None:
+            train.run(settings, None, _Silent(interrupted), workload, ranks=ranks, checkpoint=checkpoint)
+        else:
+            with _Shown(settings, sys.stdout, sys.stderr, interrupted) as shown:
+                result = train.run(settings, output, shown, workload, ranks=ranks, checkpoint=checkpoint)
+            _report(result, output, logdir=output if named or resumed else RUNS)
     return STOPPED if interrupted else 0
 
 
-def _title(settings: Settings, threads: int) -> str:
+def _title(settings: Settings, threads: int, world_size: int) -> str:
     threads = settings.threads or threads
     device = f"{settings.device}, {threads} thread{'s' if threads > 1 else ''}"
+    if world_size > 1:
+        device = f"{world_size} ranks, each on {device}"
     epochs = "dry run: one batch" if settings.dry_run else f"{settings.epochs} epoch{'s' if settings.epochs > 1 else ''}"
     work = f"{settings.dtype}, {settings.step} step, batch {settings.batch_size}, {epochs}"
     return f"{settings.model} on {settings.dataset}, {device}, {work}"
@@ -128,19 +209,34 @@ def _title(settings: Settings, threads: int) -> str:
 
 
 @contextmanager
-def _interruptible() -> Iterator[list[int]]:
-    """Yield a list that the first Ctrl-C fills, so that training ends after its step; the second one raises."""
+def _interruptible(*, again: bool) -> Iterator[list[int]]:
+    """Yield a list that the first Ctrl-C fills, so that training ends after its step.
+
+    With ``again``, the second one raises. Ranks of torchrun get Ctrl-C from the terminal and from torchrun, which ends them
+    30 seconds later.
+    """
     received: list[int] = []
 
     def note(number: int, _: Any) -> None:
         received.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if again:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = signal.signal(signal.SIGINT, note)
     try:
         yield received
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class _Silent(Listener):
+    """A rank that shows nothing; Ctrl-C stops it."""
+
+    def __init__(self, interrupted: list[int]) -> None:
+        self._interrupted = interrupted
+
+    def stop(self) -> bool:
+        return bool(self._interrupted)
 
 
 class _Shown(Listener):
@@ -235,11 +331,19 @@ def _report(result: Result, output: Path, *, logdir: Path) -> None:
             print(f"\n{draw(table)}\n")
     if result.outcome == INTERRUPTED:
         print("interrupted; the files have the steps before the interruption")
+        if settings.save_checkpoint and any(epoch.test_samples for epoch in result.epochs):
+            print(f"mnistbench train --resume {_path(output)} continues after the last whole epoch")
     for note in result.notes:
         print(units.printable(note))
     if any(epoch.train_loss is None for epoch in result.epochs):
         print(f"the loss is not a number: training diverged; a smaller --lr than {settings.lr:g} may not")
-    files = [RESULT, METRICS, *([WEIGHTS] if settings.save_model else []), *([TRACE] if result.profiled else [])]
+    files = [
+        RESULT,
+        METRICS,
+        *([CHECKPOINT] if settings.save_checkpoint else []),
+        *([WEIGHTS] if settings.save_model else []),
+        *([TRACE] if result.profiled else []),
+    ]
     print(f"written to {_path(output)}: {', '.join(files)}")
     if result.profiled:
         print(f"{TRACE} opens in https://ui.perfetto.dev or chrome://tracing")
@@ -256,30 +360,80 @@ def _path(path: Path) -> str:
 # ---- Options ---------------------------------------------------------------------------------------------------------
 
 
-def _settings(parsed: argparse.Namespace) -> Settings:
-    """Read the options; the device is not checked yet, and is ``auto`` if none was given."""
-    return Settings(
-        model=one_of("--model", parsed.model, _MODELS),
-        dataset=one_of("--dataset", parsed.dataset, DATASETS),
-        data_dir=given("--data-dir", parsed.data_dir) or None,
-        device=given("--device", parsed.device) or "auto",
-        step=FAST if parsed.step is None else one_of("--step", parsed.step, STEPS),
-        dtype=one_of("--dtype", parsed.dtype, (*DTYPES, "auto")),
-        threads=None if parsed.threads is None else whole("--threads", parsed.threads, 1, MOST_THREADS),
-        batch_size=whole("--batch-size", parsed.batch_size, 1),
-        test_batch_size=whole("--test-batch-size", parsed.test_batch_size, 1),
-        epochs=whole("--epochs", parsed.epochs, 1),
-        lr=_number("--lr", parsed.lr),
-        gamma=_number("--gamma", parsed.gamma),
-        seed=whole("--seed", parsed.seed, 0, 2**63 - 1),
-        log_interval=whole("--log-interval", parsed.log_interval, 1),
-        dry_run=parsed.dry_run,
-        save_model=parsed.save_model,
-        save_scalars=parsed.tensorboard or parsed.save_scalar,
-        save_images=parsed.tensorboard,
-        save_graph=parsed.tensorboard or parsed.save_graph,
-        profile=parsed.profile,
+def _settings(parsed: argparse.Namespace, base: Settings, place: Launch) -> Settings:
+    """Return the settings of ``base`` with the given options in their place; the device is not checked yet."""
+
+    def size(name: str, otherwise: int, least: int = 1, most: int = LARGEST) -> int:
+        text = getattr(parsed, name)
+        return otherwise if text is None else whole(f"--{name.replace('_', '-')}", text, least, most)
+
+    def choice(name: str, otherwise: str, choices: Iterable[str]) -> str:
+        text = getattr(parsed, name)
+        return otherwise if text is None else one_of(f"--{name}", text, choices)
+
+    def on(flag: bool | None, otherwise: bool) -> bool:
+        return otherwise if flag is None else flag
+
+    batch_size = size("batch_size", base.batch_size)
+    if parsed.batch_size_per_rank is not None:
+        if parsed.batch_size is not None:
+            raise UsageError("--batch-size and --batch-size-per-rank exclude each other; give one of them")
+        batch_size = whole("--batch-size-per-rank", parsed.batch_size_per_rank, 1) * place.world_size
+    return replace(
+        base,
+        model=choice("model", base.model, _MODELS),
+        dataset=choice("dataset", base.dataset, DATASETS),
+        data_dir=given("--data-dir", parsed.data_dir) or base.data_dir,
+        device=given("--device", parsed.device) or base.device,
+        step=choice("step", base.step, STEPS),
+        dtype=choice("dtype", base.dtype, (*DTYPES, "auto")),
+        threads=base.threads if parsed.threads is None else whole("--threads", parsed.threads, 1, MOST_THREADS),
+        batch_size=batch_size,
+        test_batch_size=size("test_batch_size", base.test_batch_size),
+        epochs=size("epochs", base.epochs),
+        lr=base.lr if parsed.lr is None else _number("--lr", parsed.lr),
+        gamma=base.gamma if parsed.gamma is None else _number("--gamma", parsed.gamma),
+        seed=size("seed", base.seed, 0, 2**63 - 1),
+        log_interval=size("log_interval", base.log_interval),
+        dry_run=parsed.dry_run or base.dry_run,
+        save_model=parsed.save_model or base.save_model,
+        save_checkpoint=base.save_checkpoint and not parsed.dry_run,
+        save_scalars=on(parsed.tensorboard, base.save_scalars) or parsed.save_scalar,
+        save_images=on(parsed.tensorboard, base.save_images),
+        save_graph=on(parsed.tensorboard, base.save_graph) or parsed.save_graph,
+        profile=parsed.profile or base.profile,
     )
+
+
+def _resumed(parsed: argparse.Namespace, place: Launch) -> Path | None:
+    """Return the directory of the run to continue: a launcher's restart continues the run that it had started."""
+    named, output = given("--resume", parsed.resume), given("--output", parsed.output)
+    if named and output and Path(named) != Path(output):
+        raise UsageError(f"--output: {output!r} is not the directory of --resume; leave --output out")
+    if not named and place.restarts and output and (Path(output) / CHECKPOINT).is_file():
+        named = output
+    return Path(named) if named else None
+
+
+def _continued(parsed: argparse.Namespace, checkpoint: Checkpoint, place: Launch, directory: Path) -> Settings:
+    """Return the settings of a run that is continued.
+
+    Raises:
+        UsageError: an option would change the run, or the run has all its epochs.
+    """
+    base = checkpoint.settings
+    if base.device not in ("cpu", "mps"):
+        base = replace(base, device=_kind(base.device) if place.world_size > 1 else base.device)
+    settings = _settings(parsed, base, place)
+    for name in _KEPT:
+        before, now = getattr(base, name), getattr(settings, name)
+        if before != now and not (name == "dtype" and now == "auto"):
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag}: {now} cannot continue {directory}, which was trained with {before}; leave {flag} out")
+    if settings.epochs <= len(checkpoint.epochs):
+        reached = f"{len(checkpoint.epochs)} epoch{'s' if len(checkpoint.epochs) > 1 else ''}"
+        raise UsageError(f"--resume: {directory} has {reached} already; give more with --epochs")
+    return replace(settings, dtype=base.dtype)
 
 
 def _number(flag: str, text: str) -> float:
@@ -292,19 +446,36 @@ def _number(flag: str, text: str) -> float:
     return number
 
 
-def _device(name: str, *, no_accelerator: bool) -> str:
-    """Return the device to train on: by default, as upstream, the accelerator if there is one."""
-    from mnistbench.measuring.environment import resolve_devices
+def _device(name: str, place: Launch, *, no_accelerator: bool) -> str:
+    """Return the device to train on: by default, as upstream, the accelerator if there is one; each rank has its own."""
+    from mnistbench.measuring.environment import accelerators, resolve_devices
 
     if no_accelerator and name not in ("auto", "cpu"):
         raise UsageError(f"--device: {name!r} and --no-accel (or --no-cuda) contradict each other; give one of them")
+    name = "cpu" if no_accelerator else name
+    if place.world_size > 1 and name != "cpu":
+        if name not in ("auto", "cuda"):
+            raise UsageError(f"--device: {name!r} is one device, and there are {place.world_size} ranks; give cuda or cpu")
+        present = [device for device in accelerators() if device.startswith("cuda")]
+        if name == "auto" and not present:
+            return "cpu"
+        if place.local_rank >= len(present):
+            raise UsageError(
+                f"rank {place.rank} is number {place.local_rank + 1} of its node, which has {len(present)} CUDA devices: start "
+                "one rank for each with --nproc-per-node, or train on the CPU with --no-accel"
+            )
+        return present[place.local_rank]
     try:
-        return resolve_devices(["cpu" if no_accelerator else name])[-1]
+        return resolve_devices([name])[-1]
     except UsageError as error:
         raise UsageError(f"--device: {error}") from None
 
 
-def _step(given: str | None, device: str) -> str:
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def _step(given: str | None, device: str, place: Launch) -> str:
     """Return the step for a device.
 
     Raises:
@@ -312,7 +483,18 @@ def _step(given: str | None, device: str) -> str:
     """
     if given == FAST and device.startswith("mps"):
         raise UsageError(f"--step: there is no fast step for {device}; leave --step out")
+    if given == FAST and device.startswith("cuda") and place.world_size > 1:
+        raise UsageError(f"--step: the fast step of {device} is for one process, not for ranks; leave --step out")
     return given or default_step(device)
+
+
+def _threads(given: int | None, place: Launch) -> int | None:
+    """Return the threads of a rank: its share of the cores. torchrun sets one for each rank where several are on a node."""
+    from mnistbench.measuring.environment import usable_cpus
+
+    if given or place.world_size == 1:
+        return given
+    return max(1, usable_cpus() // place.local_world_size)
 
 
 def _dtype(given: str, device: str) -> str:
@@ -324,13 +506,16 @@ def _dtype(given: str, device: str) -> str:
     return "bfloat16" if multiplies_bfloat16(device) else "float32"
 
 
-def _check_output(named: str) -> None:
-    """Refuse a directory that cannot be written or is not empty, so that runs never overwrite each other."""
+def _check_output(named: str, *, again: bool) -> None:
+    """Refuse a directory that cannot be written or is not empty, so that runs never overwrite each other.
+
+    With ``again`` the launcher has restarted the ranks, which began the directory.
+    """
     output = Path(named) if named else RUNS
     try:
         if problem := why_not_writable(output):
             raise UsageError(f"--output: {problem}; name another directory")
-        if named and output.exists() and any(output.iterdir()):
+        if named and not again and output.exists() and any(output.iterdir()):
             raise UsageError(f"--output: {output} is not empty; name a new one, or leave --output out")
     except OSError as error:
         raise UsageError(f"--output: {output} cannot be used ({error.strerror}); name another directory") from None

@@ -33,7 +33,7 @@ def read(threads: int) -> Environment:
         torchvision=version("torchvision"),  # its import takes seconds
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
         cpu_model=cpu_model(),
-        cpu_count=_usable_cpus(),
+        cpu_count=usable_cpus(),
         threads=threads,
         blas=_blas(),
         allocator=settings(os.environ),
@@ -99,7 +99,8 @@ def _cpu_info() -> Mapping[str, Any]:
     return dict(cpuinfo.get_cpu_info())
 
 
-def _usable_cpus() -> int:
+def usable_cpus() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -209,14 +209,17 @@ def scalars_of(dataset: str, curves: Mapping[str, list[tuple[int, Any]]], direct
 
 
 @contextlib.contextmanager
-def open_writer(directory: Path | None) -> Iterator[Any]:
-    """Open a SummaryWriter; yield None if TensorBoard is off."""
+def open_writer(directory: Path | None, first_step: int | None = None) -> Iterator[Any]:
+    """Open a SummaryWriter; yield None if TensorBoard is off.
+
+    TensorBoard hides what earlier files of the directory have from ``first_step`` on.
+    """
     if directory is None:
         yield None
         return
     from torch.utils.tensorboard import SummaryWriter  # a second to import
 
-    with SummaryWriter(os.fspath(directory)) as writer:
+    with SummaryWriter(os.fspath(directory), purge_step=first_step) as writer:
         yield writer
 
 

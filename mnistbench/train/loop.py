@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mnistbench.train.captured import CapturedSteps
 from mnistbench.workloads.data import Dataset
+from mnistbench.workloads.ranks import Alone
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.step import windows as windows_of
 from mnistbench.workloads.workload import Optimizer, Workload
@@ -40,6 +41,15 @@ class Epoch:
             loss=sum(window.loss * window.samples for window in self.train) / samples,
             accuracy=sum(correct) / samples if correct else None,
         )
+
+
+@dataclass
+class Position:
+    """How far :func:`train` has come, beside the states of model and optimizer."""
+
+    generator: torch.Generator  # of the order of the samples
+    epochs: int = 0
+    steps: int = 0
 
 
 class Watch:
@@ -78,8 +88,12 @@ def train(
     batches: int | None = None,
     captured: bool = False,
     watch: Watch | None = None,
+    ranks: Alone | None = None,
+    position: Position | None = None,
 ) -> Iterator[Epoch]:
     """Train a model on its workload's whole set, test it after each epoch, and yield the epoch.
+
+    Of several ranks, each computes a part of every batch, and the epochs are those of all ranks.
 
     Args:
         workload: has a whole set.
@@ -96,58 +110,68 @@ def train(
         batches: maximum number of training batches and of test batches per epoch.
         captured: run the training steps as CUDA graphs.
         watch: callbacks.
+        ranks: of which this process is one.
+        position: where to continue, kept up to date after each epoch; None: at the beginning.
 
     Raises:
         UsageError: a step cannot be captured.
     """
     assert workload.load is not None, "a workload without a whole set has no epochs"
-    whole, watch = workload.load(device), watch or Watch()
-    step = Step(model, workload.loss, optimizer, autocast)
-    fit_epoch = _fitter(whole, step, workload, window, captured=captured)
-    generator = torch.Generator().manual_seed(seed)
-    seen = 0
-    for number in range(1, epochs + 1):
+    whole, watch, ranks = workload.load(device), watch or Watch(), ranks or Alone()
+    position = position or Position(torch.Generator().manual_seed(seed))
+    step = Step(ranks.model(model), workload.loss, optimizer, autocast)
+    fit_epoch = _fitter(whole, step, workload, window, ranks, captured=captured)
+
+    def stop() -> bool:
+        return ranks.stops(watch.stop)
+
+    for number in range(position.epochs + 1, epochs + 1):
         watch.begin(number, float(optimizer.param_groups[0]["lr"]))
         model.train()
-        order = _watched(islice(whole.order(whole.train, batch_size, generator), batches), watch, watch.batch)
+        order = _watched(islice(whole.order(whole.train, batch_size, position.generator), batches), stop, watch.batch)
         windows = []
-        for each in fit_epoch(order, first_step=seen):
+        for each in fit_epoch(order, first_step=position.steps):
             watch.window(each)
             windows.append(each)
-        seen = windows[-1].step
         test = None
-        if not watch.stop():
-            test_order = _watched(islice(whole.order(whole.test, test_batch_size), batches), watch)
-            test_batches = (whole.batch(whole.test, indices) for indices in test_order)
+        if not stop():
+            test_order = _watched(islice(whole.order(whole.test, test_batch_size), batches), stop)
+            test_batches = (whole.batch(whole.test, ranks.part(indices)) for indices in test_order)
             inference = Inference(model, autocast)  # switches the model to evaluation mode
             test = evaluate(
-                inference, test_batches, loss=workload.loss, metric=workload.metric, step=seen, each=watch.test_batch
-            )
+                inference, test_batches, loss=workload.loss, metric=workload.metric, step=windows[-1].step,
+                each=watch.test_batch, ranks=ranks,
+            )  # fmt: skip
         for group in optimizer.param_groups:
             group["lr"] *= gamma
-        stopped = watch.stop()
+        stopped = stop()
+        position.epochs, position.steps = number, windows[-1].step
         yield Epoch(number, tuple(windows), None if stopped else test)  # an incomplete test does not count
         if stopped:
             return
 
 
-def _fitter(whole: Dataset, step: Step, workload: Workload, window: int, *, captured: bool) -> Callable[..., Iterator[Window]]:
+def _fitter(
+    whole: Dataset, step: Step, workload: Workload, window: int, ranks: Alone, *, captured: bool
+) -> Callable[..., Iterator[Window]]:
     """Return a function that trains on the indices of an epoch's batches and yields its windows."""
     if captured:
         steps = CapturedSteps(whole, step, workload.metric)
         return partial(windows_of, train=steps.train, read=steps.window, window=window)
 
     def fit_epoch(order: Iterable[Tensor], *, first_step: int) -> Iterator[Window]:
-        batches = (whole.batch(whole.train, indices) for indices in order)
-        return fit(step, batches, metric=workload.metric, window=window, first_step=first_step)
+        batches = (whole.batch(whole.train, ranks.part(indices)) for indices in order)
+        return fit(step, batches, metric=workload.metric, window=window, first_step=first_step, ranks=ranks)
 
     return fit_epoch
 
 
-def _watched(order: Iterable[Tensor], watch: Watch, done: Callable[[int], None] = lambda _: None) -> Iterator[Tensor]:
-    """Yield the indices of batches until the watch stops; call ``done`` with the samples of each before the next one."""
+def _watched(
+    order: Iterable[Tensor], stop: Callable[[], bool], done: Callable[[int], None] = lambda _: None
+) -> Iterator[Tensor]:
+    """Yield the indices of batches until ``stop``; call ``done`` with the samples of each before the next one."""
     for indices in order:
         yield indices
         done(len(indices))
-        if watch.stop():
+        if stop():
             return

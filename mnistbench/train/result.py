@@ -11,10 +11,12 @@ from mnistbench.core.record import CaseRecord, Environment, Scalars
 #: Version of ``result.json``.
 #:
 #: 1 (0.1.0): the first.
-SCHEMA = 1
+#: 2: ``world_size``.
+SCHEMA = 2
 
 #: Files in the directory of a run, beside the event file of TensorBoard.
 RESULT, METRICS, WEIGHTS, TRACE = "result.json", "metrics.csv", "mnist_cnn.pt", "trace.json.gz"
+CHECKPOINT = "checkpoint.pt"
 
 DONE, INTERRUPTED = "done", "interrupted"
 
@@ -30,7 +32,7 @@ class Settings:
     step: str = REFERENCE  # one of params.STEPS
     dtype: str = "float32"  # or bfloat16, by autocast
     threads: int | None = None  # intra-op; None: the default of torch
-    batch_size: int = 64
+    batch_size: int = 64  # of all ranks together
     test_batch_size: int = 1000
     epochs: int = 14
     lr: float = 1.0
@@ -39,6 +41,7 @@ class Settings:
     log_interval: int = 10  # training batches per point of the curves
     dry_run: bool = False  # train on one batch and test on one batch
     save_model: bool = False
+    save_checkpoint: bool = False  # after each epoch, to continue the run
     save_scalars: bool = True  # curves, to TensorBoard
     save_images: bool = True  # images and misclassified digits, to TensorBoard
     save_graph: bool = True  # model graph, to TensorBoard
@@ -125,7 +128,8 @@ class Result:
     parameter_count: int  # trainable
     epochs: tuple[EpochResult, ...]  # the last one may be incomplete
     scalars: Scalars  # curves as in TensorBoard: train/... over steps, test/... over epochs
-    wall_ns: int  # from the creation of the optimizer to the end of the last test, including writing
+    wall_ns: int  # from the creation of the optimizer to the end of the last test, including writing; of all its parts
+    world_size: int = 1  # number of ranks
     profiled: CaseRecord | None = None  # operations of one training step
     notes: tuple[str, ...] = ()  # what failed, and why
 
@@ -136,6 +140,7 @@ class Result:
             "outcome": self.outcome,
             "settings": asdict(self.settings),
             "environment": asdict(self.environment),
+            "world_size": self.world_size,
             "parameter_count": self.parameter_count,
             "wall_ns": self.wall_ns,
             "epochs": [{**asdict(epoch), "samples_per_second": round(epoch.samples_per_second, 1)} for epoch in self.epochs],

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,10 @@ from mnistbench.measuring.tensorboard import (
     write_scalars,
 )
 from mnistbench.train import result as trained
-from mnistbench.train.loop import Epoch, Watch, train
+from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
+from mnistbench.train.loop import Epoch, Position, Watch, train
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
+from mnistbench.workloads.ranks import Alone
 from mnistbench.workloads.step import Window
 from mnistbench.workloads.workload import Optimizer, Workload, builtin_workloads, predicted
 
@@ -50,24 +52,34 @@ __all__ = ["EpochResult", "Listener", "Point", "Result", "Settings", "run", "wor
 #: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace viewer.
 PROFILED_STEPS = 5
 
+#: Difference between the seeds of ranks, so that each draws other dropout masks.
+SEEDS_APART = 1_000_003
+
 #: Columns of ``metrics.csv``: a row per log interval (part ``train``) and per test (part ``test``). Accuracy in percent.
 COLUMNS = ("part", "epoch", "step", "samples", "loss", "accuracy", "learning_rate", "ns", "samples_per_second")
 
 
-def workload_of(settings: Settings) -> Workload:
-    """Return the workload of the settings without loading its dataset.
+def workload_of(settings: Settings, world_size: int = 1) -> Workload:
+    """Return the workload of the settings for a number of ranks, without loading its dataset.
 
     Raises:
         UsageError: there is no such model.
     """
-    workloads = {workload.name: workload for workload in builtin_workloads(settings.dataset, settings.data_dir)}
+    found = builtin_workloads(settings.dataset, settings.data_dir, sparse_gradients=world_size == 1)
+    workloads = {workload.name: workload for workload in found}
     if settings.model not in workloads:
         raise UsageError(f"model {settings.model!r} is unknown; choose one of {', '.join(workloads)}")
     return workloads[settings.model]
 
 
 def run(
-    settings: Settings, output: Path | None = None, listener: Listener | None = None, workload: Workload | None = None
+    settings: Settings,
+    output: Path | None = None,
+    listener: Listener | None = None,
+    workload: Workload | None = None,
+    *,
+    ranks: Alone | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Result:
     """Train and return the results.
 
@@ -77,30 +89,41 @@ def run(
     Args:
         settings: of the run; the device is available, as ``resolve_devices`` returns it.
         output: existing directory for TensorBoard's file, ``result.json``, ``metrics.csv`` and, if the settings ask for
-            them, weights and trace; None: nothing is written.
+            them, weights, checkpoint and trace; None: nothing is written.
         listener: callbacks.
         workload: the result of ``workload_of``, if its dataset has already been loaded.
+        ranks: of which this process is one. Only rank 0 has an output directory.
+        checkpoint: of a run with these settings, to continue it.
 
     Raises:
         MnistbenchError: the dataset is missing or damaged, or the device runs out of memory.
         OSError: a file cannot be written.
     """
-    listener, workload, device = listener or Listener(), workload or workload_of(settings), torch.device(settings.device)
+    listener, ranks, device = listener or Listener(), ranks or Alone(), torch.device(settings.device)
+    workload = workload or workload_of(settings, ranks.world_size)
     otherwise = (
         f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, in tests of "
         f"{settings.test_batch_size}: choose a smaller batch size"
     )
     with memory_suffices(otherwise), thread_count(settings.threads or torch.get_num_threads()), fork_random(device):
-        return _Run(settings, output, listener, workload, device).result()
+        return _Run(settings, output, listener, workload, device, ranks, checkpoint).result()
 
 
 class _Run(Watch):
     """The state of one run."""
 
     def __init__(
-        self, settings: Settings, output: Path | None, listener: Listener, workload: Workload, device: torch.device
+        self,
+        settings: Settings,
+        output: Path | None,
+        listener: Listener,
+        workload: Workload,
+        device: torch.device,
+        ranks: Alone,
+        checkpoint: Checkpoint | None,
     ) -> None:
         assert workload.load is not None, "a workload without a whole set has no epochs"
+        self._device, self._ranks, self._checkpoint = device, ranks, checkpoint
         self._settings, self._output, self._listener, self._workload = settings, output, listener, workload
         self._whole = workload.load(device)
         self._params = Params(
@@ -110,6 +133,8 @@ class _Run(Watch):
         )  # fmt: skip
         self._plain_model = seeded_model(self._params, workload)
         self._model = in_step(self._params, workload, self._plain_model)  # has the same parameters
+        if ranks.rank:
+            torch.manual_seed(settings.seed + SEEDS_APART * ranks.rank)
         self._autocast = autocaster(device, settings.dtype)
         self._batches = 1 if settings.dry_run else None
         self._curves: dict[str, list[tuple[int, float | None]]] = {}
@@ -119,25 +144,32 @@ class _Run(Watch):
         self._tested: list[tuple[Tensor, Tensor]] = []  # predicted and true classes of the last test, by batch
         self._writer: Any = None
         self._epoch, self._learning_rate, self._since = 0, 0.0, 0
+        self._before_ns = checkpoint.wall_ns if checkpoint else 0
+        self._began_ns = 0
 
     # ---- The run ----
 
     def result(self) -> Result:
         settings, output = self._settings, self._output
         shown = output if settings.save_scalars or settings.save_images or settings.save_graph else None
-        with open_writer(shown) as self._writer:
-            if self._writer:
+        begun = self._checkpoint
+        if begun:
+            self._keep(begun)
+        with open_writer(shown, begun.steps + 1 if begun else None) as self._writer:
+            if self._writer and not begun:
                 with fork_random(torch.device(settings.device)):  # writing images must not change training's random numbers
                     self._write_inputs_and_graph()
-            began = time.perf_counter_ns()
+            self._began_ns = time.perf_counter_ns()
             self._train()
-            wall_ns = time.perf_counter_ns() - began
+            wall_ns = self._wall_ns()
             if output and settings.save_model:
                 save_weights(self._plain_model, output / trained.WEIGHTS)
             finished = bool(self._epochs[-1].test_samples)
-            if finished and self._writer and settings.save_images:
-                self._write_misclassified()
-        profiled = self._profile() if settings.profile and finished else None
+            if finished and settings.save_images:
+                tested = self._ranks.gather(self._tested)
+                if self._writer:
+                    self._write_misclassified(tested)
+        profiled = self._profile() if settings.profile and finished and self._ranks.rank == 0 else None
         result = Result(
             settings=settings,
             environment=read(torch.get_num_threads()),
@@ -146,6 +178,7 @@ class _Run(Watch):
             epochs=tuple(self._epochs),
             scalars=scalars_of(self._workload.dataset, self._curves, shown),
             wall_ns=wall_ns,
+            world_size=self._ranks.world_size,
             profiled=profiled,
             notes=tuple(self._notes),
         )
@@ -162,10 +195,15 @@ class _Run(Watch):
         settings = self._settings
         sizes = (len(self._whole.train), settings.batch_size), (len(self._whole.test), settings.test_batch_size)
         self._listener.begin(*(min(samples, batch) if settings.dry_run else samples for samples, batch in sizes))
+        optimizer = self._optimizer()
+        position = Position(torch.Generator().manual_seed(settings.seed))
+        if self._checkpoint:
+            position = self._checkpoint.restore(self._plain_model, optimizer)
+            self._set_random(self._checkpoint)
         for epoch in train(
             self._workload,
             self._model,
-            self._optimizer(),
+            optimizer,
             device=torch.device(settings.device),
             batch_size=settings.batch_size,
             epochs=self._n_epochs,
@@ -177,14 +215,54 @@ class _Run(Watch):
             batches=self._batches,
             captured=settings.step == FAST and self._params.device.startswith("cuda"),
             watch=self,
+            ranks=self._ranks,
+            position=position,
         ):
             self._end_epoch(epoch)
+            if settings.save_checkpoint and epoch.test:
+                self._save(optimizer, position)
 
     def _optimizer(self) -> Optimizer:
         optimizer = optimizer_maker(self._params, self._workload)(self._model.parameters())
         for group in optimizer.param_groups:
             group["lr"] = self._settings.lr
         return optimizer
+
+    # ---- Continuing ----
+
+    def _wall_ns(self) -> int:
+        return self._before_ns + time.perf_counter_ns() - self._began_ns
+
+    def _save(self, optimizer: Optimizer, position: Position) -> None:
+        random = self._ranks.gather(random_state(self._device))
+        if self._output:
+            Checkpoint(
+                settings=self._settings,
+                model=self._plain_model.state_dict(),
+                optimizer=optimizer.state_dict(),
+                order=position.generator.get_state(),
+                random=tuple(random),
+                steps=position.steps,
+                epochs=tuple(self._epochs),
+                points=tuple(self._points),
+                wall_ns=self._wall_ns(),
+            ).save(self._output)
+
+    def _keep(self, begun: Checkpoint) -> None:
+        """Take over the results of the epochs before."""
+        self._epochs, self._points = list(begun.epochs), list(begun.points)
+        for point in begun.points:
+            self._add(_of_point(point), point.step)
+        for epoch in begun.epochs:
+            self._add(_of_test(epoch), epoch.number)
+
+    def _set_random(self, begun: Checkpoint) -> None:
+        """Set the random state; other ranks than before draw other dropout masks."""
+        if len(begun.random) == self._ranks.world_size:
+            set_random_state(begun.random[self._ranks.rank], self._device)
+        else:
+            drawn = self._ranks.rank + len(begun.epochs) * self._ranks.world_size
+            torch.manual_seed(self._settings.seed + SEEDS_APART * drawn)
 
     def _end_epoch(self, epoch: Epoch) -> None:
         test_ns = time.perf_counter_ns() - self._since  # the device has finished: the test has read its sums
@@ -200,7 +278,7 @@ class _Run(Watch):
         )
         if epoch.test:
             reached = reached.tested(epoch.test.samples, finite(epoch.test.loss), epoch.test.accuracy, test_ns)
-            self._add({"test/loss": reached.test_loss, "test/accuracy": reached.test_accuracy}, epoch.number)
+            self._add(_of_test(reached), epoch.number)
         if self._writer:
             self._writer.flush()
         self._epochs.append(reached)
@@ -226,13 +304,7 @@ class _Run(Watch):
             self._epoch, window.step, window.samples, finite(window.loss), window.accuracy, self._learning_rate, train_ns
         )
         self._points.append(point)
-        values = {
-            "train/loss": point.loss,
-            "train/accuracy": point.accuracy,
-            "train/learning_rate": point.learning_rate,
-            "train/samples_per_second": point.samples_per_second,
-        }
-        self._add(values, point.step)
+        self._add(_of_point(point), point.step)
         self._listener.point(point)
         self._since = time.perf_counter_ns()  # the time of writing curves does not count as training
 
@@ -257,9 +329,9 @@ class _Run(Watch):
             note = write_graph(self._writer, self._plain_model, images[: self._settings.batch_size])
             self._notes.extend([note] if note else [])
 
-    def _write_misclassified(self) -> None:
-        """Write the test images that the model of the last epoch misclassifies."""
-        wrong, read_as = self._misclassified()
+    def _write_misclassified(self, tested: Sequence[list[tuple[Tensor, Tensor]]]) -> None:
+        """Write the test images that the model of the last epoch misclassifies; ``tested`` has a list for each rank."""
+        wrong, read_as = _misclassified([part for batch in zip(*tested, strict=True) for part in batch])
         split, first = self._whole.test, wrong[:GRID_IMAGES].to(self._whole.test.images.device)
         write_misclassified(
             self._writer,
@@ -270,12 +342,6 @@ class _Run(Watch):
             of=f"{len(wrong):,} of {self._epochs[-1].test_samples:,} test images were misclassified",
             step=self._epochs[-1].number,
         )
-
-    def _misclassified(self) -> tuple[Tensor, Tensor]:
-        """Return the positions of images that the last test misclassified and their predicted classes: int64 [N] each."""
-        outputs, targets = (torch.cat(part).cpu() for part in zip(*self._tested, strict=True))
-        wrong = (outputs != targets).nonzero().flatten()
-        return wrong, outputs[wrong]
 
     def _profile(self) -> CaseRecord:
         """Profile training steps from the initial weights, in a case of their own after training."""
@@ -292,6 +358,31 @@ class _Run(Watch):
             samples=case.samples,
             tables=(warm_table(recorded, self._settings.device, view),),
         )
+
+
+def _of_point(point: Point) -> dict[str, float | None]:
+    """Return the values of a log interval by the names of their curves."""
+    return {
+        "train/loss": point.loss,
+        "train/accuracy": point.accuracy,
+        "train/learning_rate": point.learning_rate,
+        "train/samples_per_second": point.samples_per_second,
+    }
+
+
+def _of_test(epoch: EpochResult) -> dict[str, float | None]:
+    """Return the values of a test by the names of their curves."""
+    return {"test/loss": epoch.test_loss, "test/accuracy": epoch.test_accuracy}
+
+
+def _misclassified(tested: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return the positions of images that were misclassified and their predicted classes: int64 [N] each.
+
+    ``tested`` has predicted and true classes, in file order.
+    """
+    outputs, targets = (torch.cat(part).cpu() for part in zip(*tested, strict=True))
+    wrong = (outputs != targets).nonzero().flatten()
+    return wrong, outputs[wrong]
 
 
 def save_weights(model: nn.Module, path: Path) -> None:

@@ -340,7 +340,7 @@ class _Product(torch.autograd.Function):
         inputs, weight = ctx.saved_tensors  # [B, I], [O, I]
         of_bias = gradient.sum(0) if ctx.needs_input_grad[2] else None
         rows = gradient.any(0).nonzero().flatten()
-        if len(rows) > ctx.sparse_rows * len(weight):
+        if not ctx.sparse_rows or len(rows) > ctx.sparse_rows * len(weight):
             of_inputs = _product(gradient, weight) if ctx.needs_input_grad[0] else None
             return of_inputs, _product(gradient.t(), inputs), of_bias, None
         kept = gradient.index_select(1, rows)

@@ -14,6 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from mnistbench.workloads.ranks import Alone
 from mnistbench.workloads.workload import Batch, Optimizer
 
 _T = TypeVar("_T")
@@ -99,25 +100,30 @@ class Window:
 class _Totals:
     """Sums on the device, so that adding to them does not wait for it."""
 
-    def __init__(self, metric: Callable[[Tensor, Tensor], Tensor] | None) -> None:
-        self._metric = metric
+    def __init__(self, metric: Callable[[Tensor, Tensor], Tensor] | None, ranks: Alone) -> None:
+        self._metric, self._ranks = metric, ranks
         self.samples = 0
         self._loss: Tensor | float = 0.0
         self._correct: Tensor | int = 0
 
     def add(self, output: Tensor, loss: Tensor, targets: Tensor) -> None:
-        samples = len(targets)
+        samples = self._ranks.counted(len(targets))
         self.samples += samples
         self._loss = self._loss + loss.detach().float() * samples  # the loss is a mean: weigh it by its batch
         if self._metric:
-            self._correct = self._correct + self._metric(output.detach(), targets)
+            self._correct = self._correct + self._metric(output.detach()[:samples], targets[:samples])
 
     def window(self, step: int) -> Window:
-        """Return the sums as means, and begin new ones."""
-        accuracy = 100.0 * int(self._correct) / self.samples if self._metric else None
-        window = Window(step, self.samples, float(self._loss) / self.samples, accuracy)
+        """Return the sums over all ranks as means, and begin new ones."""
+        if self._ranks.world_size > 1:
+            sums = torch.tensor([float(self._loss), int(self._correct), self.samples], dtype=torch.float64)
+            loss, correct, samples = self._ranks.sum(sums).tolist()
+        else:
+            loss, correct, samples = float(self._loss), int(self._correct), self.samples
         self.samples, self._loss, self._correct = 0, 0.0, 0
-        return window
+        if not samples:
+            raise ValueError("evaluate needs at least one batch")
+        return Window(step, int(samples), loss / samples, 100.0 * correct / samples if self._metric else None)
 
 
 def fit(
@@ -127,6 +133,7 @@ def fit(
     metric: Callable[[Tensor, Tensor], Tensor] | None = None,
     window: int = 10,
     first_step: int = 0,
+    ranks: Alone | None = None,
 ) -> Iterator[Window]:
     """Train on the batches; yield a :class:`Window` after every ``window`` of them and after a last short one.
 
@@ -136,8 +143,9 @@ def fit(
         metric: number of correct samples of a batch.
         window: batches per window.
         first_step: global step before the first batch.
+        ranks: of which this process is one; the batches are its parts.
     """
-    totals = _Totals(metric)
+    totals = _Totals(metric, ranks or Alone())
 
     def train(batch: Batch) -> None:
         inputs, targets = batch
@@ -177,22 +185,23 @@ def evaluate(
     metric: Callable[[Tensor, Tensor], Tensor] | None = None,
     step: int = 0,
     each: Callable[[Tensor, Tensor], None] = lambda _output, _targets: None,
+    ranks: Alone | None = None,
 ) -> Window:
     """Return loss and accuracy over all the batches, in eval mode, at the given global step.
 
-    ``each`` gets the output and the targets of every batch.
+    ``each`` gets the output and the targets of every batch. The batches of several ``ranks`` are the parts of this one.
 
     Raises:
         ValueError: there is no batch.
     """
-    totals = _Totals(metric)
+    ranks = ranks or Alone()
+    totals = _Totals(metric, ranks)
     with torch.inference_mode():
         for inputs, targets in batches:
             output = inference(inputs)
             with inference.autocast():  # as in training; without autocast a bfloat16 loss has three digits
                 mean_loss = loss(output, targets)
             totals.add(output, mean_loss, targets)
-            each(output, targets)
-    if not totals.samples:
-        raise ValueError("evaluate needs at least one batch")
+            samples = ranks.counted(len(targets))
+            each(output[:samples], targets[:samples])
     return totals.window(step)

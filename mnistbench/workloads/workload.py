@@ -71,8 +71,11 @@ def number_correct(output: Tensor, targets: Tensor) -> Tensor:
     return (predicted(output) == targets).sum()
 
 
-def builtin_workloads(dataset: str, data_dir: str | None) -> list[Workload]:
-    """Return ConvNet and LeNet5 on the given dataset, with the optimizer of pytorch/examples (Adadelta, lr 1.0)."""
+def builtin_workloads(dataset: str, data_dir: str | None, *, sparse_gradients: bool = True) -> list[Workload]:
+    """Return ConvNet and LeNet5 on the given dataset, with the optimizer of pytorch/examples (Adadelta, lr 1.0).
+
+    ``sparse_gradients`` are those of ``fast_model``. Ranks cannot add gradients that are sparse on some of them only.
+    """
 
     @functools.cache  # the dataset is loaded for the first case that needs it, once per device
     def load(device: torch.device) -> data.Dataset:
@@ -92,7 +95,7 @@ def builtin_workloads(dataset: str, data_dir: str | None) -> list[Workload]:
             metric=number_correct,
             dataset=dataset,
             load=load,
-            make_fast_model=functools.partial(fast_model, sparse_gradients=True),
+            make_fast_model=functools.partial(fast_model, sparse_gradients=sparse_gradients),
             make_fast_optimizer=Adadelta,
         )
         for name, make_model in (("convnet", ConvNet), ("lenet5", LeNet5))

@@ -15,10 +15,13 @@ from builders import environment
 from mnistbench import cli
 from mnistbench.commands import train
 from mnistbench.core.errors import UsageError
+from mnistbench.core.launch import Launch
 from mnistbench.measuring import tensorboard
 from mnistbench.measuring.environment import accelerators
 from mnistbench.train import run as lab
 from mnistbench.train.result import WEIGHTS, EpochResult, Point, Settings
+
+ALONE, SECOND = Launch(), Launch(rank=1, world_size=2, local_rank=1, local_world_size=2)
 
 SMALL = ("--dataset", "digits", "--model", "lenet5", "--batch-size", "512", "--epochs", "1", "--threads", "1", "--no-accel")
 
@@ -31,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settings_of(*arguments: str) -> Settings:
-    return train._settings(cli.parser().parse_args(["train", *arguments]))
+    return train._settings(cli.parser().parse_args(["train", *arguments]), Settings(device="auto", save_checkpoint=True), ALONE)
 
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
@@ -39,7 +42,7 @@ def settings_of(*arguments: str) -> Settings:
 
 def test_defaults_are_those_of_pytorch_examples() -> None:
     parsed = settings_of()
-    assert parsed == Settings(device="auto", step="fast")
+    assert parsed == Settings(device="auto", save_checkpoint=True)
     assert (parsed.batch_size, parsed.test_batch_size, parsed.epochs, parsed.lr, parsed.gamma, parsed.seed) == (
         64, 1000, 14, 1.0, 0.7, 1,
     )  # fmt: skip
@@ -54,12 +57,12 @@ def test_defaults_are_those_of_pytorch_examples() -> None:
     ],
 )  # fmt: skip
 def test_the_fast_step_is_the_default_on_a_cpu(given: str | None, device: str, step: str) -> None:
-    assert train._step(given, device) == step
+    assert train._step(given, device, ALONE) == step
 
 
 def test_a_fast_step_for_a_device_without_one_is_refused() -> None:
     with pytest.raises(UsageError, match=r"^--step: there is no fast step for mps; leave --step out$"):
-        train._step("fast", "mps")
+        train._step("fast", "mps", ALONE)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,101 @@ def test_the_accelerator_is_taken_where_there_is_one(
 ) -> None:
     monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: present)
     parsed = cli.parser().parse_args(["train", *arguments])
-    assert train._device(train._settings(parsed).device, no_accelerator=parsed.no_accel) == device
+    assert train._device(settings_of(*arguments).device, ALONE, no_accelerator=parsed.no_accel) == device
+
+
+@pytest.mark.parametrize(
+    ("present", "name", "device"),
+    [
+        (["cuda", "cuda:1"], "auto", "cuda:1"),
+        (["cuda", "cuda:1"], "cuda", "cuda:1"),
+        ([], "auto", "cpu"),
+        (["mps"], "auto", "cpu"),
+    ],
+)
+def test_each_rank_has_its_own_device(monkeypatch: pytest.MonkeyPatch, present: list[str], name: str, device: str) -> None:
+    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: present)
+    assert train._device(name, SECOND, no_accelerator=False) == device
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("auto", "rank 1 is number 2 of its node, which has 1 CUDA devices"), ("cuda:1", "--device: 'cuda:1' is one device")],
+)
+def test_ranks_without_a_device_of_their_own_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, problem: str) -> None:
+    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: ["cuda"])
+    with pytest.raises(UsageError, match=f"^{problem}"):
+        train._device(name, SECOND, no_accelerator=False)
+
+
+def test_ranks_share_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mnistbench.measuring.environment.usable_cpus", lambda: 5)
+    assert [train._threads(None, SECOND), train._threads(3, SECOND), train._threads(None, ALONE)] == [2, 3, None]
+
+
+def test_the_graph_of_a_step_is_for_one_process() -> None:
+    with pytest.raises(
+        UsageError, match=r"^--step: the fast step of cuda:1 is for one process, not for ranks; leave --step out$"
+    ):
+        train._step("fast", "cuda:1", SECOND)
+
+
+def test_batches_of_ranks_are_added() -> None:
+    parsed = cli.parser().parse_args(["train", "--batch-size-per-rank", "24"])
+    assert train._settings(parsed, Settings(), SECOND).batch_size == 48
+    with pytest.raises(UsageError, match="exclude each other"):
+        settings_of("--batch-size", "64", "--batch-size-per-rank", "64")
+
+
+# ---- A run that is continued -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def begun(here: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert cli.main(["train", *SMALL, "--no-tensorboard", "--lr", "0.5", "--output", "run"]) == 0
+    capsys.readouterr()
+    return here / "run"
+
+
+def test_a_run_continues_with_its_options(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--resume", "run", "--epochs", "2", "--lr", "0.5"]) == 0
+    title, continuing, *_ = capsys.readouterr().out.splitlines()
+    assert title.startswith("lenet5 on digits, cpu, 1 thread, float32, fast step, batch 512, 2 epochs, into run")
+    assert continuing == "continuing after epoch 1"
+    assert sorted(path.name for path in begun.iterdir()) == ["checkpoint.pt", "metrics.csv", "result.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "--resume: run has 1 epoch already; give more with --epochs"),
+        (("--epochs", "2", "--lr", "1"), "--lr: 1.0 cannot continue run, which was trained with 0.5; leave --lr out"),
+        (
+            ("--epochs", "2", "--batch-size", "64"),
+            "--batch-size: 64 cannot continue run, which was trained with 512; leave --batch-size out",
+        ),
+        (
+            ("--epochs", "2", "--step", "reference"),
+            "--step: reference cannot continue run, which was trained with fast; leave --step out",
+        ),
+        (("--output", "other"), "--output: 'other' is not the directory of --resume; leave --output out"),
+    ],
+)
+def test_options_that_would_change_a_run_are_refused(
+    begun: Path, arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in begun.iterdir()}
+    assert cli.main(["train", "--resume", "run", *arguments]) == 2
+    assert capsys.readouterr().err == f"mnistbench: {problem}\n"
+    assert {path.name: path.read_bytes() for path in begun.iterdir()} == before
+
+
+def test_a_run_of_another_device_is_not_continued(
+    begun: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: ["mps"])
+    assert cli.main(["train", "--resume", "run", "--epochs", "2", "--device", "mps"]) == 2
+    assert capsys.readouterr().err == "mnistbench: --resume: run was trained on cpu, and this is mps; give --device cpu\n"
 
 
 # ---- While it trains -------------------------------------------------------------------------------------------------
@@ -246,12 +343,19 @@ def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
 
 def test_the_first_interrupt_is_noted_and_the_second_one_ends_everything() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with train._interruptible() as received:
+    with train._interruptible(again=True) as received:
         os.kill(os.getpid(), signal.SIGINT)
         assert received == [signal.SIGINT]
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ranks_ignore_the_second_interrupt_which_torchrun_sends() -> None:
+    with train._interruptible(again=False) as received:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert received == [signal.SIGINT] * 2
 
 
 # ---- When it is over -------------------------------------------------------------------------------------------------

@@ -1,0 +1,111 @@
+"""The state of a training run after an epoch, in a file that is written whole or not at all.
+
+A run that continues from it has the losses of a run that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mnistbench.core.errors import UsageError
+from mnistbench.core.files import replace_file
+from mnistbench.train.loop import Position
+from mnistbench.train.result import CHECKPOINT, EpochResult, Point, Settings
+from mnistbench.workloads.workload import Optimizer
+
+#: Version of the file.
+SCHEMA = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What a run needs to continue after an epoch."""
+
+    settings: Settings
+    model: dict[str, Any]  # state_dict
+    optimizer: dict[str, Any]  # state_dict, with the learning rate of the next epoch
+    order: torch.Tensor  # state of the generator of the samples' order
+    random: tuple[tuple[torch.Tensor, ...], ...]  # of each rank, the result of random_state
+    steps: int  # training batches so far
+    epochs: tuple[EpochResult, ...]
+    points: tuple[Point, ...]
+    wall_ns: int
+
+    def save(self, directory: Path) -> None:
+        """Replace the checkpoint of a run's directory.
+
+        Raises:
+            OSError: it cannot be written; the previous one is unchanged.
+        """
+        values = {name: getattr(self, name) for name in ("model", "optimizer", "order", "random", "steps", "wall_ns")}
+        plain = {
+            "settings": asdict(self.settings),
+            "epochs": [asdict(epoch) for epoch in self.epochs],
+            "points": [asdict(point) for point in self.points],
+        }
+        stream = io.BytesIO()
+        torch.save({"schema": SCHEMA, **values, **plain}, stream)
+        replace_file(directory / CHECKPOINT, stream.getvalue())
+
+    def restore(self, model: nn.Module, optimizer: Optimizer) -> Position:
+        """Give model and optimizer their state, and return the position of the loop."""
+        model.load_state_dict(self.model)
+        optimizer.load_state_dict(self.optimizer)
+        generator = torch.Generator()
+        generator.set_state(self.order)
+        return Position(generator, len(self.epochs), self.steps)
+
+
+def load(directory: Path) -> Checkpoint:
+    """Read the checkpoint of a run's directory.
+
+    Raises:
+        UsageError: there is none, it is damaged, or another version wrote it.
+    """
+    path = directory / CHECKPOINT
+    try:
+        values = torch.load(path, map_location="cpu", weights_only=True)
+        schema = values.pop("schema")
+        if schema != SCHEMA:
+            raise UsageError(f"--resume: {path} has version {schema}, and this mnistbench reads {SCHEMA}; train anew")
+        settings = Settings(**values.pop("settings"))
+        epochs = tuple(EpochResult(**item) for item in values.pop("epochs"))
+        points = tuple(Point(**item) for item in values.pop("points"))
+        return Checkpoint(settings=settings, epochs=epochs, points=points, **values)
+    except FileNotFoundError:
+        raise UsageError(
+            f"--resume: {directory} has no {CHECKPOINT}, which a run writes after each epoch; name the directory of a run"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"--resume: {path} cannot be read ({error.strerror or error})") from None
+    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"--resume: {path} is damaged or no checkpoint ({reason[:120]}); train anew") from None
+
+
+def random_state(device: torch.device) -> tuple[torch.Tensor, ...]:
+    """Return the states of the generators that training draws from: of the CPU, and of another device."""
+    states = [torch.get_rng_state()]
+    if device.type != "cpu":
+        states.append(torch.get_device_module(device).get_rng_state(*_of(device)))
+    return tuple(states)
+
+
+def set_random_state(states: Sequence[torch.Tensor], device: torch.device) -> None:
+    """Set what :func:`random_state` returned."""
+    torch.set_rng_state(states[0])
+    if device.type != "cpu" and len(states) > 1:
+        torch.get_device_module(device).set_rng_state(states[1], *_of(device))
+
+
+def _of(device: torch.device) -> tuple[torch.device, ...]:
+    """Return the argument that names a device; mps has one device and no such argument."""
+    return () if device.type == "mps" else (device,)

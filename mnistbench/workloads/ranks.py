@@ -1,0 +1,282 @@
+"""Training by several processes: each computes a part of every batch, and they add their gradients.
+
+DistributedDataParallel and ``torch.distributed`` do the work. Nothing of them is imported for a process by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from mnistbench.core.errors import MnistbenchError, UsageError
+from mnistbench.core.launch import Launch
+
+_T = TypeVar("_T")
+
+#: A collective operation fails if a rank does not join it in this time: the first of a run waits for the slowest import.
+TIMEOUT = timedelta(minutes=5)
+
+#: Exit code of a rank that failed.
+_FAILED = 2
+
+#: How long a rank looks for the one that ended, and how often.
+_SEARCH_S, _PAUSE_S = 3.0, 0.05
+
+
+class Alone:
+    """A process by itself: it computes whole batches."""
+
+    rank = 0
+    world_size = 1
+
+    def model(self, model: nn.Module) -> nn.Module:
+        """Return the model whose backward pass adds the gradients of all ranks."""
+        return model
+
+    def part(self, indices: Tensor) -> Tensor:
+        """Return this rank's part of a batch of at least one sample, which is the next to be computed.
+
+        It is never empty: a rank without a sample computes one that does not count.
+        """
+        return indices
+
+    def counted(self, samples: int) -> int:
+        """Return how many samples of the last part count."""
+        return samples
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the sum over the ranks, float64 [n]."""
+        return values
+
+    def stops(self, stop: Callable[[], bool]) -> bool:
+        """Return whether all ranks stop. They agree at the end of each window."""
+        return stop()
+
+    def gather(self, value: _T) -> list[_T]:
+        """Return the values of all ranks on rank 0, and an empty list on the others."""
+        return [value]
+
+    def first(self, value: _T) -> _T:
+        """Return the value of rank 0."""
+        return value
+
+    def end(self) -> None:
+        """Leave the other ranks."""
+
+
+class Group(Alone):
+    """A process among several: see :class:`Alone`."""
+
+    def __init__(self, launch: Launch, device: torch.device) -> None:
+        """Join the other ranks.
+
+        Raises:
+            UsageError: they cannot be reached.
+        """
+        import torch.distributed as dist
+        from torch.distributed.rendezvous import rendezvous
+
+        self.rank, self.world_size, self._device = launch.rank, launch.world_size, device
+        self._weight, self._counted = 1.0, 0
+        self._agreed = self._wish = False
+        try:
+            self._store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
+            nccl = device.type == "cuda"
+            dist.init_process_group(
+                "nccl" if nccl else "gloo",
+                store=self._store,
+                rank=self.rank,
+                world_size=self.world_size,
+                timeout=TIMEOUT,
+                device_id=device if nccl else None,
+            )
+        except (dist.DistError, RuntimeError, ValueError, OSError) as error:
+            where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+            raise UsageError(f"rank {self.rank} does not reach the other ranks at {where} ({_first_line(error)})") from None
+        self._store.set(f"process {self.rank}", json.dumps([socket.gethostname(), os.getpid()]))
+
+    def model(self, model: nn.Module) -> nn.Module:
+        """Return the model in DistributedDataParallel."""
+        from torch.nn.parallel import DistributedDataParallel
+
+        wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        wrapped.register_comm_hook(self, _weighted_sum)
+        return wrapped
+
+    def part(self, indices: Tensor) -> Tensor:
+        """Return this rank's part of a batch; the parts differ by one sample at most."""
+        mine = indices.tensor_split(self.world_size)[self.rank]
+        self._counted = len(mine)
+        self._weight = len(mine) / len(indices)
+        return mine if len(mine) else indices[:1]
+
+    def counted(self, samples: int) -> int:
+        """Return how many samples of the last part count."""
+        return min(samples, self._counted)
+
+    @property
+    def weight(self) -> float:
+        """The share of the last batch that is this rank's part."""
+        return self._weight
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the sum over the ranks, and learn whether one of them wants to stop."""
+        import torch.distributed as dist
+
+        both = torch.cat([values.detach().cpu().double(), torch.tensor([float(self._wish)], dtype=torch.float64)])
+        if self._device.type == "cuda":
+            both = both.to(self._device)
+        dist.all_reduce(both)
+        both = both.cpu()
+        self._agreed = bool(both[-1])
+        return both[:-1]
+
+    def stops(self, stop: Callable[[], bool]) -> bool:
+        """Return whether all ranks stop."""
+        self._wish = self._wish or stop()
+        return self._agreed
+
+    def gather(self, value: _T) -> list[_T]:
+        """Return the values of all ranks on rank 0, and an empty list on the others."""
+        import torch.distributed as dist
+
+        found: list[Any] = [None] * self.world_size
+        dist.all_gather_object(found, value)
+        return found if self.rank == 0 else []
+
+    def first(self, value: _T) -> _T:
+        """Return the value of rank 0."""
+        import torch.distributed as dist
+
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def end(self) -> None:
+        """Leave the other ranks."""
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+    # ---- Failure of a rank ----
+
+    @contextlib.contextmanager
+    def failing_together(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Run the body. If a rank fails, one rank says which one and why, and every rank ends its process.
+
+        The launcher terminates the other ranks as soon as one has ended. A rank that waits for the others inside of PyTorch
+        runs no signal handler of Python, so a thread waits for the signal.
+        """
+        self._say = say
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=self._wait_for_termination, daemon=True).start()
+        me = f"rank {self.rank} of {self.world_size}"
+        try:
+            yield
+        except MnistbenchError as error:
+            self._fail(f"{me}: {error}")
+        except KeyboardInterrupt:
+            self._fail(f"{me} was interrupted")
+        except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for this one
+            line = self._who_ended() if _is_of_communication(error) else None
+            if line is None:
+                traceback.print_exc()
+                self._fail(f"{me} failed: {type(error).__name__}: {_first_line(error)}")
+            self._say_once(line)
+            _end(_FAILED)
+
+    def _wait_for_termination(self) -> None:
+        signal.sigwait({signal.SIGTERM})
+        line = None
+        with contextlib.suppress(Exception):  # the store may have ended, too
+            self._store.set(f"failed {self.rank}", "")
+            line = self._who_ended()
+        self._say_once(f"rank {self.rank} of {self.world_size} was terminated" if line is None else line)
+        _end(128 + signal.SIGTERM)
+
+    def _fail(self, line: str) -> NoReturn:
+        """Keep the cause for the other ranks, say it, and end."""
+        with contextlib.suppress(Exception):
+            self._store.set(f"failed {self.rank}", line)
+        self._say_once(line)
+        _end(_FAILED)
+
+    def _say_once(self, line: str) -> None:
+        """Say the line if it has text and no rank has said one."""
+        first = True
+        if line:
+            with contextlib.suppress(Exception):
+                first = self._store.add("lines", 1) == 1
+            if first:
+                self._say(line)
+
+    def _who_ended(self) -> str | None:
+        """Return which other rank failed, in a line; empty if it says so itself; None if it is not known."""
+        until = time.monotonic() + _SEARCH_S
+        while True:
+            others = [rank for rank in range(self.world_size) if rank != self.rank]
+            failed = {rank: self._store.get(f"failed {rank}") for rank in others if self._store.check([f"failed {rank}"])}
+            if any(failed.values()):
+                return ""
+            for rank in others:
+                host, pid = json.loads(self._store.get(f"process {rank}"))
+                if rank not in failed and host == socket.gethostname() and not _runs(pid):
+                    return (
+                        f"rank {rank} of {self.world_size} was killed or crashed (process {pid} on {host}), so all ranks end; "
+                        "out of memory is the usual cause"
+                    )
+            if time.monotonic() > until or len(failed) == len(others):
+                return None
+            time.sleep(_PAUSE_S)
+
+
+def _weighted_sum(group, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # DDP refuses ours, which are texts
+    """Sum the ranks' mean gradients, weighted by their samples: the mean over the whole batch, also where parts differ."""
+    import torch.distributed as dist
+
+    reduced = dist.all_reduce(bucket.buffer().mul_(group.weight), async_op=True)
+    return reduced.get_future().then(lambda future: future.value()[0])
+
+
+def _end(code: int) -> NoReturn:
+    """End the process at once: threads of PyTorch may wait for ranks that have ended."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _is_of_communication(error: Exception) -> bool:
+    import torch.distributed as dist
+
+    text = str(error)
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and ("gloo" in text or "Connection" in text))
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process of this machine runs; one that has ended but was not waited for does not."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's, or a system without /proc
+        return True

@@ -1,0 +1,145 @@
+"""A run that continues from its checkpoint is the run that was never interrupted."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from builders import environment
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+from torch_builders import CPU, tiny_model, tiny_workload, whole_tiny_set
+
+from mnistbench.core.errors import UsageError
+from mnistbench.measuring.case import fork_random, thread_count
+from mnistbench.train import run as lab
+from mnistbench.train.checkpoint import load
+from mnistbench.train.result import CHECKPOINT, DONE, INTERRUPTED, METRICS, RESULT, WEIGHTS, Listener, Result, Settings
+from mnistbench.train.run import run
+from mnistbench.workloads.fast import Adadelta, fast_model
+
+pytestmark = pytest.mark.versions
+
+SETTINGS = Settings(
+    model="tiny", dataset="tiny", batch_size=6, test_batch_size=5, epochs=3, lr=0.5, gamma=0.5, log_interval=3, threads=1,
+    save_model=True, save_checkpoint=True,
+)  # fmt: skip
+
+
+def with_dropout() -> nn.Module:
+    return nn.Sequential(nn.Dropout(0.5), *tiny_model().children())
+
+
+WORKLOAD = tiny_workload(
+    load=whole_tiny_set, dataset="tiny", make_model=with_dropout, make_optimizer=torch.optim.Adadelta,
+    make_fast_model=fast_model, make_fast_optimizer=Adadelta,
+)  # fmt: skip
+
+
+class StopIn(Listener):
+    """Stops after some batches."""
+
+    def __init__(self, batches: int) -> None:
+        self._left = batches
+
+    def batch(self, samples: int) -> None:  # Listener's
+        self._left -= 1
+
+    def stop(self) -> bool:
+        return self._left <= 0
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(lab, "read", lambda threads: environment(threads=threads))
+    with thread_count(1), fork_random(CPU):
+        yield
+
+
+def reached(result: Result) -> list[tuple[object, ...]]:
+    return [
+        (epoch.number, epoch.step, epoch.learning_rate, epoch.train_loss, epoch.test_loss, epoch.test_accuracy)
+        for epoch in result.epochs
+    ]
+
+
+@pytest.mark.parametrize("step", ["reference", "fast"])
+def test_an_interrupted_run_continues_with_the_same_losses(step: str, tmp_path: Path) -> None:
+    settings = dataclasses.replace(SETTINGS, step=step)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    expected = run(settings, whole, None, WORKLOAD)
+    stopped = run(settings, parts, StopIn(6), WORKLOAD)  # in the second epoch of four batches
+    assert (stopped.outcome, len(stopped.epochs)) == (INTERRUPTED, 2)
+    checkpoint = load(parts)
+    found = run(checkpoint.settings, parts, None, WORKLOAD, checkpoint=checkpoint)
+    assert found.outcome == DONE
+    assert reached(found) == reached(expected)
+    weights, others = (torch.load(folder / WEIGHTS, weights_only=True) for folder in (whole, parts))
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    rows, others = (
+        [
+            (row["part"], row["epoch"], row["step"], row["loss"])
+            for row in csv.DictReader((folder / METRICS).read_text().splitlines())
+        ]
+        for folder in (whole, parts)
+    )
+    assert rows == others
+    assert found.wall_ns > load(parts).wall_ns - checkpoint.wall_ns > 0
+    assert json.loads((parts / RESULT).read_text())["scalars"]["curves"].keys() == expected.scalars.curves.keys()
+
+
+def test_tensorboard_shows_each_step_once(tmp_path: Path) -> None:
+    run(SETTINGS, tmp_path, StopIn(7), WORKLOAD)
+    checkpoint = load(tmp_path)
+    run(checkpoint.settings, tmp_path, None, WORKLOAD, checkpoint=checkpoint)
+    reader = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
+    reader.Reload()
+    assert [point.step for point in reader.Scalars("train/loss")] == [3, 4, 7, 8, 11, 12]
+    assert [point.step for point in reader.Scalars("test/loss")] == [1, 2, 3]
+
+
+def test_a_finished_run_is_trained_longer(tmp_path: Path) -> None:
+    expected = run(SETTINGS, None, None, WORKLOAD)
+    run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
+    assert reached(run(SETTINGS, tmp_path, None, WORKLOAD, checkpoint=load(tmp_path))) == reached(expected)
+
+
+def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
+    before = (tmp_path / CHECKPOINT).read_bytes()
+
+    def full(self: Path, content: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(SETTINGS, tmp_path, None, WORKLOAD, checkpoint=load(tmp_path))
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
+    assert not list(tmp_path.glob(f".{CHECKPOINT}*"))
+
+
+def test_a_directory_without_one_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--resume: .* has no checkpoint.pt, .*name the directory of a run$"):
+        load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 half a zip"])
+def test_a_damaged_one_is_named(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / CHECKPOINT).write_bytes(content)
+    with pytest.raises(UsageError, match=r"^--resume: .*checkpoint.pt is damaged or no checkpoint \(.*\); train anew$"):
+        load(tmp_path)
+
+
+def test_one_of_another_version_is_named(tmp_path: Path) -> None:
+    run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
+    values = torch.load(tmp_path / CHECKPOINT, weights_only=True)
+    torch.save({**values, "schema": 99}, tmp_path / CHECKPOINT)
+    with pytest.raises(UsageError, match="has version 99, and this mnistbench reads 1; train anew"):
+        load(tmp_path)

@@ -1,0 +1,215 @@
+"""Several ranks train what one process trains, and end together."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import forks
+import pytest
+import torch
+
+from mnistbench.train.result import CHECKPOINT, METRICS, RESULT, WEIGHTS
+
+pytestmark = pytest.mark.versions
+
+#: LeNet-5 has no dropout, whose masks would differ from rank to rank.
+SMALL = (
+    "train", "--dataset", "digits", "--model", "lenet5", "--no-accel", "--threads", "1", "--no-tensorboard", "--log-interval",
+    "2",
+)  # fmt: skip
+
+#: Within which all ranks have ended after one has failed.
+TOGETHER_S = 30
+
+
+def environ_of(rank: int, world_size: int, port: int, **more: str) -> dict[str, str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
+    places = {
+        "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size,
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+    }  # fmt: skip
+    return plain | {name: str(value) for name, value in places.items()} | more
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def start(
+    world_size: int, *arguments: str, cwd: Path, modules: Mapping[int, str] | None = None, **more: str
+) -> list[forks.Fork]:
+    port = free_port()
+    return [
+        forks.Fork((modules or {}).get(rank, "mnistbench"), *arguments, cwd=cwd, env=environ_of(rank, world_size, port, **more))
+        for rank in range(world_size)
+    ]
+
+
+def wait(ranks: Sequence[forks.Fork], timeout: float = 120) -> list[subprocess.CompletedProcess[str]]:
+    return [rank.wait(timeout) for rank in ranks]
+
+
+def result_in(directory: Path) -> dict[str, Any]:
+    return dict(json.loads((directory / RESULT).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("step", ["reference", "fast"])
+@pytest.mark.parametrize(
+    ("world_size", "batch_size"),
+    [(2, 256), (3, 359)],  # 1,437 samples: of the last batch of 1 sample, two of three ranks have none
+)
+def test_ranks_have_the_losses_of_one_process(world_size: int, batch_size: int, step: str, tmp_path: Path) -> None:
+    arguments = (*SMALL, "--batch-size", str(batch_size), "--step", step, "--epochs", "2", "--test-batch-size", "100")
+    arguments = (*arguments, "--save-model")
+    [alone] = wait([forks.Fork("mnistbench", *arguments, "--output", "alone", cwd=tmp_path, env=environ_of(0, 1, 0))])
+    together = wait(start(world_size, *arguments, "--output", "together", cwd=tmp_path))
+    assert [(rank.returncode, rank.stderr) for rank in (alone, *together)] == [(0, "")] * (1 + world_size)
+    assert f"{world_size} ranks, each on cpu, 1 thread" in together[0].stdout
+    assert [rank.stdout for rank in together[1:]] == [""] * (world_size - 1)
+    expected, found = result_in(tmp_path / "alone"), result_in(tmp_path / "together")
+    assert (expected["world_size"], found["world_size"]) == (1, world_size)
+    assert sorted(path.name for path in (tmp_path / "together").iterdir()) == sorted([RESULT, METRICS, WEIGHTS, CHECKPOINT])
+    for mine, theirs in zip(found["epochs"], expected["epochs"], strict=True):
+        assert (mine["train_samples"], mine["test_samples"], mine["step"]) == (1437, 360, theirs["step"])
+        # float32 sums in another order; ten steps at this learning rate amplify the difference.
+        assert mine["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
+        assert mine["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-3)
+        assert mine["test_accuracy"] == pytest.approx(theirs["test_accuracy"], abs=100 / 360)  # one image
+    weights, others = (torch.load(tmp_path / name / WEIGHTS, weights_only=True) for name in ("alone", "together"))
+    for name, value in weights.items():
+        torch.testing.assert_close(others[name], value, rtol=1e-2, atol=1e-3)
+
+
+def test_the_batch_of_each_rank_can_be_given(tmp_path: Path) -> None:
+    arguments = (*SMALL, "--dry-run", "--batch-size-per-rank", "30", "--output", "run")
+    assert [rank.returncode for rank in wait(start(2, *arguments, cwd=tmp_path))] == [0, 0]
+    found = result_in(tmp_path / "run")
+    assert found["settings"]["batch_size"] == found["epochs"][0]["train_samples"] == 60
+
+
+def test_ranks_continue_a_run(tmp_path: Path) -> None:
+    arguments = (*SMALL, "--model", "convnet", "--batch-size", "500", "--epochs")
+    for output, epochs in (("whole", "2"), ("parts", "1")):
+        assert [rank.returncode for rank in wait(start(2, *arguments, epochs, "--output", output, cwd=tmp_path))] == [0, 0]
+    resumed = wait(start(2, "train", "--no-accel", "--resume", "parts", "--epochs", "2", cwd=tmp_path))
+    assert [(rank.returncode, rank.stderr) for rank in resumed] == [(0, "")] * 2
+    assert "continuing after epoch 1" in resumed[0].stdout
+    whole, parts = ([epoch["train_loss"] for epoch in result_in(tmp_path / name)["epochs"]] for name in ("whole", "parts"))
+    assert parts == whole
+
+
+def test_a_restart_by_the_launcher_continues_the_run(tmp_path: Path) -> None:
+    arguments = (*SMALL, "--batch-size", "500", "--output", "run")
+    assert [rank.returncode for rank in wait(start(2, *arguments, "--epochs", "1", cwd=tmp_path))] == [0, 0]
+    again = wait(start(2, *arguments, "--epochs", "2", cwd=tmp_path, TORCHELASTIC_RESTART_COUNT="1"))
+    assert [rank.returncode for rank in again] == [0, 0]
+    assert "continuing after epoch 1" in again[0].stdout
+    assert len(result_in(tmp_path / "run")["epochs"]) == 2
+
+
+# ---- Failure ---------------------------------------------------------------------------------------------------------
+
+FAILING = """
+import sys
+from mnistbench.workloads import step
+
+update, left = step.Step.update, 3
+
+def failing(self):
+    global left
+    left -= 1
+    if not left:
+        raise {error}
+    update(self)
+
+step.Step.update = failing
+from mnistbench.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            'RuntimeError("DefaultCPUAllocator: can\'t allocate memory: you tried to allocate 1 bytes")',
+            "mnistbench: rank 1 of 2: memory of cpu does not suffice for batches of 64",
+        ),
+        ('ValueError("odd")', "mnistbench: rank 1 of 2 failed: ValueError: odd"),
+    ],
+)  # fmt: skip
+def test_a_rank_that_raises_ends_all_with_one_line(error: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(FAILING.format(error=error))
+    began = time.monotonic()
+    ranks = wait(start(2, *SMALL, "--save-model", "--output", "run", cwd=tmp_path, modules={1: "failing"}))
+    assert time.monotonic() - began < TOGETHER_S
+    assert [rank.returncode for rank in ranks] == [2, 2]
+    said = [text for rank in ranks for text in rank.stderr.splitlines() if text.startswith("mnistbench: ")]
+    assert [text.partition(", in tests")[0] for text in said] == [line]
+    assert [path.name for path in (tmp_path / "run").iterdir()] == []
+
+
+def test_a_rank_that_is_killed_ends_all_with_one_line(tmp_path: Path) -> None:
+    arguments = (*SMALL, "--epochs", "1000", "--save-model", "--output", "run")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launcher, "-m", "mnistbench", *arguments]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=plain, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        for text in running.stdout:
+            if text.startswith("epoch 1/"):
+                break
+        os.kill(_process_of_rank(1, running.pid), signal.SIGKILL)
+        began = time.monotonic()
+        running.stdout.close()  # a rank that still prints would fill it
+        assert running.stderr is not None
+        errors = running.stderr.read()
+        running.wait(TOGETHER_S)
+    assert time.monotonic() - began < TOGETHER_S
+    assert running.returncode != 0
+    [line] = [text for text in errors.splitlines() if text.startswith("mnistbench: ")]
+    assert line.startswith("mnistbench: rank 1 of 2 was killed or crashed (process ")
+    assert 'Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run_module_as_main' not in line
+    assert not (tmp_path / "run" / WEIGHTS).exists()
+    assert torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["epochs"]
+
+
+def _process_of_rank(rank: int, launcher: int) -> int:
+    for line in subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.splitlines():
+        pid, parent = map(int, line.split())
+        if parent == launcher:
+            with open(f"/proc/{pid}/environ", encoding="utf-8") as file:  # noqa: PTH123
+                if f"LOCAL_RANK={rank}" in file.read().split("\0"):
+                    return pid
+    raise AssertionError("no such rank")
+
+
+def test_what_all_ranks_refuse_is_said_once(tmp_path: Path) -> None:
+    [rank] = wait([forks.Fork("mnistbench", *SMALL, "--lr", "no", cwd=tmp_path, env=environ_of(0, 2, free_port()))])
+    assert rank.returncode == 2
+    assert rank.stderr == "mnistbench: --lr: 'no' cannot be used; give a number above 0\n"
+
+
+def test_without_a_launcher_nothing_of_torch_distributed_is_imported(tmp_path: Path) -> None:
+    listing = "import sys; print(sorted(name for name in sys.modules if name.startswith('torch.distributed')))"
+    (tmp_path / "plain.py").write_text(f"import torch\n{listing}")
+    (tmp_path / "training.py").write_text(f"from mnistbench.cli import main\nmain()\n{listing}")
+    plain = {name: value for name, value in os.environ.items() if name != "RANK"}
+    outputs = [
+        subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=plain, capture_output=True, text=True, check=True).stdout
+        for arguments in (("plain.py",), ("training.py", *SMALL, "--dry-run", "--output", "run"))
+    ]
+    assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
