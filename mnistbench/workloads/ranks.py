@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -192,11 +193,13 @@ class Group(Alone):
         except KeyboardInterrupt:
             self._fail(f"{me} was interrupted")
         except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for this one
-            line = self._who_ended() if _is_of_communication(error) else None
-            if line is None:
+            if not _is_of_communication(error):
                 traceback.print_exc()
                 self._fail(f"{me} failed: {type(error).__name__}: {_first_line(error)}")
-            self._say_once(line)
+            line = None
+            with contextlib.suppress(Exception):  # the store may have ended, too
+                line = self._who_ended()
+            self._say_once(f"{me} lost the connection to {self._elsewhere()} ({_reason(error)})" if line is None else line)
             _end(_FAILED)
 
     def _wait_for_termination(self) -> None:
@@ -224,16 +227,29 @@ class Group(Alone):
             if first:
                 self._say(line)
 
+    def _elsewhere(self) -> str:
+        """Name the ranks of other nodes, whose processes cannot be looked up."""
+        found = []
+        with contextlib.suppress(Exception):
+            found = [f"rank {rank} on {host}" for rank, (host, _) in self._others() if host != socket.gethostname()]
+        return " or ".join(found) or "another rank"
+
+    def _others(self) -> list[tuple[int, tuple[str, int]]]:
+        """Return the other ranks with their host and process."""
+        ranks = (rank for rank in range(self.world_size) if rank != self.rank)
+        return [(rank, tuple(json.loads(self._store.get(f"process {rank}")))) for rank in ranks]
+
     def _who_ended(self) -> str | None:
-        """Return which other rank failed, in a line; empty if it says so itself; None if it is not known."""
-        until = time.monotonic() + _SEARCH_S
+        """Return which other rank failed, in a line; empty if it says so itself; None if it is not known.
+
+        Processes of other nodes cannot be looked up.
+        """
+        until, others = time.monotonic() + _SEARCH_S, self._others()
         while True:
-            others = [rank for rank in range(self.world_size) if rank != self.rank]
-            failed = {rank: self._store.get(f"failed {rank}") for rank in others if self._store.check([f"failed {rank}"])}
+            failed = {rank: self._store.get(f"failed {rank}") for rank, _ in others if self._store.check([f"failed {rank}"])}
             if any(failed.values()):
                 return ""
-            for rank in others:
-                host, pid = json.loads(self._store.get(f"process {rank}"))
+            for rank, (host, pid) in others:
                 if rank not in failed and host == socket.gethostname() and not _runs(pid):
                     return (
                         f"rank {rank} of {self.world_size} was killed or crashed (process {pid} on {host}), so all ranks end; "
@@ -262,6 +278,12 @@ def _end(code: int) -> NoReturn:
 
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
+
+
+def _reason(error: BaseException) -> str:
+    """Return gloo's or NCCL's message without the place in their source, its prefix and its advice."""
+    text = _first_line(error).rpartition("RuntimeError: ")[2]
+    return re.sub(r"^\[\S+\] ", "", text).partition(". ")[0]
 
 
 def _is_of_communication(error: Exception) -> bool:

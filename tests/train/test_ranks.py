@@ -213,3 +213,44 @@ def test_without_a_launcher_nothing_of_torch_distributed_is_imported(tmp_path: P
         for arguments in (("plain.py",), ("training.py", *SMALL, "--dry-run", "--output", "run"))
     ]
     assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
+
+
+ELSEWHERE = """
+import os, signal, socket
+socket.gethostname = lambda: "node1"
+from mnistbench.workloads import step
+
+update, left = step.Step.update, 3
+
+def killed(self):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    update(self)
+
+step.Step.update = killed
+from mnistbench.cli import main
+main()
+"""
+
+
+def test_the_loss_of_a_rank_of_another_node_names_the_node(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
+    first, second = wait(start(2, *SMALL, "--output", "run", cwd=tmp_path, modules={1: "elsewhere"}), TOGETHER_S)
+    assert (first.returncode, second.returncode) == (2, -signal.SIGKILL)
+    assert first.stderr.startswith("mnistbench: rank 0 of 2 lost the connection to rank 1 on node1 (")
+    assert first.stderr.count("\n") == 1
+
+
+def test_an_interrupt_of_all_ranks_keeps_what_was_trained(tmp_path: Path) -> None:
+    ranks = start(2, *SMALL, "--epochs", "1000", "--output", "run", cwd=tmp_path)
+    until = time.monotonic() + 60
+    while not (tmp_path / "run" / CHECKPOINT).exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    for rank in (1, 0, 1):
+        ranks[rank].send_signal(signal.SIGINT)
+    ended = wait(ranks, TOGETHER_S)
+    assert [(rank.returncode, rank.stderr) for rank in ended] == [(130, "")] * 2
+    assert "mnistbench train --resume run continues after the last whole epoch" in ended[0].stdout
+    assert result_in(tmp_path / "run")["outcome"] == "interrupted"
