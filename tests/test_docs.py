@@ -86,7 +86,7 @@ def named(words):
 
 def test_every_command_that_is_shown_is_of_a_kind_that_a_test_runs():
     kinds = {words[0] for words in ALL}
-    assert kinds == {"mnistbench", "tox", "pytest", "python", "python3", "git", "docker"}
+    assert kinds == {"mnistbench", "tox", "pytest", "python", "python3", "git", "docker", "torchrun"}
     assert {words[1:3] for words in ALL if words[0] == "python"} == {("-m", "tox"), ("-m", "pip")}
     assert {words[1:3] for words in ALL if words[0] == "git"} == {("bisect", "start"), ("bisect", "run")}
 
@@ -139,7 +139,13 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("mnistbench.commands.gate.measure", measure)
     monkeypatch.setattr("mnistbench.commands.lab._measure", measure)
     monkeypatch.setattr("mnistbench.commands.lab._merge", measure)
-    code = cli.main([*words[: words.index("--")], "--"] if "--" in words else [*words, *SHORT * (words[0] == "train")])
+    if "--resume" in words:
+        begun = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--epochs=1", "--no-accel", "--no-tensorboard"]
+        assert cli.main(["train", *begun, "--output", words[words.index("--resume") + 1]]) == PASSED
+        words = [*words, "--epochs=2"]
+    elif words[0] == "train":
+        words = [*words, *SHORT]
+    code = cli.main([*words[: words.index("--")], "--"] if "--" in words else words)
     shown = capsys.readouterr()
     if words[0] in ("gate", "lab", "profile"):
         assert "WouldMeasureError" in shown.err
@@ -147,6 +153,17 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         assert code in (PASSED, REGRESSED), shown.err
         assert shown.out or "--output" in words
         assert shown.err == ""
+
+
+@pytest.mark.parametrize("words", first("torchrun"), ids=named)
+def test_a_shown_launch_has_options_of_torchrun_and_ours(words):
+    from torch.distributed.run import get_args_parser
+
+    launch = get_args_parser().parse_args(words)
+    assert (launch.module, launch.training_script) == (True, "mnistbench")
+    command, *_ = launch.training_script_args
+    parsed = cli.parser(command).parse_args(launch.training_script_args)
+    assert parsed.run is not None
 
 
 COLLECT = """
