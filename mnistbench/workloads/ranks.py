@@ -94,6 +94,8 @@ class Group(Alone):
         self.rank, self.world_size, self._device = launch.rank, launch.world_size, device
         self._weight, self._counted = 1.0, 0
         self._agreed = self._wish = False
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # where NCCL puts the objects that are gathered
         try:
             self._store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
             nccl = device.type == "cuda"
@@ -182,7 +184,7 @@ class Group(Alone):
         The launcher terminates the other ranks as soon as one has ended. A rank that waits for the others inside of PyTorch
         runs no signal handler of Python, so a thread waits for the signal.
         """
-        self._say = say
+        self._say, self._ending = say, threading.Lock()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=self._wait_for_termination, daemon=True).start()
         me = f"rank {self.rank} of {self.world_size}"
@@ -192,6 +194,8 @@ class Group(Alone):
             self._fail(f"{me}: {error}")
         except KeyboardInterrupt:
             self._fail(f"{me} was interrupted")
+        except OSError as error:
+            self._fail(f"{me} cannot write or read ({error.strerror or error})")
         except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for this one
             if not _is_of_communication(error):
                 traceback.print_exc()
@@ -199,8 +203,8 @@ class Group(Alone):
             line = None
             with contextlib.suppress(Exception):  # the store may have ended, too
                 line = self._who_ended()
-            self._say_once(f"{me} lost the connection to {self._elsewhere()} ({_reason(error)})" if line is None else line)
-            _end(_FAILED)
+            line = f"{me} lost the connection to {self._elsewhere()} ({_reason(error)})" if line is None else line
+            self._end_with(line, _FAILED)
 
     def _wait_for_termination(self) -> None:
         signal.sigwait({signal.SIGTERM})
@@ -208,24 +212,24 @@ class Group(Alone):
         with contextlib.suppress(Exception):  # the store may have ended, too
             self._store.set(f"failed {self.rank}", "")
             line = self._who_ended()
-        self._say_once(f"rank {self.rank} of {self.world_size} was terminated" if line is None else line)
-        _end(128 + signal.SIGTERM)
+        line = f"rank {self.rank} of {self.world_size} was terminated" if line is None else line
+        self._end_with(line, 128 + signal.SIGTERM)
 
     def _fail(self, line: str) -> NoReturn:
         """Keep the cause for the other ranks, say it, and end."""
         with contextlib.suppress(Exception):
             self._store.set(f"failed {self.rank}", line)
-        self._say_once(line)
-        _end(_FAILED)
+        self._end_with(line, _FAILED)
 
-    def _say_once(self, line: str) -> None:
-        """Say the line if it has text and no rank has said one."""
-        first = True
-        if line:
+    def _end_with(self, line: str, code: int) -> NoReturn:
+        """Say the line if it has text and no rank has said one; end the process."""
+        with self._ending:  # never released: the other thread waits here until the process has ended
+            first = bool(line)
             with contextlib.suppress(Exception):
-                first = self._store.add("lines", 1) == 1
+                first = bool(line) and self._store.add("lines", 1) == 1
             if first:
                 self._say(line)
+            _end(code)
 
     def _elsewhere(self) -> str:
         """Name the ranks of other nodes, whose processes cannot be looked up."""
@@ -235,8 +239,8 @@ class Group(Alone):
         return " or ".join(found) or "another rank"
 
     def _others(self) -> list[tuple[int, tuple[str, int]]]:
-        """Return the other ranks with their host and process."""
-        ranks = (rank for rank in range(self.world_size) if rank != self.rank)
+        """Return the other ranks with their host and process, as far as they have come to say so."""
+        ranks = (rank for rank in range(self.world_size) if rank != self.rank and self._store.check([f"process {rank}"]))
         return [(rank, tuple(json.loads(self._store.get(f"process {rank}")))) for rank in ranks]
 
     def _who_ended(self) -> str | None:
