@@ -189,7 +189,8 @@ def _train(settings: Settings, named: str, resumed: Path | None, checkpoint: Che
         if output is None:
             train.run(settings, None, _Silent(interrupted), workload, ranks=ranks, checkpoint=checkpoint)
         else:
-            with _Shown(settings, sys.stdout, sys.stderr, interrupted) as shown:
+            done = len(checkpoint.epochs) if checkpoint else 0
+            with _Shown(settings, sys.stdout, sys.stderr, interrupted, done) as shown:
                 result = train.run(settings, output, shown, workload, ranks=ranks, checkpoint=checkpoint)
             _report(result, output, logdir=output if named or resumed else RUNS)
     return STOPPED if interrupted else 0
@@ -242,11 +243,13 @@ class _Silent(Listener):
 class _Shown(Listener):
     """Progress of training: on a terminal a bar and a line per epoch; elsewhere also a line per log interval."""
 
-    def __init__(self, settings: Settings, out: Any, terminal: Any, interrupted: list[int]) -> None:
-        self._settings, self._out, self._terminal, self._interrupted = settings, out, terminal, interrupted
+    def __init__(self, settings: Settings, out: Any, terminal: Any, interrupted: list[int], done: int = 0) -> None:
+        """Show the epochs after the first ``done`` ones."""
+        self._settings, self._done = settings, done
+        self._out, self._terminal, self._interrupted = out, terminal, interrupted
         self._epochs = 1 if settings.dry_run else settings.epochs
         self._bar: tqdm[Any] | None = None
-        self._epoch, self._seen, self._train_samples = 1, 0, 0
+        self._epoch, self._seen, self._train_samples = 1 + done, 0, 0
 
     def __enter__(self) -> Self:
         return self
@@ -263,7 +266,8 @@ class _Shown(Listener):
 
         self._bar = tqdm(
             total=train_samples * self._epochs,
-            desc=f"epoch 1/{self._epochs}",
+            initial=train_samples * self._done,
+            desc=f"epoch {self._epoch}/{self._epochs}",
             unit=" samples",
             unit_scale=True,
             bar_format="{desc} {percentage:3.0f} %|{bar}| {rate_noinv_fmt}{postfix}, {remaining} left",

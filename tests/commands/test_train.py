@@ -341,6 +341,13 @@ def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
     assert " left" in terminal
 
 
+def test_the_bar_of_a_run_that_is_continued_begins_where_the_run_is() -> None:
+    terminal = Terminal()
+    with train._Shown(Settings(epochs=4), io.StringIO(), terminal, [], done=3) as view:
+        view.begin(1280, 100)
+    assert "epoch 4/4  75 %|" in terminal.getvalue()
+
+
 def test_the_first_interrupt_is_noted_and_the_second_one_ends_everything() -> None:
     before = signal.getsignal(signal.SIGINT)
     with train._interruptible(again=True) as received:
