@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -77,8 +78,12 @@ def run(parsed: argparse.Namespace) -> int:
 def _measured(settings: Settings) -> Scaling:
     from tqdm import tqdm
 
-    with tqdm(total=len(settings.ranks), unit="launch", file=sys.stderr, disable=None, leave=False) as bar:
-        return scale.run(settings, bar.update)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the ranks, too
+    try:
+        with tqdm(total=len(settings.ranks), unit="launch", file=sys.stderr, disable=None, leave=False) as bar:
+            return scale.run(settings, bar.update)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _settings(parsed: argparse.Namespace) -> Settings:

@@ -44,9 +44,7 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
         raise UsageError("mnistbench scale starts the ranks itself: run it without torchrun")
     most = max(settings.ranks)
     if settings.scaling == STRONG and settings.batch_size < most:
-        raise UsageError(
-            f"--batch-size: {settings.batch_size} has no sample for each of {most} ranks; give {most} at least"
-        )
+        raise UsageError(f"--batch-size: {settings.batch_size} has no sample for each of {most} ranks; give {most} at least")
     if settings.device == "cpu":
         return
     from mnistbench.measuring.environment import accelerators, resolve_devices
