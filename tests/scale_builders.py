@@ -28,7 +28,7 @@ def launched(ranks: int, step_ms: int, no_sync_ms: int = 0, samples: int = 64) -
             for rank in range(ranks)
         )
 
-    return Launched(ranks=ranks, batch_sizes=parts, step_ns=times(step_ms), no_sync_ns=times(no_sync_ms) if ranks > 1 else ())
+    return Launched(batch_sizes=parts, step_ns=times(step_ms), no_sync_ns=times(no_sync_ms) if ranks > 1 else ())
 
 
 def scaling(*launches: Launched, cores: int = 2, **changes: Any) -> Scaling:

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--step", default="reference", metavar="NAME", help="reference, or fast, on cpu (default: reference)")
     add("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
     add("--seed", default="1", metavar="N", help="seed of weights, batches and dropout (default: 1)")
-    add("--steps", default="50", metavar="N", help="timed steps with and without communication (default: 50)")
+    add("--iterations", default="50", metavar="N", help="timed steps with and without communication (default: 50)")
     add("--format", choices=("terminal", "markdown", "json", "csv"), default="terminal", help="format (default: terminal)")
     add_output(parser)
 
@@ -110,5 +110,5 @@ def _settings(parsed: argparse.Namespace) -> Settings:
         step=step,
         dtype=one_of("--dtype", parsed.dtype, DTYPES),
         seed=whole("--seed", parsed.seed, 0, 2**63 - 1),
-        steps=whole("--steps", parsed.steps, 1),
+        steps=whole("--iterations", parsed.iterations, 1),
     )

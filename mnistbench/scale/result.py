@@ -5,15 +5,15 @@ This module does not import torch. Times are integer nanoseconds, batch sizes ar
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from mnistbench import __version__
-from mnistbench.core.json_reader import Nanoseconds, Positive
-from mnistbench.core.record import Environment, median_ns, quartiles_ns
+from mnistbench.core.json_reader import Positive
+from mnistbench.core.rank_times import RankTimes
+from mnistbench.core.record import Environment
 
 #: Version of the JSON file.
 #:
@@ -21,9 +21,6 @@ from mnistbench.core.record import Environment, median_ns, quartiles_ns
 SCHEMA = 1
 
 STRONG, WEAK = "strong", "weak"
-
-#: A row for each rank, in it the wall time of each step.
-_TimesOfRanks = tuple[tuple[Nanoseconds, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -49,57 +46,20 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Launched:
-    """Times of one launch. Step ``i`` of all ranks is the same step."""
+class Launched(RankTimes):
+    """Times of one launch."""
 
-    ranks: Positive
     batch_sizes: tuple[Positive, ...]  # samples of each rank in one step
-    step_ns: _TimesOfRanks
-    no_sync_ns: _TimesOfRanks  # of steps without communication; empty for one rank
 
     @property
     def samples(self) -> int:
         """Samples of one step of all ranks."""
         return sum(self.batch_sizes)
 
-    @functools.cached_property
-    def slowest_ns(self) -> tuple[int, ...]:
-        """The time of each step on its slowest rank."""
-        return _slowest(self.step_ns)
-
-    @property
-    def typical_ns(self) -> int:
-        """Median over the steps of the slowest rank's time."""
-        return median_ns(self.slowest_ns)
-
-    @property
-    def quartiles_ns(self) -> tuple[int, int]:
-        """First and third quartile over the steps of the slowest rank's time."""
-        return quartiles_ns(self.slowest_ns)
-
     @property
     def samples_per_s(self) -> float:
         """Samples of all ranks per second, at the median step time."""
         return self.samples * 1e9 / self.typical_ns
-
-    @property
-    def no_sync_typical_ns(self) -> int | None:
-        """Median time of a step without communication on its slowest rank; None for one rank."""
-        return median_ns(_slowest(self.no_sync_ns)) if self.no_sync_ns else None
-
-    @property
-    def exposed_ns(self) -> int | None:
-        """Exposed communication: what a step takes longer than one without communication; None for one rank.
-
-        Communication that overlaps with computation is not part of it. Noise can make it negative.
-        """
-        without = self.no_sync_typical_ns
-        return None if without is None else self.typical_ns - without
-
-    @property
-    def exposed_share(self) -> float | None:
-        """Exposed communication as a share of the step; None for one rank."""
-        return None if self.exposed_ns is None else self.exposed_ns / self.typical_ns
 
 
 @dataclass(frozen=True)
@@ -137,11 +97,6 @@ class Scaling:
         """
         speedup = self.speedup(launch)
         return None if speedup is None or self.oversubscribed(launch) else speedup / launch.ranks
-
-
-def _slowest(times: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the largest time of each step. ``times`` has a row for each rank."""
-    return tuple(max(step) for step in zip(*times, strict=True))
 
 
 # ---- Data for programs -----------------------------------------------------------------------------------------------

@@ -3,9 +3,7 @@
 ``python -m mnistbench.scale.worker SETTINGS FILE``: the settings as JSON, and the file that rank 0 writes. Its place among
 the ranks comes from torchrun's variables; without them it is a process by itself, whose model is not wrapped.
 
-Steps run in blocks, alternately with and without communication (DDP's ``no_sync``). Without it, the weights of the ranks
-would drift apart, and operation times depend on the data, so each block starts from the initial weights and runs on the same
-batches. Batches are made before the clock starts. All ranks begin a step together: the slowest one's time is the step's.
+``measuring/communication`` times the steps. Batches are made before the clock starts.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,15 +23,13 @@ from mnistbench.core.json_reader import Reader
 from mnistbench.core.launch import Launch, launch
 from mnistbench.core.params import Params
 from mnistbench.core.units import printable
-from mnistbench.measuring.case import Case, build, memory_suffices, synchronizer, thread_count
+from mnistbench.measuring.case import build, memory_suffices, synchronizer, thread_count
+from mnistbench.measuring.communication import BLOCK_STEPS, time_steps
 from mnistbench.measuring.environment import read
 from mnistbench.scale.result import Launched, Settings
 from mnistbench.workloads.ranks import Alone, Group
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import Batch, builtin_workloads
-
-#: Timed steps of a block, and untimed ones before them: the first step creates the optimizer's state.
-BLOCK_STEPS, WARMUP_STEPS = 10, 3
 
 #: Exit code of a process that failed.
 _FAILED = 2
@@ -45,19 +40,19 @@ def main(arguments: Sequence[str]) -> int:
     settings, path = Reader(json.loads(arguments[0])).read(Settings), Path(arguments[1])
     place = launch(os.environ)
     device = torch.device(settings.device if settings.device == "cpu" else f"{settings.device}:{place.local_rank}")
-    if place.world_size == 1:
-        try:
+    try:
+        if place.world_size == 1:
             _measure_and_write(settings, place, device, Alone(), path)
-        except MnistbenchError as error:
-            _print_error(str(error))
-            return _FAILED
-        return 0
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    ranks = Group(place, device)
-    with ranks.failing_together(_print_error):
-        _measure_and_write(settings, place, device, ranks, path)
-        ranks.end()
+            return 0
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        ranks = Group(place, device)
+        with ranks.failing_together(_print_error):
+            _measure_and_write(settings, place, device, ranks, path)
+            ranks.end()
+    except MnistbenchError as error:
+        _print_error(error)
+        return _FAILED
     return 0
 
 
@@ -75,7 +70,6 @@ def _measure_and_write(settings: Settings, place: Launch, device: torch.device, 
     if not parts:
         return
     launched = Launched(
-        ranks=place.world_size,
         batch_sizes=tuple(part[0] for part in parts),
         step_ns=tuple(part[1] for part in parts),
         no_sync_ns=tuple(part[2] for part in parts) if place.world_size > 1 else (),
@@ -106,64 +100,22 @@ def measure(settings: Settings, device: torch.device, ranks: Alone) -> tuple[int
     if not ranks.rank:
         ranks.first(None)
     case = build(params, workload, settings.data_dir)
-    assert isinstance(case.runner, Step), "the phase is a step"
-    case.runner.model = ranks.model(case.model)
+    runner = case.runner
+    assert isinstance(runner, Step), "the phase is a step"
+    runner.model = ranks.model(case.model)
+    synchronize = synchronizer(device)
+
+    def work(batch: Batch) -> Callable[[], object]:
+        def step() -> None:
+            runner(*batch)
+            synchronize()
+
+        return step
+
     generator = torch.Generator().manual_seed(settings.seed)  # all ranks draw the same batches
-    batches = []
-    for _ in range(BLOCK_STEPS):
-        part = ranks.part(whole.draw(whole.train, params.batch_size, generator))
-        batches.append(whole.batch(whole.train, part))
-    alone = ranks.world_size == 1
-    times = _alternate(case, case.runner, batches, ranks, settings.steps, synchronizer(device), alone=alone)
-    return len(batches[0][1]), *times
-
-
-def _alternate(
-    case: Case,
-    step: Step,
-    batches: Sequence[Batch],
-    ranks: Alone,
-    steps: int,
-    synchronize: Callable[[], None],
-    *,
-    alone: bool,
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the times of ``steps`` steps of each kind; a process by itself has only one kind.
-
-    Which kind is first changes from pair to pair of blocks, so that a drift of the machine adds to both alike.
-    """
-    times: dict[bool, list[int]] = {True: [], False: []}  # with communication, without
-
-    def block(count: int, *, synced: bool) -> None:
-        case.reset()
-        torch.manual_seed(case.params.seed + ranks.rank)  # each rank draws other dropout masks
-        if synced:
-            times[synced] += _timed(step, batches, ranks, count, synchronize)
-        else:
-            with ranks.no_sync(step.model):
-                times[synced] += _timed(step, batches, ranks, count, synchronize)
-
-    kinds = [True] if alone else [True, False]
-    while (left := steps - len(times[True])) > 0:
-        for synced in kinds:
-            block(min(left, BLOCK_STEPS), synced=synced)
-        kinds.reverse()
-    return tuple(times[True]), tuple(times[False])
-
-
-def _timed(step: Step, batches: Sequence[Batch], ranks: Alone, count: int, synchronize: Callable[[], None]) -> list[int]:
-    """Return the wall time of ``count`` steps after some untimed ones, in nanoseconds."""
-    found = []
-    for number in range(-WARMUP_STEPS, count):
-        inputs, targets = batches[number % len(batches)]
-        ranks.barrier()
-        start = time.perf_counter_ns()
-        step(inputs, targets)
-        synchronize()
-        ns = time.perf_counter_ns() - start
-        if number >= 0:
-            found.append(ns)
-    return found
+    drawn = (whole.draw(whole.train, params.batch_size, generator) for _ in range(BLOCK_STEPS))
+    batches = [whole.batch(whole.train, ranks.part(indices)) for indices in drawn]
+    return len(batches[0][1]), *time_steps(case, [work(batch) for batch in batches], ranks, settings.steps)
 
 
 if __name__ == "__main__":

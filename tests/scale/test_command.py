@@ -11,7 +11,7 @@ import pytest
 
 @pytest.mark.versions
 def test_one_and_two_ranks(tmp_path: Path) -> None:
-    small = ("--model", "lenet5", "--batch-size", "9", "--steps", "12", "--format", "json", "-o", "scale.json")
+    small = ("--model", "lenet5", "--batch-size", "9", "--iterations", "12", "--format", "json", "-o", "scale.json")
     done = forks.run("mnistbench", "scale", "--ranks", "2,1", "--strong", *small, cwd=tmp_path, errors=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     found = json.loads((tmp_path / "scale.json").read_text())
@@ -36,7 +36,7 @@ def test_one_and_two_ranks(tmp_path: Path) -> None:
         (("--strong", "--ranks", "1,0"), "--ranks: '0' cannot be used"),
         (("--strong", "--ranks", "1,,2"), "--ranks: '1,,2' has an empty entry"),
         (("--strong", "--ranks", "4", "--batch-size", "3"), "--batch-size: 3 has no sample for each of 4 ranks"),
-        (("--strong", "--steps", "0"), "--steps: '0' cannot be used"),
+        (("--strong", "--iterations", "0"), "--iterations: '0' cannot be used"),
         (("--strong", "--model", "resnet"), "--model: 'resnet' is not known"),
         (("--strong", "--device", "tpu"), "--device: 'tpu' is not known"),
         (("--strong", "--device", "cuda", "--step", "fast"), "--step: the fast step is for the CPU"),

@@ -15,9 +15,10 @@ from mnistbench.scale.result import COLUMNS, WEAK, Launched, csv_rows, dumps
 
 
 def test_a_step_takes_as_long_as_its_slowest_rank() -> None:
-    launch = Launched(ranks=2, batch_sizes=(3, 2), step_ns=((10, 40, 30), (20, 10, 30)), no_sync_ns=((5, 5, 9), (8, 8, 8)))
+    launch = Launched(batch_sizes=(3, 2), step_ns=((10, 40, 30), (20, 10, 30)), no_sync_ns=((5, 5, 9), (8, 8, 8)))
     assert launch.slowest_ns == (20, 40, 30)
-    assert (launch.typical_ns, launch.quartiles_ns) == (30, (25, 35))
+    assert (launch.ranks, launch.typical_ns, launch.quartiles_ns) == (2, 30, (25, 35))
+    assert launch.of_each_rank_ns == (30, 20)
     assert launch.samples_per_s == pytest.approx(5 / 30e-9)
     assert (launch.no_sync_typical_ns, launch.exposed_ns) == (8, 22)
     assert launch.exposed_share == pytest.approx(22 / 30)

@@ -91,7 +91,7 @@ def test_a_launch_that_fails_is_one_line(program: str, reason: str, monkeypatch:
 def test_an_interruption_ends_all_ranks(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mnistbench", "scale", "--ranks", "2", "--strong", "--model", "lenet5"]
     environ = {**os.environ, "MNISTBENCH_TEST_MARK": str(tmp_path)}
-    with subprocess.Popen([*command, "--steps", "100000"], cwd=tmp_path, env=environ, stderr=subprocess.PIPE) as running:
+    with subprocess.Popen([*command, "--iterations", "100000"], cwd=tmp_path, env=environ, stderr=subprocess.PIPE) as running:
         until = time.monotonic() + 60
         while len(marked(str(tmp_path))) < 4:  # this process, the launcher and two ranks
             assert time.monotonic() < until

@@ -17,6 +17,7 @@ from scale_builders import scaling
 from torch import nn
 
 from mnistbench.measuring.case import fork_random
+from mnistbench.measuring.communication import BLOCK_STEPS, WARMUP_STEPS
 from mnistbench.scale import worker
 from mnistbench.workloads.ranks import Alone
 
@@ -56,7 +57,7 @@ def test_blocks_of_both_kinds_alternate_from_the_same_weights_on_the_same_batche
     with fork_random(CPU):
         samples, step_ns, no_sync_ns = worker.measure(SETTINGS, CPU, ranks)
     assert (samples, len(step_ns), len(no_sync_ns)) == (4, 13, 13)
-    long, short = worker.WARMUP_STEPS + worker.BLOCK_STEPS, worker.WARMUP_STEPS + 3
+    long, short = WARMUP_STEPS + BLOCK_STEPS, WARMUP_STEPS + 3
     assert [synced for synced, _ in ranks.began] == [True] * long + [False] * long + [False] * short + [True] * short
     weights = [weights for _, weights in ranks.began]
     for other in (long, 2 * long, 2 * long + short):
