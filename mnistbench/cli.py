@@ -27,6 +27,7 @@ COMMANDS = {
     "lab": "run the whole lab on this machine and write its report; exit code 0 done, 2 failed, 130 interrupted",
     "report": "write saved runs as one HTML page: cases, operations, curves, comparisons",
     "train": "train with the options of pytorch/examples mnist/main.py; exit code 0 done, 2 failed, 130 interrupted",
+    "scale": "time training steps over numbers of ranks; exit code 0 done, 2 failed, 130 interrupted",
     "env": "print machine and software, for a bug report",
 }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from builders import op_row, op_table, params
 
+from mnistbench.core.rank_times import RankTimes
 from mnistbench.core.record import OUTSIDE, OpTable
 from mnistbench.profile.result import Ceilings, ColdCall, Cost, Layer, Profiled
 
@@ -71,6 +72,27 @@ def on_accelerator(batch_size: int = 1, **changes: Any) -> Profiled:
         "ceilings": Ceilings(50e12, 2e12, "tf32"),
     }
     return profiled(batch_size, **{**fields, **changes})
+
+
+def of_two_ranks() -> Profiled:
+    """Rank 0 of two, which has half of 16 samples; the steps of rank 1 take longer."""
+    rows = (
+        op_row(CONV[0], 8_000_000, phase="forward", module="conv2"),
+        op_row("c10d::allreduce_", 1_500_000, phase="backward", module=""),
+        op_row("gloo:all_reduce", 2_000_000, phase="", module="", calls=2.0),
+        op_row(OUTSIDE, 500_000, phase="forward", module="", calls=0.0),
+    )
+    return profiled(
+        16,
+        params=params(batch_size=16),
+        samples=8,
+        calls_ns=(10_000_000, 10_400_000, 10_000_000),
+        tables=(op_table(*rows, iteration_ns=10_500_000),),
+        ranks=RankTimes(
+            step_ns=((10_000_000, 10_400_000, 10_000_000), (10_500_000, 10_300_000, 10_200_000)),
+            no_sync_ns=((8_000_000, 8_000_000, 8_000_000), (8_500_000, 8_300_000, 8_200_000)),
+        ),
+    )
 
 
 def cold_calls() -> tuple[ColdCall, ...]:

@@ -24,11 +24,24 @@ ARROWS = {
     "compare": {"core", "saved_runs"},
     "profile": {"core", "workloads", "measuring"},
     "train": {"core", "workloads", "measuring"},
+    "scale": {"core", "workloads", "measuring"},
     "gate": {"core", "measuring", "compare"},
-    "report": {"core", "saved_runs", "compare", "profile", "gate"},
+    "report": {"core", "saved_runs", "compare", "profile", "scale", "gate"},
     "lab": {"core", "workloads", "measuring", "profile", "train"},
     "pytest_plugin": {"core", "workloads", "saved_runs", "measuring", "compare", "report"},
-    "commands": {"core", "workloads", "saved_runs", "measuring", "compare", "profile", "train", "gate", "report", "lab"},
+    "commands": {
+        "core",
+        "workloads",
+        "saved_runs",
+        "measuring",
+        "compare",
+        "profile",
+        "train",
+        "scale",
+        "gate",
+        "report",
+        "lab",
+    },
     "cli": {"core", "commands"},
     "__main__": {"cli"},
 }
@@ -45,7 +58,17 @@ TORCH_FREE = {
     for name in MODULES
     if name.split(".")[0] in {"core", "saved_runs", "compare", "report", "gate"} or name.startswith("lab.report")
 } - IN_A_LAUNCH
-TORCH_FREE |= {"profile", "profile.result", "train", "train.result", "lab", "lab.findings", "lab.progress"}
+TORCH_FREE |= {
+    "profile",
+    "profile.result",
+    "train",
+    "train.result",
+    "scale",
+    "scale.result",
+    "lab",
+    "lab.findings",
+    "lab.progress",
+}
 
 #: Of these, the modules that import numpy or matplotlib nowhere either.
 PLAIN = {name for name in TORCH_FREE if not name.startswith("gate")} - {"lab.report.figures"}
@@ -56,7 +79,8 @@ LOADED_ALWAYS = {"pytest_plugin.plugin", "cli"}
 #: What imports torch, numpy, matplotlib and jinja2 inside functions only.
 LATE = {
     "pytest_plugin.plugin", "pytest_plugin.session", "pytest_plugin.options", "pytest_plugin.hookspec",
-    "pytest_plugin.terminal_summary", "cli", "profile.first_call", "lab.run", "measuring.torch_import",
+    "pytest_plugin.terminal_summary", "cli", "profile.first_call", "lab.run", "scale.run",
+    "measuring.torch_import",
 } | {name for name in MODULES if name.startswith("commands")}  # fmt: skip
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mnistbench.commands.arguments import MOST_THREADS, add_dataset, add_output, add_top, given, one_of, parts, whole, wholes
-from mnistbench.commands.output import deliver
+from mnistbench.commands.output import deliver, print_error
 from mnistbench.compare.thresholds import plain_threshold
-from mnistbench.core.errors import UsageError
+from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.files import why_not_writable
+from mnistbench.core.launch import Launch, launch
 from mnistbench.core.params import DATASETS, DTYPES, Params
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.result import Profiled, dumps
@@ -23,8 +27,16 @@ from mnistbench.report.profile import SORTS, Shown, blocks
 from mnistbench.report.profile_rows import CSV_COLUMNS, csv_rows
 from mnistbench.report.terminal import draw_report
 
+if TYPE_CHECKING:
+    from mnistbench.workloads.ranks import Alone
+    from mnistbench.workloads.workload import Workload
+
 _PHASES = ("forward", "step")
 _BY = ("op", "module", "op,module")
+_BATCH_SIZES = "1,16,64"
+
+#: How long a rank keeps an error that rank 0 most probably has as well, which then ends this rank.
+_OTHER_RANK_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -47,14 +59,14 @@ class _Request:
     shown: Shown
 
     @classmethod
-    def of(cls, parsed: argparse.Namespace) -> _Request:
+    def of(cls, parsed: argparse.Namespace, place: Launch) -> _Request:
         trace = given("--trace", parsed.trace)
         if trace and not trace.endswith((".json", ".json.gz")):
             raise UsageError(f"--trace: {trace!r} does not end in .json or .json.gz; name such a file")
         output = given("--output", parsed.output)
-        return cls(
+        found = cls(
             model=parsed.model,
-            batch_sizes=wholes("--batch-size", parsed.batch_size, 1),
+            batch_sizes=_batch_sizes(parsed.batch_size, place),
             devices=parts("--device", parsed.device),
             phases=tuple(one_of("--phase", text, _PHASES) for text in parts("--phase", parsed.phase)),
             dtype=one_of("--dtype", parsed.dtype, DTYPES),
@@ -75,13 +87,29 @@ class _Request:
                 memory=parsed.memory,
             ),
         )
+        if place.world_size > 1:
+            found.check_for_ranks()
+        return found
+
+    def check_for_ranks(self) -> None:
+        """Check that ranks can be profiled so.
+
+        Raises:
+            UsageError: an option is for one process.
+        """
+        if self.phases != ("step",):
+            raise UsageError("--phase: ranks communicate in a step only; leave --phase out, or profile without torchrun")
+        if self.cold:
+            raise UsageError("--cold: first iterations are those of one process; leave --cold out, or profile without torchrun")
+        if self.devices not in (("auto",), ("cpu",), ("cuda",)):
+            raise UsageError(f"--device: {','.join(self.devices)!r} is not for ranks, each with a device; give cpu or cuda")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
     add("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
-    add("--batch-size", default="1,16,64", metavar="SIZES", help="comma list (default: 1,16,64)")
+    add("--batch-size", metavar="SIZES", help=f"comma list; samples of all ranks under torchrun (default: {_BATCH_SIZES})")
     add("--device", default="auto", metavar="NAMES", help="comma list of auto, cpu, cuda, cuda:1, mps (default: auto)")
     add("--phase", default="step", metavar="NAMES", help="comma list of forward and step (default: step)")
     add("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
@@ -102,27 +130,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Profile every case, report, and return 0.
+    """Profile every case, report, and return 0. Of several ranks, rank 0 alone reports.
 
     Raises:
         MnistbenchError: something cannot be used or measured.
     """
-    request = _Request.of(parsed)
+    place = launch(os.environ)
+    try:
+        return _reported(parsed, place)
+    except MnistbenchError:
+        if place.rank:  # rank 0 has most probably the same error, and its end ends this rank
+            time.sleep(_OTHER_RANK_S)
+        raise
+
+
+def _reported(parsed: argparse.Namespace, place: Launch) -> int:
+    request = _Request.of(parsed, place)
     if request.output:
         check(request.output)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before the profile began
     import_torch()
-    cases = _profiled(request)
-    if parsed.format == "json":
+    if place.world_size == 1:
+        _deliver(parsed.format, _profiled(request), request)
+        return 0
+    import torch
+
+    from mnistbench.workloads.ranks import Group
+
+    device = _device_of_rank(request.devices, place)
+    if device != "cpu":
+        torch.cuda.set_device(device)
+    ranks = Group(place, torch.device(device))
+    with ranks.failing_together(print_error):
+        cases = _profiled_rank(request, device, ranks)
+        if place.rank == 0:
+            _deliver(parsed.format, cases, request)
+        ranks.end()
+    return 0
+
+
+def _deliver(form: str, cases: Sequence[Profiled], request: _Request) -> None:
+    if form == "json":
         text = dumps(cases)
-    elif parsed.format == "csv":
+    elif form == "csv":
         text = csv_text(CSV_COLUMNS, csv_rows(cases, request.shown.by))
-    elif parsed.format == "markdown":
+    elif form == "markdown":
         text = markdown_report(blocks(cases, request.shown), "operations: time, FLOPs and bytes, roofline limit")
     else:
         text = draw_report(blocks(cases, request.shown)) + "\n"
     deliver(text, str(request.output or ""))
-    return 0
 
 
 def _profiled(request: _Request) -> list[Profiled]:
@@ -131,13 +187,62 @@ def _profiled(request: _Request) -> list[Profiled]:
     from mnistbench.measuring.environment import resolve_devices
     from mnistbench.profile.first_call import Processes
     from mnistbench.profile.run import profile_case, with_cold_calls
+
+    workload = _workload(request)
+    cases = _cases(request, resolve_devices(request.devices))
+    found = []
+    with Processes() as processes, tqdm(total=len(cases), unit="case", file=sys.stderr, disable=None, leave=False) as bar:
+        for params, trace in cases:
+            bar.set_description(params.label)
+            profiled = profile_case(
+                params, workload, data_dir=request.data_dir, iterations=request.iterations,
+                shapes=request.shown.shapes, trace=trace,
+            )  # fmt: skip
+            found.append(with_cold_calls(profiled, request.data_dir, processes) if request.cold else profiled)
+            bar.update()
+    return found
+
+
+def _profiled_rank(request: _Request, device: str, ranks: Alone) -> list[Profiled]:
+    """Return the cases on rank 0, and nothing on the others."""
+    import torch
+    from tqdm import tqdm
+
+    from mnistbench.profile.ranks import profile_rank
+
+    workload = _workload(request)
+    cases = _cases(request, [device])
+    if ranks.rank:
+        ranks.first(None)  # rank 0 has downloaded the dataset by then
+    if workload.load:
+        workload.load(torch.device(device))
+    if not ranks.rank:
+        ranks.first(None)
+    found = []
+    with tqdm(total=len(cases), unit="case", file=sys.stderr, disable=True if ranks.rank else None, leave=False) as bar:
+        for params, trace in cases:
+            bar.set_description(params.label)
+            profiled = profile_rank(
+                params, workload, ranks, data_dir=request.data_dir, iterations=request.iterations,
+                shapes=request.shown.shapes, trace=trace,
+            )  # fmt: skip
+            found += [profiled] if profiled else []
+            bar.update()
+    return found
+
+
+def _workload(request: _Request) -> Workload:
     from mnistbench.workloads.workload import builtin_workloads
 
     workloads = {workload.name: workload for workload in builtin_workloads(request.dataset, request.data_dir)}
     if request.model not in workloads:
         raise UsageError(f"--model: {request.model!r} is not a workload; choose of {', '.join(workloads)}")
-    devices = resolve_devices(request.devices)
-    if request.shown.sort == "self-device" and devices == ["cpu"]:
+    return workloads[request.model]
+
+
+def _cases(request: _Request, devices: Sequence[str]) -> list[tuple[Params, Path | None]]:
+    """Return each case and the file of its trace."""
+    if request.shown.sort == "self-device" and list(devices) == ["cpu"]:
         raise UsageError("--sort: 'self-device' needs an accelerator, and only the CPU is profiled; give self-cpu")
     cases = [
         Params(
@@ -150,17 +255,7 @@ def _profiled(request: _Request) -> list[Profiled]:
     for trace in traces:
         if trace and (problem := why_not_writable(trace.parent)):
             raise UsageError(f"--trace: {trace} cannot be written ({problem}); name another file")
-    found = []
-    with Processes() as processes, tqdm(total=len(cases), unit="case", file=sys.stderr, disable=None, leave=False) as bar:
-        for params, trace in zip(cases, traces, strict=True):
-            bar.set_description(params.label)
-            profiled = profile_case(
-                params, workloads[params.workload], data_dir=request.data_dir, iterations=request.iterations,
-                shapes=request.shown.shapes, trace=trace,
-            )  # fmt: skip
-            found.append(with_cold_calls(profiled, request.data_dir, processes) if request.cold else profiled)
-            bar.update()
-    return found
+    return list(zip(cases, traces, strict=True))
 
 
 def _trace_of(path: Path | None, params: Params, cases: int) -> Path | None:
@@ -181,3 +276,32 @@ def _share(flag: str, text: str) -> float:
         return plain_threshold(text).share
     except ValueError:
         raise UsageError(f"{flag}: {text!r} is not a share; give 1%") from None
+
+
+def _batch_sizes(text: str | None, place: Launch) -> tuple[int, ...]:
+    """Return the batch sizes; by default those that have a sample for each rank."""
+    if text is None:
+        sizes = tuple(size for size in wholes("--batch-size", _BATCH_SIZES, 1) if size >= place.world_size)
+        return sizes or (place.world_size,)
+    sizes = wholes("--batch-size", text, 1)
+    if min(sizes) < place.world_size:
+        raise UsageError(
+            f"--batch-size: {min(sizes)} has no sample for each of {place.world_size} ranks; give {place.world_size} at least"
+        )
+    return sizes
+
+
+def _device_of_rank(names: Sequence[str], place: Launch) -> str:
+    """Return the device of this rank: by default a GPU if there is one."""
+    from mnistbench.measuring.environment import accelerators
+
+    [name] = names
+    present = [device for device in accelerators() if device.startswith("cuda")]
+    if name == "cpu" or (name == "auto" and not present):
+        return "cpu"
+    if place.local_rank >= len(present):
+        raise UsageError(
+            f"--device: rank {place.rank} is number {place.local_rank + 1} of its node, which has {len(present)} GPUs; "
+            "start one rank for each with --nproc-per-node, or give --device cpu"
+        )
+    return present[place.local_rank]

@@ -10,6 +10,18 @@ OpKey = tuple[str, str, str]
 _ENGINE = "autograd::engine::"
 
 
+#: Prefixes of what torch.distributed's backends give the profiler.
+_BACKENDS = ("gloo:", "nccl:", "mpi:", "ucc:", "xccl:")
+
+
+def is_communication(name: str) -> bool:
+    """Whether an operation is a backend's communication between ranks: ``gloo:all_reduce``.
+
+    It runs beside the operations of its rank, and its time includes the wait for the other ranks.
+    """
+    return name.startswith(_BACKENDS)
+
+
 def shortened(name: str) -> str:
     """Return an operation's name without the prefix that torch's autograd engine gives its nodes."""
     return name.removeprefix(_ENGINE)

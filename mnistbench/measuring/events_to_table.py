@@ -17,6 +17,7 @@ import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 
 from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.operation import is_communication
 from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable, median_ns
 from mnistbench.measuring.marks import ITERATION, MODULE, PHASE
 
@@ -131,7 +132,7 @@ def table(
 
     The self host times of the rows add up to the iteration: the time of ranges outside operations is the row OUTSIDE of
     their phase. If backward runs on a thread of its own (with an accelerator), the caller's wait for it is subtracted
-    from that row.
+    from that row. Communication between ranks runs beside the iteration and comes on top of it.
 
     Args:
         events: events of a profile with marked iterations.
@@ -158,9 +159,10 @@ def _gathered(host: Sequence[Event], iterations: _Iterations, view: str) -> dict
     elsewhere: dict[tuple[str, int], float] = defaultdict(float)  # (phase, iteration) -> self time on other threads
     for event, place in _walked(host, _forward_modules(host)):
         slot = iterations.slot_of(event)
-        is_range = event.scope == _USER_SCOPE
+        beside = is_communication(event.name)  # torch.distributed makes it a range, from its call to its end
+        is_range = event.scope == _USER_SCOPE and not beside
         row = samples[(OUTSIDE, place.phase, UNTIED) if is_range else (event.name, place.phase, place.module)]
-        row.self_cpu[slot] += event.self_cpu_time_total
+        row.self_cpu[slot] += event.cpu_time_total if beside else event.self_cpu_time_total
         if is_range:
             row.total_cpu[slot] += event.self_cpu_time_total
             continue
@@ -172,7 +174,7 @@ def _gathered(host: Sequence[Event], iterations: _Iterations, view: str) -> dict
             row.kernels.update(kernel.name for kernel in event.kernels)
         if event.input_shapes:
             row.shapes.add(str(event.input_shapes))
-        if event.thread != iterations.thread:
+        if event.thread != iterations.thread and not beside:
             elsewhere[place.phase, slot] += event.self_cpu_time_total
     for (phase, slot), waited in elsewhere.items():
         outside = samples.get((OUTSIDE, phase, UNTIED))

@@ -4,6 +4,6 @@ Question: which time, FLOPs and bytes does each operation have, and how close is
 Input: the cases to profile and the number of iterations.
 Output: ``Profiled`` (``result``), one for each case, which is JSON and imports no torch.
 
-``run`` profiles; ``costs`` counts FLOPs and bytes; ``ceilings`` measures the machine; ``first_call`` measures first
-iterations in new processes.
+``run`` profiles, ``ranks`` as one of several processes; ``costs`` counts FLOPs and bytes; ``ceilings`` measures the machine;
+``first_call`` measures first iterations in new processes.
 """

@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import Members, Nanoseconds, Reader, Within
+from mnistbench.core.json_reader import OPTIONAL, Members, Nanoseconds, Reader, Within
 from mnistbench.core.operation import OpKey
 from mnistbench.core.params import Params
+from mnistbench.core.rank_times import RankTimes
 from mnistbench.core.record import SCHEMA, OpTable, check_schema, median_ns, table_to_json
 
 _Rate = Annotated[float, Within(sys.float_info.min, sys.float_info.max, "a rate above 0")]
@@ -86,6 +87,7 @@ class Profiled:
     busy_ns: _Times = ()  # time in which the accelerator ran kernels, of each profiled iteration
     cold: tuple[ColdCall, ...] = ()
     trained_steps: int = 0  # training steps between the cold iterations
+    ranks: Annotated[RankTimes | None, OPTIONAL] = None  # of several ranks, of which this is number 0; None: one process
 
     def table(self, view: str) -> OpTable | None:
         """Return the warm table of a view."""
@@ -138,6 +140,7 @@ class Profiled:
             "busy_ns": list(self.busy_ns),
             "cold": [{"trained": call.trained, "first": call.first, "table": table_to_json(call.table)} for call in self.cold],
             "trained_steps": self.trained_steps,
+            **({"ranks": {"world_size": self.ranks.ranks, **asdict(self.ranks)}} if self.ranks else {}),
         }
 
 

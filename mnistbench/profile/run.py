@@ -72,7 +72,7 @@ def profile_case(
             if view == "device":
                 found = replace(found, busy_ns=busy_ns(recorded))
         if trace:
-            _export(recorded, trace)
+            export_trace(recorded, trace)
     return found
 
 
@@ -91,7 +91,12 @@ def with_cold_calls(found: Profiled, data_dir: str | None, processes: Processes)
     return replace(found, cold=calls, trained_steps=steps)
 
 
-def _export(recorded: torch.profiler.profile, path: Path) -> None:
+def export_trace(recorded: torch.profiler.profile, path: Path) -> None:
+    """Write a Chrome trace.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     export: Callable[[str], None] = recorded.export_chrome_trace
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
-from mnistbench.core.operation import OpKey, operation_name
+from mnistbench.core.operation import OpKey, is_communication, operation_name
 from mnistbench.core.params import device_label
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.profile.result import ColdCall, Profiled
@@ -73,7 +73,8 @@ def _title(case: Profiled, *, batch: bool = True) -> str:
     size = f" at batch {params.batch_size}" if batch else ""
     device = device_label(params.device, params.dtype, params.compile, params.step)
     threads = f"{params.threads} thread{'s' if params.threads > 1 else ''}"
-    return f"{params.phase} {params.workload}{size} on {params.dataset}, {device}, {threads}"
+    rank = f", rank 0 of {case.ranks.ranks}" if case.ranks else ""
+    return f"{params.phase} {params.workload}{size} on {params.dataset}, {device}, {threads}{rank}"
 
 
 def _view(table: OpTable) -> str:
@@ -156,9 +157,13 @@ class _Column:
 
 
 def _whole(table: OpTable, rows: Mapping[OpKey, Row], sort: str) -> float:
-    """Return the value of the whole iteration, of which the operations have shares."""
+    """Return the value of the whole iteration, of which the operations have shares.
+
+    Communication runs beside the operations, so it has a share but is not a part of the sum.
+    """
     if sort in ("self-cpu", "self-device"):
-        return sum(row.self_ns("device" if sort == "self-device" else "cpu") for row in table.rows)
+        clock = "device" if sort == "self-device" else "cpu"
+        return sum(row.self_ns(clock) for row in table.rows if not is_communication(row.name))
     if sort == "total":
         return median_ns(table.iteration_ns)
     return sum(row.value(sort) for row in rows.values())
@@ -202,7 +207,7 @@ def work_table(case: Profiled, table: OpTable, shown: Shown) -> Table:
         rows=tuple((*operation_cells(*row.key), *(cell(row) for cell in columns.values())) for row in picked),
         sums=(),
         numbers_from=3,
-        lines=(*left_out, *(sentences(case, table) if worked_in(case, table) else ())),
+        lines=(*left_out, *(sentences(case, table) if worked_in(case, table) else ()), *rank_sentences(case)),
         words_after=int(shown.shapes),
     )
 
@@ -252,6 +257,27 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
     if case.idle is not None:
         limit = "limited by kernel launches" if case.idle > LAUNCH_BOUND else "not limited by kernel launches"
         yield f"The accelerator is idle for {units.percent(case.idle)} of an iteration: {limit}."
+
+
+def rank_sentences(case: Profiled) -> Iterator[str]:
+    """Yield sentences about the steps of all ranks; none for one process."""
+    times = case.ranks
+    if times is None or times.no_sync_typical_ns is None or times.exposed_ns is None or times.exposed_share is None:
+        return
+    yield (
+        f"This is rank 0, which computes {case.samples} of the {case.params.batch_size} samples. Communication (gloo:, nccl:) "
+        "runs beside the operations and includes the wait for other ranks, so shares can add up to more than 100 %."
+    )
+    yield (
+        f"A step takes {units.duration(times.typical_ns)} on its slowest rank (median of {len(times.slowest_ns)}), a step "
+        f"without communication (no_sync) {units.duration(times.no_sync_typical_ns)}: exposed communication "
+        f"{units.duration(times.exposed_ns)}, {units.percent(times.exposed_share)} of the step."
+    )
+    medians = times.of_each_rank_ns
+    yield (
+        f"Over the {times.ranks} ranks, the step takes {units.duration(min(medians))} to {units.duration(max(medians))}; "
+        f"rank {medians.index(max(medians))} is the slowest."
+    )
 
 
 def roofline(case: Profiled, shown: Shown) -> Iterator[str]:

@@ -48,6 +48,16 @@ class Alone:
         """Return the model whose backward pass adds the gradients of all ranks."""
         return model
 
+    def no_sync(self, model: nn.Module) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002  # Group's
+        """Return a context in which the backward pass of the result of ``model`` adds no gradients of other ranks.
+
+        The weights of the ranks then differ: their caller sets them to the same values again.
+        """
+        return contextlib.nullcontext()
+
+    def barrier(self) -> None:
+        """Wait until all ranks have come here."""
+
     def part(self, indices: Tensor) -> Tensor:
         """Return this rank's part of a batch of at least one sample, which is the next to be computed.
 
@@ -119,6 +129,21 @@ class Group(Alone):
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
         wrapped.register_comm_hook(self, _weighted_sum)
         return wrapped
+
+    @contextlib.contextmanager
+    def no_sync(self, model: nn.Module) -> Iterator[None]:
+        """Return a context in which the backward pass of the wrapped model adds no gradients of other ranks."""
+        from torch.nn.parallel import DistributedDataParallel
+
+        assert isinstance(model, DistributedDataParallel), "the result of self.model"
+        with model.no_sync():
+            yield
+
+    def barrier(self) -> None:
+        """Wait until all ranks have come here."""
+        import torch.distributed as dist
+
+        dist.barrier()
 
     def part(self, indices: Tensor) -> Tensor:
         """Return this rank's part of a batch; the parts differ by one sample at most."""

@@ -105,6 +105,20 @@ class TestTable:
             (OUTSIDE, "", UNTIED): (100_000 - 4_000 - 30_000 - 30_000 - 10_000,),
         }
 
+    def test_communication_is_an_operation_beside_the_others(self) -> None:
+        # As torch.distributed records it: a range on another thread, which ends there and has no self time.
+        reduced = event(
+            "gloo:all_reduce", 50, 90, scope=RANGE, thread=3, is_async=True, self_cpu_time_total=0.0
+        )  # fmt: skip
+        rows = by_key(
+            table_of(iteration(0, 100, phase("backward", 40, 95, event("c10d::allreduce_", 48, 51))), reduced)
+        )  # fmt: skip
+        found = rows["gloo:all_reduce", "", UNTIED]
+        assert (found.calls, found.self_cpu_ns, found.total_cpu_ns) == (1, (40_000,), (40_000,))
+        assert rows["c10d::allreduce_", "backward", UNTIED].self_cpu_ns == (3_000,)
+        assert rows[OUTSIDE, "backward", UNTIED].self_cpu_ns == (52_000,)
+        assert rows[OUTSIDE, "", UNTIED].self_cpu_ns == (45_000,)
+
     def test_what_lies_outside_operations_is_never_counted_twice(self) -> None:
         found = by_key(table_of(iteration(0, 100, phase("forward", 0, 80, module("fc1", 0, 70, event("aten::mul", 0, 50))))))
         assert found[OUTSIDE, "forward", UNTIED].self_cpu_ns == (30_000,)

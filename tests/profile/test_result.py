@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from profiled_builders import CEILINGS, CONV, RELU, cold_calls, on_accelerator, profiled
+from profiled_builders import CEILINGS, CONV, RELU, cold_calls, of_two_ranks, on_accelerator, profiled
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.record import SCHEMA
@@ -45,8 +45,20 @@ def test_an_accelerator_idles_for_what_no_kernel_covers_of_the_untraced_call():
     assert profiled().idle is None
 
 
+def test_only_ranks_have_times_of_ranks():
+    cases = json.loads(dumps([profiled(), of_two_ranks()]))["cases"]
+    assert "ranks" not in cases[0]
+    assert cases[1]["ranks"]["world_size"] == 2
+    assert of_two_ranks().ranks.exposed_ns == 10_400_000 - 8_300_000
+
+
 def test_it_is_read_as_it_was_written():
-    cases = [profiled(16, cold=cold_calls(), trained_steps=20), on_accelerator(), profiled(ceilings=None, layers=())]
+    cases = [
+        profiled(16, cold=cold_calls(), trained_steps=20),
+        on_accelerator(),
+        profiled(ceilings=None, layers=()),
+        of_two_ranks(),
+    ]
     assert loads(dumps(cases), "lab.json") == cases
 
 

@@ -7,7 +7,7 @@ import io
 
 import pytest
 from builders import op_row, op_table
-from profiled_builders import CEILINGS, CONV, FC, RELU, cold_calls, on_accelerator, profiled, table
+from profiled_builders import CEILINGS, CONV, FC, RELU, cold_calls, of_two_ranks, on_accelerator, profiled, table
 
 from mnistbench.profile.result import Cost
 from mnistbench.report.data import csv_text
@@ -26,6 +26,7 @@ from mnistbench.report.terminal import draw_report
         ("cold", [profiled(cold=cold_calls(), trained_steps=20)], Shown()),
         ("by_module", [profiled(1), profiled(16)], Shown(by="module", sort="total", memory=True)),
         ("by_op_top_2", [profiled(1)], Shown(by="op", top=2, shapes=True)),
+        ("ranks", [of_two_ranks()], Shown()),
         ("unknown", [profiled(ceilings=None, costs={}, layers=())], Shown(sort="calls", min_share=0.0)),
     ],
 )
@@ -136,3 +137,9 @@ def test_operations_in_one_place_of_the_roofline_stand_side_by_side():
     case = profiled(costs=costs, tables=(op_table(*(op_row(key[0], 800_000, module=key[2]) for key in costs)),))
     drawn = next(roofline(case, Shown())).split("\n")
     assert any("ab" in line for line in drawn if "|" in line)
+
+
+def test_communication_has_a_share_but_is_no_part_of_the_whole():
+    drawn = work_table(of_two_ranks(), of_two_ranks().tables[0], Shown(min_share=0.0))
+    shares = {row[0]: row[drawn.headers.index("share")] for row in drawn.rows}
+    assert shares == {CONV[0]: "80.0 %", "c10d::allreduce_": "15.0 %", "gloo:all_reduce": "20.0 %"}

@@ -1,0 +1,110 @@
+"""``mnistbench profile`` as torchrun starts it, once for each rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import forks
+import pytest
+
+from mnistbench.profile.ranks import TIMED_STEPS
+from mnistbench.profile.result import loads
+
+pytestmark = pytest.mark.versions
+
+SMALL = ("--model", "lenet5", "--device", "cpu", "--iterations", "2")
+
+
+def torchrun(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Profile on two ranks. Not in forks: torch's allocator warns of a step, unless told not to before torch is imported."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return subprocess.run(
+        [*launcher, "-m", "mnistbench", "profile", *SMALL, *arguments],
+        cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_rank_0_shows_the_operations_and_what_all_ranks_spend(tmp_path: Path) -> None:
+    done = torchrun("--batch-size", "5", "--trace", "t.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    titles = [line for line in done.stdout.splitlines() if line.startswith("step lenet5")]
+    assert titles == ["step lenet5 at batch 5 on digits, cpu, 1 thread, rank 0 of 2, host activities: by self CPU time"]
+    assert "computes 3 of the 5 samples" in done.stdout
+    assert "exposed communication" in done.stdout
+    names = {event["name"] for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]}
+    assert "gloo:all_reduce" in names
+
+
+def test_json_has_the_times_of_all_ranks_and_communication_as_operations(tmp_path: Path) -> None:
+    done = torchrun("--batch-size", "4,6", "--format", "json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    cases = loads(done.stdout, "stdout")
+    assert [(case.params.batch_size, case.samples) for case in cases] == [(4, 2), (6, 3)]
+    for case in cases:
+        assert case.ranks is not None
+        assert [len(times) for times in (*case.ranks.step_ns, *case.ranks.no_sync_ns)] == [TIMED_STEPS] * 4
+        rows = {row.name: row for row in case.tables[0].rows}
+        assert rows["gloo:all_reduce"].calls == rows["c10d::allreduce_"].calls >= 1
+        assert len(rows["gloo:all_reduce"].self_cpu_ns) == 2
+        assert min(rows["gloo:all_reduce"].self_cpu_ns) > 0
+        flops = [cost.flops for key, cost in case.costs.items() if key[1:] == ("forward", "conv1") and cost.flops]
+        assert flops == [case.samples * 2 * 6 * 28 * 28 * 25]  # of this rank's part
+    assert [case["ranks"]["world_size"] for case in json.loads(done.stdout)["cases"]] == [2, 2]
+
+
+def run(*arguments: str, cwd: Path, started: int) -> list[subprocess.CompletedProcess[str]]:
+    """Run the first ``started`` of two ranks."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+    places = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    environs = [{**places, "RANK": rank, "LOCAL_RANK": rank} for rank in range(started)]
+    ranks = [
+        forks.Fork(
+            "mnistbench",
+            "profile",
+            *arguments,
+            cwd=cwd,
+            env={**os.environ, **{k: str(v) for k, v in each.items()}},
+            errors=True,
+        )
+        for each in environs
+    ]
+    return [rank.wait(120) for rank in ranks]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--phase", "forward"), "--phase: ranks communicate in a step only"),
+        (("--phase", "step,forward"), "--phase: ranks communicate in a step only"),
+        (("--cold",), "--cold: first iterations are those of one process"),
+        (("--device", "cpu,cuda"), "--device: 'cpu,cuda' is not for ranks"),
+        (("--batch-size", "8,1"), "--batch-size: 1 has no sample for each of 2 ranks"),
+        (("--device", "cpu", "--trace", "/dev/null/t.json"), "rank . of 2: --trace: /dev/null/t-step"),
+    ],
+)
+def test_what_ranks_cannot_do_is_one_line(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
+    started = 2 if complaint.startswith("rank") else 1  # other errors come before the ranks meet
+    done = run(*arguments, cwd=tmp_path, started=started)
+    assert [rank.returncode for rank in done] == [2] * started
+    [line] = [line for rank in done for line in rank.stderr.splitlines()]
+    assert re.match(f"mnistbench: {complaint}", line)
+
+
+def test_without_a_launcher_nothing_of_torch_distributed_is_imported(tmp_path: Path) -> None:
+    listing = "import sys; print(sorted(name for name in sys.modules if name.startswith('torch.distributed')))"
+    (tmp_path / "plain.py").write_text(f"import torch, torch._dynamo, torch.profiler, torch.utils.flop_counter\n{listing}")
+    (tmp_path / "profiling.py").write_text(f"from mnistbench.cli import main\nmain()\n{listing}")
+    plain = {name: value for name, value in os.environ.items() if name != "RANK"}
+    outputs = [
+        subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=plain, capture_output=True, text=True, check=True).stdout
+        for arguments in (("plain.py",), ("profiling.py", "profile", *SMALL, "--batch-size", "2", "--phase", "forward"))
+    ]
+    assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]

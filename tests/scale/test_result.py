@@ -1,0 +1,84 @@
+"""The arithmetic of scaling, on times made by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from scale_builders import MS, launched, scaling
+
+from mnistbench.core.json_reader import Reader
+from mnistbench.report.data import csv_text
+from mnistbench.scale.result import COLUMNS, WEAK, Launched, csv_rows, dumps
+
+
+def test_a_step_takes_as_long_as_its_slowest_rank() -> None:
+    launch = Launched(batch_sizes=(3, 2), step_ns=((10, 40, 30), (20, 10, 30)), no_sync_ns=((5, 5, 9), (8, 8, 8)))
+    assert launch.slowest_ns == (20, 40, 30)
+    assert (launch.ranks, launch.typical_ns, launch.quartiles_ns) == (2, 30, (25, 35))
+    assert launch.of_each_rank_ns == (30, 20)
+    assert launch.samples_per_s == pytest.approx(5 / 30e-9)
+    assert (launch.no_sync_typical_ns, launch.exposed_ns) == (8, 22)
+    assert launch.exposed_share == pytest.approx(22 / 30)
+
+
+def test_one_rank_communicates_nothing() -> None:
+    assert launched(1, 80).exposed_ns is launched(1, 80).exposed_share is None
+
+
+def test_strong_scaling() -> None:
+    found = scaling(cores=4)
+    one, two, four = found.launches
+    assert [found.speedup(launch) for launch in (one, two, four)] == pytest.approx([1, 80 / 50, 80 / 60])
+    assert [found.efficiency(launch) for launch in (one, two, four)] == pytest.approx([1, 80 / (2 * 50), 80 / (4 * 60)])
+
+
+def test_weak_scaling() -> None:
+    found = scaling(launched(1, 80), launched(2, 100, 90, samples=128), scaling=WEAK)
+    _, two = found.launches
+    assert found.speedup(two) == pytest.approx((128 / 100) / (64 / 80))
+    assert found.efficiency(two) == pytest.approx((128 / 100) / (2 * 64 / 80))
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "device", "marked"),
+    [
+        (4, 1, "cpu", [False, False, False]),
+        (2, 1, "cpu", [False, False, True]),
+        (2, 2, "cpu", [False, True, True]),
+        (1, 1, "cuda", [False, False, False]),
+    ],
+)
+def test_more_threads_than_cores_have_no_efficiency(cores: int, threads: int, device: str, marked: list[bool]) -> None:
+    found = scaling(cores=cores, threads=threads, device=device)
+    assert [found.oversubscribed(launch) for launch in found.launches] == marked
+    assert [found.efficiency(launch) is None for launch in found.launches] == marked
+
+
+def test_without_one_rank_there_is_no_efficiency() -> None:
+    found = scaling(launched(2, 50, 45))
+    assert found.alone is found.speedup(found.launches[0]) is found.efficiency(found.launches[0]) is None
+
+
+def test_json_has_the_times_of_every_step_on_every_rank() -> None:
+    found = json.loads(dumps(scaling()))
+    assert (found["schema"], found["settings"]["ranks"], found["environment"]["cpu_count"]) == (1, [1, 2, 4], 2)
+    one, two, four = found["launches"]
+    assert [len(launch["steps_ns"]) for launch in (one, two, four)] == [1, 2, 4]
+    assert two["steps_ns"] == [[49_500_000, 49 * MS, 50 * MS, 49_500_000], [48_500_000, 50 * MS, 49 * MS, 50_500_000]]
+    assert (two["step_ns"], two["no_sync_step_ns"], two["exposed_ns"], two["efficiency"]) == (50 * MS, 45 * MS, 5 * MS, 0.8)
+    assert (one["exposed_ns"], one["no_sync_steps_ns"]) == (None, [])
+    assert (four["oversubscribed"], four["efficiency"]) == (True, None)
+
+
+def test_csv_has_a_row_for_each_number_of_ranks() -> None:
+    rows = list(csv.DictReader(io.StringIO(csv_text(COLUMNS, csv_rows(scaling(launched(3, 50, 45)))))))
+    assert [(row["ranks"], row["batch_sizes"], row["step_ns"]) for row in rows] == [("3", "22 21 21", "50000000")]
+    assert rows[0]["efficiency"] == ""
+
+
+def test_a_launch_is_read_back() -> None:
+    launch = launched(2, 50, 45)
+    assert Reader(json.loads(json.dumps(vars(launch)))).read(Launched) == launch

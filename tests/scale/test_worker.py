@@ -1,0 +1,114 @@
+"""The steps that a rank times, in this process; and the gradients of ranks with and without communication."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import forks
+import pytest
+import torch
+from scale_builders import scaling
+from torch import nn
+
+from mnistbench.measuring.case import fork_random
+from mnistbench.measuring.communication import BLOCK_STEPS, WARMUP_STEPS
+from mnistbench.scale import worker
+from mnistbench.workloads.ranks import Alone
+
+CPU = torch.device("cpu")
+SETTINGS = dataclasses.replace(scaling().settings, model="lenet5", batch_size=8, steps=13)
+
+
+class Recorded(Alone):
+    """Looks like the first of two ranks; notes when steps begin and what they communicate."""
+
+    world_size = 2
+
+    def __init__(self) -> None:
+        self.began: list[tuple[bool, list[torch.Tensor]]] = []  # with communication; weights
+        self._synced, self._model = True, nn.Module()
+
+    def model(self, model: nn.Module) -> nn.Module:
+        self._model = model
+        return model
+
+    @contextmanager
+    def no_sync(self, model: nn.Module) -> Iterator[None]:
+        assert model is self._model
+        self._synced = False
+        yield
+        self._synced = True
+
+    def part(self, indices: torch.Tensor) -> torch.Tensor:
+        return indices.tensor_split(2)[0]
+
+    def barrier(self) -> None:
+        self.began.append((self._synced, [weights.detach().clone() for weights in self._model.parameters()]))
+
+
+def test_blocks_of_both_kinds_alternate_from_the_same_weights_on_the_same_batches() -> None:
+    ranks = Recorded()
+    with fork_random(CPU):
+        samples, step_ns, no_sync_ns = worker.measure(SETTINGS, CPU, ranks)
+    assert (samples, len(step_ns), len(no_sync_ns)) == (4, 13, 13)
+    long, short = WARMUP_STEPS + BLOCK_STEPS, WARMUP_STEPS + 3
+    assert [synced for synced, _ in ranks.began] == [True] * long + [False] * long + [False] * short + [True] * short
+    weights = [weights for _, weights in ranks.began]
+    for other in (long, 2 * long, 2 * long + short):
+        for step in range(short):
+            torch.testing.assert_close(weights[other + step], weights[step], rtol=0, atol=0)
+    assert not torch.equal(weights[0][0], weights[1][0])  # they train
+
+
+def test_one_rank_has_steps_of_one_kind() -> None:
+    with fork_random(CPU):
+        samples, step_ns, no_sync_ns = worker.measure(SETTINGS, CPU, Alone())
+    assert (samples, len(step_ns), no_sync_ns) == (8, 13, ())
+
+
+GRADIENTS = """
+import os, torch
+from mnistbench.core.launch import launch
+from mnistbench.workloads.ranks import Group
+
+place = launch(os.environ)
+ranks = Group(place, torch.device("cpu"))
+ranks.part(torch.arange(2))
+plain = torch.nn.Linear(1, 1, bias=False)
+torch.nn.init.ones_(plain.weight)
+model = ranks.model(plain)
+found = []
+for synced in (True, False, True):
+    plain.weight.grad = None
+    ranks.barrier()
+    inputs = torch.full((1, 1), float(place.rank + 1))
+    if synced:
+        model(inputs).sum().backward()
+    else:
+        with ranks.no_sync(model):
+            model(inputs).sum().backward()
+    found.append(plain.weight.grad.item())
+if values := ranks.gather(found):
+    print(values)
+ranks.end()
+"""
+
+
+@pytest.mark.versions
+def test_ranks_add_no_gradients_without_synchronization(tmp_path: Path) -> None:
+    (tmp_path / "gradients.py").write_text(GRADIENTS)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+    places = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    environs = [{**os.environ, **{k: str(v) for k, v in {**places, "RANK": r, "LOCAL_RANK": r}.items()}} for r in (0, 1)]
+    ranks = [forks.Fork("gradients", cwd=tmp_path, env=environ) for environ in environs]
+    done = [rank.wait(60) for rank in ranks]
+    assert [rank.returncode for rank in done] == [0, 0]
+    assert json.loads(done[0].stdout) == [[1.5, 1.0, 1.5], [1.5, 2.0, 1.5]]

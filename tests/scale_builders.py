@@ -1,0 +1,38 @@
+"""Results of ``mnistbench scale`` made by hand: steps on one, two and four ranks of a machine with two cores."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from builders import environment
+
+from mnistbench.scale.result import STRONG, Launched, Scaling, Settings
+
+_SETTINGS = Settings(
+    scaling=STRONG, ranks=(1, 2, 4), batch_size=64, model="convnet", device="cpu", threads=1, dataset="digits", data_dir=None,
+    step="reference", dtype="float32", seed=1, steps=4,
+)  # fmt: skip
+
+MS = 1_000_000
+
+
+def launched(ranks: int, step_ms: int, no_sync_ms: int = 0, samples: int = 64) -> Launched:
+    """Rank 0 is the slowest one of even steps, the last rank of odd ones; the others need 1 ms less."""
+    parts = tuple(samples // ranks + (rank < samples % ranks) for rank in range(ranks))
+
+    def times(ms: int) -> tuple[tuple[int, ...], ...]:
+        slowest = [ms * MS + offset * MS // 2 for offset in (-1, 0, 0, 1)]
+        return tuple(
+            tuple(ns - (0 if rank == (0 if step % 2 == 0 else ranks - 1) else MS) for step, ns in enumerate(slowest))
+            for rank in range(ranks)
+        )
+
+    return Launched(batch_sizes=parts, step_ns=times(step_ms), no_sync_ns=times(no_sync_ms) if ranks > 1 else ())
+
+
+def scaling(*launches: Launched, cores: int = 2, **changes: Any) -> Scaling:
+    """Strong scaling: 80, 50 and 60 ms for one, two and four ranks; four are too many for two cores."""
+    launches = launches or (launched(1, 80), launched(2, 50, 45), launched(4, 60, 48))
+    settings = dataclasses.replace(_SETTINGS, ranks=tuple(launch.ranks for launch in launches), **changes)
+    return Scaling(settings, environment(cpu_count=cores), launches)
