@@ -136,6 +136,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     if words[0] == "profile":
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
+    monkeypatch.setattr("mnistbench.scale.run.run", measure)
     monkeypatch.setattr("mnistbench.commands.gate.measure", measure)
     monkeypatch.setattr("mnistbench.commands.lab._measure", measure)
     monkeypatch.setattr("mnistbench.commands.lab._merge", measure)
@@ -147,7 +148,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         words = [*words, *SHORT]
     code = cli.main([*words[: words.index("--")], "--"] if "--" in words else words)
     shown = capsys.readouterr()
-    if words[0] in ("gate", "lab", "profile"):
+    if words[0] in ("gate", "lab", "profile", "scale"):
         assert "WouldMeasureError" in shown.err
     else:
         assert code in (PASSED, REGRESSED), shown.err
