@@ -49,12 +49,19 @@ def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = F
     return warm_table(record_warm(case, iterations=iterations, view=view, shapes=shapes), case.params.device, view)
 
 
-def record_warm(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> torch.profiler.profile:
-    """Profile iterations of a warm case; :func:`warm_table` and the profiler's trace export read the result."""
+def record_warm(
+    case: Case, *, iterations: int, view: str = "host", shapes: bool = False, communicates: bool = False
+) -> torch.profiler.profile:
+    """Profile iterations of a warm case; :func:`warm_table` and the profiler's trace export read the result.
+
+    If it ``communicates`` with other ranks, another iteration follows that is dropped: the ranges of the communication end on
+    threads of their own, shortly after the iteration, and the profiler loses those that have not ended.
+    """
     case.reset()
     for _ in range(WARMUP_ITERATIONS):
         case()
-    return record(case, iterations=iterations, activities=activities_of(case.params.device, view), shapes=shapes, dropped=1)
+    activities = activities_of(case.params.device, view)
+    return record(case, iterations=iterations, activities=activities, shapes=shapes, dropped=1, dropped_after=int(communicates))
 
 
 def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTable:
@@ -106,9 +113,15 @@ def has_device_view(device: str) -> bool:
 
 
 def record(
-    case: Case, *, iterations: int, activities: Sequence[ProfilerActivity], shapes: bool, dropped: int = 0
+    case: Case,
+    *,
+    iterations: int,
+    activities: Sequence[ProfilerActivity],
+    shapes: bool,
+    dropped: int = 0,
+    dropped_after: int = 0,
 ) -> torch.profiler.profile:
-    """Run the case, marked, under the profiler; the first ``dropped`` iterations are profiled but not marked.
+    """Run the case, marked, under the profiler; ``dropped`` iterations before and others after are profiled but not marked.
 
     The events are parsed when they are read: ``acc_events=True`` would parse them here.
     """
@@ -119,6 +132,8 @@ def record(
         for _ in range(iterations):
             with record_function(ITERATION):
                 case()
+        for _ in range(dropped_after):
+            case()
     return profiler
 
 

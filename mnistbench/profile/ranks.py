@@ -66,7 +66,9 @@ def profile_rank(
         step_ns, no_sync_ns = time_steps(case, [case], ranks, TIMED_STEPS)
         parts = ranks.gather((step_ns, no_sync_ns))
         views = ("host", "device") if has_device_view(params.device) else ("host",)
-        recorded = {view: record_warm(case, iterations=iterations, view=view, shapes=shapes) for view in views}
+        recorded = {
+            view: record_warm(case, iterations=iterations, view=view, shapes=shapes, communicates=True) for view in views
+        }
         if not parts:
             return None
         if trace:
