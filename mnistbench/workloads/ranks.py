@@ -6,6 +6,7 @@ DistributedDataParallel and ``torch.distributed`` do the work. Nothing of them i
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import re
@@ -195,9 +196,14 @@ class Group(Alone):
         return values[0]
 
     def end(self) -> None:
-        """Leave the other ranks."""
+        """Leave the other ranks. The results of :meth:`model` are no longer referenced.
+
+        A model that is freed after its process group holds Python's lock while it waits for a thread of gloo, and in PyTorch
+        2.11 that thread may wait for the lock: the process never ends.
+        """
         import torch.distributed as dist
 
+        gc.collect()  # a model may be in a reference cycle
         dist.destroy_process_group()
 
     # ---- Failure of a rank ----

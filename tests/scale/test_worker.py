@@ -73,30 +73,39 @@ def test_one_rank_has_steps_of_one_kind() -> None:
 
 
 GRADIENTS = """
-import os, torch
+import gc, os, weakref, torch
 from mnistbench.core.launch import launch
 from mnistbench.workloads.ranks import Group
 
 place = launch(os.environ)
-ranks = Group(place, torch.device("cpu"))
-ranks.part(torch.arange(2))
-plain = torch.nn.Linear(1, 1, bias=False)
-torch.nn.init.ones_(plain.weight)
-model = ranks.model(plain)
-found = []
-for synced in (True, False, True):
-    plain.weight.grad = None
-    ranks.barrier()
-    inputs = torch.full((1, 1), float(place.rank + 1))
-    if synced:
-        model(inputs).sum().backward()
-    else:
-        with ranks.no_sync(model):
+gc.disable()
+
+def train(ranks):
+    ranks.part(torch.arange(2))
+    plain = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(plain.weight)
+    model = ranks.model(plain)
+    plain.cycle = [model]  # PyTorch 2.11 makes such a reference cycle with the first model
+    found = []
+    for synced in (True, False, True):
+        plain.weight.grad = None
+        ranks.barrier()
+        inputs = torch.full((1, 1), float(place.rank + 1))
+        if synced:
             model(inputs).sum().backward()
-    found.append(plain.weight.grad.item())
-if values := ranks.gather(found):
-    print(values)
+        else:
+            with ranks.no_sync(model):
+                model(inputs).sum().backward()
+        found.append(plain.weight.grad.item())
+    return found, weakref.ref(model)
+
+ranks = Group(place, torch.device("cpu"))
+found, model = train(ranks)
+values = ranks.gather(found)
 ranks.end()
+assert model() is None, "a model that outlives the process group can block the process at its end"
+if values:
+    print(values)
 """
 
 
