@@ -48,9 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--base-python", metavar="EXE", help="Python interpreter for the base")
     parser.add_argument("--new-python", metavar="EXE", help="Python interpreter for the working tree")
-    parser.add_argument(
-        "--split", action="store_true", help="measure the two sides one after the other, each in its own process"
-    )
+    parser.add_argument("--split", action="store_true", help="measure each side in a process of its own")
     parser.add_argument(
         "--inconclusive", choices=("fail", "ok"), default="fail",
         help="fail: exit code 2 if noise or the budget leaves the result open; ok: exit code 0 (default: fail)",

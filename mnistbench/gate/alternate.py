@@ -2,7 +2,8 @@
 
 The gate's own code measures both sides. Sides alternate iteration by iteration, so that both iterations of a pair see the same
 speed of the machine, which changes within seconds on a shared one. A random draw decides which side begins a pair; the next
-pair has the reverse order.
+pair has the reverse order. If each side has a process of its own, both processes call these functions with equal random
+generators, and each one runs the turns of its side.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import gc
 import hashlib
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import OpTable, finite
+from mnistbench.gate.turns import OneProcess
 from mnistbench.measuring.events_to_table import events_of, table
 from mnistbench.measuring.marks import ITERATION, marked
 from mnistbench.measuring.timing import on_device, timed
@@ -39,8 +41,6 @@ PROFILED_PAIRS = (1.3, 5, 8)
 
 #: Pairs of iterations of the control, each time it is measured.
 CONTROL_PAIRS = 40
-
-_Turn = TypeVar("_Turn")
 
 
 class Case(Protocol):
@@ -113,35 +113,44 @@ class RandomState:
         np.random.seed(seed % 2**32)  # noqa: NPY002
 
 
-def measure(side_runs: Sequence[SideRun], coin: random.Random) -> dict[str, Any]:
+def measure(
+    side_runs: Sequence[SideRun], coin: random.Random, processes: OneProcess | None = None, order: Sequence[str] = ()
+) -> dict[str, Any]:
     """Build a case for every side, time and profile the sides in alternation; return the samples as JSON.
 
     Args:
-        side_runs: in the order in which they are built and warmed up.
+        side_runs: the sides of this process.
         coin: decides which side begins a pair.
+        processes: the turns of the sides; all sides are in this process if not given.
+        order: in which the sides, those of all processes, are built and warmed up; that of ``side_runs`` if not given.
+
+    Raises:
+        PeerEndedError: the process of the other side has ended.
     """
-    for side_run in side_runs:
-        _build(side_run)
-    longest = max(_warm_up(side_run) for side_run in side_runs)
-    for side_run in _turns(side_runs, coin, _pairs(longest, *TIMED_PAIRS)):
-        with side_run.active() as case:
-            _time_iteration(case, side_run)
-    found: dict[str, Any] = {
-        "first": side_runs[0].name,
-        "sides": {
-            side_run.name: {
-                "wall_ns": side_run.wall_ns,
-                "cpu_ns": side_run.cpu_ns,
-                "device_ns": side_run.device_ns,
-                "outcome": _checked_outcome(side_run),
-                "parameters": side_run.case.parameter_count,
-            }
-            for side_run in side_runs
-        },
-    }
-    if all(side_run.case.runner is not None for side_run in side_runs):
-        tables = _profiled(side_runs, coin, _pairs(longest, *PROFILED_PAIRS))
-        for name, profile in tables.items():
+    processes, order = processes or OneProcess(), order or [side_run.name for side_run in side_runs]
+    runs = {side_run.name: side_run for side_run in side_runs}
+    for name in processes.turns(order):
+        _build(runs[name])
+    iteration_ns = [_warm_up(runs[name]) for name in processes.turns(order)]
+    profiles = all(side_run.case.runner is not None for side_run in side_runs)
+    found_by_all = processes.exchange([max(iteration_ns), profiles])
+    longest = max(found[0] for found in found_by_all)
+    for name in processes.turns(_pairs(order, coin, _number_of_pairs(longest, *TIMED_PAIRS))):
+        with runs[name].active() as case:
+            _time_iteration(case, runs[name])
+    found: dict[str, Any] = {"first": order[0], "sides": {}}
+    for name in processes.turns(order):
+        side_run = runs[name]
+        found["sides"][name] = {
+            "wall_ns": side_run.wall_ns,
+            "cpu_ns": side_run.cpu_ns,
+            "device_ns": side_run.device_ns,
+            "outcome": _checked_outcome(side_run),
+            "parameters": side_run.case.parameter_count,
+        }
+    if all(profiles for _, profiles in found_by_all):
+        pairs = _pairs(order, coin, _number_of_pairs(longest, *PROFILED_PAIRS))
+        for name, profile in _profiled(runs, processes, order, pairs).items():
             found["sides"][name] |= operations(profile)
     return found
 
@@ -152,7 +161,7 @@ def rehearse(side_run: SideRun) -> None:
     with side_run.active() as case:
         case()
     if side_run.case.runner is not None:
-        _profiled([side_run], random.Random(0), 1)  # noqa: S311  # a coin
+        _profiled({side_run.name: side_run}, OneProcess(), [side_run.name], [side_run.name])
 
 
 def _build(side_run: SideRun) -> None:
@@ -174,14 +183,14 @@ def _warm_up(side_run: SideRun) -> int:
     return elapsed
 
 
-def _pairs(iteration_ns: int, factor: float, fewest: int, most: int) -> int:
+def _number_of_pairs(iteration_ns: int, factor: float, fewest: int, most: int) -> int:
     """Return the number of pairs for iterations of this duration, the same for all sides."""
     return max(fewest, min(most, round(factor / math.sqrt(iteration_ns / 1e9))))
 
 
-def _turns(side_runs: Sequence[_Turn], coin: random.Random, pairs: int) -> Iterator[_Turn]:
+def _pairs(names: Sequence[str], coin: random.Random, pairs: int) -> Iterator[str]:
     """Yield the sides pair by pair: in random order, then in the reverse order, and so on."""
-    order = list(side_runs)
+    order = list(names)
     for pair in range(pairs):
         order = order[::-1] if pair % 2 else coin.sample(order, len(order))
         yield from order
@@ -233,13 +242,22 @@ def _checked_outcome(side_run: SideRun) -> tuple[str, float | None]:
 # ---- Operations ------------------------------------------------------------------------------------------------------
 
 
-def _profiled(side_runs: Sequence[SideRun], coin: random.Random, pairs: int) -> dict[str, OpTable]:
-    """Profile all sides in one profiler session; the mark of each iteration names its side."""
-    for side_run in side_runs:
-        with side_run.active() as case:
+def _profiled(
+    runs: Mapping[str, SideRun], processes: OneProcess, order: Sequence[str], turns: Iterable[str]
+) -> dict[str, OpTable]:
+    """Profile the sides of this process in one profiler session; the mark of each iteration names its side.
+
+    Args:
+        runs: the sides of this process.
+        processes: the turns of the sides.
+        order: the order of the sides before the profiled iterations.
+        turns: the side of each profiled iteration.
+    """
+    for name in processes.turns(order):
+        with runs[name].active() as case:
             case.reset()
             case()  # the optimizer creates its state
-    device = side_runs[0].random.device
+    device = next(iter(runs.values())).random.device
     activities = [ProfilerActivity.CPU]
     if device.type in ("cuda", "xpu"):
         activities.append(ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.XPU)
@@ -248,21 +266,18 @@ def _profiled(side_runs: Sequence[SideRun], coin: random.Random, pairs: int) -> 
             torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler,
             ExitStack() as marks,
         ):
-            for side_run in side_runs:
+            for side_run in runs.values():
                 marks.enter_context(marked(side_run.case))  # type: ignore[arg-type]  # the side's own Case
-            for side_run in side_runs:  # the profiler allocates its buffers
-                with side_run.active() as case:
+            for name in processes.turns(order):  # the profiler allocates its buffers
+                with runs[name].active() as case:
                     case()
-            for side_run in _turns(side_runs, coin, pairs):
-                with side_run.active() as case, record_function(f"{ITERATION}:{side_run.name}"):
+            for name in processes.turns(turns):
+                with runs[name].active() as case, record_function(f"{ITERATION}:{name}"):
                     case()
             parsing.enter_context(gc_paused())
         events = events_of(profiler)
         view = "device" if len(activities) > 1 else "host"
-        return {
-            side_run.name: table(events, temperature="warm", view=view, iteration=f"{ITERATION}:{side_run.name}")
-            for side_run in side_runs
-        }
+        return {name: table(events, temperature="warm", view=view, iteration=f"{ITERATION}:{name}") for name in runs}
 
 
 def operations(profile: OpTable) -> dict[str, Any]:
@@ -378,14 +393,24 @@ class Control:
             self._stream.mul(1.5).sqrt()
 
 
-def measure_control(names: Sequence[str], coin: random.Random) -> dict[str, list[int]]:
-    """Build a control for each name, time them in alternation, and return wall times in nanoseconds by name."""
+def measure_control(
+    names: Sequence[str], coin: random.Random, processes: OneProcess | None = None, order: Sequence[str] = ()
+) -> dict[str, list[int]]:
+    """Build a control for each side of this process, time them in alternation, and return wall times in nanoseconds.
+
+    Args:
+        names: the sides of this process.
+        coin: decides which side begins a pair.
+        processes: the turns of the sides; all sides are in this process if not given.
+        order: of the sides of all processes; that of ``names`` if not given.
+    """
+    processes, order = processes or OneProcess(), order or names
     torch.set_num_threads(1)
     controls = {name: Control() for name in names}
     found: dict[str, list[int]] = {name: [] for name in names}
-    for control in controls.values():
+    for name in processes.turns(order):
         for _ in range(WARMUP_CALLS):
-            control()
-    for name in _turns(names, coin, CONTROL_PAIRS):
+            controls[name]()
+    for name in processes.turns(_pairs(order, coin, CONTROL_PAIRS)):
         found[name].append(timed(controls[name]).wall_ns)
     return found

@@ -9,12 +9,14 @@ import queue
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,10 @@ _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.worke
 
 class LaunchError(MnistbenchError):
     """A launch ended without a result; the message gives the reason."""
+
+
+class _OtherEndedError(LaunchError):
+    """The process of one side ended because that of the other side has ended."""
 
 
 class Clash(Exception):  # noqa: N818  # not an error: the gate goes on with separate processes
@@ -102,21 +108,25 @@ def stage_home(folder: Path) -> Path:
 
 
 class Launching:
-    """A running launch: one process for both sides, or one for each if they are split. It loads the sides at once."""
+    """A running launch: one process for both sides, or one for each, which take turns. It loads the sides at once."""
 
     def __init__(self, plan: Plan, seed: int, only: Sequence[str] | None, log: Path) -> None:
         self._plan = plan
         coin = random.Random(seed)  # noqa: S311  # a coin, not a secret
         groups = [[BASE], [NEW]] if plan.split else [[BASE, NEW]]
         self._processes: list[_Process] = []
+        peers = socket.socketpair() if plan.split else ()
         try:
-            for names in coin.sample(groups, len(groups)):
+            for names, peer in zip_longest(coin.sample(groups, len(groups)), peers):
                 with _uninterrupted():
-                    self._processes.append(_Process(plan, names, seed, log))
-                self._processes[-1].begin(_job(plan, names, seed, only))
+                    self._processes.append(_Process(plan, names, seed, log, peer))
+                self._processes[-1].begin(_job(plan, names, seed, only, peer=peer.fileno() if peer else None))
         except BaseException:
             self.stop()
             raise
+        finally:
+            for peer in peers:  # the processes have their own, and notice when the other one's is closed
+                peer.close()
 
     def ready(self) -> None:
         """Wait until the sides are loaded.
@@ -125,22 +135,33 @@ class Launching:
             LaunchError: a side cannot be loaded.
             Clash: they cannot share a process.
         """
-        for process in self._processes:
+        for message in self._receive("ready"):
             with _usable():
-                _check_shared(process.receive("ready"))
+                _check_shared(message)
 
     def measure(self) -> dict[str, Any]:
-        """Measure the sides, one process at a time; return the line for the file.
+        """Measure the sides; return the line for the file.
 
         Raises:
             LaunchError: a side failed or was killed.
         """
-        results = []
         for process in self._processes:
             process.go()
-            results.append(process.receive("result"))
+        results = self._receive("result")
         with _usable():
             return _values(results[0]) if len(results) == 1 else _merged(results)
+
+    def _receive(self, expected: str) -> list[Reader]:
+        """Return the message of each process. If one fails, the other one ends too: the error of the first is raised."""
+        found, ended = [], None
+        for process in self._processes:
+            try:
+                found.append(process.receive(expected))
+            except _OtherEndedError as error:
+                ended = error
+        if ended:
+            raise ended
+        return found
 
     def stop(self) -> None:
         """Kill the processes."""
@@ -237,27 +258,26 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
     """
     first, second = results
     other_cases = second["cases"].mapping()
-    common = {case: builds for case, builds in first["cases"].mapping().items() if case in other_cases}
-    for case, builds in common.items():
-        if len(builds.items()) != len(other_cases[case].items()):
+    cases = first["cases"].mapping()
+    for case, builds in cases.items():
+        if len(builds.items()) != len(other_cases[case].items() if case in other_cases else ()):
             raise builds.wrong("as many builds as the other side has")
-    order = [*first["order"].texts(), *second["order"].texts()]
     seconds = [half["case_seconds"].mapping() for half in results]
     return {
         "cases": {
             case: [
-                {"first": order[0], "sides": {**_values(one["sides"]), **_values(other["sides"])}}
-                for one, other in zip(builds.items(), other_cases[case].items(), strict=False)
+                {**_values(one), "sides": {**_values(one["sides"]), **_values(other["sides"])}}
+                for one, other in zip(builds.items(), other_cases[case].items(), strict=True)
             ]
-            for case, builds in common.items()
+            for case, builds in cases.items()
         },
-        "case_seconds": {case: sum(half[case].number() for half in seconds if case in half) for case in common},
+        "case_seconds": {case: max(half[case].number() for half in seconds) for case in cases},
         "control": [
             {**_values(one), **_values(other)}
             for one, other in zip(first["control"].items(), second["control"].items(), strict=False)
         ],
-        "order": order,
-        "seconds": first["seconds"].number() + second["seconds"].number(),
+        "order": list(first["order"].texts()),
+        "seconds": max(half["seconds"].number() for half in results),
     }
 
 
@@ -274,6 +294,7 @@ def _job(plan: Plan, names: Sequence[str], seed: int, only: Sequence[str] | None
         "arguments": list(plan.arguments),
         "phases": list(plan.phases),
         "only": only,
+        "peer": None,
         "sides": [{"name": name, "tree": str(tree.root), "directory": str(tree.directory)} for name, tree in sides],
         **more,
     }
@@ -282,7 +303,9 @@ def _job(plan: Plan, names: Sequence[str], seed: int, only: Sequence[str] | None
 class _Process:
     """A child process with its own process group, which sends one message a line."""
 
-    def __init__(self, plan: Plan, names: Sequence[str], seed: int, log: Path) -> None:
+    def __init__(
+        self, plan: Plan, names: Sequence[str], seed: int, log: Path, peer: socket.socket | None = None
+    ) -> None:  # fmt: skip
         self._log = log
         self._log_begins = log.stat().st_size if log.exists() else 0
         python = plan.pythons[names[0]]
@@ -291,7 +314,7 @@ class _Process:
                 self._child = subprocess.Popen(
                     [python, "-P", "-c", _BOOT, str(plan.home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
                     cwd=plan.trees[names[0]].directory, env=environment(os.environ, plan.home, seed), start_new_session=True,
-                    text=True,
+                    text=True, pass_fds=[peer.fileno()] if peer else [],
                 )  # fmt: skip
         except OSError as error:
             raise UsageError(f"{python}: cannot be started ({error.strerror}); name a Python interpreter") from None
@@ -323,6 +346,8 @@ class _Process:
                 raise LaunchError(self._why_incomplete(line)) from None
             if "error" in message:
                 raise LaunchError(str(message["error"]))
+            if "alone" in message:
+                raise _OtherEndedError(str(message["alone"]))
             if "clash" in message:
                 raise Clash(str(message["clash"]))
             if expected in message:

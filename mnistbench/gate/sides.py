@@ -120,6 +120,16 @@ class Side:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
+        """Activate the side's modules while the body runs.
+
+        Raises:
+            SideError: the body raises.
+        """
+        with self.active(), self.errors_named():
+            yield
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
         """Activate the side's modules, import path and directory while the body runs."""
         path, directory = sys.path[:], Path.cwd()
         kept = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_ours(name)}
@@ -128,17 +138,23 @@ class Side:
         os.chdir(self.directory)
         try:
             yield
+        finally:
+            self._take_back()
+            sys.modules.update(kept)
+            sys.path[:] = path
+            os.chdir(directory)
+
+    @contextmanager
+    def errors_named(self) -> Iterator[None]:
+        """Turn an exception of the body, which runs code of the side, into a SideError."""
+        try:
+            yield
         except SideError:
             raise
         except Exception as error:  # the side's code may raise anything
             traceback.print_exc()  # the log of the launch
             text = str(error).strip().splitlines()
             raise SideError(f"{self.name}: {type(error).__name__}: {text[0] if text else 'no message'}") from error
-        finally:
-            self._take_back()
-            sys.modules.update(kept)
-            sys.path[:] = path
-            os.chdir(directory)
 
     def _take_back(self) -> None:
         """Remove the side's modules from ``sys.modules`` again, including late imports."""

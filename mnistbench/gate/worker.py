@@ -1,4 +1,4 @@
-"""The process of a launch: loads both sides (a twin launch) or one of them (split), and measures their cases.
+"""The process of a launch: loads both sides, or one of them if another process has the other one, and measures their cases.
 
 The process reads a job (JSON) from the first line of its input, and writes messages (a JSON object per line) to its output:
 ``ready`` after all imports, then, after a second line of input, ``result`` or ``error``. All other output goes to the log,
@@ -7,10 +7,12 @@ which is its standard error. A job with the key ``default`` is a survey of one s
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import random
+import socket
 import sys
 import time
 import traceback
@@ -24,8 +26,10 @@ import torch
 from mnistbench.gate.alternate import SideRun, measure, measure_control, rehearse
 from mnistbench.gate.fingerprint import changes
 from mnistbench.gate.process_state import ProcessState
+from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.sides import ClashError, Side, SideError, added_to_torch, stray_modules, wanted, watch_registrations
 from mnistbench.gate.survey import survey
+from mnistbench.gate.turns import OneProcess, PeerEndedError, TwoProcesses
 
 #: Builds of each case in a launch. The second has the reverse order of the first, so that effects of the order cancel.
 REBUILDS = 2
@@ -58,6 +62,8 @@ def main() -> None:
         say(error=str(error))
     except ClashError as error:
         say(clash=str(error))
+    except PeerEndedError as error:
+        say(alone=str(error))
     except Exception as error:  # noqa: BLE001  # a side's code may raise anything; the log has the traceback
         traceback.print_exc()
         say(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
@@ -72,6 +78,10 @@ class Launch:
         torch.set_num_threads(1)
         sides = [Side(side["name"], Path(side["tree"]), Path(side["directory"]), job["home"]) for side in job["sides"]]
         self.sides = sides
+        self._names, self._processes = [side.name for side in sides], OneProcess()
+        if job["peer"] is not None:
+            self._names = [BASE, NEW]
+            self._processes = TwoProcesses(sides[0].name, socket.socket(fileno=job["peer"]))
         self._process = ProcessState([side.tree for side in sides])
         self._registered = watch_registrations([side.tree for side in sides])
         for side in self._coin.sample(sides, len(sides)):
@@ -102,26 +112,38 @@ class Launch:
                 raise ClashError(found[0])
 
     def measure(self, say: Callable[..., None]) -> dict[str, Any]:
-        """Measure the cases that all sides have, in random order; send a message after each case."""
-        common = [node_id for node_id in self.sides[0].cases if all(node_id in side.cases for side in self.sides)]
+        """Measure the cases that all sides have, in random order; send a message after each case.
+
+        Raises:
+            SideError: the code of a side raises.
+            ClashError: the sides cannot share this process.
+            PeerEndedError: the process of the other side has ended.
+        """
+        apart = isinstance(self._processes, TwoProcesses)
+        [first, *others] = self._processes.exchange([list(side.cases) for side in self.sides])
+        common = sorted(set(first[0]).intersection(*first[1:], *(cases for sides in others for cases in sides)))
         found: dict[str, Any] = {}
         seconds: dict[str, float] = {}
         control: list[dict[str, list[int]]] = []
-        order = self._coin.sample(self.sides, len(self.sides))
-        names = [side.name for side in order]
-        for node_id in self._coin.sample(common, len(common)):
-            found[node_id], start = [], time.monotonic()
-            for rebuild in range(REBUILDS):
-                step = -1 if rebuild % 2 else 1
-                control.append(measure_control(names[::step], self._coin))
-                side_runs = [SideRun(side.name, side.cases[node_id].build, side.turn) for side in order[::step]]
-                found[node_id].append(measure(side_runs, self._coin))
-                del side_runs
-                gc.collect()
-            seconds[node_id] = time.monotonic() - start
-            self._check()  # late imports can clash, too
-            say(measured=node_id)
-        return {"cases": found, "case_seconds": seconds, "control": control, "order": names}
+        order = self._coin.sample(self._names, len(self._names))
+        sides = {side.name: side for side in self.sides}
+        with self.sides[0].active() if apart else contextlib.nullcontext():
+            for node_id in self._coin.sample(common, len(common)):
+                found[node_id], start = [], time.monotonic()
+                for rebuild in range(REBUILDS):
+                    in_order = order[:: -1 if rebuild % 2 else 1]
+                    own = [sides[name] for name in in_order if name in sides]
+                    control.append(measure_control([side.name for side in own], self._coin, self._processes, in_order))
+                    side_runs = [
+                        SideRun(side.name, side.cases[node_id].build, side.errors_named if apart else side.turn) for side in own
+                    ]
+                    found[node_id].append(measure(side_runs, self._coin, self._processes, in_order))
+                    del side_runs
+                    gc.collect()
+                seconds[node_id] = time.monotonic() - start
+                self._check()  # late imports can clash, too
+                say(measured=node_id)
+        return {"cases": found, "case_seconds": seconds, "control": control, "order": order}
 
 
 def _tidy_memory() -> None:

@@ -168,6 +168,7 @@ say(result={"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys.pat
         "arguments": ["bench", "-k", "step"],
         "phases": ["step"],
         "only": ["t.py::t"],
+        "peer": None,
         "sides": [
             {"name": name, "tree": str(tmp_path / name), "directory": str(tmp_path / name / "project")} for name in (BASE, NEW)
         ],
@@ -429,40 +430,55 @@ def test_a_module_that_is_in_neither_copy_is_refused(start):
 
 # ---- Split launches ----------------------------------------------------------------------------------------------------
 
-#: Says what it measured of its one side; fails where it measures while another does.
+#: Sends what it measured of its one side, after an exchange with the other process.
 HALF = """
+import socket
+
 [name] = names
 ready()
 wait_to_go()
-busy = os.path.join(job["home"], "busy")
-os.close(os.open(busy, os.O_CREAT | os.O_EXCL))
-time.sleep(0.1)
-os.unlink(busy)
-builds = [{"first": name, "sides": {name: {"wall_ns": [number]}}} for number in range(2)]
-seconds = {"both": 0.25, name: 0.25}
+peer = socket.socket(fileno=job["peer"])
+peer.sendall(name.encode())
+other = peer.recv(10).decode()
+builds = [{"first": other, "sides": {name: {"wall_ns": [number]}}} for number in range(2)]
 control = [{name: [1]}, {name: [2]}]
-cases = {"both": builds, name: builds}
-say(result={"cases": cases, "case_seconds": seconds, "control": control, "order": [name], "seconds": 0.5})
+seconds = 0.5 if name == "base" else 0.75
+say(result={"cases": {"t": builds}, "case_seconds": {"t": seconds}, "control": control, "order": [other], "seconds": seconds})
 """
 
 
-def test_split_sides_have_a_process_each_and_never_measure_at_once(start, plan):
-    orders = set()
+def test_split_sides_have_a_process_each_and_reach_each_other(start, plan):
+    firsts = set()
     for seed in range(6):
         with start(HALF, plan=split(plan), seed=seed) as launch:
             launch.ready()
             said = launch.measure()
-        first, second = said["order"]
-        orders.add(first)
-        assert {first, second} == {BASE, NEW}
-        assert said["cases"] == {
-            "both": [
-                {"first": first, "sides": {BASE: {"wall_ns": [number]}, NEW: {"wall_ns": [number]}}} for number in range(2)
-            ]
-        }
+        [first] = said["order"]
+        firsts.add(first)
+        sides = [{BASE: {"wall_ns": [number]}, NEW: {"wall_ns": [number]}} for number in range(2)]
+        assert said["cases"] == {"t": [{"first": first, "sides": each} for each in sides]}
         assert said["control"] == [{BASE: [1], NEW: [1]}, {BASE: [2], NEW: [2]}]
-        assert (said["seconds"], said["case_seconds"]) == (1.0, {"both": 0.5})
-    assert orders == {BASE, NEW}  # the coin of the launch decides who is first
+        assert (said["seconds"], said["case_seconds"]) == (0.75, {"t": 0.75})  # both at the same time
+    assert firsts == {BASE, NEW}  # the coin of the launch decides which process is started first
+    assert nobody_lives(plan)
+
+
+def test_the_failure_of_the_other_side_is_not_the_reason(start, plan):
+    program = f"""
+import socket
+
+name = names[0]
+ready()
+wait_to_go()
+if name == {BASE!r}:
+    os.kill(os.getpid(), signal.SIGKILL)
+assert socket.socket(fileno=job["peer"]).recv(10) == b""
+say(alone="the process of the other side has ended")
+"""
+    for seed in range(4):
+        with start(program, plan=split(plan), seed=seed) as launch, pytest.raises(LaunchError) as raised:
+            whole(launch)
+        assert str(raised.value).startswith("a launch was killed by SIGKILL")
     assert nobody_lives(plan)
 
 
@@ -471,7 +487,7 @@ def test_each_half_runs_in_its_own_tree(start, plan, tmp_path):
 ready()
 wait_to_go()
 control = [{names[0]: os.getcwd()}]
-say(result={"cases": {names[0]: []}, "case_seconds": {}, "control": control, "order": names, "seconds": 0})
+say(result={"cases": {}, "case_seconds": {}, "control": control, "order": names, "seconds": 0})
 """
     with start(program, plan=split(plan)) as launch:
         launch.ready()
@@ -493,8 +509,16 @@ say(result={"cases": {}, "case_seconds": {}, "control": control, "order": names,
 
 @pytest.mark.parametrize("failing", [BASE, NEW])
 def test_half_a_launch_is_none(start, plan, failing):
-    program = f"ready()\nif names == [{failing!r}]:\n    sys.exit(3)\n" + HALF.partition("ready()")[2]
-    program = f"name = names[0]\n{program}"
+    program = f"""
+import socket
+
+ready()
+if names == [{failing!r}]:
+    sys.exit(3)
+wait_to_go()
+assert socket.socket(fileno=job["peer"]).recv(10) == b""
+say(alone="the process of the other side has ended")
+"""
     with start(program, plan=split(plan)) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
     assert str(raised.value) == "a launch ended with exit code 3: it printed nothing"

@@ -202,7 +202,7 @@ job = {"seed": 1, "home": home, "repository": str(folder / "nowhere"), "argument
 
 def launch(*names):
     trees = [{"name": name, "tree": str(folder / name), "directory": str(folder / name)} for name in names]
-    return Launch({**job, "only": None, "sides": trees})
+    return Launch({**job, "only": None, "peer": None, "sides": trees})
 
 
 try:

@@ -1,0 +1,88 @@
+"""The turns of the two sides: both in one process, or each in a process of its own that sleeps while the other one runs."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mnistbench.core.errors import MnistbenchError
+from mnistbench.gate.samples import BASE
+
+
+class PeerEndedError(MnistbenchError):
+    """The process of the other side has ended."""
+
+
+class OneProcess:
+    """Turns of sides that are all in this process."""
+
+    def turns(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield the names of the sides of this process, each when it is its turn.
+
+        Args:
+            names: the side of each turn; the same in all processes.
+        """
+        yield from names
+
+    def exchange(self, value: Any) -> list[Any]:
+        """Return the values of all processes, in any order."""
+        return [value]
+
+
+class TwoProcesses(OneProcess):
+    """Turns of one side; the other one is in another process, at the other end of a socket.
+
+    The process whose turn it is computes. The other one waits for a byte and so does not use the core that both share.
+    """
+
+    def __init__(self, name: str, peer: socket.socket) -> None:
+        self._name, self._peer = name, peer
+        self._lines = peer.makefile("rb")
+        self._holder = BASE  # the side that had the last turn; both processes begin with the same one
+
+    def turns(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield the name of this process's side at each of its turns; return when the turns of both sides are over.
+
+        Raises:
+            PeerEndedError: the other process has ended.
+        """
+        for name in names:
+            self._pass_to(name)
+            if name == self._name:
+                yield name
+        self.exchange(None)  # the process with the last turn is done, too
+
+    def exchange(self, value: Any) -> list[Any]:
+        """Send a value, as JSON, to the other process; return it and the one that the other process sends.
+
+        Raises:
+            PeerEndedError: the other process has ended.
+        """
+        self._send(value)
+        return [value, self._receive()]
+
+    def _pass_to(self, name: str) -> None:
+        if name == self._holder:
+            return
+        if self._holder == self._name:
+            self._send(name)
+        else:
+            self._receive()
+        self._holder = name
+
+    def _send(self, value: Any) -> None:
+        try:
+            self._peer.sendall(json.dumps(value).encode() + b"\n")
+        except OSError:
+            raise PeerEndedError("the process of the other side has ended") from None
+
+    def _receive(self) -> Any:
+        try:
+            line = self._lines.readline()
+        except OSError:
+            line = b""
+        if not line.endswith(b"\n"):
+            raise PeerEndedError("the process of the other side has ended")
+        return json.loads(line)

@@ -1,0 +1,80 @@
+"""A launch of two processes, with PyTorch, as the gate starts it."""
+
+import itertools
+import json
+import sys
+
+import projects
+import pytest
+
+from mnistbench.gate.launcher import LaunchError, Plan, launching, stage_home
+from mnistbench.gate.samples import BASE, NEW
+from mnistbench.gate.snapshot import Tree
+
+#: Writes when each iteration begins and ends.
+SPY = """
+
+import json, time
+
+
+def spied_forward(self, inputs, forward=nn.Sequential.forward):
+    began = time.perf_counter_ns()
+    time.sleep(0.002)  # the other side would run now if it did not wait
+    output = forward(self, inputs)
+    with open("../iterations", "a") as stream:
+        stream.write(json.dumps([began, time.perf_counter_ns()]) + "\\n")
+    return output
+
+
+nn.Sequential.forward = spied_forward
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    trees = {}
+    for name in (BASE, NEW):
+        folder = tmp_path / name
+        folder.mkdir()
+        projects.Project(folder).append("conftest.py", SPY)
+        trees[name] = Tree(folder, folder, name)
+    return Plan(
+        trees=trees,
+        pythons=dict.fromkeys(trees, sys.executable),
+        home=stage_home(tmp_path),
+        repository=tmp_path / "nowhere",
+        arguments=("test_bench.py",),
+        phases=(),
+        split=True,
+    )
+
+
+@pytest.mark.versions
+def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
+    case = "test_bench.py::test_forward[tiny-b4-cpu]"
+    with launching(plan, 1, [case], tmp_path / "log") as launch:
+        launch.ready()
+        loaded = len((tmp_path / "iterations").read_text().splitlines())
+        found = launch.measure()
+    iterations = [json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()[loaded:]]
+    assert len(iterations) > 100
+    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(iterations))  # one at a time
+    assert set(found["order"]) == {BASE, NEW}
+    assert all(len(times) == 40 for control in found["control"] for times in control.values())
+    first, second = found["cases"][case]
+    assert (first["first"], second["first"]) == (*found["order"],)
+    for build in (first, second):
+        base, head = build["sides"][BASE], build["sides"][NEW]
+        assert base["outcome"] == head["outcome"]  # the same code on the same numbers
+        assert base["keys"] == head["keys"]
+        for times in ("wall_ns", "cpu_ns", "iteration_ns"):
+            assert len(base[times]) == len(head[times]) > 4
+
+
+def test_a_side_that_fails_in_an_iteration_is_named(plan, tmp_path) -> None:
+    raising = "\n\nnn.Sequential.forward = lambda self, inputs: 1 / 0\n"
+    with (tmp_path / NEW / "conftest.py").open("a") as conftest:
+        conftest.write(raising)
+    with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
+        launch.ready()
+    assert str(raised.value) == "head: ZeroDivisionError: division by zero"
