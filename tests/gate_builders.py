@@ -88,7 +88,6 @@ def header(**changes: Any) -> dict[str, Any]:
         "head": "5d6e7f8 with changes",
         "arguments": ["bench"],
         "seed": 7,
-        "split": False,
         "torch": "2.15.0",
         "labels": labels,
         "exact": dict.fromkeys(labels, True),

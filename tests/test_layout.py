@@ -50,7 +50,7 @@ TORCH = {"torch", "torchvision", "tensorboard", "sklearn"}
 NUMBERS = {"numpy", "matplotlib"}
 
 #: The part of the gate that runs inside a launch.
-IN_A_LAUNCH = {"gate.alternate", "gate.process_state", "gate.sides", "gate.survey", "gate.worker"}
+IN_A_LAUNCH = {"gate.alternate", "gate.side", "gate.survey", "gate.worker"}
 
 #: Modules that import torch nowhere, not even inside a function.
 TORCH_FREE = {

@@ -48,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--base-python", metavar="EXE", help="Python interpreter for the base")
     parser.add_argument("--new-python", metavar="EXE", help="Python interpreter for the working tree")
-    parser.add_argument("--split", action="store_true", help="measure each side in a process of its own")
     parser.add_argument(
         "--inconclusive", choices=("fail", "ok"), default="fail",
         help="fail: exit code 2 if noise or the budget leaves the result open; ok: exit code 0 (default: fail)",
@@ -115,7 +114,7 @@ def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
 def _check_replay(parsed: argparse.Namespace) -> None:
     """Refuse options that only apply to a measurement."""
     of_measuring = {"--launches": parsed.launches, "--budget": parsed.budget, "--base-python": parsed.base_python,
-                    "--new-python": parsed.new_python, "--split": parsed.split, "--": " ".join(parsed.pytest)}  # fmt: skip
+                    "--new-python": parsed.new_python, "--": " ".join(parsed.pytest)}  # fmt: skip
     for option, value in of_measuring.items():
         if value:
             raise UsageError(f"--replay: measures nothing, so {option} has no effect; remove it")
@@ -130,7 +129,6 @@ def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
         arguments=tuple(parsed.pytest),
         launches=_launches(parsed.launches),
         budget_s=_seconds(parsed.budget),
-        split=parsed.split,
         thresholds=thresholds,
         storage=Path(parsed.storage),
     )

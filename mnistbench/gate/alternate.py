@@ -1,9 +1,8 @@
-"""Measure the sides of a launch: iterations in alternation, by all clocks, then under the profiler.
+"""Measure one side of a case in turn with the process of the other side: by all clocks, then under the profiler.
 
 The gate's own code measures both sides. Sides alternate iteration by iteration, so that both iterations of a pair see the same
 speed of the machine, which changes within seconds on a shared one. A random draw decides which side begins a pair; the next
-pair has the reverse order. If each side has a process of its own, both processes call these functions with equal random
-generators, and each one runs the turns of its side.
+pair has the reverse order. Both processes call these functions with equal random generators.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ import gc
 import hashlib
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +26,8 @@ from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import OpTable, finite
-from mnistbench.gate.turns import OneProcess
+from mnistbench.gate.side import Side
+from mnistbench.gate.turns import Turns
 from mnistbench.measuring.events_to_table import events_of, table
 from mnistbench.measuring.marks import ITERATION, marked
 from mnistbench.measuring.timing import on_device, timed
@@ -64,122 +65,101 @@ class Case(Protocol):
 
 @dataclass
 class SideRun:
-    """One side of one case: how to build and run it, and its samples in nanoseconds."""
+    """One side of one case: how to build it, and its samples in nanoseconds."""
 
-    name: str
+    side: Side
     build: Callable[[], Case]
-    turn: Callable[[], AbstractContextManager[None]]  # activates the side's modules
     case: Case = field(init=False)
-    random: RandomState = field(init=False)
-    outcome: tuple[str, float | None] = field(init=False)  # after the warm-up, which has as many iterations on both sides
+    outcome: tuple[str, float | None] = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
     device_ns: list[int] = field(default_factory=list)
 
-    @contextmanager
-    def active(self) -> Iterator[Case]:
-        """Run the body with this side's modules and random state."""
-        with self.turn():
-            self.random.restore()
-            try:
-                yield self.case
-            finally:
-                self.random = RandomState(self.random.device)
+    @property
+    def device(self) -> torch.device:
+        """The device of the case."""
+        return torch.device(self.case.params.device)
+
+    def run_case(self) -> None:
+        """Run the measured work once.
+
+        Raises:
+            SideError: the code of the side raises.
+        """
+        with self.side.errors_named():
+            self.case()
 
 
-class RandomState:
-    """A copy of the state of every random generator that a step may use."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._torch = torch.get_rng_state()
-        self._accelerator = torch.get_device_module(device).get_rng_state(device) if device.type in ("cuda", "xpu") else None
-        self._python = random.getstate()
-        self._numpy = np.random.get_state()  # noqa: NPY002  # the global one is what a user's code may draw from
-
-    def restore(self) -> None:
-        """Restore the copied state."""
-        torch.set_rng_state(self._torch)
-        if self._accelerator is not None:
-            torch.get_device_module(self.device).set_rng_state(self._accelerator, self.device)
-        random.setstate(self._python)
-        np.random.set_state(self._numpy)  # noqa: NPY002
-
-    @staticmethod
-    def seed(seed: int) -> None:
-        """Seed all generators."""
-        torch.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002
-
-
-def measure(
-    side_runs: Sequence[SideRun], coin: random.Random, processes: OneProcess | None = None, order: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Build a case for every side, time and profile the sides in alternation; return the samples as JSON.
+def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random) -> dict[str, Any]:
+    """Build a case, time and profile it in turn with the other side; return the samples of this side as JSON.
 
     Args:
-        side_runs: the sides of this process.
+        side_run: the side of this process.
+        turns: of this side.
+        order: in which the sides are built and warmed up.
         coin: decides which side begins a pair.
-        processes: the turns of the sides; all sides are in this process if not given.
-        order: in which the sides, those of all processes, are built and warmed up; that of ``side_runs`` if not given.
 
     Raises:
+        SideError: the code of the side raises.
         PeerEndedError: the process of the other side has ended.
     """
-    processes, order = processes or OneProcess(), order or [side_run.name for side_run in side_runs]
-    runs = {side_run.name: side_run for side_run in side_runs}
-    for name in processes.turns(order):
-        _build(runs[name])
-    iteration_ns = [_warm_up(runs[name]) for name in processes.turns(order)]
-    profiles = all(side_run.case.runner is not None for side_run in side_runs)
-    found_by_all = processes.exchange([max(iteration_ns), profiles])
-    longest = max(found[0] for found in found_by_all)
-    for name in processes.turns(_pairs(order, coin, _number_of_pairs(longest, *TIMED_PAIRS))):
-        with runs[name].active() as case:
-            _time_iteration(case, runs[name])
-    found: dict[str, Any] = {"first": order[0], "sides": {}}
-    for name in processes.turns(order):
-        side_run = runs[name]
-        found["sides"][name] = {
-            "wall_ns": side_run.wall_ns,
-            "cpu_ns": side_run.cpu_ns,
-            "device_ns": side_run.device_ns,
-            "outcome": _checked_outcome(side_run),
-            "parameters": side_run.case.parameter_count,
-        }
-    if all(profiles for _, profiles in found_by_all):
+    for _ in turns.of(order):
+        _build(side_run)
+    iteration_ns = 0
+    for _ in turns.of(order):
+        iteration_ns = _warm_up(side_run)
+    of_both = turns.exchange([iteration_ns, side_run.case.runner is not None])
+    longest = max(found[0] for found in of_both)
+    for _ in turns.of(_pairs(order, coin, _number_of_pairs(longest, *TIMED_PAIRS))):
+        _time_iteration(side_run)
+    found: dict[str, Any] = {
+        "wall_ns": side_run.wall_ns,
+        "cpu_ns": side_run.cpu_ns,
+        "device_ns": side_run.device_ns,
+        "parameters": side_run.case.parameter_count,
+    }
+    for _ in turns.of(order):
+        found["outcome"] = _checked_outcome(side_run)
+    if all(profiles for _, profiles in of_both):
         pairs = _pairs(order, coin, _number_of_pairs(longest, *PROFILED_PAIRS))
-        for name, profile in _profiled(runs, processes, order, pairs).items():
-            found["sides"][name] |= operations(profile)
-    return found
+        found |= operations(_profiled(side_run, partial(turns.of, order), turns.of(pairs)))
+    return {"first": order[0], "sides": {side_run.side.name: found}}
 
 
 def rehearse(side_run: SideRun) -> None:
-    """Run and profile a case once, so that late imports (data set, optimizer, profiler) are done; discard the result."""
+    """Run and profile a case once, so that late imports (data set, optimizer, profiler) are done; discard the result.
+
+    Raises:
+        SideError: the code of the side raises.
+    """
     _build(side_run)
-    with side_run.active() as case:
-        case()
+    side_run.run_case()
     if side_run.case.runner is not None:
-        _profiled({side_run.name: side_run}, OneProcess(), [side_run.name], [side_run.name])
+        _profiled(side_run, lambda: [None], [None])
 
 
 def _build(side_run: SideRun) -> None:
-    with side_run.turn():
-        RandomState.seed(0)  # the case seeds torch's generator; a user's model may use the others
+    seed_all(0)  # the case seeds torch's generator; a user's model may use the others
+    with side_run.side.errors_named():
         side_run.case = side_run.build()
-        torch.set_num_threads(side_run.case.params.threads)
-        side_run.random = RandomState(torch.device(side_run.case.params.device))
+    torch.set_num_threads(side_run.case.params.threads)
+
+
+def seed_all(seed: int) -> None:
+    """Seed all generators that a step may use."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  # the global one is what a user's code may draw from
 
 
 def _warm_up(side_run: SideRun) -> int:
     """Warm up, reset the case, and return the wall time of the last iteration in nanoseconds."""
-    with side_run.active() as case:
+    with side_run.side.errors_named():
         for _ in range(WARMUP_CALLS):
-            elapsed = timed(case).wall_ns
+            elapsed = timed(side_run.case).wall_ns
     side_run.outcome = outcome(side_run)
-    with side_run.active() as case:
-        case.reset()
+    with side_run.side.errors_named():
+        side_run.case.reset()
     return elapsed
 
 
@@ -196,14 +176,13 @@ def _pairs(names: Sequence[str], coin: random.Random, pairs: int) -> Iterator[st
         yield from order
 
 
-def _time_iteration(case: Case, side_run: SideRun) -> None:
-    device = side_run.random.device
-    with on_device(device):
-        sample = timed(case, device)
+def _time_iteration(side_run: SideRun) -> None:
+    with side_run.side.errors_named(), on_device(side_run.device):
+        sample = timed(side_run.case, side_run.device)
     side_run.wall_ns.append(sample.wall_ns)
     if sample.device_ns is not None:
         side_run.device_ns.append(sample.device_ns)
-    elif case.params.threads == 1:  # of several threads the CPU clock returns the sum
+    elif side_run.case.params.threads == 1:  # of several threads the CPU clock returns the sum
         side_run.cpu_ns.append(sample.cpu_ns)
 
 
@@ -212,7 +191,7 @@ def outcome(side_run: SideRun) -> tuple[str, float | None]:
 
     On one thread of a CPU the same code returns the same hash, so different hashes mean different computations.
     """
-    with side_run.turn(), torch.inference_mode():
+    with side_run.side.errors_named(), torch.inference_mode():
         case = side_run.case
         state = case.model.state_dict().values()  # contains other objects for modules with get_extra_state
         found = [tensor.detach().cpu().contiguous() for tensor in state if isinstance(tensor, torch.Tensor)]
@@ -231,10 +210,7 @@ def outcome(side_run: SideRun) -> tuple[str, float | None]:
 
 
 def _checked_outcome(side_run: SideRun) -> tuple[str, float | None]:
-    """Return the outcome of the warm-up, with None as its number if the timed iterations led to NaN or infinity.
-
-    The outcome after the timed iterations cannot be compared: sides in separate processes run different numbers of them.
-    """
+    """Return the outcome of the warm-up, with None as its number if the timed iterations led to NaN or infinity."""
     digest, number = side_run.outcome
     return digest, number if outcome(side_run)[1] is not None else None
 
@@ -242,42 +218,34 @@ def _checked_outcome(side_run: SideRun) -> tuple[str, float | None]:
 # ---- Operations ------------------------------------------------------------------------------------------------------
 
 
-def _profiled(
-    runs: Mapping[str, SideRun], processes: OneProcess, order: Sequence[str], turns: Iterable[str]
-) -> dict[str, OpTable]:
-    """Profile the sides of this process in one profiler session; the mark of each iteration names its side.
+def _profiled(side_run: SideRun, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]) -> OpTable:
+    """Profile iterations.
 
     Args:
-        runs: the sides of this process.
-        processes: the turns of the sides.
-        order: the order of the sides before the profiled iterations.
-        turns: the side of each profiled iteration.
+        side_run: of a case that has a runner.
+        one_turn: returns a turn of this side.
+        turns: one for each profiled iteration.
     """
-    for name in processes.turns(order):
-        with runs[name].active() as case:
-            case.reset()
-            case()  # the optimizer creates its state
-    device = next(iter(runs.values())).random.device
+    for _ in one_turn():
+        with side_run.side.errors_named():
+            side_run.case.reset()
+        side_run.run_case()  # the optimizer creates its state
     activities = [ProfilerActivity.CPU]
-    if device.type in ("cuda", "xpu"):
-        activities.append(ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.XPU)
+    if side_run.device.type in ("cuda", "xpu"):
+        activities.append(ProfilerActivity.CUDA if side_run.device.type == "cuda" else ProfilerActivity.XPU)
     with ExitStack() as parsing:
         with (
             torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler,
-            ExitStack() as marks,
+            marked(side_run.case),  # type: ignore[arg-type]  # the side's own Case
         ):
-            for side_run in runs.values():
-                marks.enter_context(marked(side_run.case))  # type: ignore[arg-type]  # the side's own Case
-            for name in processes.turns(order):  # the profiler allocates its buffers
-                with runs[name].active() as case:
-                    case()
-            for name in processes.turns(turns):
-                with runs[name].active() as case, record_function(f"{ITERATION}:{name}"):
-                    case()
+            for _ in one_turn():
+                side_run.run_case()  # the profiler allocates its buffers
+            for _ in turns:
+                with record_function(ITERATION):
+                    side_run.run_case()
             parsing.enter_context(gc_paused())
-        events = events_of(profiler)
         view = "device" if len(activities) > 1 else "host"
-        return {name: table(events, temperature="warm", view=view, iteration=f"{ITERATION}:{name}") for name in runs}
+        return table(events_of(profiler), temperature="warm", view=view)
 
 
 def operations(profile: OpTable) -> dict[str, Any]:
@@ -296,31 +264,28 @@ def operations(profile: OpTable) -> dict[str, Any]:
 # ---- Memory ----------------------------------------------------------------------------------------------------------
 
 
-def peak_memory(side_run: SideRun, built: Callable[[], None]) -> int | None:
+def peak_memory(side_run: SideRun) -> int | None:
     """Build and warm up a case, and return the peak memory of tensors in the next iteration, in bytes.
 
     On a CPU this is the memory of tensors that existed before the build plus what the allocator reports from then on, which
     includes temporary buffers inside operations. On an accelerator it is the peak that its allocator reports. None on other
     devices, and for whole epochs and data, which run once.
 
-    Args:
-        side_run: a side that has the process to itself.
-        built: called after the build.
+    Raises:
+        SideError: the code of the side raises.
     """
     before = sum(live_storages().values())
     with allocations_profile(profile_memory=True) as profiler:
         _build(side_run)
-        built()
-        of_cpu = side_run.case.runner is not None and side_run.random.device.type == "cpu"
+        of_cpu = side_run.case.runner is not None and side_run.device.type == "cpu"
         if of_cpu:
             _warm_iterations(side_run)
-            with side_run.active() as case, gc_paused(), record_function(ITERATION):
-                case()
+            with gc_paused(), record_function(ITERATION):
+                side_run.run_case()
     if of_cpu:
         return before + _peak_bytes(profiler)
     if side_run.case.runner is None:
-        with side_run.active() as case:
-            case()
+        side_run.run_case()
         return None
     _warm_iterations(side_run)
     return _peak_of_device(side_run)
@@ -328,8 +293,7 @@ def peak_memory(side_run: SideRun, built: Callable[[], None]) -> int | None:
 
 def _warm_iterations(side_run: SideRun) -> None:
     for _ in range(WARMUP_CALLS):
-        with side_run.active() as case:
-            case()
+        side_run.run_case()
 
 
 def live_storages() -> dict[int, int]:
@@ -365,13 +329,12 @@ def _peak_bytes(profiler: allocations_profile) -> int:
 
 
 def _peak_of_device(side_run: SideRun) -> int | None:
-    device = side_run.random.device
+    device = side_run.device
     if device.type not in {"cuda", "xpu"}:
         return None
     of_device = torch.get_device_module(device)
     of_device.reset_peak_memory_stats(device)
-    with side_run.active() as case:
-        case()
+    side_run.run_case()
     return int(of_device.max_memory_allocated(device))
 
 
@@ -393,24 +356,20 @@ class Control:
             self._stream.mul(1.5).sqrt()
 
 
-def measure_control(
-    names: Sequence[str], coin: random.Random, processes: OneProcess | None = None, order: Sequence[str] = ()
-) -> dict[str, list[int]]:
-    """Build a control for each side of this process, time them in alternation, and return wall times in nanoseconds.
+def measure_control(turns: Turns, order: Sequence[str], coin: random.Random) -> list[int]:
+    """Build a control, time it in turn with that of the other side, and return wall times in nanoseconds.
 
     Args:
-        names: the sides of this process.
+        turns: of this side.
+        order: in which the controls are warmed up.
         coin: decides which side begins a pair.
-        processes: the turns of the sides; all sides are in this process if not given.
-        order: of the sides of all processes; that of ``names`` if not given.
+
+    Raises:
+        PeerEndedError: the process of the other side has ended.
     """
-    processes, order = processes or OneProcess(), order or names
     torch.set_num_threads(1)
-    controls = {name: Control() for name in names}
-    found: dict[str, list[int]] = {name: [] for name in names}
-    for name in processes.turns(order):
+    control = Control()
+    for _ in turns.of(order):
         for _ in range(WARMUP_CALLS):
-            controls[name]()
-    for name in processes.turns(_pairs(order, coin, CONTROL_PAIRS)):
-        found[name].append(timed(controls[name]).wall_ns)
-    return found
+            control()
+    return [timed(control).wall_ns for _ in turns.of(_pairs(order, coin, CONTROL_PAIRS))]

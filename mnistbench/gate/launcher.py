@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ import mnistbench
 from mnistbench.core.child_environment import child_environment
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.json_reader import Reader
-from mnistbench.gate.fingerprint import Fingerprint
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.snapshot import Tree
 
@@ -42,10 +40,6 @@ class _OtherEndedError(LaunchError):
     """The process of one side ended because that of the other side has ended."""
 
 
-class Clash(Exception):  # noqa: N818  # not an error: the gate goes on with separate processes
-    """The sides cannot share a process; the message gives the reason."""
-
-
 @dataclass(frozen=True)
 class Plan:
     """Parameters that all launches of a gate share."""
@@ -56,17 +50,15 @@ class Plan:
     repository: Path  # the user's own tree, which must not be measured
     arguments: tuple[str, ...]  # for pytest
     phases: tuple[str, ...]  # to measure; all if empty
-    split: bool
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The cases and the state of a side, as found by a survey of that side alone."""
+    """The cases of a side, as found by a survey of that side alone."""
 
     cases: Mapping[str, Mapping[str, Any]]  # node id -> label and params
     files: Mapping[str, str]  # module -> file
     torch: str
-    stages: Mapping[str, Fingerprint] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)  # node id -> peak memory of tensors in an iteration, bytes
     resident: int = 0  # peak resident memory of the process, bytes
     failed: Mapping[str, str] = field(default_factory=dict)  # node id -> why the case cannot be run
@@ -85,7 +77,6 @@ class Listing:
             },
             files={name: file.text() for name, file in message["files"].mapping().items()},
             torch=message["torch"].text(),
-            stages={stage: Fingerprint.read(state) for stage, state in message["stages"].mapping().items()},
             memory={case: size.whole() for case, size in message["memory"].mapping().items()},
             resident=message["resident"].whole(),
             failed={case: reason.text() for case, reason in message["failed"].mapping().items()},
@@ -108,19 +99,18 @@ def stage_home(folder: Path) -> Path:
 
 
 class Launching:
-    """A running launch: one process for both sides, or one for each, which take turns. It loads the sides at once."""
+    """A running launch: a process for each side, which take turns. They load the sides at once."""
 
     def __init__(self, plan: Plan, seed: int, only: Sequence[str] | None, log: Path) -> None:
         self._plan = plan
         coin = random.Random(seed)  # noqa: S311  # a coin, not a secret
-        groups = [[BASE], [NEW]] if plan.split else [[BASE, NEW]]
         self._processes: list[_Process] = []
-        peers = socket.socketpair() if plan.split else ()
+        peers = socket.socketpair()
         try:
-            for names, peer in zip_longest(coin.sample(groups, len(groups)), peers):
+            for side, peer in zip(coin.sample([BASE, NEW], 2), peers, strict=True):
                 with _uninterrupted():
-                    self._processes.append(_Process(plan, names, seed, log, peer))
-                self._processes[-1].begin(_job(plan, names, seed, only, peer=peer.fileno() if peer else None))
+                    self._processes.append(_Process(plan, side, seed, log, peer))
+                self._processes[-1].begin(_job(plan, side, seed, only, peer=peer.fileno()))
         except BaseException:
             self.stop()
             raise
@@ -133,7 +123,6 @@ class Launching:
 
         Raises:
             LaunchError: a side cannot be loaded.
-            Clash: they cannot share a process.
         """
         for message in self._receive("ready"):
             with _usable():
@@ -149,7 +138,7 @@ class Launching:
             process.go()
         results = self._receive("result")
         with _usable():
-            return _values(results[0]) if len(results) == 1 else _merged(results)
+            return _merged(results)
 
     def _receive(self, expected: str) -> list[Reader]:
         """Return the message of each process. If one fails, the other one ends too: the error of the first is raised."""
@@ -195,12 +184,12 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
     try:
         for side in (NEW, BASE):
             with _uninterrupted():
-                processes[side] = _Process(plan, [side], seed, log)
-        processes[NEW].begin(_job(plan, [NEW], seed, None, default=vars(default)))
+                processes[side] = _Process(plan, side, seed, log)
+        processes[NEW].begin(_job(plan, NEW, seed, None, default=vars(default)))
         with _usable():
             selected = processes[NEW].receive("selected")
             plan = replace(plan, arguments=selected["arguments"].texts(), phases=selected["phases"].texts())
-        processes[BASE].begin(_job(plan, [BASE], seed, None, default=None))
+        processes[BASE].begin(_job(plan, BASE, seed, None, default=None))
         found = {}
         for side, process in processes.items():
             with _usable():
@@ -251,10 +240,10 @@ def _check_shared(message: Reader) -> None:
 
 
 def _merged(results: Sequence[Reader]) -> dict[str, Any]:
-    """Merge the two halves of a split launch, build by build.
+    """Merge the results of both sides, build by build.
 
     Raises:
-        RecordError: a half is incomplete.
+        RecordError: a result is incomplete.
     """
     first, second = results
     other_cases = second["cases"].mapping()
@@ -285,17 +274,17 @@ def _values(found: Reader) -> dict[str, Any]:
     return {name: item.value for name, item in found.mapping().items()}
 
 
-def _job(plan: Plan, names: Sequence[str], seed: int, only: Sequence[str] | None, **more: Any) -> dict[str, Any]:
-    sides = [(name, plan.trees[name]) for name in names]
+def _job(plan: Plan, side: str, seed: int, only: Sequence[str] | None, **more: Any) -> dict[str, Any]:
     return {
+        "side": side,
+        "tree": str(plan.trees[side].root),
+        "directory": str(plan.trees[side].directory),
         "seed": seed,
         "home": str(plan.home),
         "repository": str(plan.repository),
         "arguments": list(plan.arguments),
         "phases": list(plan.phases),
         "only": only,
-        "peer": None,
-        "sides": [{"name": name, "tree": str(tree.root), "directory": str(tree.directory)} for name, tree in sides],
         **more,
     }
 
@@ -304,16 +293,16 @@ class _Process:
     """A child process with its own process group, which sends one message a line."""
 
     def __init__(
-        self, plan: Plan, names: Sequence[str], seed: int, log: Path, peer: socket.socket | None = None
+        self, plan: Plan, side: str, seed: int, log: Path, peer: socket.socket | None = None
     ) -> None:  # fmt: skip
         self._log = log
         self._log_begins = log.stat().st_size if log.exists() else 0
-        python = plan.pythons[names[0]]
+        python = plan.pythons[side]
         try:
             with log.open("ab") as stream:
                 self._child = subprocess.Popen(
                     [python, "-P", "-c", _BOOT, str(plan.home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
-                    cwd=plan.trees[names[0]].directory, env=environment(os.environ, plan.home, seed), start_new_session=True,
+                    cwd=plan.trees[side].directory, env=environment(os.environ, plan.home, seed), start_new_session=True,
                     text=True, pass_fds=[peer.fileno()] if peer else [],
                 )  # fmt: skip
         except OSError as error:
@@ -334,7 +323,6 @@ class _Process:
 
         Raises:
             LaunchError: the process reports an error, has ended, or sends nothing for PATIENCE_S seconds.
-            Clash: its sides cannot share a process.
         """
         while True:
             line = self._next_line()
@@ -348,8 +336,6 @@ class _Process:
                 raise LaunchError(str(message["error"]))
             if "alone" in message:
                 raise _OtherEndedError(str(message["alone"]))
-            if "clash" in message:
-                raise Clash(str(message["clash"]))
             if expected in message:
                 return Reader(message)[expected]
 

@@ -44,14 +44,12 @@ class Header:
     head: str
     arguments: tuple[str, ...]
     seed: int
-    split: bool
     labels: Mapping[str, str]  # node id -> label of the case
     exact: Mapping[str, bool]  # node id -> whether results of the same code are equal bit for bit
     only_base: tuple[str, ...]
     only_head: tuple[str, ...]
     changed: tuple[str, ...]  # cases whose Params differ between the sides
     torch: str
-    split_because: str = ""  # why the code of the sides required separate processes
     memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # node id -> side -> peak memory of tensors, bytes
     resident: Mapping[str, int] = field(default_factory=dict)  # side -> peak resident memory of its process, bytes
 
@@ -68,14 +66,12 @@ class Header:
             head=reader["head"].text(),
             arguments=reader["arguments"].texts(),
             seed=reader["seed"].nanoseconds(),
-            split=reader["split"].flag(),
             labels={case: label.text() for case, label in reader["labels"].mapping().items()},
             exact={case: reader["exact"][case].flag() for case in reader["labels"].mapping()},
             only_base=reader["only_base"].texts(),
             only_head=reader["only_head"].texts(),
             changed=reader["changed"].texts(),
             torch=reader["torch"].text(),
-            split_because=reader["split_because"].text() if "split_because" in header else "",
             memory={case: _sizes(sizes) for case, sizes in reader["memory"].mapping().items()} if "memory" in header else {},
             resident=_sizes(reader["resident"]) if "resident" in header else {},
         )

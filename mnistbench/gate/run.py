@@ -23,8 +23,7 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate import samples, snapshot
 from mnistbench.gate.decision import LEAST_LAUNCHES, Thresholds, candidates
-from mnistbench.gate.fingerprint import difference
-from mnistbench.gate.launcher import Clash, Default, LaunchError, Launching, Listing, Plan, launching, stage_home, survey
+from mnistbench.gate.launcher import Default, LaunchError, Launching, Listing, Plan, launching, stage_home, survey
 from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
 
 #: Launches of the first stage, and fresh launches of flagged cases (docs/studies/gate_power.py).
@@ -51,7 +50,6 @@ class Request:
     arguments: tuple[str, ...] = ()  # for pytest
     launches: int = LAUNCHES
     budget_s: float = math.inf
-    split: bool = False
     thresholds: Thresholds = field(default_factory=Thresholds)
     storage: Path = Path(".benchmarks")
 
@@ -126,7 +124,6 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
         repository=(snapshot.repository_of(here) if shutil.which("git") else None) or here,
         arguments=request.arguments,
         phases=(),
-        split=request.split or bool(request.base_python or request.new_python),
     )
 
 
@@ -160,7 +157,6 @@ class _Gate:
         self._request, self._plan, self._log, self._progress = request, plan, log, progress
         self._look, self._start, self._now, self._seed, self._began = look, start, now, seed, began
         self._deadline = began + request.budget_s
-        self._split_because = ""
         self._loading_s = 0.0  # of the sides, before anything is measured
         self._durations_s: list[float] = []  # of each launch of the first stage
         self._case_seconds: list[Mapping[str, float]] = []  # of the same
@@ -168,21 +164,7 @@ class _Gate:
 
     def run(self, here: Path) -> Measured:
         _new_file(self._request.storage)  # a folder that cannot be written is refused before a process starts
-        listing = self._listing()
-        if not self._plan.split and (reasons := difference(listing[BASE].stages, listing[NEW].stages)):
-            self._split(f"{reasons[0]}{f' (and {len(reasons) - 1} more)' if len(reasons) > 1 else ''}")
-        while True:
-            try:
-                return self._measured(here, listing)
-            except Clash as clash:
-                if self._plan.split:
-                    raise LaunchError(f"a side cannot be measured in a process of its own either: {clash}") from None
-                self._split(str(clash))
-
-    def _split(self, reason: str) -> None:
-        """Measure each side in its own process from now on."""
-        self._progress.say(f"measuring the sides in separate processes, because {reason}")
-        self._plan, self._split_because = replace(self._plan, split=True), reason
+        return self._measured(here, self._listing())
 
     def _measured(self, here: Path, listing: Mapping[str, Listing]) -> Measured:
         path = _new_file(self._request.storage)
@@ -239,8 +221,6 @@ class _Gate:
             "head": f"{commit}{' with changes' if dirty else ''}" if commit else str(here),
             "arguments": list(self._plan.arguments),
             "seed": self._seed,
-            "split": self._plan.split,
-            "split_because": self._split_because,
             "torch": " -> ".join(dict.fromkeys(listing[side].torch for side in (BASE, NEW))),
             "labels": {case: new[case]["label"] for case in common},
             "exact": {case: new[case]["params"]["device"] == "cpu" and new[case]["params"]["threads"] == 1 for case in common},

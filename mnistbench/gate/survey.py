@@ -1,45 +1,36 @@
-"""Survey one side alone in a process, without timing: its cases, its process-wide state and the memory of its cases."""
+"""Survey one side without timing: its cases, and the memory of each."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import resource
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from mnistbench.gate.alternate import SideRun, live_storages, peak_memory, rehearse
-from mnistbench.gate.fingerprint import BEFORE, ENDED, IMPORTED, Fingerprint
-from mnistbench.gate.process_state import ProcessState
-from mnistbench.gate.sides import Side, SideError, TakenCase, added_to_torch, stray_modules, wanted, watch_registrations
+from mnistbench.gate.side import Case, Side, SideError, stray_modules
 
 
 def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     """Send the arguments that select the cases if the job asks for them, then the listing of the side."""
     torch.set_num_threads(1)
-    [spec] = job["sides"]
-    side = Side(spec["name"], Path(spec["tree"]), Path(spec["directory"]), job["home"])
+    side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"])
     if job["default"] is not None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], **job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
-    found = _Survey(side, ProcessState([side.tree]))
-    side.load(job["arguments"], partial(wanted, job))
-    shared = stray_modules(Path(job["repository"]), [side])
-    if not shared:
-        found.look_at_cases(say)
+    found = _Survey(side, Path(job["repository"]), job["phases"], say)
+    side.run(job["arguments"], lambda node_ids: node_ids, found.take)
     say(
         surveyed={
             "torch": torch.__version__,
-            "shared": shared,
-            "cases": {name: {"label": case.label, "params": dict(vars(case.params))} for name, case in side.cases.items()},
+            "shared": found.shared,
+            "cases": {name: {"label": case.label, "params": dict(vars(case.params))} for name, case in found.cases.items()},
             "files": side.files,
-            "stages": {stage: state.json() for stage, state in found.stages.items()},
             "memory": found.memory,
             "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
             "failed": found.failed,
@@ -67,38 +58,35 @@ def selection(side: Side, arguments: list[str], folder: str, phase: str) -> tupl
 @dataclass
 class _Survey:
     side: Side
-    process: ProcessState
-    stages: dict[str, Fingerprint] = field(default_factory=dict)
-    memory: dict[str, int] = field(default_factory=dict)  # node id -> bytes
-    failed: dict[str, str] = field(default_factory=dict)  # node id -> why it cannot be run
+    repository: Path
+    phases: list[str]
+    say: Callable[..., None]
+    shared: dict[str, str] = field(default_factory=dict)  # modules of the project that are not from the tree
+    cases: dict[str, Case] = field(default_factory=dict)  # by node id, as the following ones
+    memory: dict[str, int] = field(default_factory=dict)  # bytes
+    failed: dict[str, str] = field(default_factory=dict)  # why it cannot be run
+    _imported_bytes: int | None = None  # of tensors, before the first case was built
 
-    def __post_init__(self) -> None:
-        self._registered = watch_registrations([self.side.tree])
-        self._look(BEFORE)
-
-    def look_at_cases(self, say: Callable[..., None]) -> None:
-        """Build and run every case, and store failures: they do not matter for a case that the other side does not have."""
-        self._look(IMPORTED)
-        imported = sum(live_storages().values())
-        gc.collect()
-        gc.freeze()  # so that the search for tensors skips all imported objects
-        for case in list(self.side.cases.values())[:1]:  # torch changes some settings when it is first used
-            with contextlib.suppress(SideError):  # reported below
-                rehearse(self._side_run(case))
-        for name, case in self.side.cases.items():
-            try:
-                bytes_of_case = peak_memory(self._side_run(case), partial(self._look, f"build {name}"))
-            except SideError as error:
-                self.failed[name] = str(error)
-                continue
-            if bytes_of_case is not None:
-                on_cpu = case.params.device == "cpu"
-                self.memory[name] = bytes_of_case + (imported if on_cpu else 0)
-            say(measured=name)
-        self._look(ENDED)
-
-    def _side_run(self, case: TakenCase) -> SideRun:
-        return SideRun(self.side.name, case.build, self.side.turn)
-
-    def _look(self, stage: str) -> None:
-        self.stages[stage] = added_to_torch(self.process.fingerprint(), self._registered, [self.side])
+    def take(self, case: Case) -> None:
+        """Build and run a case, and store a failure: it does not matter for a case that the other side does not have."""
+        if self.phases and case.params.phase not in self.phases:
+            return
+        first = not self.cases
+        self.cases[case.node_id] = case
+        self.shared = self.shared or stray_modules(self.repository, self.side)
+        if self.shared:
+            return
+        try:
+            if first:
+                self._imported_bytes = sum(live_storages().values())
+                gc.collect()
+                gc.freeze()  # so that the search for tensors skips all imported objects
+                rehearse(SideRun(self.side, case.build))
+            bytes_of_case = peak_memory(SideRun(self.side, case.build))
+        except SideError as error:
+            self.failed[case.node_id] = str(error)
+            return
+        if bytes_of_case is not None:
+            imported = (self._imported_bytes or 0) if case.params.device == "cpu" else 0
+            self.memory[case.node_id] = bytes_of_case + imported
+        self.say(measured=case.node_id)

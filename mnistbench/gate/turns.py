@@ -1,4 +1,4 @@
-"""The turns of the two sides: both in one process, or each in a process of its own that sleeps while the other one runs."""
+"""The turns of the two sides: each has a process, and sleeps while the other one computes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,8 @@ class PeerEndedError(MnistbenchError):
     """The process of the other side has ended."""
 
 
-class OneProcess:
-    """Turns of sides that are all in this process."""
-
-    def turns(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield the names of the sides of this process, each when it is its turn.
-
-        Args:
-            names: the side of each turn; the same in all processes.
-        """
-        yield from names
-
-    def exchange(self, value: Any) -> list[Any]:
-        """Return the values of all processes, in any order."""
-        return [value]
-
-
-class TwoProcesses(OneProcess):
-    """Turns of one side; the other one is in another process, at the other end of a socket.
+class Turns:
+    """The turns of one side; the process of the other side is at the other end of a socket.
 
     The process whose turn it is computes. The other one waits for a byte and so does not use the core that both share.
     """
@@ -42,8 +26,11 @@ class TwoProcesses(OneProcess):
         self._lines = peer.makefile("rb")
         self._holder = BASE  # the side that had the last turn; both processes begin with the same one
 
-    def turns(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield the name of this process's side at each of its turns; return when the turns of both sides are over.
+    def of(self, names: Iterable[str]) -> Iterator[None]:
+        """Yield at each turn of this process's side; return when the turns of both sides are over.
+
+        Args:
+            names: the side of each turn, the same in both processes.
 
         Raises:
             PeerEndedError: the other process has ended.
@@ -51,7 +38,7 @@ class TwoProcesses(OneProcess):
         for name in names:
             self._pass_to(name)
             if name == self._name:
-                yield name
+                yield
         self.exchange(None)  # the process with the last turn is done, too
 
     def exchange(self, value: Any) -> list[Any]:

@@ -1,13 +1,15 @@
-"""The process of a launch: loads both sides, or one of them if another process has the other one, and measures their cases.
+"""The process of one side in a launch: runs its pytest session, and measures its cases in turn with the other side's process.
 
 The process reads a job (JSON) from the first line of its input, and writes messages (a JSON object per line) to its output:
-``ready`` after all imports, then, after a second line of input, ``result`` or ``error``. All other output goes to the log,
-which is its standard error. A job with the key ``default`` is a survey of one side, which times nothing.
+``ready`` when its code is loaded, then, after a second line of input, ``result``; or ``error``. All other output goes to the
+log, which is its standard error. A job with the key ``default`` is a survey of the side, which times nothing.
+
+Both processes of a launch have the same random generator and draw from it in the same order, so they agree about the order
+of cases, builds and iterations.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
@@ -16,26 +18,26 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from mnistbench.gate.alternate import SideRun, measure, measure_control, rehearse
-from mnistbench.gate.fingerprint import changes
-from mnistbench.gate.process_state import ProcessState
 from mnistbench.gate.samples import BASE, NEW
-from mnistbench.gate.sides import ClashError, Side, SideError, added_to_torch, stray_modules, wanted, watch_registrations
+from mnistbench.gate.side import Case, Side, SideError, stray_modules
 from mnistbench.gate.survey import survey
-from mnistbench.gate.turns import OneProcess, PeerEndedError, TwoProcesses
+from mnistbench.gate.turns import PeerEndedError, Turns
 
 #: Builds of each case in a launch. The second has the reverse order of the first, so that effects of the order cancel.
 REBUILDS = 2
 
 #: Bytes of heap touched before the measurement: several times those that a step of ConvNet allocates at batch 64.
 TOUCHED_BYTES = 512 * 2**20
+
+#: Cores that this process may use, where the system lets a process choose; else none.
+_CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
 
 
 def main() -> None:
@@ -51,17 +53,12 @@ def main() -> None:
         job = json.loads(sys.stdin.readline())
         if "default" in job:
             survey(job, say)
-            return
-        launch = Launch(job)
-        say(ready={"shared": launch.shared})
-        if sys.stdin.readline().strip() != "go":
-            return
-        start = time.monotonic()
-        say(result={**launch.measure(say), "seconds": time.monotonic() - start})
+        else:
+            _Launch(job, say).run()
+    except _NotToMeasureError:
+        return
     except SideError as error:
         say(error=str(error))
-    except ClashError as error:
-        say(clash=str(error))
     except PeerEndedError as error:
         say(alone=str(error))
     except Exception as error:  # noqa: BLE001  # a side's code may raise anything; the log has the traceback
@@ -69,81 +66,75 @@ def main() -> None:
         say(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
 
 
-class Launch:
-    """The sides of a job, loaded."""
+class _NotToMeasureError(SideError):
+    """The launch ended before its measurement began."""
 
-    def __init__(self, job: dict[str, Any]) -> None:
-        self._job = job
+
+class _Launch:
+    """One side of a launch."""
+
+    def __init__(self, job: dict[str, Any], say: Callable[..., None]) -> None:
+        self._job, self._say = job, say
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
-        torch.set_num_threads(1)
-        sides = [Side(side["name"], Path(side["tree"]), Path(side["directory"]), job["home"]) for side in job["sides"]]
-        self.sides = sides
-        self._names, self._processes = [side.name for side in sides], OneProcess()
-        if job["peer"] is not None:
-            self._names = [BASE, NEW]
-            self._processes = TwoProcesses(sides[0].name, socket.socket(fileno=job["peer"]))
-        self._process = ProcessState([side.tree for side in sides])
-        self._registered = watch_registrations([side.tree for side in sides])
-        for side in self._coin.sample(sides, len(sides)):
-            try:
-                side.load(job["arguments"], partial(wanted, job))
-            except SideError as error:
-                if self._registered:  # perhaps because of the other side's operators; separate processes will tell
-                    raise ClashError(f"the sides add operators registered with torch, and then {error}") from None
-                raise
-        self.shared = stray_modules(Path(job["repository"]), sides)
-        _use_cores(self._coin, [case.params for side in sides for case in side.cases.values()])
-        for side in self._coin.sample(sides, len(sides)):
-            for case in list(side.cases.values())[:1]:
-                rehearse(SideRun(side.name, case.build, side.turn))
-        self._before = self._process.fingerprint()
-        self._check()
-        _tidy_memory()
+        self._order = self._coin.sample([BASE, NEW], 2)
+        self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"])
+        self._turns = Turns(job["side"], socket.socket(fileno=job["peer"]))
+        self._cases: dict[str, list[dict[str, Any]]] = {}
+        self._seconds: dict[str, float] = {}
+        self._control: list[dict[str, list[int]]] = []
+        self._start: float | None = None
 
-    def _check(self) -> None:
-        """Check that the sides can share this process, and that neither has changed its state since loading.
+    def run(self) -> None:
+        """Measure the cases that both sides have, and send the result.
 
         Raises:
-            ClashError: the sides cannot share the process.
-        """
-        if len(self.sides) > 1:
-            now = added_to_torch(self._process.fingerprint(), self._registered, self.sides)
-            if found := changes(self._before, now):
-                raise ClashError(found[0])
-
-    def measure(self, say: Callable[..., None]) -> dict[str, Any]:
-        """Measure the cases that all sides have, in random order; send a message after each case.
-
-        Raises:
-            SideError: the code of a side raises.
-            ClashError: the sides cannot share this process.
+            SideError: the code of the side cannot be measured.
             PeerEndedError: the process of the other side has ended.
         """
-        apart = isinstance(self._processes, TwoProcesses)
-        [first, *others] = self._processes.exchange([list(side.cases) for side in self.sides])
-        common = sorted(set(first[0]).intersection(*first[1:], *(cases for sides in others for cases in sides)))
-        found: dict[str, Any] = {}
-        seconds: dict[str, float] = {}
-        control: list[dict[str, list[int]]] = []
-        order = self._coin.sample(self._names, len(self._names))
-        sides = {side.name: side for side in self.sides}
-        with self.sides[0].active() if apart else contextlib.nullcontext():
-            for node_id in self._coin.sample(common, len(common)):
-                found[node_id], start = [], time.monotonic()
-                for rebuild in range(REBUILDS):
-                    in_order = order[:: -1 if rebuild % 2 else 1]
-                    own = [sides[name] for name in in_order if name in sides]
-                    control.append(measure_control([side.name for side in own], self._coin, self._processes, in_order))
-                    side_runs = [
-                        SideRun(side.name, side.cases[node_id].build, side.errors_named if apart else side.turn) for side in own
-                    ]
-                    found[node_id].append(measure(side_runs, self._coin, self._processes, in_order))
-                    del side_runs
-                    gc.collect()
-                seconds[node_id] = time.monotonic() - start
-                self._check()  # late imports can clash, too
-                say(measured=node_id)
-        return {"cases": found, "case_seconds": seconds, "control": control, "order": order}
+        torch.set_num_threads(1)
+        self._side.run(self._job["arguments"], self._in_random_order, self._take)
+        if self._start is None:
+            raise SideError(f"{self._side.name}: pytest collected no case that both sides have")
+        self._say(
+            result={
+                "cases": self._cases, "case_seconds": self._seconds, "control": self._control, "order": self._order,
+                "seconds": time.monotonic() - self._start,
+            }
+        )  # fmt: skip
+
+    def _in_random_order(self, node_ids: list[str]) -> list[str]:
+        """Return the tests of the job that both sides have."""
+        own, other = self._turns.exchange(node_ids)
+        common = sorted({*own}.intersection(other, own if self._job["only"] is None else self._job["only"]))
+        return self._coin.sample(common, len(common))
+
+    def _take(self, case: Case) -> None:
+        """Measure a case inside its test."""
+        if self._job["phases"] and case.params.phase not in self._job["phases"]:
+            return
+        if self._start is None:
+            self._start = self._begin(case)
+        _use_cores(self._coin, case.params)
+        start = time.monotonic()
+        builds = self._cases[case.node_id] = []
+        for rebuild in range(REBUILDS):
+            order = self._order[:: -1 if rebuild % 2 else 1]
+            self._control.append({self._side.name: measure_control(self._turns, order, self._coin)})
+            builds.append(measure(SideRun(self._side, case.build), self._turns, order, self._coin))
+            gc.collect()
+        self._seconds[case.node_id] = time.monotonic() - start
+        self._say(measured=case.node_id)
+
+    def _begin(self, case: Case) -> float:
+        """Import what the first case needs, wait until the launch may measure, and return the time."""
+        if case.params.threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
+            _use_cores(self._coin, case.params)
+        rehearse(SideRun(self._side, case.build))
+        _tidy_memory()
+        self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
+        if sys.stdin.readline().strip() != "go":
+            raise _NotToMeasureError("the launch was not to be measured")
+        return time.monotonic()
 
 
 def _tidy_memory() -> None:
@@ -158,11 +149,11 @@ def _tidy_memory() -> None:
     torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)
 
 
-def _use_cores(coin: random.Random, params: Sequence[Any]) -> None:
+def _use_cores(coin: random.Random, params: Any) -> None:
     """Restrict the process to as many random cores as a case has threads, so that the choice of cores averages out.
 
     Not with an accelerator, which torch drives from additional threads.
     """
-    if params and hasattr(os, "sched_setaffinity") and all(of_case.device == "cpu" for of_case in params):
-        usable = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, coin.sample(usable, min(max(of_case.threads for of_case in params), len(usable))))
+    if _CORES:
+        drawn = coin.sample(_CORES, min(params.threads, len(_CORES)))
+        os.sched_setaffinity(0, drawn if params.device == "cpu" else _CORES)

@@ -60,16 +60,13 @@ def blocks(verdict: Verdict, top: int) -> list[Block]:
 
 def _head(verdict: Verdict) -> Iterable[str]:
     header, decision = verdict.header, verdict.decision
-    kind = "split" if header.split else "twin"
     fresh = f" and {decision.fresh} fresh ones" if decision.fresh else ""
     yield f"base {header.base} -> head {header.head}"
     count = f"{len(header.labels)} case{'s' if len(header.labels) != 1 else ''}"
     time = units.duration(verdict.seconds * 1e9)
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish ({time} of measuring)"
-    yield f"measured: {count}, {decision.launches} {kind} launches{fresh}, {time}, torch {header.torch}"
-    if header.split_because:
-        yield f"measured in separate processes, because {header.split_because}"
+    yield f"measured: {count}, {decision.launches} launches{fresh}, {time}, torch {header.torch}"
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("other parameters in the head, so not compared", header.changed),
@@ -328,8 +325,6 @@ def json_report(verdict: Verdict) -> str:
         "base": verdict.header.base,
         "head": verdict.header.head,
         "torch": verdict.header.torch,
-        "split": verdict.header.split,
-        "split_because": verdict.header.split_because,
         "memory": {verdict.header.name(case): dict(sizes) for case, sizes in verdict.header.memory.items()},
         "resident": dict(verdict.header.resident),
         "launches": decision.launches,

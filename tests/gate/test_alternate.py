@@ -1,16 +1,19 @@
-"""Both sides are measured in alternation, each with its own random numbers, and profiled together."""
+"""One side of a case is built, timed and profiled at its turns."""
 
 import gc
 import random
-from contextlib import nullcontext
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, tiny_workload
 
 from mnistbench.core.record import OUTSIDE
 from mnistbench.gate import alternate
-from mnistbench.gate.alternate import RandomState, SideRun, live_storages, measure, measure_control, peak_memory
+from mnistbench.gate.alternate import SideRun, live_storages, measure_control, peak_memory
+from mnistbench.gate.samples import BASE, NEW
+from mnistbench.gate.side import Side, SideError
 from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import profile
 
@@ -18,10 +21,11 @@ from mnistbench.measuring.profiling import profile
 @pytest.fixture(autouse=True)
 def _leaves_no_trace():
     """Seeds, threads and generators of this process are as they were."""
-    threads, states = torch.get_num_threads(), RandomState(torch.device("cpu"))
+    threads, states = torch.get_num_threads(), (torch.get_rng_state(), random.getstate(), np.random.get_state())
     yield
     torch.set_num_threads(threads)
-    states.restore()
+    for restore, state in zip((torch.set_rng_state, random.setstate, np.random.set_state), states, strict=True):
+        restore(state)
 
 
 @pytest.fixture(autouse=True)
@@ -31,9 +35,30 @@ def _fixed_number_of_pairs(monkeypatch):
     monkeypatch.setattr(alternate, "PROFILED_PAIRS", (1.3, 8, 8))
 
 
-def side_run(name, loss=None, **changes):
-    workload = tiny_workload(loss=loss) if loss else tiny_workload()
-    return SideRun(name, lambda: build(tiny_params(**changes), workload), nullcontext)
+class Alone:
+    """Turns of a side without another one."""
+
+    def __init__(self, name=BASE):
+        self.name, self.turns = name, []
+
+    def of(self, names):
+        names = list(names)
+        self.turns.append(names)
+        return (None for name in names if name == self.name)
+
+    def exchange(self, value):
+        return [value]
+
+
+def side_run(loss=None, workload=None, **changes):
+    workload = workload or (tiny_workload(loss=loss) if loss else tiny_workload())
+    return SideRun(Side("base", Path(), Path(), ""), lambda: build(tiny_params(**changes), workload))
+
+
+def measure(run, turns=None):
+    """Measure a side without another one; return its samples."""
+    turns = turns or Alone()
+    return alternate.measure(run, turns, (turns.name, NEW if turns.name == BASE else BASE), coin())["sides"]["base"]
 
 
 def coin(seed=1):
@@ -58,49 +83,54 @@ class TestTurns:
 
 
 class TestSides:
-    def test_the_same_code_computes_the_same_numbers(self):
-        base, head = LossSpy(), LossSpy()
-        found = measure([side_run("base", base), side_run("head", head)], coin())["sides"]
-        assert base.values == head.values
-        assert len(set(base.values)) > 10  # dropout draws anew in every step
-        assert found["base"]["outcome"] == found["head"]["outcome"]
+    def test_the_same_code_computes_the_same_numbers_whichever_side_it_is(self):
+        spies = LossSpy(), LossSpy()
+        found = [measure(side_run(spy), Alone(name)) for spy, name in zip(spies, (BASE, NEW), strict=True)]
+        assert spies[0].values == spies[1].values
+        assert len(set(spies[0].values)) > 10  # dropout draws anew in every step
+        assert found[0]["outcome"] == found[1]["outcome"]
 
     def test_another_seed_computes_other_numbers(self):
-        found = measure([side_run("base"), side_run("head", seed=2)], coin())["sides"]
-        assert found["base"]["outcome"] != found["head"]["outcome"]
+        assert measure(side_run())["outcome"] != measure(side_run(seed=2))["outcome"]
 
-    def test_a_side_that_draws_more_does_not_disturb_the_other(self):
-        quiet, loud = LossSpy(), LossSpy()
+    def test_all_generators_are_seeded(self):
+        drawn = []
 
         def drawing(output, targets):
-            torch.rand(7)
-            random.random()
-            return loud(output, targets)
+            drawn[-1].append((random.random(), float(np.random.rand())))
+            return torch.nn.functional.nll_loss(output, targets)
 
-        measure([side_run("base", quiet), side_run("head", drawing)], coin())
-        alone = LossSpy()
-        measure([side_run("base", alone)], coin())
-        assert quiet.values[: len(alone.values)] == alone.values
+        for _ in range(2):
+            drawn.append([])
+            measure(side_run(drawing))
+        assert drawn[0] == drawn[1]
 
-    def test_what_is_measured_of_a_side_has_a_time_for_each_call(self):
-        found = measure([side_run("base"), side_run("head")], coin())
-        assert found["first"] == "base"
-        for side in found["sides"].values():
-            assert len(side["wall_ns"]) == len(side["cpu_ns"]) == len(found["sides"]["base"]["wall_ns"]) >= 6
-            assert min(side["wall_ns"]) > 0
-            assert side["device_ns"] == []
-            assert side["parameters"] == sum(parameter.numel() for parameter in tiny_model().parameters())
+    def test_both_processes_draw_the_same_turns(self):
+        base, head = Alone(BASE), Alone(NEW)
+        coins = coin(), coin()
+        for turns, each in zip((base, head), coins, strict=True):
+            alternate.measure(side_run(), turns, (NEW, BASE), each)
+        assert base.turns == head.turns
+        assert coins[0].getstate() == coins[1].getstate()
+
+    def test_what_is_measured_of_a_side_has_a_time_for_each_iteration(self):
+        turns = Alone()
+        found = alternate.measure(side_run(), turns, (NEW, BASE), coin())
+        assert found["first"] == NEW
+        side = found["sides"]["base"]
+        assert len(side["wall_ns"]) == len(side["cpu_ns"]) == 16
+        assert min(side["wall_ns"]) > 0
+        assert side["device_ns"] == []
+        assert side["parameters"] == sum(parameter.numel() for parameter in tiny_model().parameters())
 
     def test_cpu_time_of_several_threads_is_no_clock(self):
-        found = measure([side_run("base", threads=2)], coin())
-        assert found["sides"]["base"]["cpu_ns"] == []
+        assert measure(side_run(threads=2))["cpu_ns"] == []
 
     def test_a_number_that_is_not_finite_is_none(self):
         def diverging(output, targets):
             return torch.nn.functional.nll_loss(output, targets) * float("inf")
 
-        found = measure([side_run("base", diverging)], coin())
-        assert found["sides"]["base"]["outcome"][1] is None
+        assert measure(side_run(diverging))["outcome"][1] is None
 
     def test_a_number_that_is_not_finite_after_some_iterations_is_none(self):
         calls = []
@@ -109,17 +139,21 @@ class TestSides:
             calls.append(0)
             return torch.nn.functional.nll_loss(output, targets) * (1.0 if len(calls) < 5 else float("inf"))
 
-        found = measure([side_run("base", diverging_late)], coin())
-        assert found["sides"]["base"]["outcome"][1] is None
+        assert measure(side_run(diverging_late))["outcome"][1] is None
 
-    def test_sides_that_are_timed_for_other_numbers_of_iterations_compute_the_same(self, monkeypatch):
-        outcomes = []
-        for pairs in (6, 9):
-            monkeypatch.setattr(alternate, "TIMED_PAIRS", (5.0, pairs, pairs))
-            side = measure([side_run("base")], coin())["sides"]["base"]
-            assert len(side["wall_ns"]) == pairs
-            outcomes.append(side["outcome"])
-        assert outcomes[0] == outcomes[1]
+    @pytest.mark.parametrize("iteration", [1, 5, 22])  # of the warm-up, of the timed and of the profiled ones
+    def test_an_error_of_the_code_names_the_side(self, iteration):
+        calls = []
+
+        def failing(output, targets):
+            calls.append(0)
+            if len(calls) == iteration:
+                raise ValueError("boom\nmore")
+            return torch.nn.functional.nll_loss(output, targets)
+
+        with pytest.raises(SideError) as raised:
+            measure(side_run(failing))
+        assert str(raised.value) == "base: ValueError: boom"
 
     def test_a_model_may_keep_more_than_tensors(self):
         class Remembering(torch.nn.Linear):
@@ -133,20 +167,18 @@ class TestSides:
             return torch.nn.Sequential(torch.nn.Flatten(), Remembering(PIXELS, CLASSES))
 
         workload = tiny_workload(make_model=remembering)
-        found = measure([SideRun("base", lambda: build(tiny_params(), workload), nullcontext)], coin())
-        assert found["sides"]["base"]["outcome"][1] is not None
+        assert measure(side_run(workload=workload))["outcome"][1] is not None
 
 
 class TestOperations:
-    def test_each_side_has_the_calls_that_it_has_alone(self):
-        found = measure([side_run("base"), side_run("head")], coin())["sides"]
+    def test_a_side_has_the_calls_of_a_profile(self):
+        side = measure(side_run())
         alone = profile(build(tiny_params(), tiny_workload()), iterations=3)
         expected = {row.key: row.calls for row in alone.rows if row.name != OUTSIDE}
-        for side in found.values():
-            calls = {tuple(key): calls for key, calls in zip(side["keys"], side["calls"], strict=True) if key[0] != OUTSIDE}
-            assert calls == expected
-            assert {len(times) for times in side["self_ns"]} == {8}
-            assert len(side["iteration_ns"]) == 8
+        calls = {tuple(key): calls for key, calls in zip(side["keys"], side["calls"], strict=True) if key[0] != OUTSIDE}
+        assert calls == expected
+        assert {len(times) for times in side["self_ns"]} == {8}
+        assert len(side["iteration_ns"]) == 8
 
     def test_the_collector_rests_while_events_are_parsed_and_not_before(self, monkeypatch):
         collecting, parsing = [], []
@@ -161,7 +193,7 @@ class TestOperations:
             return torch.nn.functional.nll_loss(output, targets)
 
         monkeypatch.setattr(torch.profiler.profile, "__exit__", leave_and_note)
-        measure([side_run("base", loss)], coin())
+        measure(side_run(loss))
         assert (set(collecting), parsing) == ({True}, [False])
         assert gc.isenabled()
 
@@ -169,21 +201,19 @@ class TestOperations:
         from torch_builders import whole_tiny_set
 
         workload = tiny_workload(load=whole_tiny_set)
-        sides = [SideRun(name, lambda: build(tiny_params(phase="train"), workload), nullcontext) for name in ("base", "head")]
-        found = measure(sides, coin())["sides"]
-        assert "keys" not in found["base"]
+        assert "keys" not in measure(side_run(workload=workload, phase="train"))
 
 
-def test_the_control_is_timed_as_often_for_both():
-    found = measure_control(["base", "head"], coin())
-    assert {name: len(times) for name, times in found.items()} == dict.fromkeys(("base", "head"), alternate.CONTROL_PAIRS)
+def test_the_control_is_timed_as_often_on_both_sides():
+    for name in (BASE, NEW):
+        assert len(measure_control(Alone(name), (BASE, NEW), coin())) == alternate.CONTROL_PAIRS
 
 
 class TestMemory:
     """Peak bytes of a build and three iterations; a step of the tiny model takes some kilobytes."""
 
     def peak(self, **changes):
-        return peak_memory(side_run("base", **changes), lambda: None)
+        return peak_memory(side_run(**changes))
 
     def test_the_same_code_takes_the_same_memory_to_the_byte(self):
         first, second = self.peak(), self.peak()
@@ -222,7 +252,7 @@ class TestMemory:
                 return torch.nn.Sequential(torch.nn.Flatten(), linear(PIXELS, CLASSES))
 
             workload = tiny_workload(make_model=make_model)
-            return peak_memory(SideRun("base", lambda: build(tiny_params(), workload), nullcontext), lambda: None)
+            return peak_memory(side_run(workload=workload))
 
         assert 4_000_000 <= peak(Keeping) - peak(torch.nn.Linear) < 9_000_000  # building copies the weights to reset them
 
@@ -247,10 +277,7 @@ class TestMemory:
         assert live_storages() == before
         del fake
 
-    def test_the_build_is_told_of_and_an_epoch_has_no_number(self):
+    def test_an_epoch_has_no_number(self):
         from torch_builders import whole_tiny_set
 
-        told, workload = [], tiny_workload(load=whole_tiny_set)
-        epoch = SideRun("base", lambda: build(tiny_params(phase="train"), workload), nullcontext)
-        assert peak_memory(epoch, lambda: told.append(epoch.case)) is None
-        assert told == [epoch.case]
+        assert peak_memory(side_run(workload=tiny_workload(load=whole_tiny_set), phase="train")) is None

@@ -12,11 +12,9 @@ GATE = textwrap.dedent("""
 
     from mnistbench.cli import main
     from mnistbench.gate import run
-    from mnistbench.gate.fingerprint import BEFORE, ENDED, IMPORTED, Fingerprint
     from mnistbench.gate.launcher import Listing, LaunchError
 
     CASES = {"bench.py::test_step": {"label": "step", "params": {"device": "cpu", "threads": 1}}}
-    STAGES = {stage: Fingerprint({}) for stage in (BEFORE, IMPORTED, ENDED)}
 
     def speeds(plan):
         return {side: (tree.root / "speed.txt").read_text().strip() for side, tree in plan.trees.items()}
@@ -24,7 +22,7 @@ GATE = textwrap.dedent("""
     def survey(plan, seed, default, log):
         if "broken" in speeds(plan).values():
             raise LaunchError("head: speed.txt cannot be measured")
-        return plan, {side: Listing(CASES, {}, "2.15.0", STAGES) for side in plan.trees}
+        return plan, {side: Listing(CASES, {}, "2.15.0") for side in plan.trees}
 
     class Launch:
         def __init__(self, plan, seed):

@@ -108,7 +108,7 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
 
     report = done.stdout
     assert f"base {commit} -> head {commit} with changes\n" in report
-    assert re.search(r"^measured: 1 case, 8 twin launches( and \d+ fresh ones)?, .*, torch ", report, re.MULTILINE)
+    assert re.search(r"^measured: 1 case, 8 launches( and \d+ fresh ones)?, .*, torch ", report, re.MULTILINE)
     case = "forward tiny-b4-cpu on synthetic"
     for part in ("cases: change of iteration time", f"{case} +wall ", f"{case}: change of self times", "Verdict:"):
         assert re.search(f"^{part}", report, re.MULTILINE), part
@@ -119,7 +119,6 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
     header, launches = recorded.header, recorded.launches
     assert (recorded.end.cut_short, recorded.end.broken_off) == ("", False)
     assert recorded.end.elapsed_s > sum(launch.seconds for launch in launches)
-    assert (header["split"], header["split_because"]) == (False, "")
     memory = header["memory"]["test_bench.py::test_forward[tiny-b4-cpu]"]
     assert memory[BASE] == memory[NEW] > 0
     assert header["files"][BASE] == header["files"][NEW] == {"conftest": "conftest.py", "test_bench": "test_bench.py"}
@@ -414,7 +413,7 @@ def test_a_bisection_stops_at_what_the_command_line_does_not_know(project, argum
 
 @pytest.mark.parametrize(
     ("arguments", "option"),
-    [(["--launches", "9"], "--launches"), (["--budget", "5m"], "--budget"), (["--split"], "--split"), (["--", "bench"], "--")],
+    [(["--launches", "9"], "--launches"), (["--budget", "5m"], "--budget"), (["--", "bench"], "--")],
     ids=str,
 )
 def test_what_says_how_to_measure_is_refused_where_nothing_is_measured(project, arguments, option):

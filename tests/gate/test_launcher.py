@@ -14,7 +14,7 @@ import pytest
 from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import launcher
-from mnistbench.gate.launcher import Clash, Default, LaunchError, Plan, environment, launching, stage_home, survey
+from mnistbench.gate.launcher import Default, LaunchError, Plan, environment, launching, stage_home, survey
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.snapshot import Tree
 
@@ -23,8 +23,8 @@ PROTOCOL = """
 import fcntl, json, os, signal, subprocess, sys, time
 
 job = json.loads(sys.stdin.readline())
-names = [side["name"] for side in job["sides"]]
-alive = open(os.path.join(job["home"], f"alive-{'-'.join(names)}"), "a")
+name = job["side"]
+alive = open(os.path.join(job["home"], f"alive-{name}"), "a")
 fcntl.flock(alive, fcntl.LOCK_SH)
 
 
@@ -37,13 +37,17 @@ def ready(**changes):
 
 
 def surveyed(**changes):
-    state = {"settings": {"gc.isenabled()": "True"}, "packages": {}, "additions": {}}
     said = {
-        "torch": "2.15.0", "shared": {}, "cases": {"t.py::t": {"label": names[0], "params": {"threads": 1}}},
-        "files": {"t": f"{names[0]}.py"}, "stages": {"before": state, "end": state}, "memory": {"t.py::t": 4}, "resident": 8,
+        "torch": "2.15.0", "shared": {}, "cases": {"t.py::t": {"label": name, "params": {"threads": 1}}},
+        "files": {"t": f"{name}.py"}, "memory": {"t.py::t": 4}, "resident": 8,
         "failed": {},
     }
     say(surveyed={**said, **changes})
+
+
+def result(**changes):
+    said = {"cases": {}, "case_seconds": {}, "control": [], "order": ["base", "head"], "seconds": 1.5}
+    say(result={**said, **changes})
 
 
 def select():
@@ -63,7 +67,7 @@ def wait_to_go():
 
 @pytest.fixture
 def plan(tmp_path):
-    """Both sides in one process, by this interpreter."""
+    """Both sides by this interpreter."""
     trees = {}
     for name in (BASE, NEW):
         (tmp_path / name / "project").mkdir(parents=True)
@@ -76,12 +80,15 @@ def plan(tmp_path):
         repository=tmp_path / "repository",
         arguments=("bench", "-k", "step"),
         phases=("step",),
-        split=False,
     )
 
 
-def split(plan, **pythons):
-    return Plan(**{**vars(plan), "split": True, "pythons": {**plan.pythons, **pythons}})
+def with_pythons(plan, **pythons):
+    return Plan(**{**vars(plan), "pythons": {**plan.pythons, **pythons}})
+
+
+#: What the launches here return if they measure no case.
+NOTHING = {"cases": {}, "case_seconds": {}, "control": [], "order": [BASE, NEW], "seconds": 1.5}
 
 
 @pytest.fixture
@@ -120,21 +127,16 @@ def nobody_lives(plan):
 
 
 def test_a_launch_is_measured_when_told(start, plan):
-    program = """
-ready()
-wait_to_go()
-say(result={"cases": {"t.py::t": []}, "seconds": 1.5})
-"""
-    with start(program) as launch:
+    with start("ready()\nwait_to_go()\nresult()") as launch:
         launch.ready()
-        assert launch.measure() == {"cases": {"t.py::t": []}, "seconds": 1.5}
+        assert launch.measure() == NOTHING
     assert nobody_lives(plan)
 
 
 def test_a_launch_may_give_signs_of_life_as_often_as_it_likes(start):
-    with start("ready()\nwait_to_go()\nfor case in range(2_000): say(measured=str(case))\nsay(result={})") as launch:
+    with start("ready()\nwait_to_go()\nfor case in range(2_000): say(measured=str(case))\nresult()") as launch:
         launch.ready()
-        assert launch.measure() == {}
+        assert launch.measure() == NOTHING
 
 
 def test_a_sign_of_life_prolongs_the_patience(start, monkeypatch):
@@ -145,37 +147,38 @@ wait_to_go()
 for case in range(4):
     time.sleep(0.5)
     say(measured=case)
-say(result={})
+result()
 """
     with start(program) as launch:
         launch.ready()
-        assert launch.measure() == {}
+        assert launch.measure() == NOTHING
 
 
-def test_a_launch_is_told_all_that_it_needs(start, plan, tmp_path):
+def test_a_process_is_told_all_that_it_needs(start, plan, tmp_path):
     program = """
 ready()
 wait_to_go()
-say(result={"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys.path[0]})
+result(control=[{name: {"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys.path[0]}}])
 """
     with start(program, only=["t.py::t"]) as launch:
         launch.ready()
-        said = launch.measure()
-    assert said["job"] == {
-        "seed": 7,
-        "home": str(plan.home),
-        "repository": str(tmp_path / "repository"),
-        "arguments": ["bench", "-k", "step"],
-        "phases": ["step"],
-        "only": ["t.py::t"],
-        "peer": None,
-        "sides": [
-            {"name": name, "tree": str(tmp_path / name), "directory": str(tmp_path / name / "project")} for name in (BASE, NEW)
-        ],
-    }
-    assert said["cwd"] == str(tmp_path / BASE / "project")
-    assert said["home"] == str(plan.home)
-    assert said["path"] not in ("", said["cwd"])
+        [control] = launch.measure()["control"]
+    for side, said in control.items():
+        assert isinstance(said["job"].pop("peer"), int)
+        assert said["job"] == {
+            "side": side,
+            "tree": str(tmp_path / side),
+            "directory": str(tmp_path / side / "project"),
+            "seed": 7,
+            "home": str(plan.home),
+            "repository": str(tmp_path / "repository"),
+            "arguments": ["bench", "-k", "step"],
+            "phases": ["step"],
+            "only": ["t.py::t"],
+        }
+        assert said["cwd"] == str(tmp_path / side / "project")
+        assert said["home"] == str(plan.home)
+        assert said["path"] not in ("", said["cwd"])
 
 
 def test_a_launch_that_only_loaded_is_ended(start, plan):
@@ -188,14 +191,14 @@ def test_what_a_launch_prints_as_an_error_is_in_the_log(start, tmp_path):
     (tmp_path / "log").write_text("of the launch before\n")
     with start("print('a warning', file=sys.stderr, flush=True)\nready()") as launch:
         launch.ready()
-    assert (tmp_path / "log").read_text() == "of the launch before\na warning\n"
+    assert (tmp_path / "log").read_text() == "of the launch before\na warning\na warning\n"  # of both sides
 
 
 def test_what_a_start_up_file_prints_is_no_message(start):
     # sitecustomize, or a .pth file: it runs before anything of ours.
-    with start("print('welcome')\nprint()\nready()\nwait_to_go()\nsay(result={})") as launch:
+    with start("print('welcome')\nprint()\nready()\nwait_to_go()\nresult()") as launch:
         launch.ready()
-        assert launch.measure() == {}
+        assert launch.measure() == NOTHING
 
 
 # ---- Ends --------------------------------------------------------------------------------------------------------------
@@ -245,7 +248,7 @@ def test_a_launch_that_says_nothing_is_ended(start, plan, monkeypatch):
         with pytest.raises(LaunchError) as raised:
             launch.ready()
         assert str(raised.value) == "a launch sent no message for 0 s and was stopped; select shorter cases with -- -k"
-        assert nobody_lives(plan)
+    assert nobody_lives(plan)
 
 
 def test_a_launch_that_was_killed_is_noticed_though_what_it_has_started_lives_on(start, plan, monkeypatch):
@@ -314,22 +317,23 @@ def test_a_message_that_lacks_something_is_one_line(start, program, said):
     assert str(raised.value) == f"a launch's message cannot be used: {said}"
 
 
-def test_half_a_launch_that_lacks_something_is_one_line(start, plan):
-    program = "ready()\nwait_to_go()\nsay(result={'cases': {}, 'order': names, 'seconds': 1})"
-    with start(program, plan=split(plan)) as launch, pytest.raises(LaunchError) as raised:
+def test_a_result_that_lacks_something_is_one_line(start):
+    program = "ready()\nwait_to_go()\nsay(result={'cases': {}, 'order': ['base', 'head'], 'seconds': 1})"
+    with start(program) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
     assert str(raised.value) == "a launch's message cannot be used: result.case_seconds: is missing"
 
 
-def test_halves_of_other_numbers_of_builds_are_no_launch(start, plan):
+@pytest.mark.parametrize("of_head", ["{}", '{"x": builds + builds}'], ids=["no case", "more builds"])
+def test_results_that_do_not_match_are_no_launch(start, of_head):
     # Builds that have no partner would be left out without a word.
-    program = """
+    program = f"""
 ready()
 wait_to_go()
-builds = [{"sides": {name: {}}} for name in names] * (1 if names == ["base"] else 2)
-say(result={"cases": {"x": builds}, "case_seconds": {"x": 1}, "control": [], "order": names, "seconds": 1})
+builds = [{{"sides": {{name: {{}}}}}}]
+result(cases={{"x": builds}} if name == "base" else {of_head}, case_seconds={{"x": 1}})
 """
-    with start(program, plan=split(plan)) as launch, pytest.raises(LaunchError) as raised:
+    with start(program, seed=1) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
     assert ": needs as many builds as the other side has, found [" in str(raised.value)
 
@@ -354,15 +358,14 @@ select()
 surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["PYTHONHASHSEED"]})
 """
     selected, found = look(program)
-    assert (selected.arguments, selected.phases, selected.split) == (("x.py",), (), False)
+    assert (selected.arguments, selected.phases) == (("x.py",), ())
     jobs = {side: json.loads(listing.files["job"]) for side, listing in found.items()}
     for side in (BASE, NEW):
         listing = found[side]
         assert listing.cases == {"t.py::t": {"label": side, "params": {"threads": 1}}}
         assert (listing.torch, listing.memory, listing.resident, listing.failed) == ("2.15.0", {"t.py::t": 4}, 8, {})
-        assert listing.stages["end"].settings == {"gc.isenabled()": "True"}
         assert (listing.files["cwd"], listing.files["hash"]) == (str(tmp_path / side / "project"), "7")
-        assert [one["name"] for one in jobs[side]["sides"]] == [side]
+        assert jobs[side]["side"] == side
     assert (jobs[NEW]["default"], jobs[NEW]["arguments"]) == ({"folder": "bench", "phase": "step"}, ["bench", "-k", "step"])
     assert (jobs[BASE]["default"], jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (None, ["x.py"], [])
     assert nobody_lives(plan)
@@ -371,8 +374,8 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
 def test_both_sides_are_loaded_at_the_same_time(look):
     program = """
 select()
-open(os.path.join(job["home"], names[0]), "w").close()
-other = os.path.join(job["home"], "base" if names[0] == "head" else "head")
+open(os.path.join(job["home"], name), "w").close()
+other = os.path.join(job["home"], "base" if name == "head" else "head")
 while not os.path.exists(other):
     time.sleep(0.01)
 surveyed()
@@ -383,17 +386,13 @@ surveyed()
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("say(error=f'{names[0]}: no good')", "head: no good"),
-        ("select()\nsay(error='base: no good') if names == ['base'] else surveyed()", "base: no good"),
+        ("say(error=f'{name}: no good')", "head: no good"),
+        ("select()\nsay(error='base: no good') if name == 'base' else surveyed()", "base: no good"),
         ("say(selected={})", "a launch's message cannot be used: selected.arguments: is missing"),
         ("select()\nsurveyed(cases=[])", "a launch's message cannot be used: surveyed.cases: needs an object, found []"),
-        (
-            "select()\nsurveyed(stages={'end': {}})",
-            "a launch's message cannot be used: surveyed.stages.end.settings: is missing",
-        ),
         ("select()\nsys.stdout.write('{\"surv')\nsys.exit(3)", "a launch ended with exit code 3: it printed nothing"),
     ],
-    ids=["both fail", "base fails", "nothing selected", "no cases", "no state", "torn"],
+    ids=["both fail", "base fails", "nothing selected", "no cases", "torn"],
 )
 def test_a_survey_that_fails_is_one_line_and_leaves_no_process(look, plan, program, said):
     with pytest.raises(LaunchError) as raised:
@@ -412,13 +411,7 @@ def test_an_interrupt_ends_both_processes_of_a_survey(look, plan, monkeypatch):
     assert nobody_lives(plan)
 
 
-# ---- What the sides cannot share ---------------------------------------------------------------------------------------
-
-
-def test_sides_that_cannot_share_a_process_are_a_clash(start):
-    with start("say(clash='one set of operators')") as launch, pytest.raises(Clash) as raised:
-        launch.ready()
-    assert str(raised.value) == "one set of operators"
+# ---- Both sides -------------------------------------------------------------------------------------------------------
 
 
 def test_a_module_that_is_in_neither_copy_is_refused(start):
@@ -428,36 +421,34 @@ def test_a_module_that_is_in_neither_copy_is_refused(start):
     assert "\n" not in str(raised.value)
 
 
-# ---- Split launches ----------------------------------------------------------------------------------------------------
-
 #: Sends what it measured of its one side, after an exchange with the other process.
 HALF = """
 import socket
 
-[name] = names
 ready()
 wait_to_go()
 peer = socket.socket(fileno=job["peer"])
 peer.sendall(name.encode())
 other = peer.recv(10).decode()
-builds = [{"first": other, "sides": {name: {"wall_ns": [number]}}} for number in range(2)]
+builds = [{"first": "head", "other": other, "sides": {name: {"wall_ns": [number]}}} for number in range(2)]
 control = [{name: [1]}, {name: [2]}]
 seconds = 0.5 if name == "base" else 0.75
-say(result={"cases": {"t": builds}, "case_seconds": {"t": seconds}, "control": control, "order": [other], "seconds": seconds})
+result(cases={"t": builds}, case_seconds={"t": seconds}, control=control, order=["head", "base"], seconds=seconds)
 """
 
 
-def test_split_sides_have_a_process_each_and_reach_each_other(start, plan):
+def test_sides_have_a_process_each_and_reach_each_other(start, plan):
     firsts = set()
     for seed in range(6):
-        with start(HALF, plan=split(plan), seed=seed) as launch:
+        with start(HALF, seed=seed) as launch:
             launch.ready()
             said = launch.measure()
-        [first] = said["order"]
-        firsts.add(first)
+        builds = said["cases"]["t"]
+        firsts.add(builds[0].pop("other"))
+        assert builds[1].pop("other") in (BASE, NEW)
         sides = [{BASE: {"wall_ns": [number]}, NEW: {"wall_ns": [number]}} for number in range(2)]
-        assert said["cases"] == {"t": [{"first": first, "sides": each} for each in sides]}
-        assert said["control"] == [{BASE: [1], NEW: [1]}, {BASE: [2], NEW: [2]}]
+        assert builds == [{"first": NEW, "sides": each} for each in sides]
+        assert (said["order"], said["control"]) == ([NEW, BASE], [{BASE: [1], NEW: [1]}, {BASE: [2], NEW: [2]}])
         assert (said["seconds"], said["case_seconds"]) == (0.75, {"t": 0.75})  # both at the same time
     assert firsts == {BASE, NEW}  # the coin of the launch decides which process is started first
     assert nobody_lives(plan)
@@ -467,7 +458,6 @@ def test_the_failure_of_the_other_side_is_not_the_reason(start, plan):
     program = f"""
 import socket
 
-name = names[0]
 ready()
 wait_to_go()
 if name == {BASE!r}:
@@ -476,7 +466,7 @@ assert socket.socket(fileno=job["peer"]).recv(10) == b""
 say(alone="the process of the other side has ended")
 """
     for seed in range(4):
-        with start(program, plan=split(plan), seed=seed) as launch, pytest.raises(LaunchError) as raised:
+        with start(program, seed=seed) as launch, pytest.raises(LaunchError) as raised:
             whole(launch)
         assert str(raised.value).startswith("a launch was killed by SIGKILL")
     assert nobody_lives(plan)
@@ -486,10 +476,10 @@ def test_each_half_runs_in_its_own_tree(start, plan, tmp_path):
     program = """
 ready()
 wait_to_go()
-control = [{names[0]: os.getcwd()}]
-say(result={"cases": {}, "case_seconds": {}, "control": control, "order": names, "seconds": 0})
+control = [{name: os.getcwd()}]
+result(control=control)
 """
-    with start(program, plan=split(plan)) as launch:
+    with start(program) as launch:
         launch.ready()
         assert launch.measure()["control"] == [{name: str(tmp_path / name / "project") for name in (BASE, NEW)}]
 
@@ -499,10 +489,10 @@ def test_each_half_has_its_own_interpreter(start, plan, tmp_path):
     program = """
 ready()
 wait_to_go()
-control = [{names[0]: sys.orig_argv[0]}]
-say(result={"cases": {}, "case_seconds": {}, "control": control, "order": names, "seconds": 0})
+control = [{name: sys.orig_argv[0]}]
+result(control=control)
 """
-    with start(program, plan=split(plan, **{BASE: str(tmp_path / "python")})) as launch:
+    with start(program, plan=with_pythons(plan, **{BASE: str(tmp_path / "python")})) as launch:
         launch.ready()
         assert launch.measure()["control"] == [{BASE: str(tmp_path / "python"), NEW: sys.executable}]
 
@@ -513,13 +503,13 @@ def test_half_a_launch_is_none(start, plan, failing):
 import socket
 
 ready()
-if names == [{failing!r}]:
+if name == {failing!r}:
     sys.exit(3)
 wait_to_go()
 assert socket.socket(fileno=job["peer"]).recv(10) == b""
 say(alone="the process of the other side has ended")
 """
-    with start(program, plan=split(plan)) as launch, pytest.raises(LaunchError) as raised:
+    with start(program) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
     assert str(raised.value) == "a launch ended with exit code 3: it printed nothing"
     assert nobody_lives(plan)
@@ -534,7 +524,7 @@ def test_an_interpreter_that_cannot_be_started_is_named(start, plan):
 
 @pytest.mark.parametrize("seed", [0, 1])  # one of them starts the half that can be started first
 def test_where_one_half_cannot_be_started_the_other_is_ended(start, plan, seed):
-    both = split(plan, **{NEW: "/nowhere/python"})
+    both = with_pythons(plan, **{NEW: "/nowhere/python"})
     with pytest.raises(UsageError), start("ready()\ntime.sleep(60)", plan=both, seed=seed):
         pass
     time.sleep(0.2)  # it may not even hold its lock yet

@@ -589,7 +589,6 @@ def test_with_all_regressions_accepted_what_was_cut_short_is_inconclusive(slower
         ({"arguments": "bench"}, "arguments: needs a list, found 'bench'"),
         ({"seed": "7"}, "seed: needs a whole number, found '7'"),
         ({"seed": -1}, "seed: needs "),
-        ({"split": 0}, "split: needs true or false, found 0"),
         ({"labels": []}, "labels: needs an object, found []"),
         ({"labels": {CASE: None}}, f"labels.{CASE}: needs text, found None"),
         ({"exact": {CASE: 1}}, f"exact.{CASE}: needs true or false, found 1"),
@@ -607,7 +606,7 @@ def test_a_spoiled_header_is_named_by_its_field(changes, expected):
     assert str(error.value).startswith(expected)
 
 
-@pytest.mark.parametrize("name", ["base", "head", "arguments", "seed", "split", "labels", "exact", "only_base", "torch"])
+@pytest.mark.parametrize("name", ["base", "head", "arguments", "seed", "labels", "exact", "only_base", "torch"])
 def test_what_a_header_lacks_is_named(name):
     spoiled = header()
     del spoiled[name]
@@ -666,17 +665,13 @@ def test_whatever_one_of_many_launches_measured_there_is_a_verdict_or_one_refusa
 # ---- What a header may lack --------------------------------------------------------------------------------------------
 
 
-def test_a_header_of_an_earlier_run_lacks_memory_and_reasons():
-    read = Header.read(header())
-    assert (read.split_because, read.memory, read.resident) == ("", {}, {})
+def test_a_header_of_an_earlier_run_lacks_memory_and_has_more():
+    read = Header.read(header(split=True, split_because="the head changes a"))
+    assert (read.memory, read.resident) == ({}, {})
 
 
-def test_a_header_has_memory_and_why_the_sides_were_apart():
-    read = Header.read(
-        header(split_because="the head changes a", memory={CASE: {"base": 1, "head": 2}}, resident={"base": 3, "head": 4})
-    )
-    assert (read.split_because, read.memory, read.resident) == (
-        "the head changes a", {CASE: {"base": 1, "head": 2}}, {"base": 3, "head": 4},
-    )  # fmt: skip
+def test_a_header_has_memory():
+    read = Header.read(header(memory={CASE: {"base": 1, "head": 2}}, resident={"base": 3, "head": 4}))
+    assert (read.memory, read.resident) == ({CASE: {"base": 1, "head": 2}}, {"base": 3, "head": 4})
     with pytest.raises(RecordError, match=r"resident\.base: needs a whole number, found 'x'"):
         Header.read(header(resident={"base": "x", "head": 4}))

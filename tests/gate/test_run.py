@@ -17,8 +17,7 @@ import pytest
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import run, samples
 from mnistbench.gate.decision import LEAST_LAUNCHES
-from mnistbench.gate.fingerprint import BEFORE, ENDED, IMPORTED, Fingerprint
-from mnistbench.gate.launcher import Clash, Default, LaunchError, Listing
+from mnistbench.gate.launcher import Default, LaunchError, Listing
 from mnistbench.gate.run import FRESH, Progress, Request, measure
 from mnistbench.gate.samples import BASE, NEW, NO_END, End, Recorded
 
@@ -62,12 +61,6 @@ class Heard(Progress):
         self.launches.append((done, of, seconds_left))
 
 
-def stages(anomaly="False", **additions):
-    """What is seen of a side's process; anomaly mode is set when its code is imported."""
-    before, after = (Fingerprint({"torch.is_anomaly_enabled()": value}, {}, additions) for value in ("False", anomaly))
-    return {BEFORE: before, IMPORTED: after, f"build {QUICK}": after, ENDED: after}
-
-
 class Launches:
     """Starts launches that nobody measures, by a clock of their own."""
 
@@ -78,7 +71,6 @@ class Launches:
         self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
         self.started = []  # (plan, seed, only) of each
         self.looked = []  # (plan, default) of each survey
-        self.stages = {side: stages() for side in (BASE, NEW)}  # what is seen of each side's process
         self.selects = lambda arguments, default: ((default.folder, *arguments), (default.phase,))
         self.failed = {}  # of the head
         self.running = 0
@@ -113,7 +105,7 @@ class Launches:
         cases = {case: {"label": case.rpartition("::")[2], "params": params} for case, params in self.cases[side].items()}
         memory = {case: {BASE: 1_000, NEW: 2_000}[side] for case in cases if case != SLOW}
         failed = self.failed if side == NEW else {}
-        return Listing(cases, {"model": f"{side}/model.py"}, "2.15.0", self.stages[side], memory, 500_000, failed)
+        return Listing(cases, {"model": f"{side}/model.py"}, "2.15.0", memory, 500_000, failed)
 
     def ready(self):
         self.clock += self.loading
@@ -195,7 +187,7 @@ def test_the_header_says_what_is_compared(gate, here):
     assert header["base"].endswith("/base")
     assert header["head"] == str(here)
     assert header["arguments"] == ["bench", "-k", "step"]
-    assert (header["seed"], header["split"], header["torch"]) == (100, False, "2.15.0")
+    assert (header["seed"], header["torch"]) == (100, "2.15.0")
     assert header["labels"] == {QUICK: "test_step[lenet5-b16-cpu]", SLOW: "test_step[convnet-b16-cpu]"}
     assert header["files"] == {BASE: {"model": "base/model.py"}, NEW: {"model": "head/model.py"}}
 
@@ -295,12 +287,11 @@ def test_a_project_without_that_folder_is_searched_whole(gate, launches, here):
     assert (plan.arguments, plan.phases) == ((), ("step",))
 
 
-@pytest.mark.parametrize("changes", [{"split": True}, {"base_python": "/opt/python"}, {"new_python": "/opt/python"}])
-def test_another_interpreter_is_another_process(gate, launches, changes):
-    assert gate(launches=8, **changes).header["split"]
+@pytest.mark.parametrize("side", ["base", "new"])
+def test_a_side_may_have_another_interpreter(gate, launches, side):
+    gate(launches=8, **{f"{side}_python": "/opt/python"})
     plan, _, _ = launches.started[0]
-    assert plan.split
-    assert ("/opt/python" in plan.pythons.values()) == ("split" not in changes)
+    assert plan.pythons == {**dict.fromkeys((BASE, NEW), sys.executable), {"base": BASE, "new": NEW}[side]: "/opt/python"}
 
 
 # ---- Fresh launches ----------------------------------------------------------------------------------------------------
@@ -467,54 +458,11 @@ def test_a_launch_that_fails_later_keeps_what_was_measured(gate, launches, numbe
     assert (measured.end.cut_short, measured.end.broken_off) == ("a launch was killed by SIGKILL", True)
 
 
-# ---- Sides that cannot share a process ---------------------------------------------------------------------------------
-
-
 def test_both_sides_run_by_the_interpreter_that_runs_the_gate(gate, launches):
     gate(launches=8)
     plan, _, _ = launches.started[0]
     assert set(plan.pythons.values()) == {sys.executable}
     assert os.access(sys.executable, os.X_OK)
-
-
-def test_sides_of_which_one_changes_the_process_get_one_each(gate, launches):
-    heard = Heard()
-    launches.stages[NEW] = stages("True")
-    measured = gate(heard, launches=8)
-    reason = "the head changes torch.is_anomaly_enabled() from False to True"
-    assert heard.said == ["loading both sides", f"measuring the sides in separate processes, because {reason}"]
-    assert [plan.split for plan, _, _ in launches.started] == [True] * 8
-    assert (measured.header["split"], measured.header["split_because"]) == (True, reason)
-    assert len(launches.looked) == 1
-
-
-def test_of_several_reasons_the_first_is_said_and_the_others_are_counted(gate, launches):
-    launches.stages[NEW] = stages("True", **{"a global forward hook": "hook of conftest.py"})
-    because = gate(launches=8).header["split_because"]
-    assert because == "the head adds a global forward hook (hook of conftest.py) (and 1 more)"
-
-
-def test_sides_that_set_the_same_share_a_process(gate, launches):
-    launches.stages = dict.fromkeys((BASE, NEW), stages("True"))
-    header = gate(launches=8).header
-    assert (header["split"], header["split_because"]) == (False, "")
-
-
-def test_what_a_user_splits_needs_no_reason(gate, launches):
-    launches.stages[NEW] = stages("True")
-    header = gate(launches=8, split=True).header
-    assert (header["split"], header["split_because"]) == (True, "")
-
-
-def test_a_clash_that_shows_later_measures_all_again_in_separate_processes(gate, launches):
-    heard = Heard()
-    launches.before[4] = raising(Clash("a side changes gc.isenabled() from True to False while it runs"))
-    measured = gate(heard, launches=8)
-    assert [plan.split for plan, _, _ in launches.started] == [False] * 4 + [True] * 8
-    assert measured.header["split_because"] == "a side changes gc.isenabled() from True to False while it runs"
-    assert heard.said[-1].endswith(measured.header["split_because"])
-    assert stages_of(measured) == [1] * 8  # what was measured before may be of a process that a side had changed
-    assert len(launches.looked) == 1
 
 
 # ---- What the survey finds ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A side alone in a process: which tests are measured, what its code changes, what its cases take."""
+"""A side alone in a process: which tests are measured, and what its cases take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from mnistbench.core.json_reader import Reader
-from mnistbench.gate.fingerprint import difference
 from mnistbench.gate.launcher import Listing, environment, stage_home
 
 CONFTEST = """
@@ -42,8 +41,6 @@ def pytest_mnistbench_workloads(config):
 """
 
 NETS = """
-import gc, os, threading
-import torch
 from torch import nn
 
 
@@ -65,31 +62,11 @@ FILES = {
     "nets.py": NETS,
 }
 
-#: Tree -> what its code does beyond the plain one's, and why it cannot share a process with the plain one.
+#: Tree -> what its code does beyond the plain one's.
 HEADS = {
-    "anomaly mode": (
-        {"nets.py": f"{NETS}\ntorch.autograd.set_detect_anomaly(True)\n"},
-        ["the head changes torch.is_anomaly_enabled() from False to True"],
-    ),
-    "threads in a step": (
-        {"nets.py": NETS.replace("return self.layer", "torch.set_num_threads(2); return self.layer")},
-        ["the head changes torch.get_num_threads() from 1 to 2"],
-    ),
-    "a hook in a build": (
-        {
-            "nets.py": NETS.replace(
-                "self.layer =", "nn.modules.module.register_module_forward_hook(lambda *_: None); self.layer ="
-            )
-        },
-        ["the head adds a global forward hook (*Tiny.__init__.<locals>.<lambda> of nets.py*)"],
-    ),
-    "operators": (
-        {"bench/conftest.py": CONFTEST},
-        ["the head adds operators registered with torch (gate_survey_test)"],
-    ),
-    "a bar": ({"nets.py": f"from tqdm import tqdm\n{NETS}\nfor _ in tqdm([1]): pass\n"}, ["the head adds a thread*tqdm*"]),
-    "a larger layer": ({"nets.py": NETS.replace("nn.Linear(8, 2)", "nn.Sequential(nn.Linear(8, 99), nn.Linear(99, 2))")}, []),
-    "a case that fails": ({"nets.py": NETS.replace("return self.layer", "raise ValueError('boom'); return self.layer")}, None),
+    "operators": {"bench/conftest.py": CONFTEST},
+    "a larger layer": {"nets.py": NETS.replace("nn.Linear(8, 2)", "nn.Sequential(nn.Linear(8, 99), nn.Linear(99, 2))")},
+    "a case that fails": {"nets.py": NETS.replace("return self.layer", "raise ValueError('boom'); return self.layer")},
 }
 
 #: pytest's arguments of a user -> those that are used and the phases that are measured, in a project with options of its own.
@@ -116,7 +93,7 @@ sys.path.insert(0, home)
 import torch
 
 from mnistbench.gate.worker import survey
-from mnistbench.gate.sides import Side, SideError
+from mnistbench.gate.side import Side, SideError
 from mnistbench.gate.survey import selection
 
 
@@ -133,10 +110,10 @@ def in_a_process(body, *arguments):
 
 def surveyed(tree, arguments, default):
     said = {}
-    job = {"home": home, "repository": str(folder / "nowhere"), "arguments": arguments, "phases": ["step"], "only": None}
-    spec = {"name": "head", "tree": str(folder / tree), "directory": str(folder / tree)}
+    job = {"home": home, "repository": str(folder / "nowhere"), "arguments": arguments, "phases": ["step"]}
+    job |= {"side": "head", "tree": str(folder / tree), "directory": str(folder / tree)}
     try:
-        survey({**job, "default": default, "sides": [spec]}, lambda **message: said.update(message))
+        survey({**job, "default": default}, lambda **message: said.update(message))
     except SideError as error:
         said["error"] = str(error)
     (folder / f"{tree} {' '.join(arguments)}.json".replace("/", "-")).write_text(json.dumps(said))
@@ -168,16 +145,15 @@ def folder(tmp_path_factory):
     trees = {
         "plain": {},
         "the same": {},
-        "reference": {},
         "broken": broken,
-        **{name: changes for name, (changes, _) in HEADS.items()},
+        **HEADS,
     }
     for name, changes in trees.items():
         for path, text in {**FILES, **changes}.items():
             (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / name / path).write_text(text, encoding="utf-8")
     home = stage_home(folder)
-    names = ["reference", *HEADS]
+    names = [*HEADS]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))}
     given = [arguments for arguments, _, _ in SELECTIONS]
     done = subprocess.run(
@@ -228,33 +204,6 @@ def test_without_arguments_the_steps_of_the_default_folder_are_measured(folder):
 def test_a_path_that_does_not_exist_is_named_in_one_line(folder):
     said = read(folder, "operators", "nowhere.py")
     assert said["error"] == "head: file or directory not found: nowhere.py"
-
-
-# ---- What its code changes ---------------------------------------------------------------------------------------------
-
-
-def test_a_side_that_changes_nothing_can_share_a_process(folder):
-    base, head = listing(folder, "plain"), listing(folder, "the same")
-    assert difference(base.stages, head.stages) == []
-    assert list(base.stages) == ["before", "import", "build bench/test_step.py::test_step[tiny-b4-cpu]", "end"]
-
-
-@pytest.mark.parametrize("tree", [tree for tree, (_, reasons) in HEADS.items() if reasons is not None])
-def test_a_side_that_changes_its_process_cannot(folder, tree):
-    from fnmatch import fnmatchcase
-
-    found = difference(listing(folder, "reference").stages, listing(folder, tree).stages)
-    expected = HEADS[tree][1]
-    assert len(found) == len(expected), found
-    assert all(map(fnmatchcase, found, expected)), found
-
-
-def test_both_sides_that_use_a_package_alike_can_share_a_process(folder):
-    found = listing(folder, "a bar")
-    assert difference(found.stages, found.stages) == []
-    # Releases of tqdm differ in the name that they give it.
-    [monitor] = [text for key, text in found.stages["end"].packages.items() if key.startswith("a thread ")]
-    assert monitor == "started by tqdm/_monitor.py"
 
 
 # ---- What its cases take -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Turns of the sides in one process and in two; the two processes are threads here."""
+"""Turns of two processes, which are threads here."""
 
 import socket
 import threading
@@ -9,34 +9,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.gate.samples import BASE, NEW
-from mnistbench.gate.turns import OneProcess, PeerEndedError, TwoProcesses
+from mnistbench.gate.turns import PeerEndedError, Turns
 
 
 def both(work):
-    """Run ``work(processes, name)`` for both sides at the same time; return both results."""
+    """Run ``work(turns, name)`` for both sides at the same time; return both results."""
     peers = socket.socketpair()
 
     def run(name, peer):
         with peer:
-            return work(TwoProcesses(name, peer), name)
+            return work(Turns(name, peer), name)
 
     with ThreadPoolExecutor(2) as pool:
         return [future.result(10) for future in [pool.submit(run, *side) for side in zip((BASE, NEW), peers, strict=True)]]
-
-
-def test_one_process_has_all_turns() -> None:
-    assert list(OneProcess().turns([BASE, NEW, NEW])) == [BASE, NEW, NEW]
-    assert OneProcess().exchange(1) == [1]
 
 
 @given(st.lists(st.lists(st.sampled_from([BASE, NEW]), max_size=12), max_size=4))
 def test_two_processes_run_one_at_a_time_in_the_given_order(sequences) -> None:
     ran, running = [], threading.Lock()
 
-    def work(processes, name):
+    def work(turns, name):
         for sequence in sequences:
-            for mine in processes.turns(sequence):
-                assert mine == name
+            for _ in turns.of(sequence):
                 assert running.acquire(blocking=False), "both sides run"
                 ran.append(name)
                 running.release()
@@ -48,8 +42,8 @@ def test_two_processes_run_one_at_a_time_in_the_given_order(sequences) -> None:
 def test_a_sequence_ends_for_both_after_its_last_turn() -> None:
     ended = threading.Event()
 
-    def work(processes, name):
-        for _ in processes.turns([BASE, NEW]):
+    def work(turns, name):
+        for _ in turns.of([BASE, NEW]):
             if name == NEW:
                 assert not ended.wait(0.05), "the base went on during the last turn of the head"
         ended.set()
@@ -58,7 +52,7 @@ def test_a_sequence_ends_for_both_after_its_last_turn() -> None:
 
 
 def test_values_reach_the_other_process() -> None:
-    assert both(lambda processes, name: processes.exchange([name, 1.5])) == [
+    assert both(lambda turns, name: turns.exchange([name, 1.5])) == [
         [[BASE, 1.5], [NEW, 1.5]],
         [[NEW, 1.5], [BASE, 1.5]],
     ]
@@ -68,7 +62,7 @@ def test_values_reach_the_other_process() -> None:
 def test_the_end_of_the_other_process_is_noticed(name) -> None:
     mine, other = socket.socketpair()
     with mine:
-        processes = TwoProcesses(name, mine)
+        turns = Turns(name, mine)
         other.close()
         with pytest.raises(PeerEndedError, match="has ended"):
-            list(processes.turns([BASE, NEW, BASE]))
+            list(turns.of([BASE, NEW, BASE]))

@@ -45,7 +45,6 @@ def plan(tmp_path):
         repository=tmp_path / "nowhere",
         arguments=("test_bench.py",),
         phases=(),
-        split=True,
     )
 
 

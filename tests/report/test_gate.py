@@ -55,7 +55,7 @@ def inconclusive():
     noisy = Measured(spread=0.03, outcomes=(("aa", 1.0), ("bb", 1.5)))
     cut_short = "the budget was used up after 8 of 10 launches"
     return concluded(
-        {CASE: Measured(), OTHER_CASE: noisy}, end=End(cut_short, elapsed_s=412.0), only_head=["bench/x.py::test_x"], split=True
+        {CASE: Measured(), OTHER_CASE: noisy}, end=End(cut_short, elapsed_s=412.0), only_head=["bench/x.py::test_x"]
     )
 
 
@@ -310,8 +310,7 @@ def test_of_several_findings_all_are_shown():
         ({"only_base": ["a", "b"]}, "only in the base: a, b"),
         ({"only_head": ["c"]}, "only in the head: c"),
         ({"changed": ["d"]}, "other parameters in the head, so not compared: d"),
-        ({"split": True}, "measured: 1 case, 8 split launches, 160 s, torch 2.15.0"),
-        ({"torch": "2.14.0 -> 2.15.0"}, "measured: 1 case, 8 twin launches, 160 s, torch 2.14.0 -> 2.15.0"),
+        ({"torch": "2.14.0 -> 2.15.0"}, "measured: 1 case, 8 launches, 160 s, torch 2.14.0 -> 2.15.0"),
         ({"base": "main (1a2b3c4)", "head": "x"}, "base main (1a2b3c4) -> head x"),
     ],
 )
@@ -321,7 +320,7 @@ def test_the_head_says_what_was_measured(changes, line):
 
 def test_the_head_counts_fresh_launches(scenes):
     lines = rendered(scenes["regressed"], "terminal", 3).splitlines()
-    assert lines[1] == "measured: 2 cases, 8 twin launches and 8 fresh ones, 320 s, torch 2.15.0"
+    assert lines[1] == "measured: 2 cases, 8 launches and 8 fresh ones, 320 s, torch 2.15.0"
 
 
 def test_no_more_facts_are_shown_than_a_reader_takes():

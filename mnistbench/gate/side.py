@@ -1,13 +1,12 @@
-"""Load the code of two trees into one process: each side has its own modules, which are active during its turns.
+"""Run the pytest session of a side, which has this process to itself.
 
-A side is a tree on disk. Its own modules and those of mnistbench are swapped in and out of ``sys.modules``. Installed packages
-(torch, pytest) are shared.
+A side is a tree on disk. A case is measured inside the fixture of its test, so that all fixtures of the test are set up. The
+modules of mnistbench that this process has imported before are those of the gate; the side imports its own.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.machinery
 import importlib.metadata
 import io
 import json
@@ -18,22 +17,20 @@ import sysconfig
 import tomllib
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
-from torch import library
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.fingerprint import Fingerprint
 
-#: Arguments for pytest after the user's: the session only collects cases and writes no files.
-_QUIET = ("--benchmark-disable", "--bench-tensorboard=off", "-p", "no:cacheprovider", "-q")
+#: Arguments for pytest after the user's: the fixture measures nothing itself, and the session writes no files and leaves the
+#: standard streams of the process alone.
+_QUIET = ("--benchmark-disable", "--bench-tensorboard=off", "-p", "no:cacheprovider", "-q", "-s")
 
 _PACKAGE = "mnistbench"
 
@@ -42,46 +39,45 @@ class SideError(MnistbenchError):
     """The code of a side cannot be measured; the message names the side and the reason."""
 
 
-class ClashError(MnistbenchError):
-    """The sides cannot share a process; the message gives the reason."""
-
-
 @dataclass
-class TakenCase:
+class Case:
     """A case of a side's tests, and the function that builds it."""
 
     node_id: str
     label: str
     params: Any  # the side's own Params
-    build: Callable[[], Any]  # returns the side's own Case
+    build: Callable[[], Any]  # returns the side's own case
 
 
 @dataclass
 class Side:
-    """One tree, its modules and its cases."""
+    """One tree, whose tests run in this process."""
 
     name: str
     tree: Path  # of the snapshot
     directory: Path  # in it: where pytest runs
     fallback: str  # folder with mnistbench, for a side whose environment does not have it
-    cases: dict[str, TakenCase] = field(default_factory=dict)
-    _modules: dict[str, ModuleType] = field(default_factory=dict)
-    _shared: set[str] = field(default_factory=set)  # names of modules that do not belong to the side
-    _path: list[str] = field(default_factory=list)
 
-    def load(self, arguments: list[str], wanted: Callable[[TakenCase], bool]) -> None:
-        """Let the side's pytest collect its cases.
+    def run(self, arguments: Sequence[str], order: Callable[[list[str]], list[str]], take: Callable[[Case], None]) -> None:
+        """Run the tests that use ``op_benchmark``, once in this process.
+
+        Args:
+            arguments: for pytest.
+            order: gets the node ids of the tests, and returns those to run, in their order.
+            take: called inside the fixture of each test.
 
         Raises:
-            SideError: a file cannot be imported, or pytest refuses the arguments.
+            SideError: a file cannot be imported, a test fails, or pytest refuses the arguments.
+            MnistbenchError: ``order`` or ``take`` raises it.
         """
-        taker = _Taker()
-        code, errors = self._run_pytest(arguments, taker)
-        if taker.failures:
-            raise SideError(f"{self.name}: {taker.failures[0]}")
+        session = _Session(order, take)
+        code, errors = self._run_pytest(arguments, session)
+        if session.raised:
+            raise session.raised
+        if session.failures:
+            raise SideError(f"{self.name}: {session.failures[0]}")
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             raise SideError(f"{self.name}: {_refusal(errors) or f'pytest ended with exit code {int(code)}'}")
-        self.cases = {case.node_id: case for case in taker.cases if wanted(case)}
 
     def paths_among(self, arguments: list[str]) -> list[str] | None:
         """Return the arguments that the side's pytest takes for paths; None if it does not accept the arguments.
@@ -107,88 +103,39 @@ class Side:
         found: list[str] | None = json.loads(text or "null")
         return found
 
-    def _run_pytest(self, arguments: list[str], plugin: object) -> tuple[int, str]:
-        """Run the side's pytest; return its exit code and its error output."""
+    def _run_pytest(self, arguments: Sequence[str], plugin: object) -> tuple[int, str]:
+        """Run the side's pytest; return its exit code and its error output. The process keeps the side's modules and folder."""
+        for name in [name for name in sys.modules if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")]:
+            del sys.modules[name]
         source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
-        shared = [path for path in sys.path if path and path != self.fallback]
-        self._path = [str(self.directory), *source, *shared, self.fallback]
+        installed = [path for path in sys.path if path and path != self.fallback]
+        sys.path[:] = [str(self.directory), *source, *installed, self.fallback]
+        os.chdir(self.directory)
         errors, output = io.StringIO(), io.StringIO()
-        with self.turn(), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
             code = pytest.main([*arguments, *_moved_plugins(self.directory), *_QUIET], plugins=[plugin])
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
         return int(code), errors.getvalue()
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Activate the side's modules while the body runs.
-
-        Raises:
-            SideError: the body raises.
-        """
-        with self.active(), self.errors_named():
-            yield
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Activate the side's modules, import path and directory while the body runs."""
-        path, directory = sys.path[:], Path.cwd()
-        kept = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_ours(name)}
-        sys.modules.update(self._modules)
-        sys.path[:] = self._path
-        os.chdir(self.directory)
-        try:
-            yield
-        finally:
-            self._take_back()
-            sys.modules.update(kept)
-            sys.path[:] = path
-            os.chdir(directory)
 
     @contextmanager
     def errors_named(self) -> Iterator[None]:
         """Turn an exception of the body, which runs code of the side, into a SideError."""
         try:
             yield
-        except SideError:
-            raise
         except Exception as error:  # the side's code may raise anything
             traceback.print_exc()  # the log of the launch
             text = str(error).strip().splitlines()
             raise SideError(f"{self.name}: {type(error).__name__}: {text[0] if text else 'no message'}") from error
 
-    def _take_back(self) -> None:
-        """Remove the side's modules from ``sys.modules`` again, including late imports."""
-        mine = [name for name in self._modules if name in sys.modules]
-        for name in [name for name in sys.modules if name not in self._shared and name not in self._modules]:
-            if _is_ours(name) or any(self._holds(path) for path in _paths(sys.modules[name])):
-                mine.append(name)
-            else:
-                self._shared.add(name)
-        self._modules = {name: sys.modules.pop(name) for name in mine}
-
-    def _holds(self, path: str) -> bool:
-        return path.startswith(f"{self.tree}{os.sep}")
-
     @property
     def files(self) -> dict[str, str]:
-        """Module of the tree -> its file, relative to the tree."""
+        """Imported module of the tree -> its file, relative to the tree."""
         return {
             name: os.path.relpath(path, self.tree)
-            for name, module in sorted(self._modules.items())
+            for name, module in sorted(sys.modules.items())
             for path in _paths(module)[:1]
-            if self._holds(path)
+            if path.startswith(f"{self.tree}{os.sep}")
         }
-
-    @property
-    def native(self) -> list[str]:
-        """Compiled modules of the tree, of which a process can load one copy only."""
-        suffixes = tuple(importlib.machinery.EXTENSION_SUFFIXES)
-        loaded = [path for path in torch.ops.loaded_libraries if self._holds(path)]
-        return [name for name, file in self.files.items() if file.endswith(suffixes)] + loaded
-
-
-def _is_ours(name: str) -> bool:
-    return name == _PACKAGE or name.startswith(f"{_PACKAGE}.")
 
 
 def _paths(module: ModuleType) -> list[str]:
@@ -215,26 +162,42 @@ class _PathReader:
         return 0
 
 
-class _Taker:
-    """A plug-in that collects the cases of a side's session without measuring them."""
+@dataclass(eq=False)  # pytest puts plug-ins into sets
+class _Session:
+    """A plug-in that runs the tests of cases, and calls a function inside the fixture of each."""
 
-    def __init__(self) -> None:
-        self.cases: list[TakenCase] = []
-        self.failures: list[str] = []
+    order: Callable[[list[str]], list[str]]
+    take: Callable[[Case], None]
+    failures: list[str] = field(default_factory=list)
+    raised: MnistbenchError | None = None  # by one of the functions
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Deselect tests that do not use the fixture."""
-        ours = [item for item in items if "op_benchmark" in getattr(item, "fixturenames", ())]
-        others = [item for item in items if item not in ours]
-        if others:
-            config.hook.pytest_deselected(items=others)
-            items[:] = ours
+        """Deselect tests that do not use the fixture, and arrange the others."""
+        ours = {item.nodeid: item for item in items if "op_benchmark" in getattr(item, "fixturenames", ())}
+        if self.failures:  # pytest runs no test, so there is nothing to agree about with the other side
+            return
+        chosen = []
+        try:
+            chosen = [ours[node_id] for node_id in self.order(list(ours))]
+        except MnistbenchError as error:
+            self.raised = error
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_mnistbench_take_case(self, item: pytest.Item, params: Any, build: Callable[[], Any]) -> bool:
-        """Store the case; True tells the fixture to measure nothing."""
-        self.cases.append(TakenCase(item.nodeid, f"{params.label} on {params.dataset}", params, build))
+        """Measure the case; True tells the fixture to measure nothing."""
+        try:
+            self.take(Case(item.nodeid, f"{params.label} on {params.dataset}", params, build))
+        except MnistbenchError as error:
+            self.raised = error
+            item.session.shouldstop = str(error)  # after this test, whose fixtures are torn down as usual
+        return True
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_timeout_set_timer(self) -> bool:
+        """Keep pytest-timeout from ending a test that waits in the fixture."""
         return True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -243,7 +206,7 @@ class _Taker:
             self.failures.append(f"{report.nodeid} cannot be imported: {_last_line(report)}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Store why a test failed before it had named its case."""
+        """Store why a test failed outside of the fixture."""
         if report.failed:
             self.failures.append(f"{report.nodeid} fails: {_last_line(report)}")
 
@@ -273,62 +236,20 @@ def _refusal(text: str) -> str:
     return ""
 
 
-def wanted(job: Mapping[str, Any], case: TakenCase) -> bool:
-    """Whether a job selects a case, by its node id or its phase."""
-    if job["only"] is not None:
-        return case.node_id in job["only"]
-    return not job["phases"] or case.params.phase in job["phases"]
+# ---- Installed code instead of the tree's -----------------------------------------------------------------------------
 
 
-# ---- Whether two sides can share a process ---------------------------------------------------------------------------
-
-
-def added_to_torch(state: Fingerprint, registered: Sequence[str], sides: Sequence[Side]) -> Fingerprint:
-    """Return a fingerprint with the registered operators and compiled modules of the sides as additions."""
-    native = [name for side in sides for name in side.native]
-    added = {"operators registered with torch": registered, "compiled modules": native}
-    return replace(state, additions={**state.additions, **{key: ", ".join(dict.fromkeys(v)) for key, v in added.items() if v}})
-
-
-def watch_registrations(trees: Sequence[Path]) -> list[str]:
-    """Return a list that from now on receives the operators which code of these trees registers with torch.
-
-    torch has one registry per process, in which the second side silently replaces the operators of the first. A side may
-    register operators late, when a model is built.
-    """
-    found: list[str] = []
-    registry: Any = library.Library
-    original = registry.__init__
-
-    def watching(self: Any, ns: str, *arguments: Any, **keywords: Any) -> None:
-        if _caller_outside_torch().startswith(tuple(f"{tree}{os.sep}" for tree in trees)):
-            found.append(ns)
-        original(self, ns, *arguments, **keywords)
-
-    registry.__init__ = watching
-    return found
-
-
-def _caller_outside_torch() -> str:
-    torch_directory = os.path.dirname(torch.__file__)  # noqa: PTH120  # compared with frames' plain strings
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # the only way to find the caller
-    while frame is not None and frame.f_code.co_filename.startswith(torch_directory):
-        frame = frame.f_back
-    return frame.f_code.co_filename if frame else ""
-
-
-def stray_modules(repository: Path, sides: Sequence[Side]) -> dict[str, str]:
-    """Return loaded modules of the project that are not from its copies, because both sides would run the same code.
+def stray_modules(repository: Path, side: Side) -> dict[str, str]:
+    """Return loaded modules of the project that are not from its copy, because both sides would run the same code.
 
     Their files are in the user's repository (an editable install), or belong to the installed distribution of the project.
     """
-    trees = tuple(f"{side.tree}{os.sep}" for side in sides)
-    project = set().union(*(_installed_files(side.directory) for side in sides))
+    project = _installed_files(side.directory)
     environment = Path(sys.prefix)
     paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     if environment.is_relative_to(repository) and environment != repository:  # a virtual environment inside it
         paths.append(sys.prefix)
-    apart = (*(f"{path}{os.sep}" for path in paths), *trees)
+    apart = (*(f"{path}{os.sep}" for path in paths), f"{side.tree}{os.sep}")
     found = {}
     for name, module in list(sys.modules.items()):
         for path in _paths(module)[:1]:

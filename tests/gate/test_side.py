@@ -1,0 +1,459 @@
+"""The pytest session of a side: its own modules, its cases inside their fixtures, and what ends it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from mnistbench.gate import side as side_module
+from mnistbench.gate.launcher import environment, stage_home
+from mnistbench.gate.side import Side, SideError, stray_modules
+
+INI = """
+[pytest]
+bench_model = tiny
+bench_batch_size = 4
+bench_device = cpu
+filterwarnings = error
+"""
+
+CONFTEST = """
+from pathlib import Path
+
+import pytest
+import torch
+from model import Tiny
+from package.part import PART
+from torch import nn
+
+from mnistbench import Workload
+
+
+def make_batch(batch_size, device, generator):
+    inputs = torch.randn(batch_size, 8, generator=generator)
+    return inputs.to(device), (inputs.sum(dim=1) > 0).long().to(device)
+
+
+class Timeout:
+    # The hook of pytest-timeout that sets the timer of a test.
+    @pytest.hookspec(firstresult=True)
+    def pytest_timeout_set_timer(self, item, settings): ...
+
+
+def pytest_addhooks(pluginmanager):
+    pluginmanager.add_hookspecs(Timeout)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_timeout_set_timer(item, settings):
+    Path("timer").touch()
+
+
+def pytest_runtest_call(item):
+    item.ihook.pytest_timeout_set_timer(item=item, settings=None)
+
+
+def pytest_mnistbench_workloads(config):
+    print("a side may print")
+    return [
+        Workload(
+            name="tiny",
+            make_model=Tiny,
+            make_batch=make_batch,
+            loss=nn.functional.cross_entropy,
+            make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        )
+    ]
+"""
+
+MODEL = """
+from torch import nn
+
+VERSION = "{version}"
+SEEN = []
+
+
+class Tiny(nn.Module):
+    def __init__(self):
+        super().__init__()
+        import built
+
+        self.layer = nn.Linear(8, 2)
+        SEEN.append(built.VERSION)
+
+    def forward(self, inputs):
+        import called
+        from package import late
+
+        SEEN.append((VERSION, called.VERSION, late.VERSION))
+        return self.layer(inputs)
+"""
+
+TESTS = """
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("phase", ["forward", "step"])
+def test_tiny(op_benchmark, phase):
+    op_benchmark(phase)
+
+
+def test_that_is_not_ours():
+    Path("ran").touch()
+
+
+@pytest.fixture
+def folder_of_a_test(tmp_path):
+    Path("open").touch()
+    yield tmp_path
+    Path("open").unlink()
+
+
+def test_with_a_fixture(op_benchmark, folder_of_a_test, capsys):
+    op_benchmark("forward")
+"""
+
+OWN_PLUGIN = """
+from mnistbench.pytest_plugin.plugin import *
+
+
+def pytest_collection_modifyitems(items):
+    items.clear()
+"""
+
+#: A tree's file -> its text, for trees that cannot be measured.
+OTHERS = {
+    "file": {"test_tiny.py": "import nothing_of_that_name\n"},
+    "conftest": {"conftest.py": "raise RuntimeError('first line\\nsecond line')\n"},
+    "syntax": {"test_tiny.py": "def test_tiny(:\n"},
+    "test": {"test_tiny.py": "def test_tiny(op_benchmark):\n    assert 1 + 1 == 3, 'arithmetic'\n"},
+    "workload": {"conftest.py": "def pytest_mnistbench_workloads(config):\n    return []\n"},
+    "no case": {"test_tiny.py": "def test_plain():\n    raise RuntimeError('nobody asked to run it')\n"},
+    "no test": {"test_tiny.py": "", "conftest.py": ""},
+    "plug-in": {
+        "pyproject.toml": "[project.entry-points.pytest11]\nmnistbench = 'own_plugin'\n",
+        "own_plugin.py": OWN_PLUGIN,
+    },
+}
+
+PROGRAM = """
+import gc, json, os, sys
+from pathlib import Path
+
+home, folder, others = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+sys.path.insert(0, home)
+
+import torch
+
+import mnistbench
+from mnistbench.gate.side import Side, SideError
+from mnistbench.gate.turns import PeerEndedError
+
+
+def in_a_process(name, body):
+    child = os.fork()
+    if not child:
+        gc.freeze()  # pytest collects garbage at its end: not all of torch too
+        try:
+            (folder / f"{name}.json").write_text(json.dumps(body()))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def side(tree):
+    return Side(tree.partition(" --")[0], folder / tree, folder / tree, home)
+
+
+def whole(tree):
+    one, ours, taken = side(tree), sys.modules["mnistbench"], []
+
+    def take(case):
+        if "fixture" in case.node_id:
+            taken.append([case.node_id, (folder / tree / "open").exists(), (folder / tree / "timer").exists()])
+            return
+        with one.errors_named():
+            case.build()()
+        taken.append([case.node_id, case.label, case.params.phase, os.getcwd(), sys.path[0]])
+
+    one.run([], lambda node_ids: sorted(node_ids, reverse=True), take)
+    return {
+        "taken": taken, "ran": (folder / tree / "ran").exists(), "seen": sys.modules["model"].SEEN, "files": one.files,
+        "own": sys.modules["mnistbench"] is not ours,
+    }
+
+
+def error(tree, *arguments):
+    one = side(tree)
+    taken = []
+    try:
+        one.run([*arguments], lambda node_ids: node_ids, taken.append)
+    except SideError as error:
+        return str(error)
+    return len(taken)
+
+
+def ended(tree):
+    def take(case):
+        raise PeerEndedError("the other one")
+
+    try:
+        side(tree).run([], lambda node_ids: node_ids, take)
+    except PeerEndedError as error:
+        return str(error)
+
+
+for tree in ("base", "head"):
+    in_a_process(tree, lambda: whole(tree))
+for tree in others:
+    in_a_process(tree, lambda: error(tree))
+in_a_process("arguments", lambda: error("base", "--nonsense"))
+in_a_process("path", lambda: error("base", "nowhere.py"))
+in_a_process("ended", lambda: ended("base"))
+"""
+
+
+def make_tree(root, version, changes=None):
+    """Put a project there whose modules all have this version."""
+    files = {
+        "pytest.ini": INI, "conftest.py": CONFTEST, "model.py": MODEL.replace("{version}", version), "test_tiny.py": TESTS,
+        "src/package/__init__.py": "", "src/package/part.py": f"PART = {version!r}\n",
+        **dict.fromkeys(("built.py", "called.py", "src/package/late.py"), f"VERSION = {version!r}\n"), **(changes or {}),
+    }  # fmt: skip
+    eager = files.pop("eager", "")
+    if eager:
+        files["model.py"] = f"import {eager}\n{files['model.py']}"
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Trees, and what forks of one process have found in them: torch's import takes seconds."""
+    folder = tmp_path_factory.mktemp("trees")
+    make_tree(folder / "base", "old")
+    make_tree(folder / "head", "new")
+    for name, changes in OTHERS.items():
+        make_tree(folder / name, "x", changes)
+    home = stage_home(folder)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder), *OTHERS],
+        cwd=folder, env=environment(inherited, home, 1), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def read(folder, name):
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+# ---- The session -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tree", ["base", "head"])
+def test_cases_are_taken_in_the_given_order_and_no_other_test_runs(folder, tree):
+    found = read(folder, tree)
+    place = [str(folder / tree)] * 2
+    assert found["taken"] == [
+        ["test_tiny.py::test_with_a_fixture[tiny-b4-cpu]", True, False],  # its fixtures are set up; it has no timeout
+        *(
+            [f"test_tiny.py::test_tiny[{phase}-tiny-b4-cpu]", f"{phase} tiny-b4-cpu on synthetic", phase, *place]
+            for phase in ("step", "forward")
+        ),
+    ]
+    assert not found["ran"]
+
+
+def test_a_side_imports_its_own_modules(folder):
+    for tree, version in (("base", "old"), ("head", "new")):
+        found = read(folder, tree)
+        assert found["seen"] == [version, [version, version, version]] * 2
+        assert found["own"]
+
+
+def test_files_name_where_each_module_came_from(folder):
+    assert read(folder, "base")["files"] == {
+        "built": "built.py",
+        "called": "called.py",
+        "conftest": "conftest.py",
+        "model": "model.py",
+        "package": "src/package/__init__.py",
+        "package.late": "src/package/late.py",
+        "package.part": "src/package/part.py",
+        "test_tiny": "test_tiny.py",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "file",
+            "file: test_tiny.py cannot be imported: ModuleNotFoundError: No module named 'nothing_of_that_name'",
+        ),
+        ("conftest", "conftest: conftest.py cannot be imported: RuntimeError: first line"),
+        ("syntax", "syntax: test_tiny.py cannot be imported: SyntaxError: invalid syntax"),
+        ("test", "test: test_tiny.py::test_tiny[tiny-b4-cpu] fails: AssertionError: arithmetic"),
+        ("workload", "workload: --bench-model: 'tiny' is not a workload; choose of convnet, lenet5"),
+        ("arguments", "base: unrecognized arguments: --nonsense"),
+        ("path", "base: file or directory not found: nowhere.py"),
+    ],
+)
+def test_a_side_that_cannot_be_loaded_has_one_line_of_reason(folder, name, said):
+    assert read(folder, name) == said
+
+
+@pytest.mark.parametrize("name", ["no case", "no test"])
+def test_a_side_may_have_no_case(folder, name):
+    assert read(folder, name) == 0
+
+
+def test_an_error_of_the_gate_ends_the_session(folder):
+    assert read(folder, "ended") == "the other one"
+
+
+# ---- Plug-ins ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_side_uses_the_plug_in_that_its_own_project_declares(folder):
+    assert read(folder, "plug-in") == 0  # that plug-in leaves out all tests
+
+
+@pytest.mark.parametrize("text", ["", "entry-points = 1", "[project.entry-points]\npytest11 = 'x'"])
+def test_a_project_without_plug_ins_adds_no_option(tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(f"[project]\n{text}")
+    assert side_module._moved_plugins(tmp_path) == []
+
+
+# ---- Errors of the side's code -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def side(tmp_path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    return Side("base", tree, tree, "/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("a reason"), "base: ValueError: a reason"),
+        (ValueError("\nfirst\nsecond"), "base: ValueError: first"),
+        (KeyError(), "base: KeyError: no message"),
+    ],
+    ids=["one line", "lines", "no message"],
+)
+def test_what_a_sides_code_raises_is_one_line_with_its_name(side, error, said):
+    with pytest.raises(SideError) as raised, side.errors_named():
+        raise error
+    assert str(raised.value) == said
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_goes_on(side, error):
+    with pytest.raises(error), side.errors_named():
+        raise error
+
+
+def test_a_tree_whose_name_begins_like_the_sides_is_another(side, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gate_test_other", module("gate_test_other", side.tree.with_name("tree2") / "other.py"))
+    assert side.files == {}
+
+
+# ---- Installed code instead of the tree's -------------------------------------------------------------------------------
+
+
+def module(name, path):
+    made = ModuleType(name)
+    made.__file__ = os.path.normpath(path)
+    return made
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """Where the user's own tree lies."""
+    (tmp_path / "repository").mkdir()
+    return tmp_path / "repository"
+
+
+@pytest.mark.parametrize(
+    ("file", "stray"),
+    [
+        ("repository/model.py", True),
+        ("repository/src/package/__init__.py", True),
+        ("tree/model.py", False),
+        ("repository2/model.py", False),
+        ("elsewhere/model.py", False),
+    ],
+)
+def test_a_module_of_the_users_own_tree_is_stray(side, repository, tmp_path, monkeypatch, file, stray):
+    monkeypatch.setitem(sys.modules, "gate_test_stray", module("gate_test_stray", tmp_path / file))
+    assert stray_modules(repository, side) == ({"gate_test_stray": str(tmp_path / file)} if stray else {})
+
+
+def test_a_package_without_a_file_is_stray_by_its_folder(side, repository, monkeypatch):
+    package = ModuleType("gate_test_stray")
+    package.__path__ = [str(repository / "package")]
+    monkeypatch.setitem(sys.modules, "gate_test_stray", package)
+    assert stray_modules(repository, side) == {"gate_test_stray": str(repository / "package")}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "file", "stray"),
+    [
+        ("repository/.venv", "repository/.venv/lib/installed.py", False),
+        ("repository/.venv", "repository/.venv-of-another/lib/installed.py", True),
+        (".", "repository/src/model.py", True),  # the system's Python in a container: prefix /usr, project in /usr/src
+    ],
+)
+def test_only_what_is_installed_may_lie_in_the_repository(side, repository, tmp_path, monkeypatch, prefix, file, stray):
+    monkeypatch.setattr(sys, "prefix", os.path.normpath(tmp_path / prefix))
+    monkeypatch.setitem(sys.modules, "gate_test_stray", module("gate_test_stray", tmp_path / file))
+    assert bool(stray_modules(repository, side)) is stray
+
+
+def test_a_project_that_is_installed_and_not_imported_from_its_copy_is_stray(side, repository, tmp_path, monkeypatch):
+    class Installed(importlib.metadata.Distribution):
+        files = (importlib.metadata.PackagePath("package/part.py"),)
+
+        def read_text(self, filename):
+            return None
+
+        def locate_file(self, path):
+            return tmp_path / "site-packages" / path
+
+    installed = {"own-project": Installed()}
+    monkeypatch.setattr(importlib.metadata, "distribution", installed.__getitem__)
+    (side.tree / "pyproject.toml").write_text('[project]\nname = "own-project"\n')
+    path = tmp_path / "site-packages/package/part.py"
+    monkeypatch.setitem(sys.modules, "gate_test_stray", module("gate_test_stray", path))
+    assert stray_modules(repository, side) == {"gate_test_stray": str(path)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[project]\n",
+        "[project]\nname = 'not-installed-anywhere'\n",
+        "project = 1\n",
+        "[project]\nname = 1\n",
+        "no toml",
+        "\xff",
+    ],
+)
+def test_a_project_file_that_names_nothing_installed_makes_nothing_stray(side, repository, text):
+    (side.tree / "pyproject.toml").write_text(text, encoding="latin-1")
+    assert stray_modules(repository, side) == {}
