@@ -101,8 +101,6 @@ class _Request:
             raise UsageError("--phase: ranks communicate in a step only; leave --phase out, or profile without torchrun")
         if self.cold:
             raise UsageError("--cold: first iterations are those of one process; leave --cold out, or profile without torchrun")
-        if self.devices not in (("auto",), ("cpu",), ("cuda",)):
-            raise UsageError(f"--device: {','.join(self.devices)!r} is not for ranks, each with a device; give cpu or cuda")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -155,11 +153,10 @@ def _reported(parsed: argparse.Namespace, place: Launch) -> int:
         return 0
     import torch
 
+    from mnistbench.measuring.environment import device_of_rank
     from mnistbench.workloads.ranks import Group
 
-    device = _device_of_rank(request.devices, place)
-    if device != "cpu":
-        torch.cuda.set_device(device)
+    device = device_of_rank(request.devices, place)
     ranks = Group(place, torch.device(device))
     with ranks.failing_together(print_error):
         cases = _profiled_rank(request, device, ranks)
@@ -289,19 +286,3 @@ def _batch_sizes(text: str | None, place: Launch) -> tuple[int, ...]:
             f"--batch-size: {min(sizes)} has no sample for each of {place.world_size} ranks; give {place.world_size} at least"
         )
     return sizes
-
-
-def _device_of_rank(names: Sequence[str], place: Launch) -> str:
-    """Return the device of this rank: by default a GPU if there is one."""
-    from mnistbench.measuring.environment import accelerators
-
-    [name] = names
-    present = [device for device in accelerators() if device.startswith("cuda")]
-    if name == "cpu" or (name == "auto" and not present):
-        return "cpu"
-    if place.local_rank >= len(present):
-        raise UsageError(
-            f"--device: rank {place.rank} is number {place.local_rank + 1} of its node, which has {len(present)} GPUs; "
-            "start one rank for each with --nproc-per-node, or give --device cpu"
-        )
-    return present[place.local_rank]

@@ -452,23 +452,13 @@ def _number(flag: str, text: str) -> float:
 
 def _device(name: str, place: Launch, *, no_accelerator: bool) -> str:
     """Return the device to train on: by default, as upstream, the accelerator if there is one; each rank has its own."""
-    from mnistbench.measuring.environment import accelerators, resolve_devices
+    from mnistbench.measuring.environment import device_of_rank, resolve_devices
 
     if no_accelerator and name not in ("auto", "cpu"):
         raise UsageError(f"--device: {name!r} and --no-accel (or --no-cuda) contradict each other; give one of them")
     name = "cpu" if no_accelerator else name
-    if place.world_size > 1 and name != "cpu":
-        if name not in ("auto", "cuda"):
-            raise UsageError(f"--device: {name!r} is one device, and there are {place.world_size} ranks; give cuda or cpu")
-        present = [device for device in accelerators() if device.startswith("cuda")]
-        if name == "auto" and not present:
-            return "cpu"
-        if place.local_rank >= len(present):
-            raise UsageError(
-                f"rank {place.rank} is number {place.local_rank + 1} of its node, which has {len(present)} CUDA devices: start "
-                "one rank for each with --nproc-per-node, or train on the CPU with --no-accel"
-            )
-        return present[place.local_rank]
+    if place.world_size > 1:
+        return device_of_rank([name], place)
     try:
         return resolve_devices([name])[-1]
     except UsageError as error:

@@ -44,8 +44,6 @@ def main(arguments: Sequence[str]) -> int:
         if place.world_size == 1:
             _measure_and_write(settings, place, device, Alone(), path)
             return 0
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
         ranks = Group(place, device)
         with ranks.failing_together(_print_error):
             _measure_and_write(settings, place, device, ranks, path)

@@ -85,7 +85,7 @@ def run(*arguments: str, cwd: Path, started: int) -> list[subprocess.CompletedPr
         (("--phase", "forward"), "--phase: ranks communicate in a step only"),
         (("--phase", "step,forward"), "--phase: ranks communicate in a step only"),
         (("--cold",), "--cold: first iterations are those of one process"),
-        (("--device", "cpu,cuda"), "--device: 'cpu,cuda' is not for ranks"),
+        (("--device", "cpu,cuda"), "--device: 'cpu,cuda' cannot be used by 2 ranks"),
         (("--batch-size", "8,1"), "--batch-size: 1 has no sample for each of 2 ranks"),
         (("--device", "cpu", "--trace", "/dev/null/t.json"), "rank N of 2: --trace: /dev/null/t-step"),
     ],
