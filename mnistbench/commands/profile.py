@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mnistbench.commands.arguments import MOST_THREADS, add_dataset, add_output, add_top, given, one_of, parts, whole, wholes
-from mnistbench.commands.output import deliver, print_error
+from mnistbench.commands.output import deliver, print_error, rank_0_reports
 from mnistbench.compare.thresholds import plain_threshold
-from mnistbench.core.errors import MnistbenchError, UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.launch import Launch, launch
 from mnistbench.core.params import DATASETS, DTYPES, Params
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
 _PHASES = ("forward", "step")
 _BY = ("op", "module", "op,module")
 _BATCH_SIZES = "1,16,64"
-
-#: How long a rank keeps an error that rank 0 most probably has as well, which then ends this rank.
-_OTHER_RANK_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -134,12 +130,8 @@ def run(parsed: argparse.Namespace) -> int:
         MnistbenchError: something cannot be used or measured.
     """
     place = launch(os.environ)
-    try:
+    with rank_0_reports(place):
         return _reported(parsed, place)
-    except MnistbenchError:
-        if place.rank:  # rank 0 has most probably the same error, and its end ends this rank
-            time.sleep(_OTHER_RANK_S)
-        raise
 
 
 def _reported(parsed: argparse.Namespace, place: Launch) -> int:
@@ -209,12 +201,9 @@ def _profiled_rank(request: _Request, device: str, ranks: Alone) -> list[Profile
 
     workload = _workload(request)
     cases = _cases(request, [device])
-    if ranks.rank:
-        ranks.first(None)  # rank 0 has downloaded the dataset by then
     if workload.load:
-        workload.load(torch.device(device))
-    if not ranks.rank:
-        ranks.first(None)
+        with ranks.rank_0_first():
+            workload.load(torch.device(device))
     found = []
     with tqdm(total=len(cases), unit="case", file=sys.stderr, disable=True if ranks.rank else None, leave=False) as bar:
         for params, trace in cases:

@@ -8,7 +8,6 @@ import os
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from mnistbench.commands.arguments import LARGEST, MOST_THREADS, add_dataset, given, one_of, whole
-from mnistbench.commands.output import STOPPED, print_error
+from mnistbench.commands.output import STOPPED, print_error, rank_0_reports
 from mnistbench.core import units
-from mnistbench.core.errors import MnistbenchError, UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.launch import Launch, launch
 from mnistbench.core.params import DATASETS, DTYPES, FAST, STEPS, default_step
@@ -49,9 +48,6 @@ RUNS = Path("runs")
 
 _MODELS = ("convnet", "lenet5")
 _TOP = 10
-
-#: How long a rank keeps an error that rank 0 most probably has as well, which then ends this rank.
-OTHER_RANK_S = 5.0
 
 #: Settings that a run which is continued keeps: with others it would be another run.
 _KEPT = (
@@ -110,14 +106,11 @@ def run(parsed: argparse.Namespace) -> int:
     """
     place = launch(os.environ)
     try:
-        return _trained(parsed, place)
+        with rank_0_reports(place):
+            return _trained(parsed, place)
     except KeyboardInterrupt:  # before training began, or the second Ctrl-C
         print("mnistbench: interrupted", file=sys.stderr)
         return STOPPED
-    except MnistbenchError:
-        if place.rank:  # rank 0 has most probably the same error, and its end ends this rank
-            time.sleep(OTHER_RANK_S)
-        raise
 
 
 def _trained(parsed: argparse.Namespace, place: Launch) -> int:
@@ -173,11 +166,8 @@ def _train(settings: Settings, named: str, resumed: Path | None, checkpoint: Che
         print(f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB", flush=True)
     workload = train.workload_of(settings, ranks.world_size)
     assert workload.load is not None, "models of ours have a whole set"
-    if not speaks:
-        ranks.first(None)  # rank 0 has downloaded it by then
-    workload.load(torch.device(settings.device))  # errors of the dataset come before the directory is created
-    if speaks:
-        ranks.first(None)
+    with ranks.rank_0_first():
+        workload.load(torch.device(settings.device))  # errors of the dataset come before the directory is created
     output = None
     if speaks:
         output = resumed or _make_output(named, settings)

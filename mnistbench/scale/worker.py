@@ -92,11 +92,8 @@ def measure(settings: Settings, device: torch.device, ranks: Alone) -> tuple[int
     workload = next((workload for workload in workloads if workload.name == settings.model), None)
     if workload is None or workload.load is None:
         raise UsageError(f"model {settings.model!r} is unknown; choose one of {', '.join(each.name for each in workloads)}")
-    if ranks.rank:
-        ranks.first(None)  # rank 0 has downloaded the dataset by then
-    whole = workload.load(device)
-    if not ranks.rank:
-        ranks.first(None)
+    with ranks.rank_0_first():
+        whole = workload.load(device)
     case = build(params, workload, settings.data_dir)
     runner = case.runner
     assert isinstance(runner, Step), "the phase is a step"

@@ -57,7 +57,16 @@ class Alone:
         return contextlib.nullcontext()
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here."""
+        """Wait until all ranks have reached this call."""
+
+    @contextlib.contextmanager
+    def rank_0_first(self) -> Iterator[None]:
+        """Run the body on rank 0, then on the other ranks: what rank 0 downloads, the others read."""
+        if self.rank:
+            self.barrier()
+        yield
+        if not self.rank:
+            self.barrier()
 
     def part(self, indices: Tensor) -> Tensor:
         """Return this rank's part of a batch of at least one sample, which is the next to be computed.
@@ -81,10 +90,6 @@ class Alone:
     def gather(self, value: _T) -> list[_T]:
         """Return the values of all ranks on rank 0, and an empty list on the others."""
         return [value]
-
-    def first(self, value: _T) -> _T:
-        """Return the value of rank 0."""
-        return value
 
     def end(self) -> None:
         """Leave the other ranks."""
@@ -141,7 +146,7 @@ class Group(Alone):
             yield
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here."""
+        """Wait until all ranks have reached this call."""
         import torch.distributed as dist
 
         dist.barrier()
@@ -186,14 +191,6 @@ class Group(Alone):
         found: list[Any] = [None] * self.world_size
         dist.all_gather_object(found, value)
         return found if self.rank == 0 else []
-
-    def first(self, value: _T) -> _T:
-        """Return the value of rank 0."""
-        import torch.distributed as dist
-
-        values = [value]
-        dist.broadcast_object_list(values, src=0)
-        return values[0]
 
     def end(self) -> None:
         """Leave the other ranks. The results of :meth:`model` are no longer referenced.

@@ -32,7 +32,8 @@ class Recorded(Alone):
 
     def __init__(self) -> None:
         self.began: list[tuple[bool, list[torch.Tensor]]] = []  # with communication; weights
-        self._synced, self._model = True, nn.Module()
+        self._synced = True
+        self._model: nn.Module | None = None
 
     def model(self, model: nn.Module) -> nn.Module:
         self._model = model
@@ -49,7 +50,8 @@ class Recorded(Alone):
         return indices.tensor_split(2)[0]
 
     def barrier(self) -> None:
-        self.began.append((self._synced, [weights.detach().clone() for weights in self._model.parameters()]))
+        if self._model is not None:  # of a step; not of loading the dataset
+            self.began.append((self._synced, [weights.detach().clone() for weights in self._model.parameters()]))
 
 
 def test_blocks_of_both_kinds_alternate_from_the_same_weights_on_the_same_batches() -> None:
