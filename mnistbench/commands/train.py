@@ -161,15 +161,15 @@ def _train(settings: Settings, named: str, resumed: Path | None, checkpoint: Che
     from mnistbench.train import run as train
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
 
-    speaks = ranks.rank == 0
-    if speaks and settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
+    reports = ranks.rank == 0
+    if reports and settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
         print(f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB", flush=True)
     workload = train.workload_of(settings, ranks.world_size)
     assert workload.load is not None, "models of ours have a whole set"
     with ranks.rank_0_first():
         workload.load(torch.device(settings.device))  # errors of the dataset come before the directory is created
     output = None
-    if speaks:
+    if reports:
         output = resumed or _make_output(named, settings)
         title = _title(settings, torch.get_num_threads(), ranks.world_size)
         print(f"{title}, into {units.printable(os.fspath(output))}", flush=True)

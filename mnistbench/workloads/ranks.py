@@ -83,8 +83,8 @@ class Alone:
         """Return the sum over the ranks, float64 [n]."""
         return values
 
-    def stops(self, stop: Callable[[], bool]) -> bool:
-        """Return whether all ranks stop. They agree at the end of each window."""
+    def agree_to_stop(self, stop: Callable[[], bool]) -> bool:
+        """Return whether all ranks stop: one of them had ``stop()`` true before the last :meth:`sum`."""
         return stop()
 
     def gather(self, value: _T) -> list[_T]:
@@ -109,7 +109,7 @@ class Group(Alone):
 
         self.rank, self.world_size, self._device = launch.rank, launch.world_size, device
         self._weight, self._counted = 1.0, 0
-        self._agreed = self._wish = False
+        self._stop_requested = self._stop_agreed = False  # by this rank; by all ranks
         if device.type == "cuda":
             torch.cuda.set_device(device)  # where NCCL puts the objects that are gathered
         try:
@@ -168,21 +168,21 @@ class Group(Alone):
         return self._weight
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over the ranks, and learn whether one of them wants to stop."""
+        """Return the sum over the ranks, float64 [n]; exchange whether one of them is requested to stop."""
         import torch.distributed as dist
 
-        both = torch.cat([values.detach().cpu().double(), torch.tensor([float(self._wish)], dtype=torch.float64)])
+        both = torch.cat([values.detach().cpu().double(), torch.tensor([float(self._stop_requested)], dtype=torch.float64)])
         if self._device.type == "cuda":
             both = both.to(self._device)
         dist.all_reduce(both)
         both = both.cpu()
-        self._agreed = bool(both[-1])
+        self._stop_agreed = bool(both[-1])
         return both[:-1]
 
-    def stops(self, stop: Callable[[], bool]) -> bool:
+    def agree_to_stop(self, stop: Callable[[], bool]) -> bool:
         """Return whether all ranks stop."""
-        self._wish = self._wish or stop()
-        return self._agreed
+        self._stop_requested = self._stop_requested or stop()
+        return self._stop_agreed
 
     def gather(self, value: _T) -> list[_T]:
         """Return the values of all ranks on rank 0, and an empty list on the others."""
@@ -206,13 +206,13 @@ class Group(Alone):
     # ---- Failure of a rank ----
 
     @contextlib.contextmanager
-    def failing_together(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Run the body. If a rank fails, one rank says which one and why, and every rank ends its process.
+    def failing_together(self, print_error: Callable[[str], None]) -> Iterator[None]:
+        """Run the body. If a rank fails, every rank ends its process, and one of them prints which rank failed and why.
 
         The launcher terminates the other ranks as soon as one has ended. A rank that waits for the others inside of PyTorch
         runs no signal handler of Python, so a thread waits for the signal.
         """
-        self._say, self._ending = say, threading.Lock()
+        self._print_error, self._ending = print_error, threading.Lock()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=self._wait_for_termination, daemon=True).start()
         me = f"rank {self.rank} of {self.world_size}"
@@ -231,7 +231,7 @@ class Group(Alone):
             line = None
             with contextlib.suppress(Exception):  # the store may have ended, too
                 line = self._who_ended()
-            line = f"{me} lost the connection to {self._elsewhere()} ({_reason(error)})" if line is None else line
+            line = f"{me} lost the connection to {self._ranks_of_other_nodes()} ({_reason(error)})" if line is None else line
             self._end_with(line, _FAILED)
 
     def _wait_for_termination(self) -> None:
@@ -244,35 +244,35 @@ class Group(Alone):
         self._end_with(line, 128 + signal.SIGTERM)
 
     def _fail(self, line: str) -> NoReturn:
-        """Keep the cause for the other ranks, say it, and end."""
+        """Store the line for the other ranks, print it, and end the process."""
         with contextlib.suppress(Exception):
             self._store.set(f"failed {self.rank}", line)
         self._end_with(line, _FAILED)
 
     def _end_with(self, line: str, code: int) -> NoReturn:
-        """Say the line if it has text and no rank has said one; end the process."""
+        """Print the line if it has text and no rank has printed one; end the process."""
         with self._ending:  # never released: the other thread waits here until the process has ended
             first = bool(line)
             with contextlib.suppress(Exception):
                 first = bool(line) and self._store.add("lines", 1) == 1
             if first:
-                self._say(line)
+                self._print_error(line)
             _end(code)
 
-    def _elsewhere(self) -> str:
-        """Name the ranks of other nodes, whose processes cannot be looked up."""
+    def _ranks_of_other_nodes(self) -> str:
+        """Return the names of the ranks of other nodes, whose processes cannot be looked up."""
         found = []
         with contextlib.suppress(Exception):
             found = [f"rank {rank} on {host}" for rank, (host, _) in self._others() if host != socket.gethostname()]
         return " or ".join(found) or "another rank"
 
     def _others(self) -> list[tuple[int, tuple[str, int]]]:
-        """Return the other ranks with their host and process, as far as they have come to say so."""
+        """Return (rank, (host, process id)) of the other ranks that have joined."""
         ranks = (rank for rank in range(self.world_size) if rank != self.rank and self._store.check([f"process {rank}"]))
         return [(rank, tuple(json.loads(self._store.get(f"process {rank}")))) for rank in ranks]
 
     def _who_ended(self) -> str | None:
-        """Return which other rank failed, in a line; empty if it says so itself; None if it is not known.
+        """Return a line about the other rank that failed; empty if that rank prints one itself; None if it is not known.
 
         Processes of other nodes cannot be looked up.
         """
