@@ -210,11 +210,15 @@ class Group(Alone):
         """Run the body. If a rank fails, every rank ends its process, and one of them prints which rank failed and why.
 
         The launcher terminates the other ranks as soon as one has ended. A rank that waits for the others inside of PyTorch
-        runs no signal handler of Python, so a thread waits for the signal.
+        runs no signal handler of Python, so a thread waits for the number of the signal in a pipe. Blocking the signal would
+        not suffice: threads that PyTorch has already started do not block it, so it would end the process.
         """
         self._print_error, self._ending = print_error, threading.Lock()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=self._wait_for_termination, daemon=True).start()
+        numbers, wakeup = os.pipe()
+        os.set_blocking(wakeup, False)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        threading.Thread(target=self._wait_for_termination, args=(numbers,), daemon=True).start()
         me = f"rank {self.rank} of {self.world_size}"
         try:
             yield
@@ -234,8 +238,10 @@ class Group(Alone):
             line = f"{me} lost the connection to {self._ranks_of_other_nodes()} ({_reason(error)})" if line is None else line
             self._end_with(line, _FAILED)
 
-    def _wait_for_termination(self) -> None:
-        signal.sigwait({signal.SIGTERM})
+    def _wait_for_termination(self, numbers: int) -> None:
+        """Wait until the pipe has the number of SIGTERM, then end the process."""
+        while os.read(numbers, 1) != bytes([signal.SIGTERM]):
+            pass
         line = None
         with contextlib.suppress(Exception):  # the store may have ended, too
             self._store.set(f"failed {self.rank}", "")

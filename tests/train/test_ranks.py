@@ -153,6 +153,29 @@ def test_a_rank_that_is_killed_ends_all_with_one_line(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["epochs"]
 
 
+WAITING = """
+import os, pathlib, time, torch
+from mnistbench.core.launch import launch
+from mnistbench.workloads.ranks import Group
+
+ranks = Group(launch(os.environ), torch.device("cpu"))
+with ranks.failing_together(print):
+    pathlib.Path("ready").touch()
+    time.sleep(60)
+"""
+
+
+def test_a_rank_that_is_terminated_prints_a_line(tmp_path: Path) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING)
+    [rank] = start(1, cwd=tmp_path, modules=("waiting",))
+    until = time.monotonic() + 60
+    while not (tmp_path / "ready").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    rank.send_signal(signal.SIGTERM)
+    done = rank.wait(TOGETHER_S)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "rank 0 of 1 was terminated\n")
+
+
 def _process_of_rank(rank: int, launcher: int) -> int:
     for line in subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.splitlines():
         pid, parent = map(int, line.split())
