@@ -10,7 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mnistbench.commands.arguments import MOST_THREADS, add_dataset, add_output, add_top, given, one_of, parts, whole, wholes
+from mnistbench.commands.arguments import (
+    MOST_THREADS,
+    add_dataset,
+    add_dtype,
+    add_format,
+    add_model,
+    add_output,
+    add_top,
+    given,
+    one_of,
+    parts,
+    whole,
+    wholes,
+)
 from mnistbench.commands.output import deliver, print_error, rank_0_reports
 from mnistbench.compare.thresholds import plain_threshold
 from mnistbench.core.errors import UsageError
@@ -102,11 +115,11 @@ class _Request:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
+    add_model(parser)
     add("--batch-size", metavar="SIZES", help=f"comma list; samples of all ranks under torchrun (default: {_BATCH_SIZES})")
     add("--device", default="auto", metavar="NAMES", help="comma list of auto, cpu, cuda, cuda:1, mps (default: auto)")
     add("--phase", default="step", metavar="NAMES", help="comma list of forward and step (default: step)")
-    add("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
+    add_dtype(parser)
     add("--threads", default="1", metavar="N", help="intra-op threads of torch on the CPU (default: 1)")
     add_dataset(parser, "digits")
     add("--seed", default="1", metavar="N", help="seed of weights, batch and dropout (default: 1)")
@@ -119,7 +132,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--memory", action="store_true", help="show allocated minus freed memory")
     add("--cold", action="store_true", help="also measure first iterations, each in a new process")
     add("--trace", metavar="FILE", help="write a trace for https://ui.perfetto.dev, such as trace.json.gz")
-    add("--format", choices=("terminal", "markdown", "json", "csv"), default="terminal", help="format (default: terminal)")
+    add_format(parser, "csv")
     add_output(parser)
 
 

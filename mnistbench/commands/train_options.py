@@ -13,7 +13,7 @@ from mnistbench.commands.arguments import LARGEST, MOST_THREADS, add_dataset, gi
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.launch import Launch
-from mnistbench.core.params import DATASETS, DTYPES, FAST, STEPS, default_step
+from mnistbench.core.params import DATASETS, DTYPES, FAST, MODELS, STEPS, default_step
 from mnistbench.train.result import CHECKPOINT, Settings
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 #: Parent directory of runs without ``--output``, one directory each: TensorBoard overlays their curves.
 RUNS = Path("runs")
 
-_MODELS = ("convnet", "lenet5")
 
 #: Settings that a run which is continued keeps: with others it would be another run.
 _KEPT = (
@@ -93,7 +92,7 @@ def settings_of(parsed: argparse.Namespace, base: Settings, place: Launch) -> Se
         batch_size = whole("--batch-size-per-rank", parsed.batch_size_per_rank, 1) * place.world_size
     return replace(
         base,
-        model=choice("model", base.model, _MODELS),
+        model=choice("model", base.model, MODELS),
         dataset=choice("dataset", base.dataset, DATASETS),
         data_dir=given("--data-dir", parsed.data_dir) or base.data_dir,
         device=given("--device", parsed.device) or base.device,

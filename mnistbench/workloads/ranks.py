@@ -32,11 +32,19 @@ _T = TypeVar("_T")
 #: A collective operation fails if a rank does not join it in this time: the first of a run waits for the slowest import.
 TIMEOUT = timedelta(minutes=5)
 
+#: Difference between two seeds of dropout masks: large, so that ranks of runs with neighbouring seeds differ, too.
+_SEEDS_APART = 1_000_003
+
 #: Exit code of a rank that failed.
 _FAILED = 2
 
 #: How long a rank looks for the one that ended, and how often.
 _SEARCH_S, _PAUSE_S = 3.0, 0.05
+
+
+def seed_of_masks(seed: int, number: int) -> int:
+    """Return a seed of dropout masks, another one for each number, such as a rank; that of number 0 is ``seed``."""
+    return seed + _SEEDS_APART * number
 
 
 class Alone:

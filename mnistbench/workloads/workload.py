@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mnistbench.core.errors import UsageError
+from mnistbench.core.params import MODELS
 from mnistbench.workloads import data
 from mnistbench.workloads.fast import Adadelta, fast_model
 from mnistbench.workloads.models import ConvNet, LeNet5
@@ -98,5 +99,5 @@ def builtin_workloads(dataset: str, data_dir: str | None, *, sparse_gradients: b
             make_fast_model=functools.partial(fast_model, sparse_gradients=sparse_gradients),
             make_fast_optimizer=Adadelta,
         )
-        for name, make_model in (("convnet", ConvNet), ("lenet5", LeNet5))
+        for name, make_model in zip(MODELS, (ConvNet, LeNet5), strict=True)
     ]
