@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.params import FAST, REFERENCE, Params
 from mnistbench.core.record import CaseRecord, finite
@@ -45,7 +44,7 @@ from mnistbench.train.loop import Epoch, Position, Watch, train
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Window
-from mnistbench.workloads.workload import Optimizer, Workload, builtin_workloads, predicted
+from mnistbench.workloads.workload import Optimizer, Workload, predicted, workload_of_ranks
 
 __all__ = ["EpochResult", "Listener", "Point", "Result", "Settings", "run", "workload_of"]
 
@@ -62,11 +61,7 @@ def workload_of(settings: Settings, world_size: int = 1) -> Workload:
     Raises:
         UsageError: there is no such model.
     """
-    found = builtin_workloads(settings.dataset, settings.data_dir, sparse_gradients=world_size == 1)
-    workloads = {workload.name: workload for workload in found}
-    if settings.model not in workloads:
-        raise UsageError(f"model {settings.model!r} is unknown; choose one of {', '.join(workloads)}")
-    return workloads[settings.model]
+    return workload_of_ranks(settings.model, settings.dataset, settings.data_dir, world_size)
 
 
 def run(

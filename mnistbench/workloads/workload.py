@@ -101,3 +101,15 @@ def builtin_workloads(dataset: str, data_dir: str | None, *, sparse_gradients: b
         )
         for name, make_model in zip(MODELS, (ConvNet, LeNet5), strict=True)
     ]
+
+
+def workload_of_ranks(name: str, dataset: str, data_dir: str | None, world_size: int) -> Workload:
+    """Return a workload of :func:`builtin_workloads` for a number of ranks, without loading its dataset.
+
+    Raises:
+        UsageError: there is no such model.
+    """
+    workloads = {each.name: each for each in builtin_workloads(dataset, data_dir, sparse_gradients=world_size == 1)}
+    if name not in workloads:
+        raise UsageError(f"model {name!r} is unknown; choose one of {', '.join(workloads)}")
+    return workloads[name]
