@@ -40,6 +40,25 @@ def add_top(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", default="10", metavar="N", help="number of operations to show per case (default: 10)")
 
 
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Declare a model of mnistbench's own."""
+    parser.add_argument("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
+
+
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """Declare the precision."""
+    parser.add_argument(
+        "--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)"
+    )
+
+
+def add_format(parser: argparse.ArgumentParser, *others: str) -> None:
+    """Declare the format: terminal, markdown, json, or one of the ``others``."""
+    parser.add_argument(
+        "--format", choices=("terminal", "markdown", "json", *others), default="terminal", help="format (default: terminal)"
+    )
+
+
 def add_output(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """Declare the file to write; without a default the text is printed."""
     shown = f"output file (default: {default})" if default else "write to this file instead of printing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mnistbench.commands.arguments import REFERENCE, add_output, add_settings, add_storage, add_top, given, whole
+from mnistbench.commands.arguments import REFERENCE, add_format, add_output, add_settings, add_storage, add_top, given, whole
 from mnistbench.commands.output import PASSED, REGRESSED, UNJUDGED, deliver
 from mnistbench.commands.saved import criteria, find
 from mnistbench.compare.diff import compare
@@ -35,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"run; parameters: {', '.join(_BETWEEN)}",
     )
     add_top(parser)
-    parser.add_argument(
-        "--format", choices=("terminal", "markdown", "json", "csv"), default="terminal", help="format (default: terminal)"
-    )
+    add_format(parser, "csv")
     add_output(parser)
     add_storage(parser)
 

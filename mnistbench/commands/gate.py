@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mnistbench.commands.arguments import add_output, add_settings, add_storage, add_top, given, whole
+from mnistbench.commands.arguments import add_format, add_output, add_settings, add_storage, add_top, given, whole
 from mnistbench.commands.output import BISECT_SKIPS, BISECT_STOPS, UNJUDGED, print_error
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.compare.thresholds import acceptances, plain_threshold
@@ -54,9 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--bisect", action="store_true", help="exit code 125 instead of 2, for git bisect run")
     add_top(parser)
-    parser.add_argument(
-        "--format", choices=("terminal", "markdown", "json"), default="terminal", help="format (default: terminal)"
-    )
+    add_format(parser)
     add_settings(parser, [setting for setting in SETTINGS if setting.name in ("allow_missing", "accept", "reason")])
     add_output(parser)
     add_storage(parser)

@@ -5,16 +5,28 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mnistbench.commands.arguments import MOST_THREADS, add_dataset, add_output, add_top, given, one_of, parts, whole, wholes
-from mnistbench.commands.output import deliver, print_error
+from mnistbench.commands.arguments import (
+    MOST_THREADS,
+    add_dataset,
+    add_dtype,
+    add_format,
+    add_model,
+    add_output,
+    add_top,
+    given,
+    one_of,
+    parts,
+    whole,
+    wholes,
+)
+from mnistbench.commands.output import deliver, print_error, rank_0_reports
 from mnistbench.compare.thresholds import plain_threshold
-from mnistbench.core.errors import MnistbenchError, UsageError
+from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.launch import Launch, launch
 from mnistbench.core.params import DATASETS, DTYPES, Params
@@ -34,9 +46,6 @@ if TYPE_CHECKING:
 _PHASES = ("forward", "step")
 _BY = ("op", "module", "op,module")
 _BATCH_SIZES = "1,16,64"
-
-#: How long a rank keeps an error that rank 0 most probably has as well, which then ends this rank.
-_OTHER_RANK_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -101,18 +110,16 @@ class _Request:
             raise UsageError("--phase: ranks communicate in a step only; leave --phase out, or profile without torchrun")
         if self.cold:
             raise UsageError("--cold: first iterations are those of one process; leave --cold out, or profile without torchrun")
-        if self.devices not in (("auto",), ("cpu",), ("cuda",)):
-            raise UsageError(f"--device: {','.join(self.devices)!r} is not for ranks, each with a device; give cpu or cuda")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
+    add_model(parser)
     add("--batch-size", metavar="SIZES", help=f"comma list; samples of all ranks under torchrun (default: {_BATCH_SIZES})")
     add("--device", default="auto", metavar="NAMES", help="comma list of auto, cpu, cuda, cuda:1, mps (default: auto)")
     add("--phase", default="step", metavar="NAMES", help="comma list of forward and step (default: step)")
-    add("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
+    add_dtype(parser)
     add("--threads", default="1", metavar="N", help="intra-op threads of torch on the CPU (default: 1)")
     add_dataset(parser, "digits")
     add("--seed", default="1", metavar="N", help="seed of weights, batch and dropout (default: 1)")
@@ -125,7 +132,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--memory", action="store_true", help="show allocated minus freed memory")
     add("--cold", action="store_true", help="also measure first iterations, each in a new process")
     add("--trace", metavar="FILE", help="write a trace for https://ui.perfetto.dev, such as trace.json.gz")
-    add("--format", choices=("terminal", "markdown", "json", "csv"), default="terminal", help="format (default: terminal)")
+    add_format(parser, "csv")
     add_output(parser)
 
 
@@ -136,12 +143,8 @@ def run(parsed: argparse.Namespace) -> int:
         MnistbenchError: something cannot be used or measured.
     """
     place = launch(os.environ)
-    try:
+    with rank_0_reports(place):
         return _reported(parsed, place)
-    except MnistbenchError:
-        if place.rank:  # rank 0 has most probably the same error, and its end ends this rank
-            time.sleep(_OTHER_RANK_S)
-        raise
 
 
 def _reported(parsed: argparse.Namespace, place: Launch) -> int:
@@ -155,11 +158,10 @@ def _reported(parsed: argparse.Namespace, place: Launch) -> int:
         return 0
     import torch
 
+    from mnistbench.measuring.environment import device_of_rank
     from mnistbench.workloads.ranks import Group
 
-    device = _device_of_rank(request.devices, place)
-    if device != "cpu":
-        torch.cuda.set_device(device)
+    device = device_of_rank(request.devices, place)
     ranks = Group(place, torch.device(device))
     with ranks.failing_together(print_error):
         cases = _profiled_rank(request, device, ranks)
@@ -212,12 +214,9 @@ def _profiled_rank(request: _Request, device: str, ranks: Alone) -> list[Profile
 
     workload = _workload(request)
     cases = _cases(request, [device])
-    if ranks.rank:
-        ranks.first(None)  # rank 0 has downloaded the dataset by then
     if workload.load:
-        workload.load(torch.device(device))
-    if not ranks.rank:
-        ranks.first(None)
+        with ranks.rank_0_first():
+            workload.load(torch.device(device))
     found = []
     with tqdm(total=len(cases), unit="case", file=sys.stderr, disable=True if ranks.rank else None, leave=False) as bar:
         for params, trace in cases:
@@ -289,19 +288,3 @@ def _batch_sizes(text: str | None, place: Launch) -> tuple[int, ...]:
             f"--batch-size: {min(sizes)} has no sample for each of {place.world_size} ranks; give {place.world_size} at least"
         )
     return sizes
-
-
-def _device_of_rank(names: Sequence[str], place: Launch) -> str:
-    """Return the device of this rank: by default a GPU if there is one."""
-    from mnistbench.measuring.environment import accelerators
-
-    [name] = names
-    present = [device for device in accelerators() if device.startswith("cuda")]
-    if name == "cpu" or (name == "auto" and not present):
-        return "cpu"
-    if place.local_rank >= len(present):
-        raise UsageError(
-            f"--device: rank {place.rank} is number {place.local_rank + 1} of its node, which has {len(present)} GPUs; "
-            "start one rank for each with --nproc-per-node, or give --device cpu"
-        )
-    return present[place.local_rank]

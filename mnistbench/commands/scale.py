@@ -8,10 +8,21 @@ import signal
 import sys
 from pathlib import Path
 
-from mnistbench.commands.arguments import MOST_THREADS, add_dataset, add_output, given, one_of, whole, wholes
+from mnistbench.commands.arguments import (
+    MOST_THREADS,
+    add_dataset,
+    add_dtype,
+    add_format,
+    add_model,
+    add_output,
+    given,
+    one_of,
+    whole,
+    wholes,
+)
 from mnistbench.commands.output import STOPPED, deliver
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import DATASETS, DTYPES, FAST, STEPS
+from mnistbench.core.params import DATASETS, DTYPES, FAST, MODELS, STEPS
 from mnistbench.report.data import csv_text
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.output import check
@@ -20,7 +31,6 @@ from mnistbench.report.terminal import draw_report
 from mnistbench.scale import run as scale
 from mnistbench.scale.result import COLUMNS, STRONG, WEAK, Scaling, Settings, csv_rows, dumps
 
-_MODELS = ("convnet", "lenet5")
 _DEVICES = ("cpu", "cuda")
 
 #: The largest number of ranks on one machine.
@@ -35,15 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--weak", action="store_true", help="weak scaling: the batch of each rank stays the same (--batch-size-per-rank)")
     add("--batch-size", metavar="N", help="with --strong: samples per step, of all ranks (default: 64)")
     add("--batch-size-per-rank", metavar="N", help="with --weak: samples per step, of each rank (default: 64)")
-    add("--model", default="convnet", metavar="NAME", help="convnet or lenet5 (default: convnet)")
+    add_model(parser)
     add("--device", default="cpu", metavar="NAME", help="cpu, or cuda: a GPU for each rank (default: cpu)")
     add("--threads", default="1", metavar="N", help="intra-op threads of torch on the CPU, of each rank (default: 1)")
     add_dataset(parser, "digits")
     add("--step", default="reference", metavar="NAME", help="reference, or fast, on cpu (default: reference)")
-    add("--dtype", default="float32", metavar="NAME", help="float32, or bfloat16 by autocast (default: float32)")
+    add_dtype(parser)
     add("--seed", default="1", metavar="N", help="seed of weights, batches and dropout (default: 1)")
     add("--iterations", default="50", metavar="N", help="timed steps with and without communication (default: 50)")
-    add("--format", choices=("terminal", "markdown", "json", "csv"), default="terminal", help="format (default: terminal)")
+    add_format(parser, "csv")
     add_output(parser)
 
 
@@ -102,7 +112,7 @@ def _settings(parsed: argparse.Namespace) -> Settings:
         scaling=STRONG if parsed.strong else WEAK,
         ranks=tuple(sorted(wholes("--ranks", parsed.ranks, 1, _MOST_RANKS))),
         batch_size=whole(flag, given(flag, sizes[flag], "64"), 1),
-        model=one_of("--model", parsed.model, _MODELS),
+        model=one_of("--model", parsed.model, MODELS),
         device=device,
         threads=whole("--threads", parsed.threads, 1, MOST_THREADS),
         dataset=one_of("--dataset", parsed.dataset, DATASETS),

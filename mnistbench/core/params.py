@@ -13,6 +13,9 @@ from mnistbench.core.errors import UsageError
 PHASES = ("forward", "step", "train", "eval", "batch", "dataloader")
 PHASES_OF_DATA = ("batch", "dataloader")
 
+#: The models that mnistbench has.
+MODELS = ("convnet", "lenet5")
+
 DTYPES = ("float32", "bfloat16")
 DATASETS = ("digits", "mnist")
 

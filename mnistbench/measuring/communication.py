@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from mnistbench.measuring.case import Case
-from mnistbench.workloads.ranks import Alone
+from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Step
 
 #: Timed steps of a block, and untimed ones before them: the first step creates the optimizer's state.
@@ -39,7 +39,7 @@ def time_steps(
     while (left := steps - len(times[True])) > 0:
         for synced in kinds:
             case.reset()
-            torch.manual_seed(case.params.seed + ranks.rank)  # each rank draws other dropout masks
+            torch.manual_seed(seed_of_masks(case.params.seed, ranks.rank))
             count = min(left, BLOCK_STEPS)
             if synced:
                 times[synced] += _timed(work, ranks, count)

@@ -16,6 +16,7 @@ import torch
 from mnistbench import __version__
 from mnistbench.core.allocator import settings
 from mnistbench.core.errors import UsageError
+from mnistbench.core.launch import Launch
 from mnistbench.core.record import Environment
 
 AUTO = "auto"
@@ -71,6 +72,33 @@ def resolve_devices(requested: Sequence[str]) -> list[str]:
             if device not in found:
                 found.append(device)
     return found
+
+
+def device_of_rank(requested: Sequence[str], place: Launch) -> str:
+    """Return the device of one of several ranks; ``auto`` means a CUDA device for each rank, or the CPU if there is none.
+
+    Args:
+        requested: one of ``auto``, ``cpu`` and ``cuda``, alone.
+        place: the rank; on CUDA it has the device with its number on this node.
+
+    Raises:
+        UsageError: other devices are requested, or this node has fewer CUDA devices than ranks.
+    """
+    if tuple(requested) not in ((AUTO,), ("cpu",), ("cuda",)):
+        raise UsageError(
+            f"--device: {','.join(requested)!r} cannot be used by {place.world_size} ranks, each on its own device; "
+            "give cpu or cuda"
+        )
+    [name] = requested
+    present = [device for device in accelerators() if device.startswith("cuda")]
+    if name == "cpu" or (name == AUTO and not present):
+        return "cpu"
+    if place.local_rank >= len(present):
+        raise UsageError(
+            f"--device: rank {place.rank} is number {place.local_rank + 1} of its node, which has {len(present)} CUDA "
+            f"device{'' if len(present) == 1 else 's'}; start one rank for each with --nproc-per-node, or give --device cpu"
+        )
+    return present[place.local_rank]
 
 
 def multiplies_bfloat16(device: str) -> bool:

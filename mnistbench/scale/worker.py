@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from mnistbench.core.errors import MnistbenchError, UsageError
+from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.files import replace_file
 from mnistbench.core.json_reader import Reader
 from mnistbench.core.launch import Launch, launch
@@ -29,7 +29,7 @@ from mnistbench.measuring.environment import read
 from mnistbench.scale.result import Launched, Settings
 from mnistbench.workloads.ranks import Alone, Group
 from mnistbench.workloads.step import Step
-from mnistbench.workloads.workload import Batch, builtin_workloads
+from mnistbench.workloads.workload import Batch, workload_of_ranks
 
 #: Exit code of a process that failed.
 _FAILED = 2
@@ -44,8 +44,6 @@ def main(arguments: Sequence[str]) -> int:
         if place.world_size == 1:
             _measure_and_write(settings, place, device, Alone(), path)
             return 0
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
         ranks = Group(place, device)
         with ranks.failing_together(_print_error):
             _measure_and_write(settings, place, device, ranks, path)
@@ -90,15 +88,10 @@ def measure(settings: Settings, device: torch.device, ranks: Alone) -> tuple[int
         dtype=settings.dtype, threads=settings.threads, compile=False, seed=settings.seed, dataset=settings.dataset,
         step=settings.step,
     )  # fmt: skip
-    workloads = builtin_workloads(settings.dataset, settings.data_dir, sparse_gradients=ranks.world_size == 1)
-    workload = next((workload for workload in workloads if workload.name == settings.model), None)
-    if workload is None or workload.load is None:
-        raise UsageError(f"model {settings.model!r} is unknown; choose one of {', '.join(each.name for each in workloads)}")
-    if ranks.rank:
-        ranks.first(None)  # rank 0 has downloaded the dataset by then
-    whole = workload.load(device)
-    if not ranks.rank:
-        ranks.first(None)
+    workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, ranks.world_size)
+    assert workload.load is not None, "models of ours have a whole set"
+    with ranks.rank_0_first():
+        whole = workload.load(device)
     case = build(params, workload, settings.data_dir)
     runner = case.runner
     assert isinstance(runner, Step), "the phase is a step"

@@ -123,7 +123,7 @@ def train(
     fit_epoch = _fitter(whole, step, workload, window, ranks, captured=captured)
 
     def stop() -> bool:
-        return ranks.stops(watch.stop)
+        return ranks.agree_to_stop(watch.stop)
 
     for number in range(position.epochs + 1, epochs + 1):
         watch.begin(number, float(optimizer.param_groups[0]["lr"]))

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.params import FAST, REFERENCE, Params
 from mnistbench.core.record import CaseRecord, finite
@@ -43,17 +42,14 @@ from mnistbench.train import result as trained
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
 from mnistbench.train.loop import Epoch, Position, Watch, train
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
-from mnistbench.workloads.ranks import Alone
+from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Window
-from mnistbench.workloads.workload import Optimizer, Workload, builtin_workloads, predicted
+from mnistbench.workloads.workload import Optimizer, Workload, predicted, workload_of_ranks
 
 __all__ = ["EpochResult", "Listener", "Point", "Result", "Settings", "run", "workload_of"]
 
 #: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace viewer.
 PROFILED_STEPS = 5
-
-#: Difference between the seeds of ranks, so that each draws other dropout masks.
-SEEDS_APART = 1_000_003
 
 #: Columns of ``metrics.csv``: a row per log interval (part ``train``) and per test (part ``test``). Accuracy in percent.
 COLUMNS = ("part", "epoch", "step", "samples", "loss", "accuracy", "learning_rate", "ns", "samples_per_second")
@@ -65,11 +61,7 @@ def workload_of(settings: Settings, world_size: int = 1) -> Workload:
     Raises:
         UsageError: there is no such model.
     """
-    found = builtin_workloads(settings.dataset, settings.data_dir, sparse_gradients=world_size == 1)
-    workloads = {workload.name: workload for workload in found}
-    if settings.model not in workloads:
-        raise UsageError(f"model {settings.model!r} is unknown; choose one of {', '.join(workloads)}")
-    return workloads[settings.model]
+    return workload_of_ranks(settings.model, settings.dataset, settings.data_dir, world_size)
 
 
 def run(
@@ -134,7 +126,7 @@ class _Run(Watch):
         self._plain_model = seeded_model(self._params, workload)
         self._model = in_step(self._params, workload, self._plain_model)  # has the same parameters
         if ranks.rank:
-            torch.manual_seed(settings.seed + SEEDS_APART * ranks.rank)
+            torch.manual_seed(seed_of_masks(settings.seed, ranks.rank))
         self._autocast = autocaster(device, settings.dtype)
         self._batches = 1 if settings.dry_run else None
         self._curves: dict[str, list[tuple[int, float | None]]] = {}
@@ -262,7 +254,7 @@ class _Run(Watch):
             set_random_state(begun.random[self._ranks.rank], self._device)
         else:
             drawn = self._ranks.rank + len(begun.epochs) * self._ranks.world_size
-            torch.manual_seed(self._settings.seed + SEEDS_APART * drawn)
+            torch.manual_seed(seed_of_masks(self._settings.seed, drawn))
 
     def _end_epoch(self, epoch: Epoch) -> None:
         test_ns = time.perf_counter_ns() - self._since  # the device has finished: the test has read its sums

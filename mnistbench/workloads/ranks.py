@@ -32,11 +32,19 @@ _T = TypeVar("_T")
 #: A collective operation fails if a rank does not join it in this time: the first of a run waits for the slowest import.
 TIMEOUT = timedelta(minutes=5)
 
+#: Difference between two seeds of dropout masks: large, so that ranks of runs with neighbouring seeds differ, too.
+_SEEDS_APART = 1_000_003
+
 #: Exit code of a rank that failed.
 _FAILED = 2
 
 #: How long a rank looks for the one that ended, and how often.
 _SEARCH_S, _PAUSE_S = 3.0, 0.05
+
+
+def seed_of_masks(seed: int, number: int) -> int:
+    """Return a seed of dropout masks, another one for each number, such as a rank; that of number 0 is ``seed``."""
+    return seed + _SEEDS_APART * number
 
 
 class Alone:
@@ -57,7 +65,16 @@ class Alone:
         return contextlib.nullcontext()
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here."""
+        """Wait until all ranks have reached this call."""
+
+    @contextlib.contextmanager
+    def rank_0_first(self) -> Iterator[None]:
+        """Run the body on rank 0, then on the other ranks: what rank 0 downloads, the others read."""
+        if self.rank:
+            self.barrier()
+        yield
+        if not self.rank:
+            self.barrier()
 
     def part(self, indices: Tensor) -> Tensor:
         """Return this rank's part of a batch of at least one sample, which is the next to be computed.
@@ -74,17 +91,13 @@ class Alone:
         """Return the sum over the ranks, float64 [n]."""
         return values
 
-    def stops(self, stop: Callable[[], bool]) -> bool:
-        """Return whether all ranks stop. They agree at the end of each window."""
+    def agree_to_stop(self, stop: Callable[[], bool]) -> bool:
+        """Return whether all ranks stop: one of them had ``stop()`` true before the last :meth:`sum`."""
         return stop()
 
     def gather(self, value: _T) -> list[_T]:
         """Return the values of all ranks on rank 0, and an empty list on the others."""
         return [value]
-
-    def first(self, value: _T) -> _T:
-        """Return the value of rank 0."""
-        return value
 
     def end(self) -> None:
         """Leave the other ranks."""
@@ -104,7 +117,7 @@ class Group(Alone):
 
         self.rank, self.world_size, self._device = launch.rank, launch.world_size, device
         self._weight, self._counted = 1.0, 0
-        self._agreed = self._wish = False
+        self._stop_requested = self._stop_agreed = False  # by this rank; by all ranks
         if device.type == "cuda":
             torch.cuda.set_device(device)  # where NCCL puts the objects that are gathered
         try:
@@ -141,7 +154,7 @@ class Group(Alone):
             yield
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here."""
+        """Wait until all ranks have reached this call."""
         import torch.distributed as dist
 
         dist.barrier()
@@ -163,21 +176,21 @@ class Group(Alone):
         return self._weight
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over the ranks, and learn whether one of them wants to stop."""
+        """Return the sum over the ranks, float64 [n]; exchange whether one of them is requested to stop."""
         import torch.distributed as dist
 
-        both = torch.cat([values.detach().cpu().double(), torch.tensor([float(self._wish)], dtype=torch.float64)])
+        both = torch.cat([values.detach().cpu().double(), torch.tensor([float(self._stop_requested)], dtype=torch.float64)])
         if self._device.type == "cuda":
             both = both.to(self._device)
         dist.all_reduce(both)
         both = both.cpu()
-        self._agreed = bool(both[-1])
+        self._stop_agreed = bool(both[-1])
         return both[:-1]
 
-    def stops(self, stop: Callable[[], bool]) -> bool:
+    def agree_to_stop(self, stop: Callable[[], bool]) -> bool:
         """Return whether all ranks stop."""
-        self._wish = self._wish or stop()
-        return self._agreed
+        self._stop_requested = self._stop_requested or stop()
+        return self._stop_agreed
 
     def gather(self, value: _T) -> list[_T]:
         """Return the values of all ranks on rank 0, and an empty list on the others."""
@@ -186,14 +199,6 @@ class Group(Alone):
         found: list[Any] = [None] * self.world_size
         dist.all_gather_object(found, value)
         return found if self.rank == 0 else []
-
-    def first(self, value: _T) -> _T:
-        """Return the value of rank 0."""
-        import torch.distributed as dist
-
-        values = [value]
-        dist.broadcast_object_list(values, src=0)
-        return values[0]
 
     def end(self) -> None:
         """Leave the other ranks. The results of :meth:`model` are no longer referenced.
@@ -209,15 +214,19 @@ class Group(Alone):
     # ---- Failure of a rank ----
 
     @contextlib.contextmanager
-    def failing_together(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Run the body. If a rank fails, one rank says which one and why, and every rank ends its process.
+    def failing_together(self, print_error: Callable[[str], None]) -> Iterator[None]:
+        """Run the body. If a rank fails, every rank ends its process, and one of them prints which rank failed and why.
 
         The launcher terminates the other ranks as soon as one has ended. A rank that waits for the others inside of PyTorch
-        runs no signal handler of Python, so a thread waits for the signal.
+        runs no signal handler of Python, so a thread waits for the number of the signal in a pipe. Blocking the signal would
+        not suffice: threads that PyTorch has already started do not block it, so it would end the process.
         """
-        self._say, self._ending = say, threading.Lock()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=self._wait_for_termination, daemon=True).start()
+        self._print_error, self._ending = print_error, threading.Lock()
+        numbers, wakeup = os.pipe()
+        os.set_blocking(wakeup, False)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        threading.Thread(target=self._wait_for_termination, args=(numbers,), daemon=True).start()
         me = f"rank {self.rank} of {self.world_size}"
         try:
             yield
@@ -234,11 +243,13 @@ class Group(Alone):
             line = None
             with contextlib.suppress(Exception):  # the store may have ended, too
                 line = self._who_ended()
-            line = f"{me} lost the connection to {self._elsewhere()} ({_reason(error)})" if line is None else line
+            line = f"{me} lost the connection to {self._ranks_of_other_nodes()} ({_reason(error)})" if line is None else line
             self._end_with(line, _FAILED)
 
-    def _wait_for_termination(self) -> None:
-        signal.sigwait({signal.SIGTERM})
+    def _wait_for_termination(self, numbers: int) -> None:
+        """Wait until the pipe has the number of SIGTERM, then end the process."""
+        while os.read(numbers, 1) != bytes([signal.SIGTERM]):
+            pass
         line = None
         with contextlib.suppress(Exception):  # the store may have ended, too
             self._store.set(f"failed {self.rank}", "")
@@ -247,35 +258,35 @@ class Group(Alone):
         self._end_with(line, 128 + signal.SIGTERM)
 
     def _fail(self, line: str) -> NoReturn:
-        """Keep the cause for the other ranks, say it, and end."""
+        """Store the line for the other ranks, print it, and end the process."""
         with contextlib.suppress(Exception):
             self._store.set(f"failed {self.rank}", line)
         self._end_with(line, _FAILED)
 
     def _end_with(self, line: str, code: int) -> NoReturn:
-        """Say the line if it has text and no rank has said one; end the process."""
+        """Print the line if it has text and no rank has printed one; end the process."""
         with self._ending:  # never released: the other thread waits here until the process has ended
             first = bool(line)
             with contextlib.suppress(Exception):
                 first = bool(line) and self._store.add("lines", 1) == 1
             if first:
-                self._say(line)
+                self._print_error(line)
             _end(code)
 
-    def _elsewhere(self) -> str:
-        """Name the ranks of other nodes, whose processes cannot be looked up."""
+    def _ranks_of_other_nodes(self) -> str:
+        """Return the names of the ranks of other nodes, whose processes cannot be looked up."""
         found = []
         with contextlib.suppress(Exception):
             found = [f"rank {rank} on {host}" for rank, (host, _) in self._others() if host != socket.gethostname()]
         return " or ".join(found) or "another rank"
 
     def _others(self) -> list[tuple[int, tuple[str, int]]]:
-        """Return the other ranks with their host and process, as far as they have come to say so."""
+        """Return (rank, (host, process id)) of the other ranks that have joined."""
         ranks = (rank for rank in range(self.world_size) if rank != self.rank and self._store.check([f"process {rank}"]))
         return [(rank, tuple(json.loads(self._store.get(f"process {rank}")))) for rank in ranks]
 
     def _who_ended(self) -> str | None:
-        """Return which other rank failed, in a line; empty if it says so itself; None if it is not known.
+        """Return a line about the other rank that failed; empty if that rank prints one itself; None if it is not known.
 
         Processes of other nodes cannot be looked up.
         """

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mnistbench.core.errors import UsageError
+from mnistbench.core.params import MODELS
 from mnistbench.workloads import data
 from mnistbench.workloads.fast import Adadelta, fast_model
 from mnistbench.workloads.models import ConvNet, LeNet5
@@ -98,5 +99,17 @@ def builtin_workloads(dataset: str, data_dir: str | None, *, sparse_gradients: b
             make_fast_model=functools.partial(fast_model, sparse_gradients=sparse_gradients),
             make_fast_optimizer=Adadelta,
         )
-        for name, make_model in (("convnet", ConvNet), ("lenet5", LeNet5))
+        for name, make_model in zip(MODELS, (ConvNet, LeNet5), strict=True)
     ]
+
+
+def workload_of_ranks(name: str, dataset: str, data_dir: str | None, world_size: int) -> Workload:
+    """Return a workload of :func:`builtin_workloads` for a number of ranks, without loading its dataset.
+
+    Raises:
+        UsageError: there is no such model.
+    """
+    workloads = {each.name: each for each in builtin_workloads(dataset, data_dir, sparse_gradients=world_size == 1)}
+    if name not in workloads:
+        raise UsageError(f"model {name!r} is unknown; choose one of {', '.join(workloads)}")
+    return workloads[name]

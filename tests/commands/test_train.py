@@ -13,7 +13,7 @@ import pytest
 from builders import environment
 
 from mnistbench import cli
-from mnistbench.commands import train
+from mnistbench.commands import train_options, train_progress
 from mnistbench.core.errors import UsageError
 from mnistbench.core.launch import Launch
 from mnistbench.measuring import tensorboard
@@ -34,7 +34,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settings_of(*arguments: str) -> Settings:
-    return train._settings(cli.parser().parse_args(["train", *arguments]), Settings(device="auto", save_checkpoint=True), ALONE)
+    return train_options.settings_of(
+        cli.parser().parse_args(["train", *arguments]), Settings(device="auto", save_checkpoint=True), ALONE
+    )
 
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
@@ -57,12 +59,12 @@ def test_defaults_are_those_of_pytorch_examples() -> None:
     ],
 )  # fmt: skip
 def test_the_fast_step_is_the_default_on_a_cpu(given: str | None, device: str, step: str) -> None:
-    assert train._step(given, device, ALONE) == step
+    assert train_options.step_of(given, device, ALONE) == step
 
 
 def test_a_fast_step_for_a_device_without_one_is_refused() -> None:
     with pytest.raises(UsageError, match=r"^--step: there is no fast step for mps; leave --step out$"):
-        train._step("fast", "mps", ALONE)
+        train_options.step_of("fast", "mps", ALONE)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +78,13 @@ def test_auto_is_bfloat16_where_the_processor_multiplies_it(
     given: str, flags: list[str], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cpuinfo.get_cpu_info", lambda: {"flags": flags})
-    assert train._dtype(given, "cpu") == dtype
+    assert train_options.dtype_of(given, "cpu") == dtype
 
 
 @pytest.mark.parametrize("native", [True, False])
 def test_auto_is_bfloat16_where_the_gpu_multiplies_it(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda *, including_emulation: native or including_emulation)
-    assert train._dtype("auto", "cuda:1") == ("bfloat16" if native else "float32")
+    assert train_options.dtype_of("auto", "cuda:1") == ("bfloat16" if native else "float32")
 
 
 def test_every_option_arrives() -> None:
@@ -184,48 +186,34 @@ def test_the_accelerator_is_taken_where_there_is_one(
 ) -> None:
     monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: present)
     parsed = cli.parser().parse_args(["train", *arguments])
-    assert train._device(settings_of(*arguments).device, ALONE, no_accelerator=parsed.no_accel) == device
+    assert train_options.device_of(settings_of(*arguments).device, ALONE, no_accelerator=parsed.no_accel) == device
 
 
-@pytest.mark.parametrize(
-    ("present", "name", "device"),
-    [
-        (["cuda", "cuda:1"], "auto", "cuda:1"),
-        (["cuda", "cuda:1"], "cuda", "cuda:1"),
-        ([], "auto", "cpu"),
-        (["mps"], "auto", "cpu"),
-    ],
-)
-def test_each_rank_has_its_own_device(monkeypatch: pytest.MonkeyPatch, present: list[str], name: str, device: str) -> None:
-    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: present)
-    assert train._device(name, SECOND, no_accelerator=False) == device
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [("auto", "rank 1 is number 2 of its node, which has 1 CUDA devices"), ("cuda:1", "--device: 'cuda:1' is one device")],
-)
-def test_ranks_without_a_device_of_their_own_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, problem: str) -> None:
-    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: ["cuda"])
-    with pytest.raises(UsageError, match=f"^{problem}"):
-        train._device(name, SECOND, no_accelerator=False)
+def test_each_rank_has_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: ["cuda", "cuda:1"])
+    assert train_options.device_of("auto", SECOND, no_accelerator=False) == "cuda:1"
+    assert train_options.device_of("auto", SECOND, no_accelerator=True) == "cpu"
 
 
 def test_ranks_share_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mnistbench.measuring.environment.usable_cpus", lambda: 5)
-    assert [train._threads(None, SECOND), train._threads(3, SECOND), train._threads(None, ALONE)] == [2, 3, None]
+    assert [
+        train_options.threads_of(None, SECOND),
+        train_options.threads_of(3, SECOND),
+        train_options.threads_of(None, ALONE),
+    ] == [2, 3, None]
 
 
 def test_the_graph_of_a_step_is_for_one_process() -> None:
     with pytest.raises(
         UsageError, match=r"^--step: the fast step of cuda:1 is for one process, not for ranks; leave --step out$"
     ):
-        train._step("fast", "cuda:1", SECOND)
+        train_options.step_of("fast", "cuda:1", SECOND)
 
 
 def test_batches_of_ranks_are_added() -> None:
     parsed = cli.parser().parse_args(["train", "--batch-size-per-rank", "24"])
-    assert train._settings(parsed, Settings(), SECOND).batch_size == 48
+    assert train_options.settings_of(parsed, Settings(), SECOND).batch_size == 48
     with pytest.raises(UsageError, match="exclude each other"):
         settings_of("--batch-size", "64", "--batch-size-per-rank", "64")
 
@@ -296,7 +284,7 @@ EPOCH = EpochResult(1, 10, 1.0, 640, 0.25, 87.5, 500_000_000)
 def shown(terminal: io.StringIO, script: Callable[[Any], None]) -> tuple[str, str]:
     """What is printed to the output and to the terminal."""
     out = io.StringIO()
-    with train._Shown(Settings(epochs=2), out, terminal, []) as view:
+    with train_progress.Progress(Settings(epochs=2), out, terminal, []) as view:
         script(view)
     return out.getvalue(), terminal.getvalue()
 
@@ -343,14 +331,14 @@ def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
 
 def test_the_bar_of_a_run_that_is_continued_begins_where_the_run_is() -> None:
     terminal = Terminal()
-    with train._Shown(Settings(epochs=4), io.StringIO(), terminal, [], done=3) as view:
+    with train_progress.Progress(Settings(epochs=4), io.StringIO(), terminal, [], done=3) as view:
         view.begin(1280, 100)
     assert "epoch 4/4  75 %|" in terminal.getvalue()
 
 
 def test_the_first_interrupt_is_noted_and_the_second_one_ends_everything() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with train._interruptible(again=True) as received:
+    with train_progress.interruptible(again=True) as received:
         os.kill(os.getpid(), signal.SIGINT)
         assert received == [signal.SIGINT]
         with pytest.raises(KeyboardInterrupt):
@@ -359,7 +347,7 @@ def test_the_first_interrupt_is_noted_and_the_second_one_ends_everything() -> No
 
 
 def test_ranks_ignore_the_second_interrupt_which_torchrun_sends() -> None:
-    with train._interruptible(again=False) as received:
+    with train_progress.interruptible(again=False) as received:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
         assert received == [signal.SIGINT] * 2
@@ -405,13 +393,13 @@ def test_training_that_diverged_is_said(capsys: pytest.CaptureFixture[str]) -> N
 def test_an_interrupt_ends_with_130_and_says_so(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = train._Shown.begin
+    begin = train_progress.Progress.begin
 
     def interrupted(self: Any, *samples: int) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         begin(self, *samples)
 
-    monkeypatch.setattr(train._Shown, "begin", interrupted)
+    monkeypatch.setattr(train_progress.Progress, "begin", interrupted)
     assert cli.main(["train", *SMALL, "--save-model", "--output", "run"]) == 130
     assert "interrupted; the files have the steps before the interruption" in capsys.readouterr().out
     assert (here / "run" / WEIGHTS).exists()

@@ -15,8 +15,9 @@ import torch
 import mnistbench
 from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
+from mnistbench.core.launch import Launch
 from mnistbench.measuring import environment
-from mnistbench.measuring.environment import accelerators, read, resolve_devices
+from mnistbench.measuring.environment import accelerators, device_of_rank, read, resolve_devices
 
 pytestmark = pytest.mark.versions
 
@@ -108,6 +109,41 @@ def test_accelerators_are_named_as_devices(
 
 
 # ---- What is read ----------------------------------------------------------------------------------------------------
+
+
+SECOND = Launch(rank=1, world_size=2, local_rank=1, local_world_size=2)
+
+
+@pytest.mark.parametrize(
+    ("present", "requested", "device"),
+    [
+        (["cuda", "cuda:1"], "auto", "cuda:1"),
+        (["cuda", "cuda:1"], "cuda", "cuda:1"),
+        (["cuda", "cuda:1"], "cpu", "cpu"),
+        ([], "auto", "cpu"),
+        (["mps"], "auto", "cpu"),
+    ],
+)
+def test_each_rank_has_its_own_device(monkeypatch: pytest.MonkeyPatch, present: list[str], requested: str, device: str) -> None:
+    pretend(monkeypatch, present)
+    assert device_of_rank([requested], SECOND) == device
+
+
+@pytest.mark.parametrize(
+    ("requested", "problem"),
+    [
+        (["auto"], "--device: rank 1 is number 2 of its node, which has 1 CUDA device; "),
+        (["cuda"], "--device: rank 1 is number 2 of its node, which has 1 CUDA device; "),
+        (["cuda:1"], "--device: 'cuda:1' cannot be used by 2 ranks, each on its own device; give cpu or cuda"),
+        (["cpu", "cuda"], "--device: 'cpu,cuda' cannot be used by 2 ranks"),
+    ],
+)
+def test_a_rank_without_a_device_of_its_own_is_refused(
+    monkeypatch: pytest.MonkeyPatch, requested: list[str], problem: str
+) -> None:
+    pretend(monkeypatch, ["cuda"])
+    with pytest.raises(UsageError, match=f"^{problem}"):
+        device_of_rank(requested, SECOND)
 
 
 def test_software_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:

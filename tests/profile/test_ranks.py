@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
-import sys
 from pathlib import Path
 
-import forks
 import pytest
+from rank_builders import TORCHRUN, distributed_modules, start, wait
 
 from mnistbench.profile.ranks import TIMED_STEPS
 from mnistbench.profile.result import loads
@@ -23,9 +21,8 @@ SMALL = ("--model", "lenet5", "--device", "cpu", "--iterations", "2")
 
 def torchrun(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Profile on two ranks. Not in forks: torch's allocator warns of a step, unless told not to before torch is imported."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return subprocess.run(
-        [*launcher, "-m", "mnistbench", "profile", *SMALL, *arguments],
+        [*TORCHRUN, "mnistbench", "profile", *SMALL, *arguments],
         cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -58,41 +55,20 @@ def test_json_has_the_times_of_all_ranks_and_communication_as_operations(tmp_pat
     assert [case["ranks"]["world_size"] for case in json.loads(done.stdout)["cases"]] == [2, 2]
 
 
-def run(*arguments: str, cwd: Path, started: int) -> list[subprocess.CompletedProcess[str]]:
-    """Run the first ``started`` of two ranks."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
-    places = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    environs = [{**places, "RANK": rank, "LOCAL_RANK": rank} for rank in range(started)]
-    ranks = [
-        forks.Fork(
-            "mnistbench",
-            "profile",
-            *arguments,
-            cwd=cwd,
-            env={**os.environ, **{k: str(v) for k, v in each.items()}},
-            errors=True,
-        )
-        for each in environs
-    ]
-    return [rank.wait(120) for rank in ranks]
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (("--phase", "forward"), "--phase: ranks communicate in a step only"),
         (("--phase", "step,forward"), "--phase: ranks communicate in a step only"),
         (("--cold",), "--cold: first iterations are those of one process"),
-        (("--device", "cpu,cuda"), "--device: 'cpu,cuda' is not for ranks"),
+        (("--device", "cpu,cuda"), "--device: 'cpu,cuda' cannot be used by 2 ranks"),
         (("--batch-size", "8,1"), "--batch-size: 1 has no sample for each of 2 ranks"),
         (("--device", "cpu", "--trace", "/dev/null/t.json"), "rank N of 2: --trace: /dev/null/t-step"),
     ],
 )
 def test_what_ranks_cannot_do_is_one_line(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
     started = 2 if complaint.startswith("rank") else 1  # other errors come before the ranks meet
-    done = run(*arguments, cwd=tmp_path, started=started)
+    done = wait(start(2, "profile", *arguments, cwd=tmp_path, modules=("mnistbench",) * started, errors=True))
     assert [rank.returncode for rank in done] == [2] * started
     # Both ranks have the error. Without a launcher the store ends with rank 0: rank 1 cannot learn that the error was said, and
     # PyTorch may warn of the store's end.
@@ -103,12 +79,6 @@ def test_what_ranks_cannot_do_is_one_line(arguments: tuple[str, ...], complaint:
 
 
 def test_without_a_launcher_nothing_of_torch_distributed_is_imported(tmp_path: Path) -> None:
-    listing = "import sys; print(sorted(name for name in sys.modules if name.startswith('torch.distributed')))"
-    (tmp_path / "plain.py").write_text(f"import torch, torch._dynamo, torch.profiler, torch.utils.flop_counter\n{listing}")
-    (tmp_path / "profiling.py").write_text(f"from mnistbench.cli import main\nmain()\n{listing}")
-    plain = {name: value for name, value in os.environ.items() if name != "RANK"}
-    outputs = [
-        subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=plain, capture_output=True, text=True, check=True).stdout
-        for arguments in (("plain.py",), ("profiling.py", "profile", *SMALL, "--batch-size", "2", "--phase", "forward"))
-    ]
-    assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
+    profiling = "from mnistbench.cli import main\nmain()"
+    found = distributed_modules(profiling, "profile", *SMALL, "--batch-size", "2", "--phase", "forward", cwd=tmp_path)
+    assert found == distributed_modules("import torch, torch._dynamo, torch.profiler, torch.utils.flop_counter", cwd=tmp_path)

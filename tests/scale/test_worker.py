@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import forks
 import pytest
 import torch
+from rank_builders import start, wait
 from scale_builders import scaling
 from torch import nn
 
@@ -32,7 +30,8 @@ class Recorded(Alone):
 
     def __init__(self) -> None:
         self.began: list[tuple[bool, list[torch.Tensor]]] = []  # with communication; weights
-        self._synced, self._model = True, nn.Module()
+        self._synced = True
+        self._model: nn.Module | None = None
 
     def model(self, model: nn.Module) -> nn.Module:
         self._model = model
@@ -49,7 +48,8 @@ class Recorded(Alone):
         return indices.tensor_split(2)[0]
 
     def barrier(self) -> None:
-        self.began.append((self._synced, [weights.detach().clone() for weights in self._model.parameters()]))
+        if self._model is not None:  # of a step; not of loading the dataset
+            self.began.append((self._synced, [weights.detach().clone() for weights in self._model.parameters()]))
 
 
 def test_blocks_of_both_kinds_alternate_from_the_same_weights_on_the_same_batches() -> None:
@@ -112,12 +112,6 @@ if values:
 @pytest.mark.versions
 def test_ranks_add_no_gradients_without_synchronization(tmp_path: Path) -> None:
     (tmp_path / "gradients.py").write_text(GRADIENTS)
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
-    places = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    environs = [{**os.environ, **{k: str(v) for k, v in {**places, "RANK": r, "LOCAL_RANK": r}.items()}} for r in (0, 1)]
-    ranks = [forks.Fork("gradients", cwd=tmp_path, env=environ) for environ in environs]
-    done = [rank.wait(60) for rank in ranks]
+    done = wait(start(2, cwd=tmp_path, modules=("gradients", "gradients")), 60)
     assert [rank.returncode for rank in done] == [0, 0]
     assert json.loads(done[0].stdout) == [[1.5, 1.0, 1.5], [1.5, 2.0, 1.5]]

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import forks
 import pytest
 import torch
+from rank_builders import TORCHRUN, distributed_modules, plain_environ, start, wait
 
 from mnistbench.train.result import CHECKPOINT, METRICS, RESULT, WEIGHTS
 
@@ -31,35 +28,6 @@ SMALL = (
 TOGETHER_S = 30
 
 
-def environ_of(rank: int, world_size: int, port: int, **more: str) -> dict[str, str]:
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
-    places = {
-        "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size,
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-    }  # fmt: skip
-    return plain | {name: str(value) for name, value in places.items()} | more
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
-def start(
-    world_size: int, *arguments: str, cwd: Path, modules: Mapping[int, str] | None = None, **more: str
-) -> list[forks.Fork]:
-    port = free_port()
-    return [
-        forks.Fork((modules or {}).get(rank, "mnistbench"), *arguments, cwd=cwd, env=environ_of(rank, world_size, port, **more))
-        for rank in range(world_size)
-    ]
-
-
-def wait(ranks: Sequence[forks.Fork], timeout: float = 120) -> list[subprocess.CompletedProcess[str]]:
-    return [rank.wait(timeout) for rank in ranks]
-
-
 def result_in(directory: Path) -> dict[str, Any]:
     return dict(json.loads((directory / RESULT).read_text(encoding="utf-8")))
 
@@ -72,7 +40,7 @@ def result_in(directory: Path) -> dict[str, Any]:
 def test_ranks_have_the_losses_of_one_process(world_size: int, batch_size: int, step: str, tmp_path: Path) -> None:
     arguments = (*SMALL, "--batch-size", str(batch_size), "--step", step, "--epochs", "2", "--test-batch-size", "100")
     arguments = (*arguments, "--save-model")
-    [alone] = wait([forks.Fork("mnistbench", *arguments, "--output", "alone", cwd=tmp_path, env=environ_of(0, 1, 0))])
+    [alone] = wait(start(1, *arguments, "--output", "alone", cwd=tmp_path))
     together = wait(start(world_size, *arguments, "--output", "together", cwd=tmp_path))
     assert [(rank.returncode, rank.stderr) for rank in (alone, *together)] == [(0, "")] * (1 + world_size)
     assert f"{world_size} ranks, each on cpu, 1 thread" in together[0].stdout
@@ -152,7 +120,7 @@ sys.exit(main())
 def test_a_rank_that_raises_ends_all_with_one_line(error: str, line: str, tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text(FAILING.format(error=error))
     began = time.monotonic()
-    ranks = wait(start(2, *SMALL, "--save-model", "--output", "run", cwd=tmp_path, modules={1: "failing"}))
+    ranks = wait(start(2, *SMALL, "--save-model", "--output", "run", cwd=tmp_path, modules=("mnistbench", "failing")))
     assert time.monotonic() - began < TOGETHER_S
     assert [rank.returncode for rank in ranks] == [2, 2]
     said = [text for rank in ranks for text in rank.stderr.splitlines() if text.startswith("mnistbench: ")]
@@ -162,15 +130,13 @@ def test_a_rank_that_raises_ends_all_with_one_line(error: str, line: str, tmp_pa
 
 def test_a_rank_that_is_killed_ends_all_with_one_line(tmp_path: Path) -> None:
     arguments = (*SMALL, "--epochs", "1000", "--save-model", "--output", "run")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launcher, "-m", "mnistbench", *arguments]
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
+    command = [*TORCHRUN, "mnistbench", *arguments]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=plain, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, cwd=tmp_path, env=plain_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
         assert running.stdout is not None
         for text in running.stdout:
-            if text.startswith("epoch 1/"):
+            if text.startswith("epoch 2/"):  # the checkpoint of the first epoch has been written
                 break
         os.kill(_process_of_rank(1, running.pid), signal.SIGKILL)
         began = time.monotonic()
@@ -187,6 +153,29 @@ def test_a_rank_that_is_killed_ends_all_with_one_line(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["epochs"]
 
 
+WAITING = """
+import os, pathlib, time, torch
+from mnistbench.core.launch import launch
+from mnistbench.workloads.ranks import Group
+
+ranks = Group(launch(os.environ), torch.device("cpu"))
+with ranks.failing_together(print):
+    pathlib.Path("ready").touch()
+    time.sleep(60)
+"""
+
+
+def test_a_rank_that_is_terminated_prints_a_line(tmp_path: Path) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING)
+    [rank] = start(1, cwd=tmp_path, modules=("waiting",))
+    until = time.monotonic() + 60
+    while not (tmp_path / "ready").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    rank.send_signal(signal.SIGTERM)
+    done = rank.wait(TOGETHER_S)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "rank 0 of 1 was terminated\n")
+
+
 def _process_of_rank(rank: int, launcher: int) -> int:
     for line in subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.splitlines():
         pid, parent = map(int, line.split())
@@ -198,21 +187,15 @@ def _process_of_rank(rank: int, launcher: int) -> int:
 
 
 def test_what_all_ranks_refuse_is_said_once(tmp_path: Path) -> None:
-    [rank] = wait([forks.Fork("mnistbench", *SMALL, "--lr", "no", cwd=tmp_path, env=environ_of(0, 2, free_port()))])
+    [rank] = wait(start(2, *SMALL, "--lr", "no", cwd=tmp_path, modules=("mnistbench",)))
     assert rank.returncode == 2
     assert rank.stderr == "mnistbench: --lr: 'no' cannot be used; give a number above 0\n"
 
 
 def test_without_a_launcher_nothing_of_torch_distributed_is_imported(tmp_path: Path) -> None:
-    listing = "import sys; print(sorted(name for name in sys.modules if name.startswith('torch.distributed')))"
-    (tmp_path / "plain.py").write_text(f"import torch\n{listing}")
-    (tmp_path / "training.py").write_text(f"from mnistbench.cli import main\nmain()\n{listing}")
-    plain = {name: value for name, value in os.environ.items() if name != "RANK"}
-    outputs = [
-        subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=plain, capture_output=True, text=True, check=True).stdout
-        for arguments in (("plain.py",), ("training.py", *SMALL, "--dry-run", "--output", "run"))
-    ]
-    assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
+    training = "from mnistbench.cli import main\nmain()"
+    found = distributed_modules(training, *SMALL, "--dry-run", "--output", "run", cwd=tmp_path)
+    assert found == distributed_modules("import torch", cwd=tmp_path)
 
 
 ELSEWHERE = """
@@ -237,7 +220,7 @@ main()
 
 def test_the_loss_of_a_rank_of_another_node_names_the_node(tmp_path: Path) -> None:
     (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
-    first, second = wait(start(2, *SMALL, "--output", "run", cwd=tmp_path, modules={1: "elsewhere"}), TOGETHER_S)
+    first, second = wait(start(2, *SMALL, "--output", "run", cwd=tmp_path, modules=("mnistbench", "elsewhere")), TOGETHER_S)
     assert (first.returncode, second.returncode) == (2, -signal.SIGKILL)
     assert first.stderr.startswith("mnistbench: rank 0 of 2 lost the connection to rank 1 on node1 (")
     assert first.stderr.count("\n") == 1

@@ -1,0 +1,72 @@
+"""Programs that are started as ranks: by torchrun, or directly with its variables."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import forks
+
+#: torchrun with two ranks; the module and its arguments follow.
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
+
+
+def environ_of(rank: int, world_size: int, port: int, **more: str) -> dict[str, str]:
+    """Return the environment of a rank on a node of its own ranks only, without variables that change mnistbench's defaults."""
+    places = {
+        "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size,
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+    }  # fmt: skip
+    return plain_environ() | {name: str(value) for name, value in places.items()} | more
+
+
+def plain_environ() -> dict[str, str]:
+    """Return this process's environment without variables that change mnistbench's defaults."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
+
+
+def free_port() -> int:
+    """Return a port on which nothing listens."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def start(
+    world_size: int, *arguments: str, cwd: Path, modules: Sequence[str] = (), errors: bool = False, **more: str
+) -> list[forks.Fork]:
+    """Start a module for each rank; by default mnistbench on all of them.
+
+    Args:
+        world_size: number of ranks.
+        arguments: of every module.
+        cwd: working directory.
+        modules: of the ranks; with fewer than ``world_size``, the other ranks are not started.
+        errors: raise warnings as errors.
+        more: environment variables.
+    """
+    port = free_port()
+    return [
+        forks.Fork(module, *arguments, cwd=cwd, env=environ_of(rank, world_size, port, **more), errors=errors)
+        for rank, module in enumerate(modules or ("mnistbench",) * world_size)
+    ]
+
+
+def wait(ranks: Sequence[forks.Fork], timeout: float = 120) -> list[subprocess.CompletedProcess[str]]:
+    """Return the ranks when all have ended; ``timeout`` in seconds is for each."""
+    return [rank.wait(timeout) for rank in ranks]
+
+
+def distributed_modules(program: str, *arguments: str, cwd: Path) -> str:
+    """Return the list of the imported modules of torch.distributed after a program that is no rank."""
+    listing = "import sys; print(sorted(name for name in sys.modules if name.startswith('torch.distributed')))"
+    environ = {name: value for name, value in os.environ.items() if name != "RANK"}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{listing}", *arguments],
+        cwd=cwd, env=environ, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.splitlines()[-1]
