@@ -115,11 +115,12 @@ class Group(Alone):
         import torch.distributed as dist
         from torch.distributed.rendezvous import rendezvous
 
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # where NCCL puts the objects that are gathered
+            device = torch.device("cuda", torch.cuda.current_device())  # NCCL refuses a device without an index
         self.rank, self.world_size, self._device = launch.rank, launch.world_size, device
         self._weight, self._counted = 1.0, 0
         self._stop_requested = self._stop_agreed = False  # by this rank; by all ranks
-        if device.type == "cuda":
-            torch.cuda.set_device(device)  # where NCCL puts the objects that are gathered
         try:
             self._store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
             nccl = device.type == "cuda"
