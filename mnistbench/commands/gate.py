@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,16 @@ from mnistbench.report.terminal import colours
 
 _CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
 
+#: Variables for the number of threads, which a case sets itself.
+_OF_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
 _UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.usage = "mnistbench gate (--base REV | --base-dir DIR | --replay FILE) [options] [-- pytest arguments]"
-    base = parser.add_mutually_exclusive_group(required=True)
+    base = parser.add_mutually_exclusive_group()
     base.add_argument(
         "--base", metavar="REV", help="commit, branch or tag to compare with; main... is the merge base with main"
     )
@@ -48,6 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--base-python", metavar="EXE", help="Python interpreter for the base")
     parser.add_argument("--new-python", metavar="EXE", help="Python interpreter for the working tree")
+    for side, what in (("base", "the base"), ("new", "the working tree")):
+        parser.add_argument(
+            f"--{side}-env", metavar="NAME=VALUE", action="append", help=f"environment variable of {what} alone; repeatable"
+        )
     parser.add_argument(
         "--inconclusive", choices=("fail", "ok"), default="fail",
         help="fail: exit code 2 if noise or the budget leaves the result open; ok: exit code 0 (default: fail)",
@@ -112,18 +120,24 @@ def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
 def _check_replay(parsed: argparse.Namespace) -> None:
     """Refuse options that only apply to a measurement."""
     of_measuring = {"--launches": parsed.launches, "--budget": parsed.budget, "--base-python": parsed.base_python,
-                    "--new-python": parsed.new_python, "--": " ".join(parsed.pytest)}  # fmt: skip
+                    "--new-python": parsed.new_python,
+                    "--base-env": parsed.base_env, "--new-env": parsed.new_env, "--": " ".join(parsed.pytest)}  # fmt: skip
     for option, value in of_measuring.items():
         if value:
             raise UsageError(f"--replay: measures nothing, so {option} has no effect; remove it")
 
 
 def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
+    options = ("base", "base_dir", "base_python", "new_python", "base_env", "new_env")
+    if all(getattr(parsed, option) is None for option in options):
+        raise UsageError("nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE")
     return Request(
         base=given("--base", parsed.base),
         base_dir=given("--base-dir", parsed.base_dir),
         base_python=_interpreter("--base-python", parsed.base_python),
         new_python=_interpreter("--new-python", parsed.new_python),
+        base_variables=_variables("--base-env", parsed.base_env),
+        new_variables=_variables("--new-env", parsed.new_env),
         arguments=tuple(parsed.pytest),
         launches=_launches(parsed.launches),
         budget_s=_seconds(parsed.budget),
@@ -207,6 +221,18 @@ def _seconds(text: str | None) -> float:
     if not match or float(match[1]) <= 0:
         raise UsageError(f"--budget: {text!r} is not a time; give 5m or 300s")
     return float(match[1]) * _UNITS_S[match[2]]
+
+
+def _variables(flag: str, texts: Sequence[str] | None) -> dict[str, str]:
+    found = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not (name and equals) or "\0" in text:
+            raise UsageError(f"{flag}: {text!r} is not a variable with a value; give NAME=VALUE")
+        if name in _OF_THREADS:
+            raise UsageError(f"{flag}: {name} has no effect, because cases set their threads; give --bench-threads after --")
+        found[name] = value
+    return found
 
 
 def _interpreter(flag: str, named: str | None) -> str:

@@ -46,6 +46,7 @@ class Plan:
 
     trees: Mapping[str, Tree]  # BASE and NEW
     pythons: Mapping[str, str]  # the interpreter of each
+    variables: Mapping[str, Mapping[str, str]]  # environment variables of each, beside those of the gate
     home: Path  # contains the copy of mnistbench that measures both sides
     repository: Path  # the user's own tree, which must not be measured
     arguments: tuple[str, ...]  # for pytest
@@ -59,6 +60,7 @@ class Listing:
     cases: Mapping[str, Mapping[str, Any]]  # node id -> label and params
     files: Mapping[str, str]  # module -> file
     torch: str
+    packages: Mapping[str, str] = field(default_factory=dict)  # installed distribution -> version
     memory: Mapping[str, int] = field(default_factory=dict)  # node id -> peak memory of tensors in an iteration, bytes
     resident: int = 0  # peak resident memory of the process, bytes
     failed: Mapping[str, str] = field(default_factory=dict)  # node id -> why the case cannot be run
@@ -77,6 +79,7 @@ class Listing:
             },
             files={name: file.text() for name, file in message["files"].mapping().items()},
             torch=message["torch"].text(),
+            packages={name: version.text() for name, version in message["packages"].mapping().items()},
             memory={case: size.whole() for case, size in message["memory"].mapping().items()},
             resident=message["resident"].whole(),
             failed={case: reason.text() for case, reason in message["failed"].mapping().items()},
@@ -292,17 +295,15 @@ def _job(plan: Plan, side: str, seed: int, only: Sequence[str] | None, **more: A
 class _Process:
     """A child process with its own process group, which sends one message a line."""
 
-    def __init__(
-        self, plan: Plan, side: str, seed: int, log: Path, peer: socket.socket | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, plan: Plan, side: str, seed: int, log: Path, peer: socket.socket | None = None) -> None:
         self._log = log
         self._log_begins = log.stat().st_size if log.exists() else 0
-        python = plan.pythons[side]
+        python, environ = plan.pythons[side], {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
             with log.open("ab") as stream:
                 self._child = subprocess.Popen(
                     [python, "-P", "-c", _BOOT, str(plan.home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
-                    cwd=plan.trees[side].directory, env=environment(os.environ, plan.home, seed), start_new_session=True,
+                    cwd=plan.trees[side].directory, env=environ, start_new_session=True,
                     text=True, pass_fds=[peer.fileno()] if peer else [],
                 )  # fmt: skip
         except OSError as error:

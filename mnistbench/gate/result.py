@@ -6,7 +6,7 @@ import functools
 import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -50,6 +50,8 @@ class Header:
     only_head: tuple[str, ...]
     changed: tuple[str, ...]  # cases whose Params differ between the sides
     torch: str
+    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # side -> environment variables of it alone
+    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # those that differ -> version of each side, or ""
     memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # node id -> side -> peak memory of tensors, bytes
     resident: Mapping[str, int] = field(default_factory=dict)  # side -> peak resident memory of its process, bytes
 
@@ -72,6 +74,12 @@ class Header:
             only_head=reader["only_head"].texts(),
             changed=reader["changed"].texts(),
             torch=reader["torch"].text(),
+            variables={side: _texts(found) for side, found in reader["variables"].mapping().items()}
+            if "variables" in header
+            else {},
+            packages={name: _versions(found) for name, found in reader["packages"].mapping().items()}
+            if "packages" in header
+            else {},
             memory={case: _sizes(sizes) for case, sizes in reader["memory"].mapping().items()} if "memory" in header else {},
             resident=_sizes(reader["resident"]) if "resident" in header else {},
         )
@@ -158,6 +166,22 @@ class Verdict:
     def is_excusable(self) -> bool:
         """Whether ``--inconclusive ok`` applies: noise and the budget are the only reasons."""
         return all(reason.is_excusable for reason in self.reasons)
+
+
+def _members(reader: Reader, name: str) -> Iterable[tuple[str, Reader]]:
+    """Return the members of an object that the headers of earlier runs lack."""
+    return reader[name].mapping().items() if name in reader.mapping() else ()
+
+
+def _versions(reader: Reader) -> tuple[str, ...]:
+    versions = reader.texts()
+    if len(versions) != len((BASE, NEW)):
+        raise reader.wrong("the versions of both sides")
+    return versions
+
+
+def _texts(reader: Reader) -> dict[str, str]:
+    return {name: text.text() for name, text in reader.mapping().items()}
 
 
 def _sizes(sizes: Reader) -> dict[str, int]:

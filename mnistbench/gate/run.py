@@ -43,10 +43,12 @@ Start = Callable[[Plan, int, "Sequence[str] | None", Path], AbstractContextManag
 class Request:
     """The options of a gate that measures."""
 
-    base: str = ""  # a revision
+    base: str = ""  # a revision; neither this nor base_dir: the base is the working tree as well
     base_dir: str = ""  # a checkout, instead of a revision
     base_python: str = ""
     new_python: str = ""
+    base_variables: Mapping[str, str] = field(default_factory=dict)  # environment variables
+    new_variables: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()  # for pytest
     launches: int = LAUNCHES
     budget_s: float = math.inf
@@ -114,12 +116,15 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
         if not base_dir.is_dir():
             raise UsageError(f"--base-dir: {request.base_dir!r} is not a folder; name a checkout of the base")
         base = snapshot.of_working_tree(base_dir, folder / BASE, request.base_dir)
-    else:
+    elif request.base:
         base = snapshot.of_revision(here, request.base, folder / BASE)
+    else:
+        base = snapshot.of_working_tree(here, folder / BASE)
     new = snapshot.of_working_tree(here, folder / NEW)
     return Plan(
         trees={BASE: base, NEW: new},
         pythons={BASE: request.base_python or sys.executable, NEW: request.new_python or sys.executable},
+        variables={BASE: request.base_variables, NEW: request.new_variables},
         home=stage_home(folder),
         repository=(snapshot.repository_of(here) if shutil.which("git") else None) or here,
         arguments=request.arguments,
@@ -202,6 +207,7 @@ class _Gate:
 
     def _header(self, here: Path, listing: Mapping[str, Listing]) -> dict[str, Any]:
         commit, dirty = snapshot.head_of(here)
+        head = f"{commit}{' with changes' if dirty else ''}" if commit else str(here)
         base, new = (listing[side].cases for side in (BASE, NEW))
         common = [case for case in base if case in new and base[case]["params"] == new[case]["params"]]
         changed = [case for case in base if case in new and base[case]["params"] != new[case]["params"]]
@@ -217,10 +223,12 @@ class _Gate:
             "schema": samples.SCHEMA,
             "mnistbench": __version__,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "base": self._plan.trees[BASE].what,
-            "head": f"{commit}{' with changes' if dirty else ''}" if commit else str(here),
+            "base": self._plan.trees[BASE].what if self._request.base or self._request.base_dir else head,
+            "head": head,
             "arguments": list(self._plan.arguments),
             "seed": self._seed,
+            "variables": {side: dict(variables) for side, variables in self._plan.variables.items()},
+            "packages": _differences(*(listing[side].packages for side in (BASE, NEW))),
             "torch": " -> ".join(dict.fromkeys(listing[side].torch for side in (BASE, NEW))),
             "labels": {case: new[case]["label"] for case in common},
             "exact": {case: new[case]["params"]["device"] == "cpu" and new[case]["params"]["threads"] == 1 for case in common},
@@ -297,6 +305,12 @@ class _Gate:
         """Return the cases with a flagged quantity."""
         found = candidates(samples.effects(measured.launches), self._request.thresholds, self._seed)
         return list(dict.fromkeys(estimate.effect.case for estimate in found))
+
+
+def _differences(base: Mapping[str, str], new: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the packages with other versions: name -> version in the base and in the head; empty if it is not installed."""
+    names = sorted({*base, *new}, key=str.lower)
+    return {name: [base.get(name, ""), new.get(name, "")] for name in names if base.get(name) != new.get(name)}
 
 
 def _checked(line: Mapping[str, Any]) -> tuple[Launch, dict[str, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.metadata
 import resource
 import sys
 from collections.abc import Callable
@@ -23,17 +24,18 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     if job["default"] is not None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], **job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
-    found = _Survey(side, Path(job["repository"]), job["phases"], say)
-    side.run(job["arguments"], lambda node_ids: node_ids, found.take)
+    taken = _Survey(side, Path(job["repository"]), job["phases"], say)
+    side.run(job["arguments"], lambda node_ids: node_ids, taken.take)
     say(
         surveyed={
             "torch": torch.__version__,
-            "shared": found.shared,
-            "cases": {name: {"label": case.label, "params": dict(vars(case.params))} for name, case in found.cases.items()},
+            "packages": {found.name: found.version for found in importlib.metadata.distributions() if found.name},
+            "shared": taken.shared,
+            "cases": {name: {"label": case.label, "params": dict(vars(case.params))} for name, case in taken.cases.items()},
             "files": side.files,
-            "memory": found.memory,
+            "memory": taken.memory,
             "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-            "failed": found.failed,
+            "failed": taken.failed,
         }
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -67,6 +68,12 @@ def _head(verdict: Verdict) -> Iterable[str]:
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish ({time} of measuring)"
     yield f"measured: {count}, {decision.launches} launches{fresh}, {time}, torch {header.torch}"
+    for side, variables in header.variables.items():
+        if variables:
+            yield f"{side} with {' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}"
+    if header.packages:
+        changed = (f"{name} {base or 'none'} -> {head or 'none'}" for name, (base, head) in header.packages.items())
+        yield f"packages that differ: {', '.join(changed)}"
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("other parameters in the head, so not compared", header.changed),
@@ -325,6 +332,8 @@ def json_report(verdict: Verdict) -> str:
         "base": verdict.header.base,
         "head": verdict.header.head,
         "torch": verdict.header.torch,
+        "variables": {side: dict(found) for side, found in verdict.header.variables.items()},
+        "packages": {name: list(versions) for name, versions in verdict.header.packages.items()},
         "memory": {verdict.header.name(case): dict(sizes) for case, sizes in verdict.header.memory.items()},
         "resident": dict(verdict.header.resident),
         "launches": decision.launches,

@@ -329,6 +329,13 @@ def test_a_folder_is_no_file(project):
             ),
         ),
         (["--base", ""], "--base: '' is no value; give one, or leave the option out"),
+        ([], "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE"),
+        (["--base-env", "A"], "--base-env: 'A' is not a variable with a value; give NAME=VALUE"),
+        (["--new-env", "=1"], "--new-env: '=1' is not a variable with a value; give NAME=VALUE"),
+        (
+            ["--new-env", "OMP_NUM_THREADS=2"],
+            "--new-env: OMP_NUM_THREADS has no effect, because cases set their threads; give --bench-threads after --",
+        ),
         (["--base-dir", " "], "--base-dir: ' ' is no value; give one, or leave the option out"),
         (["--base-dir", "nowhere"], "--base-dir: 'nowhere' is not a folder; name a checkout of the base"),
         (["--replay", ""], "--replay: '' is no value; give one, or leave the option out"),
@@ -413,7 +420,12 @@ def test_a_bisection_stops_at_what_the_command_line_does_not_know(project, argum
 
 @pytest.mark.parametrize(
     ("arguments", "option"),
-    [(["--launches", "9"], "--launches"), (["--budget", "5m"], "--budget"), (["--", "bench"], "--")],
+    [
+        (["--launches", "9"], "--launches"),
+        (["--budget", "5m"], "--budget"),
+        (["--new-env", "A=1"], "--new-env"),
+        (["--", "bench"], "--"),
+    ],
     ids=str,
 )
 def test_what_says_how_to_measure_is_refused_where_nothing_is_measured(project, arguments, option):

@@ -38,7 +38,8 @@ def ready(**changes):
 
 def surveyed(**changes):
     said = {
-        "torch": "2.15.0", "shared": {}, "cases": {"t.py::t": {"label": name, "params": {"threads": 1}}},
+        "torch": "2.15.0", "packages": {"torch": "2.15.0"}, "shared": {},
+        "cases": {"t.py::t": {"label": name, "params": {"threads": 1}}},
         "files": {"t": f"{name}.py"}, "memory": {"t.py::t": 4}, "resident": 8,
         "failed": {},
     }
@@ -76,6 +77,7 @@ def plan(tmp_path):
     return Plan(
         trees=trees,
         pythons=dict.fromkeys((BASE, NEW), sys.executable),
+        variables={BASE: {}, NEW: {}},
         home=tmp_path / "gate",
         repository=tmp_path / "repository",
         arguments=("bench", "-k", "step"),
@@ -363,6 +365,7 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
     for side in (BASE, NEW):
         listing = found[side]
         assert listing.cases == {"t.py::t": {"label": side, "params": {"threads": 1}}}
+        assert listing.packages == {"torch": "2.15.0"}
         assert (listing.torch, listing.memory, listing.resident, listing.failed) == ("2.15.0", {"t.py::t": 4}, 8, {})
         assert (listing.files["cwd"], listing.files["hash"]) == (str(tmp_path / side / "project"), "7")
         assert jobs[side]["side"] == side
@@ -495,6 +498,18 @@ result(control=control)
     with start(program, plan=with_pythons(plan, **{BASE: str(tmp_path / "python")})) as launch:
         launch.ready()
         assert launch.measure()["control"] == [{BASE: str(tmp_path / "python"), NEW: sys.executable}]
+
+
+def test_a_side_may_have_environment_variables_of_its_own(start, plan):
+    variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, NEW: {}}
+    program = """
+ready()
+wait_to_go()
+result(control=[{name: [os.environ.get("ONLY_BASE"), os.environ["MALLOC_TOP_PAD_"]]}])
+"""
+    with start(program, plan=Plan(**{**vars(plan), "variables": variables})) as launch:
+        launch.ready()
+        assert launch.measure()["control"] == [{BASE: ["a b", "1"], NEW: [None, PINNED["MALLOC_TOP_PAD_"]]}]
 
 
 @pytest.mark.parametrize("failing", [BASE, NEW])

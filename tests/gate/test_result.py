@@ -667,7 +667,14 @@ def test_whatever_one_of_many_launches_measured_there_is_a_verdict_or_one_refusa
 
 def test_a_header_of_an_earlier_run_lacks_memory_and_has_more():
     read = Header.read(header(split=True, split_because="the head changes a"))
-    assert (read.memory, read.resident) == ({}, {})
+    assert (read.memory, read.resident, read.variables, read.packages) == ({}, {}, {}, {})
+
+
+def test_a_header_has_what_differs_between_the_sides():
+    read = Header.read(header(variables={"base": {"A": "1"}, "head": {}}, packages={"torch": ["2.14", ""]}))
+    assert (read.variables, read.packages) == ({"base": {"A": "1"}, "head": {}}, {"torch": ("2.14", "")})
+    with pytest.raises(RecordError, match=r"packages\.torch: needs the versions of both sides, found \['2\.14'\]"):
+        Header.read(header(packages={"torch": ["2.14"]}))
 
 
 def test_a_header_has_memory():

@@ -71,6 +71,7 @@ class Launches:
         self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
         self.started = []  # (plan, seed, only) of each
         self.looked = []  # (plan, default) of each survey
+        self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, NEW)}
         self.selects = lambda arguments, default: ((default.folder, *arguments), (default.phase,))
         self.failed = {}  # of the head
         self.running = 0
@@ -105,7 +106,7 @@ class Launches:
         cases = {case: {"label": case.rpartition("::")[2], "params": params} for case, params in self.cases[side].items()}
         memory = {case: {BASE: 1_000, NEW: 2_000}[side] for case in cases if case != SLOW}
         failed = self.failed if side == NEW else {}
-        return Listing(cases, {"model": f"{side}/model.py"}, "2.15.0", memory, 500_000, failed)
+        return Listing(cases, {"model": f"{side}/model.py"}, "2.15.0", self.packages[side], memory, 500_000, failed)
 
     def ready(self):
         self.clock += self.loading
@@ -465,6 +466,13 @@ def test_both_sides_run_by_the_interpreter_that_runs_the_gate(gate, launches):
     assert os.access(sys.executable, os.X_OK)
 
 
+def test_sides_may_differ_in_variables_alone(gate, launches):
+    header = gate(launches=8, base_dir="", new_variables={"A": "1"}).header
+    plan, _, _ = launches.started[0]
+    assert plan.variables == header["variables"] == {BASE: {}, NEW: {"A": "1"}}
+    assert header["base"] == header["head"]
+
+
 # ---- What the survey finds ---------------------------------------------------------------------------------------------
 
 
@@ -472,6 +480,12 @@ def test_memory_of_cases_that_both_sides_know_is_in_the_header(gate):
     header = gate(launches=8).header
     assert header["memory"] == {QUICK: {BASE: 1_000, NEW: 2_000}}
     assert header["resident"] == {BASE: 500_000, NEW: 500_000}
+
+
+def test_packages_that_differ_are_in_the_header(gate, launches):
+    launches.packages[NEW] = {"torch": "2.16.0", "tqdm": "4", "Added": "1"}
+    del launches.packages[BASE]["tqdm"]
+    assert gate(launches=8).header["packages"] == {"Added": ["", "1"], "torch": ["2.15.0", "2.16.0"], "tqdm": ["", "4"]}
 
 
 def test_a_case_that_fails_on_a_side_is_an_error_before_anything_is_measured(gate, launches):

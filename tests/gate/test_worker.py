@@ -41,6 +41,7 @@ def plan(tmp_path):
     return Plan(
         trees=trees,
         pythons=dict.fromkeys(trees, sys.executable),
+        variables={BASE: {}, NEW: {}},
         home=stage_home(tmp_path),
         repository=tmp_path / "nowhere",
         arguments=("test_bench.py",),
