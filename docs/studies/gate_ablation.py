@@ -22,14 +22,12 @@ ROOT = Path(__file__).parents[2]
 #: Arm -> what is edited in the code that measures: (file, text, text instead).
 ARMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "as built": (),
-    "split": (),
     "default allocator": (),
     "huge pages": (),
-    "shared generator": (("alternate.py", "            self.random.restore()\n", ""),),
     "untouched memory": (("worker.py", "    torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)\n", ""),),
     "no coin": (
-        ("worker.py", "order = self._coin.sample(self.sides, len(self.sides))", "order = list(self.sides)"),
-        ("worker.py", "step = -1 if rebuild % 2 else 1", "step = 1"),
+        ("worker.py", "self._order = self._coin.sample([BASE, NEW], 2)", "self._order = [BASE, NEW]"),
+        ("worker.py", "order = self._order[:: -1 if rebuild % 2 else 1]", "order = self._order"),
         ("alternate.py", "order = order[::-1] if pair % 2 else coin.sample(order, len(order))", "pass"),
     ),
 }
@@ -41,8 +39,9 @@ def measure(launches: int, folder: Path, arms: list[str]) -> None:
     with snapshot.scratch() as scratch:
         trees = {name: snapshot.of_revision(ROOT, "HEAD", scratch / name) for name in (BASE, NEW)}
         plan = Plan(
-            trees=trees, pythons=dict.fromkeys(trees, sys.executable), home=stage_home(scratch), repository=ROOT,
-            arguments=("bench/test_step.py", "--bench-model=convnet"), phases=(), split=False,
+            trees=trees, pythons=dict.fromkeys(trees, sys.executable), variables={name: {} for name in trees},
+            home=stage_home(scratch), repository=ROOT,
+            arguments=("bench/test_step.py", "--bench-model=convnet"), phases=(),
         )  # fmt: skip
         for number in range(launches):
             for arm in arms:
@@ -62,7 +61,7 @@ def measure(launches: int, folder: Path, arms: list[str]) -> None:
                     return found
 
                 launcher.environment = environment
-                with launching(replace(plan, home=home, split=arm == "split"), number, None, scratch / "log") as launch:
+                with launching(replace(plan, home=home), number, None, scratch / "log") as launch:
                     launch.ready()
                     line = {"stage": 1, **launch.measure()}
                 path = folder / f"{arm}.jsonl.gz"

@@ -101,7 +101,7 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
 
     Raises:
         SideError: the code of the side raises.
-        PeerEndedError: the process of the other side has ended.
+        PeerError: the process of the other side has ended.
     """
     for _ in turns.of(order):
         _build(side_run)
@@ -365,7 +365,7 @@ def measure_control(turns: Turns, order: Sequence[str], coin: random.Random) -> 
         coin: decides which side begins a pair.
 
     Raises:
-        PeerEndedError: the process of the other side has ended.
+        PeerError: the process of the other side has ended.
     """
     torch.set_num_threads(1)
     control = Control()

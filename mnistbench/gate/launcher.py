@@ -36,8 +36,8 @@ class LaunchError(MnistbenchError):
     """A launch ended without a result; the message gives the reason."""
 
 
-class _OtherEndedError(LaunchError):
-    """The process of one side ended because that of the other side has ended."""
+class _PeerError(LaunchError):
+    """The process of one side ended because that of the other side has ended or does something else."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Launching:
         for process in self._processes:
             try:
                 found.append(process.receive(expected))
-            except _OtherEndedError as error:
+            except _PeerError as error:
                 ended = error
         if ended:
             raise ended
@@ -336,7 +336,7 @@ class _Process:
             if "error" in message:
                 raise LaunchError(str(message["error"]))
             if "alone" in message:
-                raise _OtherEndedError(str(message["alone"]))
+                raise _PeerError(str(message["alone"]))
             if expected in message:
                 return Reader(message)[expected]
 

@@ -72,10 +72,10 @@ class Side:
         """
         session = _Session(order, take)
         code, errors = self._run_pytest(arguments, session)
-        if session.raised:
-            raise session.raised
         if session.failures:
             raise SideError(f"{self.name}: {session.failures[0]}")
+        if session.raised:
+            raise session.raised
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             raise SideError(f"{self.name}: {_refusal(errors) or f'pytest ended with exit code {int(code)}'}")
 

@@ -11,8 +11,8 @@ from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.samples import BASE
 
 
-class PeerEndedError(MnistbenchError):
-    """The process of the other side has ended."""
+class PeerError(MnistbenchError):
+    """The process of the other side has ended, or does something else."""
 
 
 class Turns:
@@ -33,7 +33,7 @@ class Turns:
             names: the side of each turn, the same in both processes.
 
         Raises:
-            PeerEndedError: the other process has ended.
+            PeerError: the other process has ended.
         """
         for name in names:
             self._pass_to(name)
@@ -45,10 +45,23 @@ class Turns:
         """Send a value, as JSON, to the other process; return it and the one that the other process sends.
 
         Raises:
-            PeerEndedError: the other process has ended.
+            PeerError: the other process has ended.
         """
         self._send(value)
         return [value, self._receive()]
+
+    def agree(self, test: str) -> None:
+        """Check that the other process runs the same test now.
+
+        Args:
+            test: node id of the test; empty after the last one.
+
+        Raises:
+            PeerError: it runs another test, or has ended.
+        """
+        own, other = self.exchange(test)
+        if own != other:
+            raise PeerError(f"the sides run different tests: {own or 'none'}, and {other or 'none'} on the other side")
 
     def _pass_to(self, name: str) -> None:
         if name == self._holder:
@@ -63,7 +76,7 @@ class Turns:
         try:
             self._peer.sendall(json.dumps(value).encode() + b"\n")
         except OSError:
-            raise PeerEndedError("the process of the other side has ended") from None
+            raise PeerError("the process of the other side has ended") from None
 
     def _receive(self) -> Any:
         try:
@@ -71,5 +84,5 @@ class Turns:
         except OSError:
             line = b""
         if not line.endswith(b"\n"):
-            raise PeerEndedError("the process of the other side has ended")
+            raise PeerError("the process of the other side has ended")
         return json.loads(line)

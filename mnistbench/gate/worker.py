@@ -28,7 +28,7 @@ from mnistbench.gate.alternate import SideRun, measure, measure_control, rehears
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.side import Case, Side, SideError, stray_modules
 from mnistbench.gate.survey import survey
-from mnistbench.gate.turns import PeerEndedError, Turns
+from mnistbench.gate.turns import PeerError, Turns
 
 #: Builds of each case in a launch. The second has the reverse order of the first, so that effects of the order cancel.
 REBUILDS = 2
@@ -59,7 +59,7 @@ def main() -> None:
         return
     except SideError as error:
         say(error=str(error))
-    except PeerEndedError as error:
+    except PeerError as error:
         say(alone=str(error))
     except Exception as error:  # noqa: BLE001  # a side's code may raise anything; the log has the traceback
         traceback.print_exc()
@@ -89,10 +89,11 @@ class _Launch:
 
         Raises:
             SideError: the code of the side cannot be measured.
-            PeerEndedError: the process of the other side has ended.
+            PeerError: the process of the other side has ended.
         """
         torch.set_num_threads(1)
         self._side.run(self._job["arguments"], self._in_random_order, self._take)
+        self._turns.agree("")
         if self._start is None:
             raise SideError(f"{self._side.name}: pytest collected no case that both sides have")
         self._say(
@@ -112,6 +113,7 @@ class _Launch:
         """Measure a case inside its test."""
         if self._job["phases"] and case.params.phase not in self._job["phases"]:
             return
+        self._turns.agree(case.node_id)  # a test may be skipped or fail on one side
         if self._start is None:
             self._start = self._begin(case)
         _use_cores(self._coin, case.params)

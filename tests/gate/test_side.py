@@ -155,7 +155,7 @@ import torch
 
 import mnistbench
 from mnistbench.gate.side import Side, SideError
-from mnistbench.gate.turns import PeerEndedError
+from mnistbench.gate.turns import PeerError
 
 
 def in_a_process(name, body):
@@ -203,11 +203,11 @@ def error(tree, *arguments):
 
 def ended(tree):
     def take(case):
-        raise PeerEndedError("the other one")
+        raise PeerError("the other one")
 
     try:
         side(tree).run([], lambda node_ids: node_ids, take)
-    except PeerEndedError as error:
+    except PeerError as error:
         return str(error)
 
 

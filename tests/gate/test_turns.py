@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.gate.samples import BASE, NEW
-from mnistbench.gate.turns import PeerEndedError, Turns
+from mnistbench.gate.turns import PeerError, Turns
 
 
 def both(work):
@@ -58,11 +58,27 @@ def test_values_reach_the_other_process() -> None:
     ]
 
 
+def test_both_processes_run_the_same_test() -> None:
+    assert both(lambda turns, _: [turns.agree(test) for test in ("t.py::a", "t.py::b", "")]) == [[None] * 3] * 2
+
+
+def test_another_test_on_the_other_side_is_an_error() -> None:
+    def work(turns, name):
+        with pytest.raises(PeerError) as raised:
+            turns.agree({BASE: "t.py::a", NEW: ""}[name])
+        return str(raised.value)
+
+    assert both(work) == [
+        "the sides run different tests: t.py::a, and none on the other side",
+        "the sides run different tests: none, and t.py::a on the other side",
+    ]
+
+
 @pytest.mark.parametrize("name", [BASE, NEW])
 def test_the_end_of_the_other_process_is_noticed(name) -> None:
     mine, other = socket.socketpair()
     with mine:
         turns = Turns(name, mine)
         other.close()
-        with pytest.raises(PeerEndedError, match="has ended"):
+        with pytest.raises(PeerError, match="has ended"):
             list(turns.of([BASE, NEW, BASE]))

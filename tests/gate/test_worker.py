@@ -49,6 +49,11 @@ def plan(tmp_path):
     )
 
 
+def whole(launch):
+    launch.ready()
+    return launch.measure()
+
+
 @pytest.mark.versions
 def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     case = "test_bench.py::test_forward[tiny-b4-cpu]"
@@ -78,3 +83,15 @@ def test_a_side_that_fails_in_an_iteration_is_named(plan, tmp_path) -> None:
     with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
         launch.ready()
     assert str(raised.value) == "head: ZeroDivisionError: division by zero"
+
+
+def test_a_test_that_fails_on_one_side_is_named(plan, tmp_path) -> None:
+    bench = (
+        "def test_forward(op_benchmark):\n    op_benchmark('forward')\n\n\n"
+        "def test_step(op_benchmark):\n    {}\n    op_benchmark('step')\n"
+    )
+    for side, line in ((BASE, "pass"), (NEW, "assert 1 == 2, 'not here'")):
+        (tmp_path / side / "test_bench.py").write_text(bench.format(line))
+    with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
+        whole(launch)
+    assert str(raised.value) == "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here"
