@@ -178,7 +178,7 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
         plan: with the user's arguments; the head's pytest decides which of them are paths.
         seed: of hashes, the same for both sides.
         default: measured if there is no path among the arguments.
-        log: file for the output of the processes.
+        log: path of the log; each side has its own, with its name at the end.
 
     Raises:
         LaunchError: a side cannot be loaded.
@@ -296,11 +296,11 @@ class _Process:
     """A child process with its own process group, which sends one message a line."""
 
     def __init__(self, plan: Plan, side: str, seed: int, log: Path, peer: socket.socket | None = None) -> None:
-        self._log = log
-        self._log_begins = log.stat().st_size if log.exists() else 0
+        self._log = log.with_name(f"{log.name}-{side}")
+        self._log_begins = self._log.stat().st_size if self._log.exists() else 0
         python, environ = plan.pythons[side], {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
-            with log.open("ab") as stream:
+            with self._log.open("ab") as stream:
                 self._child = subprocess.Popen(
                     [python, "-P", "-c", _BOOT, str(plan.home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
                     cwd=plan.trees[side].directory, env=environ, start_new_session=True,

@@ -19,11 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench import __version__
+from mnistbench.core.allocator import settings
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate import samples, snapshot
 from mnistbench.gate.decision import LEAST_LAUNCHES, Thresholds, candidates
-from mnistbench.gate.launcher import Default, LaunchError, Launching, Listing, Plan, launching, stage_home, survey
+from mnistbench.gate.launcher import (
+    Default,
+    LaunchError,
+    Launching,
+    Listing,
+    Plan,
+    environment,
+    launching,
+    stage_home,
+    survey,
+)
 from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
 
 #: Launches of the first stage, and fresh launches of flagged cases (docs/studies/gate_power.py).
@@ -227,6 +238,7 @@ class _Gate:
             "head": head,
             "arguments": list(self._plan.arguments),
             "seed": self._seed,
+            "allocator": settings(environment(os.environ, self._plan.home, self._seed)),
             "variables": {side: dict(variables) for side, variables in self._plan.variables.items()},
             "packages": _differences(*(listing[side].packages for side in (BASE, NEW))),
             "torch": " -> ".join(dict.fromkeys(listing[side].torch for side in (BASE, NEW))),

@@ -71,9 +71,13 @@ def _head(verdict: Verdict) -> Iterable[str]:
     for side, variables in header.variables.items():
         if variables:
             yield f"{side} with {' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}"
-    if header.packages:
-        changed = (f"{name} {base or 'none'} -> {head or 'none'}" for name, (base, head) in header.packages.items())
-        yield f"packages that differ: {', '.join(changed)}"
+    both = [f"{name} {base} -> {head}" for name, (base, head) in header.packages.items() if base and head]
+    of_base, of_head = ([name for name, versions in header.packages.items() if not versions[other]] for other in (1, 0))
+    for what, names in (
+        ("packages of other versions", both), ("packages only in the base", of_base), ("packages only in the head", of_head),
+    ):  # fmt: skip
+        if names:
+            yield f"{what}: {', '.join(names)}"
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("other parameters in the head, so not compared", header.changed),

@@ -190,10 +190,11 @@ def test_a_launch_that_only_loaded_is_ended(start, plan):
 
 
 def test_what_a_launch_prints_as_an_error_is_in_the_log(start, tmp_path):
-    (tmp_path / "log").write_text("of the launch before\n")
-    with start("print('a warning', file=sys.stderr, flush=True)\nready()") as launch:
+    logs = [tmp_path / f"log-{side}" for side in (BASE, NEW)]
+    logs[0].write_text("of the launch before\n")
+    with start("print(f'a warning of {name}', file=sys.stderr, flush=True)\nready()") as launch:
         launch.ready()
-    assert (tmp_path / "log").read_text() == "of the launch before\na warning\na warning\n"  # of both sides
+    assert [log.read_text() for log in logs] == ["of the launch before\na warning of base\n", "a warning of head\n"]
 
 
 def test_what_a_start_up_file_prints_is_no_message(start):
@@ -238,7 +239,8 @@ def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program
 
 
 def test_a_launch_that_prints_nothing_is_not_given_the_words_of_the_one_before(start, tmp_path):
-    (tmp_path / "log").write_text("of the launch before\n")
+    for side in (BASE, NEW):
+        (tmp_path / f"log-{side}").write_text("of the launch before\n")
     with start("sys.exit(3)") as launch, pytest.raises(LaunchError) as raised:
         launch.ready()
     assert str(raised.value) == "a launch ended with exit code 3: it printed nothing"

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import gate_builders
 import pytest
 
+from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import run, samples
 from mnistbench.gate.decision import LEAST_LAUNCHES
@@ -480,6 +481,11 @@ def test_memory_of_cases_that_both_sides_know_is_in_the_header(gate):
     header = gate(launches=8).header
     assert header["memory"] == {QUICK: {BASE: 1_000, NEW: 2_000}}
     assert header["resident"] == {BASE: 500_000, NEW: 500_000}
+
+
+def test_the_header_has_the_variables_of_the_allocator(gate, monkeypatch):
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+    assert gate(launches=8).header["allocator"] == {**PINNED, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 def test_packages_that_differ_are_in_the_header(gate, launches):

@@ -312,7 +312,9 @@ def test_of_several_findings_all_are_shown():
         ({"changed": ["d"]}, "other parameters in the head, so not compared: d"),
         ({"torch": "2.14.0 -> 2.15.0"}, "measured: 1 case, 8 launches, 160 s, torch 2.14.0 -> 2.15.0"),
         ({"variables": {"base": {}, "head": {"A": "1 2", "B": ""}}}, "head with A='1 2' B=''"),
-        ({"packages": {"torch": ["2.14", "2.15"], "x": ["", "1"]}}, "packages that differ: torch 2.14 -> 2.15, x none -> 1"),
+        ({"packages": {"torch": ["2.14", "2.15"], "x": ["", "1"]}}, "packages of other versions: torch 2.14 -> 2.15"),
+        ({"packages": {"y": ["2", ""], "x": ["", "1"]}}, "packages only in the base: y"),
+        ({"packages": {"y": ["2", ""], "x": ["", "1"]}}, "packages only in the head: x"),
         ({"base": "main (1a2b3c4)", "head": "x"}, "base main (1a2b3c4) -> head x"),
     ],
 )
