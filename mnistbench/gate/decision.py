@@ -13,8 +13,13 @@ from mnistbench.core import units
 from mnistbench.gate.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, family_test, simultaneous_bounds
 from mnistbench.gate.samples import CALL, MEAN, OPERATION, REPLACED, Effect
 
-#: Fewest launches that can be judged: a two-sided test at a level of 1 % needs 2^8 exchanges.
+#: Fewest launches of a stage that can be judged: their smallest p-value is 1 / 2^8.
 LEAST_LAUNCHES = 8
+
+#: Largest p-value of each stage for a slowdown, and largest product of both for a regression. If nothing is slower, the product
+#: of two independent p-values, of which the first is at most a, is at most c with a probability of at most c (1 + ln(a / c)).
+#: That is 5.0e-4 here. The p-values are adjusted over all quantities, so this is the probability of any false alarm.
+SCREENING, PRODUCT = 0.05, 6.5e-5
 
 #: Change of the control, as a share, above which the verdict is inconclusive, if the change is significant.
 CONTROL_BOUND = 0.01
@@ -143,7 +148,11 @@ def candidates(first: Sequence[Effect], thresholds: Thresholds, seed: int) -> li
 
 
 def _flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estimate]:
-    return [estimate for estimate in estimates if estimate.p <= LEVEL and _may_matter(estimate, thresholds)]
+    return [
+        estimate
+        for estimate in estimates
+        if estimate.p <= (SCREENING if estimate.change > 0 else LEVEL) and _may_matter(estimate, thresholds)
+    ]
 
 
 def _may_matter(estimate: Estimate, thresholds: Thresholds) -> bool:
@@ -219,7 +228,9 @@ def _estimates(effects: Sequence[Effect], seed: int) -> list[Estimate]:
     """Return estimates: p-values adjusted over all effects together, bounds within each family."""
     if not effects:
         return []
-    p = family_test(_matrix(effects), _kinds(effects), seed)
+    logs = _matrix(effects)
+    slower, faster = (directed_test(logs, _kinds(effects), np.full(len(effects), sign), seed) for sign in (1.0, -1.0))
+    p = np.minimum(slower, faster)  # the direction of the change has the smaller one
     found = dict(zip((effect.key for effect in effects), p, strict=True))
     return [
         replace(estimate, p=float(found[estimate.effect.key]))
@@ -326,14 +337,23 @@ def _verdict(
     if fresh is None:
         return UNCONFIRMED
     of_case = screened.effect.is_case
-    if fresh.p > LEVEL or fresh.change * screened.change <= 0:
-        open_slowdown = screened.change > 0 and fresh.high >= thresholds.of(screened.effect)
+    if not _is_confirmed(screened, fresh):
+        open_slowdown = screened.change > 0 and screened.p <= LEVEL and fresh.high >= thresholds.of(screened.effect)
         return UNDECIDED if open_slowdown and not of_case else UNCONFIRMED  # the bound of a case is a reason by itself
     if not _may_matter(fresh, thresholds):
         return SMALL
     if screened.change < 0:
         return IMPROVED
     return CONTRADICTED if not of_case and _contradicted(fresh, cases, operations) else REGRESSED
+
+
+def _is_confirmed(screened: Estimate, fresh: Estimate) -> bool:
+    """Whether the fresh launches show a change in the same direction."""
+    if fresh.change * screened.change <= 0:
+        return False
+    if screened.change < 0:
+        return fresh.p <= LEVEL
+    return fresh.p <= SCREENING and screened.p * fresh.p <= PRODUCT
 
 
 def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Sequence[Estimate]) -> bool:

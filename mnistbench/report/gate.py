@@ -12,8 +12,19 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
-from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, LARGE_SHARE, PASSED, REGRESSED, UNCONFIRMED, Estimate, Finding
-from mnistbench.gate.permutation import CONFIDENCE, LEVEL
+from mnistbench.gate.decision import (
+    IMPROVED,
+    INCONCLUSIVE,
+    LARGE_SHARE,
+    PASSED,
+    PRODUCT,
+    REGRESSED,
+    SCREENING,
+    UNCONFIRMED,
+    Estimate,
+    Finding,
+)
+from mnistbench.gate.permutation import CONFIDENCE
 from mnistbench.gate.result import Verdict
 from mnistbench.gate.samples import BASE, MEAN, NEW, REPLACED
 from mnistbench.report.markdown import markdown_report
@@ -344,7 +355,8 @@ def json_report(verdict: Verdict) -> str:
         "fresh_launches": decision.fresh,
         "seconds": verdict.seconds,
         "elapsed_seconds": verdict.end.elapsed_s,
-        "level": LEVEL,
+        "level_of_each_stage": SCREENING,
+        "level_of_product": PRODUCT,
         "confidence": CONFIDENCE,
         "thresholds": asdict(verdict.thresholds),
         "findings": [

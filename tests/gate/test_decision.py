@@ -22,10 +22,13 @@ from mnistbench.gate.decision import (
     INCONCLUSIVE,
     LEAST_LAUNCHES,
     PASSED,
+    PRODUCT,
     REGRESSED,
+    SCREENING,
     SMALL,
     UNCONFIRMED,
     UNDECIDED,
+    Estimate,
     Thresholds,
     candidates,
     decide,
@@ -39,8 +42,33 @@ LIMITS = Thresholds()
 # ---- candidates ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_fewest_launches_that_are_judged_are_the_fewest_that_can_be():
-    assert 2 / 2**LEAST_LAUNCHES <= LEVEL < 2 / 2 ** (LEAST_LAUNCHES - 1)
+def test_a_false_alarm_has_a_probability_of_5_in_10_000():
+    first = (np.arange(2_000_000) + 0.5) / 2_000_000 * SCREENING  # p-values of unchanged code are uniform
+    assert SCREENING * np.minimum(PRODUCT / first, SCREENING).mean() < 5.0e-4
+
+
+def test_the_fewest_launches_can_confirm():
+    least = 1 / 2**LEAST_LAUNCHES
+    assert least**2 <= PRODUCT
+    assert least <= LEVEL
+
+
+@pytest.mark.parametrize(
+    ("change", "screened", "fresh", "confirmed"),
+    [
+        (0.1, 0.001, 0.05, True),
+        (0.1, 0.016, 0.004, True),
+        (0.1, 0.017, 0.004, False),  # the product is too large
+        (0.1, 0.0001, 0.06, False),  # the fresh launches alone are no evidence
+        (-0.1, 0.01, 0.01, True),
+        (-0.1, 0.001, 0.011, False),
+    ],
+)
+def test_both_stages_confirm_together(change, screened, fresh, confirmed):
+    stages = [Estimate(call(change), change, change, change, p, 10) for p in (screened, fresh)]
+    assert decision._is_confirmed(*stages) is confirmed
+    other_way = dataclasses.replace(stages[1], change=-change)
+    assert decision._is_confirmed(stages[0], other_way) is False
 
 
 def logs(change, *, spread=0.003, count=12, seed=0):
