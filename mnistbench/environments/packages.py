@@ -111,7 +111,7 @@ def requirement_lines(changes: Iterable[Requirement], packages: Iterable[Install
     - a package that a changed one pins is missing, and so is one that only changed packages require, below some version. It
       comes back as a dependency.
 
-    Both rules also apply to packages that are changed by them.
+    Both rules also apply to packages that are changed by them. A requirement that the installed version meets changes nothing.
 
     Args:
         changes: the requirements that are asked for.
@@ -124,24 +124,27 @@ class _Resolution:
     """Finds which packages have to change with others."""
 
     def __init__(self, changes: Iterable[Requirement], packages: Iterable[Installed]) -> None:
-        self._changes: dict[str, Requirement] = {canonicalize_name(change.name): change for change in changes}
         self._packages = {package.key: package for package in packages}
+        self._asked: dict[str, Requirement] = {canonicalize_name(change.name): change for change in changes}
+        self._changes = {key: change for key, change in self._asked.items() if not self._is_met(key, change)}
         self._unpinned: set[str] = set()
         self._dropped: set[str] = set()
-        self._extras: dict[str, set[str]] = {key: set(change.extras) for key, change in self._changes.items()}
+        self._extras: dict[str, set[str]] = {key: set(change.extras) for key, change in self._asked.items()}
         while self._step():
             pass
 
     def lines(self) -> tuple[str, ...]:
-        found = []
+        found = {str(requirement) for requirement in self._asked.values()}
         for key, package in self._packages.items():
-            if key in self._changes:
-                found.append(str(self._changes[key]))
-            elif key in self._unpinned:
-                found.append(package.name)
-            elif key not in self._dropped and package.line:
-                found.append(package.line)
-        return tuple(sorted(found, key=str.lower))
+            if key in self._unpinned:
+                found.add(package.name)
+            elif not self._moves(key) and package.line:
+                found.add(package.line)
+        return tuple(sorted(found, key=lambda line: (line.lower(), line)))
+
+    def _is_met(self, key: str, change: Requirement) -> bool:
+        package = self._packages[key]
+        return not change.url and not package.url and change.specifier.contains(package.version, prereleases=True)
 
     def _moves(self, key: str) -> bool:
         return key in self._changes or key in self._unpinned or key in self._dropped

@@ -62,6 +62,14 @@ def test_a_package_that_does_not_allow_the_new_version_has_no_version():
     assert lines("torch==2.13.*", packages=packages) == ("torch==2.13.*", "torchvision==0.29.2")
 
 
+def test_a_requirement_that_is_met_changes_nothing():
+    packages = [package for package in PACKAGES if package.name != "forked"]
+    assert lines("torch==2.15.0", packages=packages) == lines("sympy==1.14.0", packages=packages)
+    assert lines("torch>=2.14", packages=packages) == tuple(
+        sorted({*lines("torch==2.15.0", packages=packages), "torch>=2.14"}, key=str.lower)
+    )
+
+
 def test_several_changes_extras_and_files_are_possible():
     assert lines("torch==2.13.0", "triton==3.6.0")[-3:] == ("triton==3.6.0", "Vision_Extras", "windows-only==1.0")
     assert "nvidia-fft==12.2.0" not in lines("toolkit[fft]==13.0.0")
