@@ -112,7 +112,12 @@ def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[Environment]:
                 return
         with _locked(folder, fcntl.LOCK_EX, say) as lock:
             if _load(folder) is None:
-                _make(folder, wanted, lock, say)
+                try:
+                    _make(folder, wanted, lock, say)
+                except BaseException:  # also Ctrl-C
+                    _remove(folder)
+                    _lock_file(folder).unlink()
+                    raise
 
 
 def listed() -> tuple[list[Environment], int]:
@@ -153,7 +158,11 @@ def shown(folder: Path) -> str:
 
 
 def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -> None:
-    """Make an environment in its folder, completely or not at all."""
+    """Make an environment in its folder; an error may leave a part of it.
+
+    Raises:
+        UsageError: the reason, with what was asked for.
+    """
     program = uv.find()
     asked = ", ".join(wanted.asked)
     say(
@@ -163,14 +172,9 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
         _remove(folder)
         _fill(folder, wanted, program, lock)
     except OSError as error:
-        _remove(folder)
         raise UsageError(f"no environment with {asked}: {shown(folder)} cannot be written ({error.strerror})") from None
     except UsageError as error:
-        _remove(folder)
         raise UsageError(f"no environment with {asked}: {error}") from None
-    except BaseException:  # Ctrl-C
-        _remove(folder)
-        raise
 
 
 def _fill(folder: Path, wanted: Wanted, program: str, lock: int) -> None:

@@ -90,8 +90,11 @@ def make(wanted=TQDM, say=lambda _: None):
 
 
 def left(home):
-    """Return what is in the folder of environments, without the lock files."""
-    return [path for path in (home / ".cache" / "mnistbench" / "environments").iterdir() if path.suffix != ".lock"]
+    """Return the folders of environments; there is a lock file for each, and nothing else."""
+    paths = set((home / ".cache" / "mnistbench" / "environments").iterdir())
+    folders = [path for path in paths if path.is_dir()]
+    assert paths == {*folders, *(path.with_suffix(".lock") for path in folders)}
+    return folders
 
 
 def test_an_environment_is_announced_and_made(uv, home):
@@ -269,7 +272,7 @@ def test_removing_leaves_what_is_used_and_nothing_else(uv, home):
     assert removed.size_bytes - removed.freed_bytes == 1000
     assert left(home) == [other.folder]
     assert remove_all().folders == (other.folder,)
-    assert list(other.folder.parent.iterdir()) == []
+    assert left(home) == []
     assert remove_all() == Removed((), (), 0, 0)
 
 
