@@ -26,6 +26,7 @@ ARROWS = {
     "train": {"core", "workloads", "measuring"},
     "scale": {"core", "workloads", "measuring"},
     "gate": {"core", "measuring", "compare"},
+    "environments": {"core"},
     "report": {"core", "saved_runs", "compare", "profile", "scale", "gate"},
     "lab": {"core", "workloads", "measuring", "profile", "train"},
     "pytest_plugin": {"core", "workloads", "saved_runs", "measuring", "compare", "report"},
@@ -39,6 +40,7 @@ ARROWS = {
         "train",
         "scale",
         "gate",
+        "environments",
         "report",
         "lab",
     },
@@ -56,7 +58,8 @@ IN_A_LAUNCH = {"gate.alternate", "gate.side", "gate.survey", "gate.worker"}
 TORCH_FREE = {
     name
     for name in MODULES
-    if name.split(".")[0] in {"core", "saved_runs", "compare", "report", "gate"} or name.startswith("lab.report")
+    if name.split(".")[0] in {"core", "saved_runs", "compare", "report", "gate", "environments"}
+    or name.startswith("lab.report")
 } - IN_A_LAUNCH
 TORCH_FREE |= {
     "profile",

@@ -8,6 +8,8 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from mnistbench.compare.settings import SETTINGS
 from mnistbench.compare.thresholds import acceptances, plain_threshold
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.environments.packages import asked, installed, requirement_lines
+from mnistbench.environments.store import Wanted, held
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.result import Verdict, conclude
@@ -56,6 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{side}-env", metavar="NAME=VALUE", action="append", help=f"environment variable of {what} alone; repeatable"
         )
+        parser.add_argument(
+            f"--{side}-with", metavar="NAME==VERSION", action="append",
+            help=f"version of an installed package for {what}, in a new environment that uv makes; repeatable",
+        )  # fmt: skip
     parser.add_argument(
         "--inconclusive", choices=("fail", "ok"), default="fail",
         help="fail: exit code 2 if noise or the budget leaves the result open; ok: exit code 0 (default: fail)",
@@ -104,7 +112,9 @@ def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
         recorded = samples.load(Path(replayed))
         measured = Measured(Path(replayed), recorded.header, recorded.launches, recorded.end)
     else:
-        measured = measure(_request(parsed, thresholds), progress)
+        with ExitStack() as environments:
+            request = _with_environments(_request(parsed, thresholds), parsed, progress, environments)
+            measured = measure(request, progress)
         progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench gate --replay {measured.path}")
     try:
         verdict = conclude(
@@ -121,14 +131,15 @@ def _check_replay(parsed: argparse.Namespace) -> None:
     """Refuse options that only apply to a measurement."""
     of_measuring = {"--launches": parsed.launches, "--budget": parsed.budget, "--base-python": parsed.base_python,
                     "--new-python": parsed.new_python,
-                    "--base-env": parsed.base_env, "--new-env": parsed.new_env, "--": " ".join(parsed.pytest)}  # fmt: skip
+                    "--base-env": parsed.base_env, "--new-env": parsed.new_env,
+                    "--base-with": parsed.base_with, "--new-with": parsed.new_with, "--": " ".join(parsed.pytest)}  # fmt: skip
     for option, value in of_measuring.items():
         if value:
             raise UsageError(f"--replay: measures nothing, so {option} has no effect; remove it")
 
 
 def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
-    options = ("base", "base_dir", "base_python", "new_python", "base_env", "new_env")
+    options = ("base", "base_dir", "base_python", "new_python", "base_env", "new_env", "base_with", "new_with")
     if all(getattr(parsed, option) is None for option in options):
         raise UsageError("nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE")
     return Request(
@@ -144,6 +155,29 @@ def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
         thresholds=thresholds,
         storage=Path(parsed.storage),
     )
+
+
+def _with_environments(request: Request, parsed: argparse.Namespace, progress: Progress, environments: ExitStack) -> Request:
+    """Return the request with the interpreters of new environments, which are kept until the exit stack is closed.
+
+    Raises:
+        UsageError: an option cannot be used, or an environment cannot be made.
+    """
+    options = {side: (f"--{side}-with", getattr(parsed, f"{side}_with")) for side in ("base", "new")}
+    if not any(texts for _, texts in options.values()):
+        return request
+    for side, (flag, texts) in options.items():
+        if texts and getattr(parsed, f"{side}_python") is not None:
+            raise UsageError(f"{flag}: the new environment has its own interpreter; remove --{side}-python or {flag}")
+    packages = installed()
+    changes = {side: asked(flag, texts, packages) for side, (flag, texts) in options.items() if texts}
+    interpreters = {"base": request.base_python, "new": request.new_python}
+    for side, requirements in changes.items():
+        lines = requirement_lines(requirements, packages)
+        size_bytes = sum(package.size_bytes for package in packages if package.line)
+        wanted = Wanted(tuple(map(str, requirements)), lines, size_bytes)
+        interpreters[side] = environments.enter_context(held(wanted, progress.say)).python
+    return replace(request, base_python=interpreters["base"], new_python=interpreters["new"])
 
 
 def _report(verdict: Verdict, parsed: argparse.Namespace, top: int) -> None:

@@ -397,12 +397,11 @@ def test_outside_a_repository_a_revision_is_refused(project, temporary, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "one of the arguments --base --base-dir --replay is required"),
         (["--base", "HEAD", "--replay", "x"], "argument --replay: not allowed with argument --base"),
         (["--base", "HEAD", "--inconclusive", "maybe"], "argument --inconclusive: invalid choice: 'maybe' (choose from *"),
         (["--base", "HEAD", "bench"], "unrecognized arguments: bench"),
     ],
-    ids=["no base", "two bases", "another choice", "an argument of pytest without --"],
+    ids=["two bases", "another choice", "an argument of pytest without --"],
 )
 def test_what_the_command_line_does_not_know_is_a_usage_error(project, arguments, said):
     done = command(project, "gate", *arguments)

@@ -1,0 +1,219 @@
+"""The packages of a new environment: those of the current one, with some requirements changed.
+
+A changed package and its neighbors are often pinned to each other: torchvision requires one version of torch, and torch one
+version of triton. Such neighbors are left to uv. All other packages keep their versions.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from mnistbench.core.errors import UsageError
+
+#: Operators that allow one version, or the releases of one series.
+_PINNING = {"==", "===", "~="}
+
+#: Operators that exclude newer versions.
+_LIMITING = {*_PINNING, "<", "<="}
+
+#: This package is installed again in a new environment, also if it is editable.
+_OURS = "mnistbench"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An installed distribution."""
+
+    name: str
+    version: str
+    requires: tuple[str, ...] = ()  # its requirements, with markers
+    url: str = ""  # where it was installed from, as in ``name @ url``; empty: from a package index
+    is_editable: bool = False
+    size_bytes: int = 0  # of its files
+
+    @property
+    def key(self) -> str:
+        """The name as package indexes compare it: ``Jinja2`` is ``jinja2``."""
+        return canonicalize_name(self.name)
+
+    @property
+    def line(self) -> str:
+        """The requirement that installs it again; empty for an editable project, which the gate copies itself."""
+        if self.is_editable and self.key != _OURS:
+            return ""
+        return f"{self.name} @ {self.url}" if self.url else f"{self.name}=={self.version}"
+
+
+def installed(distributions: Iterable[importlib.metadata.Distribution] | None = None) -> list[Installed]:
+    """Return the distributions of this interpreter's environment, by name. Of two with one name, Python imports the first.
+
+    Args:
+        distributions: those of the current interpreter if not given.
+    """
+    found: dict[str, Installed] = {}
+    for distribution in importlib.metadata.distributions() if distributions is None else distributions:
+        if not distribution.name:  # what an interrupted installation has left
+            continue
+        url, is_editable = _source(distribution.read_text("direct_url.json") or "{}")
+        package = Installed(
+            distribution.name,
+            distribution.version,
+            tuple(distribution.requires or ()),
+            url,
+            is_editable,
+            sum(file.size or 0 for file in distribution.files or ()),
+        )
+        found.setdefault(package.key, package)
+    return [found[key] for key in sorted(found)]
+
+
+def asked(flag: str, texts: Sequence[str], packages: Iterable[Installed]) -> tuple[Requirement, ...]:
+    """Return the requirements that an option gives.
+
+    Args:
+        flag: the option, for errors.
+        texts: its values, such as ``torch==2.13.0``.
+        packages: what is installed now.
+
+    Raises:
+        UsageError: a text is not a requirement with a version, or its package is not installed.
+    """
+    known = {package.key for package in packages}
+    found: dict[str, Requirement] = {}
+    for text in texts:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            raise UsageError(f"{flag}: {text!r} is not a requirement; give NAME==VERSION, such as torch==2.13.0") from None
+        key = canonicalize_name(requirement.name)
+        if not requirement.specifier and not requirement.url:
+            raise UsageError(f"{flag}: {text!r} names no version; give NAME==VERSION, such as {requirement.name}==1.0")
+        if key not in known:
+            raise UsageError(f"{flag}: {requirement.name} is not installed; name an installed package")
+        if key in found:
+            raise UsageError(f"{flag}: {requirement.name} is given twice; give one version")
+        found[key] = requirement
+    return tuple(found[key] for key in sorted(found))
+
+
+def requirement_lines(changes: Iterable[Requirement], packages: Iterable[Installed]) -> tuple[str, ...]:
+    """Return the requirements of an environment with the packages given and some of them changed, by name.
+
+    A package without a version, or one that is missing although it is installed now, is left to uv:
+
+    - a package that pins a changed one (``==``, ``~=``), or that does not allow its new version, has no version;
+    - a package that a changed one pins is missing, and so is one that only changed packages require, below some version. It
+      comes back as a dependency.
+
+    Both rules also apply to packages that are changed by them. A requirement that the installed version meets changes nothing.
+
+    Args:
+        changes: the requirements that are asked for.
+        packages: what is installed now.
+    """
+    return _Resolution(changes, packages).lines()
+
+
+class _Resolution:
+    """Finds which packages have to change with others."""
+
+    def __init__(self, changes: Iterable[Requirement], packages: Iterable[Installed]) -> None:
+        self._packages = {package.key: package for package in packages}
+        self._asked: dict[str, Requirement] = {canonicalize_name(change.name): change for change in changes}
+        self._changes = {key: change for key, change in self._asked.items() if not self._is_met(key, change)}
+        self._unpinned: set[str] = set()
+        self._dropped: set[str] = set()
+        self._extras: dict[str, set[str]] = {key: set(change.extras) for key, change in self._asked.items()}
+        while self._step():
+            pass
+
+    def lines(self) -> tuple[str, ...]:
+        found = {str(requirement) for requirement in self._asked.values()}
+        for key, package in self._packages.items():
+            if key in self._unpinned:
+                found.add(package.name)
+            elif not self._moves(key) and package.line:
+                found.add(package.line)
+        return tuple(sorted(found, key=lambda line: (line.lower(), line)))
+
+    def _is_met(self, key: str, change: Requirement) -> bool:
+        package = self._packages[key]
+        return not change.url and not package.url and change.specifier.contains(package.version, prereleases=True)
+
+    def _moves(self, key: str) -> bool:
+        return key in self._changes or key in self._unpinned or key in self._dropped
+
+    def _step(self) -> bool:
+        """Find further packages that change; return whether there are any."""
+        before = len(self._unpinned), len(self._dropped), sum(map(len, self._extras.values()))
+        for key in self._packages:
+            if not self._moves(key):
+                if not self._packages[key].url and any(self._is_bound(need) for need in self._needs(key)):
+                    self._unpinned.add(key)
+                continue
+            for need in self._needs(key):
+                needed = canonicalize_name(need.name)
+                self._extras.setdefault(needed, set()).update(need.extras)
+                if needed in self._packages and not self._moves(needed) and self._is_of_changed(needed, need):
+                    self._dropped.add(needed)
+        return before != (len(self._unpinned), len(self._dropped), sum(map(len, self._extras.values())))
+
+    def _is_bound(self, need: Requirement) -> bool:
+        """Whether a requirement forces its package to change with the one that it names."""
+        key = canonicalize_name(need.name)
+        if not self._moves(key):
+            return False
+        versions = (
+            [each.version for each in self._changes[key].specifier if each.operator == "=="] if key in self._changes else []
+        )
+        excludes = any("*" not in version and not need.specifier.contains(version, prereleases=True) for version in versions)
+        return excludes or _has(need, _PINNING)
+
+    def _is_of_changed(self, key: str, need: Requirement) -> bool:
+        """Whether a package has to change with one that requires it."""
+        if self._packages[key].url:
+            return False
+        return _has(need, _PINNING) or (_has(need, _LIMITING) and all(map(self._moves, self._dependents(key))))
+
+    def _dependents(self, key: str) -> Iterator[str]:
+        for other in self._packages:
+            if any(canonicalize_name(need.name) == key for need in self._needs(other)):
+                yield other
+
+    def _needs(self, key: str) -> list[Requirement]:
+        """Return the requirements of a package that apply here, with the extras that changed packages ask for."""
+        found = []
+        for text in self._packages[key].requires:
+            try:
+                need = Requirement(text)
+            except InvalidRequirement:  # in metadata of old packages; uv has its own way with them
+                continue
+            extras = {"", *self._extras.get(key, ())}
+            if not need.marker or any(need.marker.evaluate({"extra": extra}) for extra in extras):
+                found.append(need)
+        return found
+
+
+def _has(need: Requirement, operators: set[str]) -> bool:
+    return any(each.operator in operators for each in need.specifier)
+
+
+def _source(text: str) -> tuple[str, bool]:
+    """Return the URL that a distribution was installed from, and whether it is editable (``direct_url.json``, PEP 610)."""
+    try:
+        record = json.loads(text)
+        url = str(record.get("url", ""))
+        details: Mapping[str, str] = record.get("vcs_info") or {}
+        if details:
+            url = f"{details['vcs']}+{url}@{details['commit_id']}"
+        if record.get("subdirectory"):
+            url += f"#subdirectory={record['subdirectory']}"
+        return url, bool((record.get("dir_info") or {}).get("editable"))
+    except (ValueError, AttributeError, KeyError, TypeError):  # not as specified: as if it came from an index
+        return "", False

@@ -1,0 +1,85 @@
+"""Find uv, run it, and find the reason in its output when it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from mnistbench.core.errors import UsageError
+
+#: What uv and its error reports (miette) draw at the beginning of a line.
+_DRAWN = "\u00d7│├╰─▶╞ \t"
+
+#: The longest reason to show, in characters.
+_LONGEST = 400
+
+
+def find() -> str:
+    """Return the path of uv: beside the interpreter, as the package ``uv`` names it, or on PATH.
+
+    Raises:
+        UsageError: there is none.
+    """
+    beside = Path(sys.prefix, "bin", "uv")
+    if os.access(beside, os.X_OK):
+        return str(beside)
+    try:
+        return str(import_module("uv").find_uv_bin())  # an import statement would make mypy ask for uv
+    except (ImportError, FileNotFoundError):
+        pass
+    if found := shutil.which("uv"):
+        return found
+    raise UsageError("uv makes the environments, and it is not installed; install it with: pip install uv")
+
+
+def run(uv: str, arguments: Sequence[str], lock: int) -> None:
+    """Run uv and wait for it.
+
+    Args:
+        uv: its path.
+        arguments: its command line.
+        lock: file descriptor of a locked file. uv inherits it, so the lock is held until uv has ended, also if this process
+            is killed before.
+
+    Raises:
+        UsageError: uv failed; the message has its reason.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "UV_SYSTEM_PYTHON"}
+    environment["NO_COLOR"] = "1"
+    try:
+        done = subprocess.run(
+            [uv, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            pass_fds=(lock,), text=True, errors="replace", check=False,
+        )  # fmt: skip
+    except OSError as error:
+        raise UsageError(f"{uv}: cannot be started ({error.strerror}); install it with: pip install uv") from None
+    if done.returncode:
+        raise UsageError(f"uv: {reason(done.stderr) or f'exit code {done.returncode}'}")
+
+
+def reason(text: str) -> str:
+    """Return the reason that uv gives for a failure as one line; empty if there is none.
+
+    uv prints a headline (after ``error:``, or after a cross) and then its causes, the last of which is the most exact.
+    """
+    lines = text.splitlines()
+    heads = [number for number, line in enumerate(lines) if re.match(r"\s*(error:|\u00d7)", line)]
+    causes: list[str] = []
+    for line in lines[heads[-1] :] if heads else [line for line in lines if line.strip()][-1:]:
+        if line.lstrip(_DRAWN).startswith(("hint:", "help:")) or (causes and not line.strip(_DRAWN)):
+            break
+        begins = re.match(r"\s*(error:|cause:|Caused by:|\u00d7|[├╰]─▶)", line)
+        words = re.sub(r"^(error|cause|Caused by):\s*", "", line.strip(_DRAWN))
+        if begins or not causes:
+            causes.append(words)
+        else:
+            causes[-1] += f" {words}"
+    why = [cause for cause in causes if cause.startswith("Because")] or list(dict.fromkeys([*causes[:1], *causes[-1:]]))
+    found = ": ".join(cause.rstrip(":") for cause in why)
+    return found if len(found) <= _LONGEST else f"{found[: _LONGEST - 3]}..."

@@ -1,0 +1,152 @@
+"""The packages of a new environment, from invented distributions."""
+
+import json
+
+import pytest
+from packaging.requirements import Requirement
+
+from mnistbench.core.errors import UsageError
+from mnistbench.environments.packages import Installed, asked, installed, requirement_lines
+
+#: As with torch 2.15: pins in both directions, a toolkit with extras, a range, and packages that have nothing to do with it.
+PACKAGES = [
+    Installed("torch", "2.15.0", (
+        "triton~=3.9.0; platform_system != 'nowhere'", "toolkit[blas]==13.2.2", "bindings<14,>=13.0.3", "sympy>=1.13.3",
+        "windows-only==1.0; platform_system == 'nowhere'", "optree>=0.13; extra == 'optree'", "numpy<3",
+    )),
+    Installed("triton", "3.9.0"),
+    Installed("toolkit", "13.2.2", ("nvidia-blas==13.4.*; extra == 'blas'", "nvidia-fft==12.*; extra == 'fft'")),
+    Installed("nvidia-blas", "13.4.1"),
+    Installed("nvidia-fft", "12.2.0"),
+    Installed("bindings", "13.5.0", ("pathfinder>=1.4.2",)),
+    Installed("pathfinder", "1.9.0"),
+    Installed("sympy", "1.14.0"),
+    Installed("windows-only", "1.0"),
+    Installed("numpy", "2.4.6"),
+    Installed("torchvision", "0.30.0", ("torch==2.15.0", "numpy")),
+    Installed("Vision_Extras", "1.0", ("torchvision==0.30.0", "not a requirement !!")),
+    Installed("tqdm", "4.70.1"),
+    Installed("mnistbench", "0.1.0", ("torch>=2.11", "numpy>=2.0"), "file:///somewhere/main", is_editable=True),
+    Installed("forked", "1.0", ("torch==2.15.0",), "git+https://example.org/forked@0123abc"),
+    Installed("own-models", "0.1", ("torch",), "file:///somewhere/own", is_editable=True),
+]  # fmt: skip
+
+
+def lines(*changes, packages=PACKAGES):
+    return requirement_lines([Requirement(change) for change in changes], packages)
+
+
+def test_a_package_that_nothing_is_pinned_to_changes_alone():
+    assert lines("tqdm==4.66.2") == (
+        "bindings==13.5.0", "forked @ git+https://example.org/forked@0123abc", "mnistbench @ file:///somewhere/main",
+        "numpy==2.4.6", "nvidia-blas==13.4.1", "nvidia-fft==12.2.0", "pathfinder==1.9.0", "sympy==1.14.0", "toolkit==13.2.2",
+        "torch==2.15.0", "torchvision==0.30.0", "tqdm==4.66.2", "triton==3.9.0", "Vision_Extras==1.0", "windows-only==1.0",
+    )  # fmt: skip
+
+
+def test_what_is_pinned_to_a_changed_package_is_left_to_uv():
+    found = set(lines("tqdm==4.70.1")) - set(lines("torch==2.13.0"))
+    assert found == {
+        "torch==2.15.0", "triton==3.9.0", "toolkit==13.2.2", "nvidia-blas==13.4.1", "bindings==13.5.0",
+        "torchvision==0.30.0", "Vision_Extras==1.0",
+    }  # fmt: skip
+    assert {"torch==2.13.0", "torchvision", "Vision_Extras"} <= set(lines("torch==2.13.0"))
+    assert {"nvidia-fft==12.2.0", "sympy==1.14.0", "numpy==2.4.6"} <= set(lines("torch==2.13.0"))  # others require numpy
+
+
+def test_a_package_that_does_not_allow_the_new_version_has_no_version():
+    packages = [Installed("torch", "2.15.0"), Installed("torchvision", "0.29.2", ("torch (>=2.14.0)",))]
+    assert lines("torch==2.13.0", packages=packages) == ("torch==2.13.0", "torchvision")
+    assert lines("torch==2.14.0", packages=packages) == ("torch==2.14.0", "torchvision==0.29.2")
+    assert lines("torch<2.14", packages=packages) == ("torch<2.14", "torchvision==0.29.2")
+    assert lines("torch==2.13.*", packages=packages) == ("torch==2.13.*", "torchvision==0.29.2")
+
+
+def test_a_requirement_that_is_met_changes_nothing():
+    packages = [package for package in PACKAGES if package.name != "forked"]
+    assert lines("torch==2.15.0", packages=packages) == lines("sympy==1.14.0", packages=packages)
+    assert lines("torch>=2.14", packages=packages) == tuple(
+        sorted({*lines("torch==2.15.0", packages=packages), "torch>=2.14"}, key=str.lower)
+    )
+
+
+def test_several_changes_extras_and_files_are_possible():
+    assert lines("torch==2.13.0", "triton==3.6.0")[-3:] == ("triton==3.6.0", "Vision_Extras", "windows-only==1.0")
+    assert "nvidia-fft==12.2.0" not in lines("toolkit[fft]==13.0.0")
+    assert lines("tqdm @ file:///wheels/tqdm-5.whl", packages=[PACKAGES[12]]) == ("tqdm @ file:///wheels/tqdm-5.whl",)
+
+
+def test_packages_that_pin_each_other_end():
+    packages = [Installed("a", "1", ("b==1",)), Installed("b", "1", ("a==1",)), Installed("c", "1", ("b==1",))]
+    assert lines("a==2", packages=packages) in {("a==2", "b", "c"), ("a==2", "c")}
+
+
+# ---- Options -----------------------------------------------------------------------------------------------------------
+
+
+def test_requirements_are_read_by_name():
+    found = asked("--new-with", ["torch==2.13.0", "Numpy == 2.0"], PACKAGES)
+    assert list(map(str, found)) == ["Numpy==2.0", "torch==2.13.0"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["torch=2.13"], "--new-with: 'torch=2.13' is not a requirement; give NAME==VERSION, such as torch==2.13.0"),
+        ([""], "--new-with: '' is not a requirement; give NAME==VERSION, such as torch==2.13.0"),
+        (["torch"], "--new-with: 'torch' names no version; give NAME==VERSION, such as torch==1.0"),
+        (["jax==1.0"], "--new-with: jax is not installed; name an installed package"),
+        (["torch==2.13", "Torch==2.14"], "--new-with: Torch is given twice; give one version"),
+    ],
+)
+def test_what_is_no_change_of_an_installed_package_is_refused(texts, message):
+    with pytest.raises(UsageError) as refused:
+        asked("--new-with", texts, PACKAGES)
+    assert str(refused.value) == message
+
+
+# ---- What is installed -------------------------------------------------------------------------------------------------
+
+
+class Distribution:
+    def __init__(self, name, version, direct="", requires=None, sizes=None):
+        self.name, self.version, self.requires, self._direct = name, version, requires, direct
+        self.files = None if sizes is None else [type("File", (), {"size": size}) for size in sizes]
+
+    def read_text(self, name):
+        assert name == "direct_url.json"
+        return self._direct or None
+
+
+def test_installed_distributions_are_read_by_name_and_the_first_of_each_counts():
+    found = installed(
+        [Distribution("b", "1", sizes=[3, None, 4]), Distribution("A.x", "2", requires=["b"]), Distribution("a-x", "1"),
+         Distribution(None, None)]
+    )  # fmt: skip
+    assert found == [Installed("A.x", "2", ("b",)), Installed("b", "1", size_bytes=7)]
+
+
+@pytest.mark.parametrize(
+    ("name", "direct", "line"),
+    [
+        ("a", {"url": "file:///wheels/a.whl", "archive_info": {}}, "a @ file:///wheels/a.whl"),
+        ("a", {"url": "file:///a", "dir_info": {}}, "a @ file:///a"),
+        ("a", {"url": "file:///a", "dir_info": {"editable": True}}, ""),
+        ("mnistbench", {"url": "file:///a", "dir_info": {"editable": True}}, "mnistbench @ file:///a"),
+        (
+            "a",
+            {"url": "https://x.org/a", "vcs_info": {"vcs": "git", "commit_id": "01ab"}, "subdirectory": "s"},
+            "a @ git+https://x.org/a@01ab#subdirectory=s",
+        ),
+        ("a", ["no", "object"], "a==1.0"),
+        ("a", {}, "a==1.0"),
+    ],
+)
+def test_what_was_installed_from_elsewhere_is_installed_from_there(name, direct, line):
+    [package] = installed([Distribution(name, "1.0", json.dumps(direct))])
+    assert package.line == line
+
+
+def test_this_environment_has_what_the_tests_need():
+    names = {package.key for package in installed()}
+    assert {"pytest", "packaging"} <= names

@@ -1,0 +1,346 @@
+"""Environments that a stand-in for uv makes: made once, used again, listed and removed."""
+
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from mnistbench import cli
+from mnistbench.core.errors import UsageError
+from mnistbench.environments import store
+from mnistbench.environments.store import Removed, Wanted, held, listed, remove_all
+from mnistbench.environments.uv import find
+
+#: Records its arguments; makes a folder with an interpreter, and a distribution per requirement. What FAKE_UV names fails.
+UV = f"""#!{sys.executable} -SE
+import json, os, pathlib, sys, time
+place = pathlib.Path(__file__).parent
+with (place / "calls").open("a") as calls:
+    calls.write(json.dumps(sys.argv[1:]) + "\\n")
+behaviour = os.environ.get("FAKE_UV", "")
+if sys.argv[1] == "venv":
+    folder = pathlib.Path(sys.argv[-1])
+    folder.mkdir(parents=True)
+    if behaviour != "no interpreter":
+        (folder / "bin").mkdir()
+        (folder / "bin" / "python").symlink_to(sys.argv[sys.argv.index("--python") + 1])
+else:
+    if behaviour == "slow":
+        time.sleep(0.3)
+    if behaviour == "fails":
+        sys.exit("error: No solution found\\n  cause: Because there is no version of tqdm==9")
+    if behaviour == "interrupted":
+        os.kill(os.getppid(), 2)
+        time.sleep(60)
+    requirements = pathlib.Path(sys.argv[-1])
+    places = requirements.parent / "lib" / "python3" / "site-packages"
+    for line in requirements.read_text().split():
+        name, _, version = line.partition("==")
+        found = places / f"{{name}}-{{version}}.dist-info"
+        found.mkdir(parents=True)
+        (found / "METADATA").write_text(f"Metadata-Version: 2.1\\nName: {{name}}\\nVersion: {{version}}\\n")
+"""
+
+TQDM = Wanted(("tqdm==4.66.2",), ("numpy==2.0", "tqdm==4.66.2"), 3 << 20)
+
+
+class Uv:
+    def __init__(self, folder):
+        self.path = folder / "uv"
+        self.path.write_text(UV, encoding="utf-8")
+        self.path.chmod(0o755)
+
+    @property
+    def calls(self):
+        path = self.path.with_name("calls")
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home of its own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / ".cache" / name)
+    return tmp_path
+
+
+@pytest.fixture
+def uv(home, monkeypatch):
+    made = Uv(home)
+    monkeypatch.setattr("mnistbench.environments.uv.find", lambda: str(made.path))
+    return made
+
+
+def silent(text):
+    raise AssertionError(text)
+
+
+def make(wanted=TQDM, say=lambda _: None):
+    with held(wanted, say) as environment:
+        return environment
+
+
+def left(home):
+    """Return the folders of environments; there is a lock file for each, and nothing else."""
+    paths = set((home / ".cache" / "mnistbench" / "environments").iterdir())
+    folders = [path for path in paths if path.is_dir()]
+    assert paths == {*folders, *(path.with_suffix(".lock") for path in folders)}
+    return folders
+
+
+def test_an_environment_is_announced_and_made(uv, home):
+    said = []
+    with held(TQDM, said.append) as environment:
+        assert subprocess.run([environment.python, "-c", ""], check=True)
+    folder = environment.folder
+    assert re.fullmatch(r"[0-9a-f]{16}", folder.name)
+    place = f"~/.cache/mnistbench/environments/{folder.name}"
+    assert said == [f"making an environment with tqdm==4.66.2 in {place}: about 3.00 MiB, less what uv has in its cache"]
+    assert uv.calls == [
+        ["venv", "--no-project", "--python", sys.executable, str(folder)],
+        ["pip", "install", "--python", f"{folder}/bin/python", "--requirements", f"{folder}/requirements.txt"],
+    ]
+    assert (folder / "requirements.txt").read_text(encoding="utf-8") == "numpy==2.0\ntqdm==4.66.2\n"
+    manifest = environment.manifest
+    assert (manifest.asked, manifest.packages) == (("tqdm==4.66.2",), {"numpy": "2.0", "tqdm": "4.66.2"})
+    assert manifest.size_bytes > 100
+    assert manifest.python == sys.version.split()[0]
+    assert left(home) == [folder]
+
+
+def test_a_complete_environment_is_used_again(uv, monkeypatch):
+    monkeypatch.setattr(store, "_now", lambda: "2026-11-20T10:00:00+00:00")
+    first = make()
+    monkeypatch.setattr(store, "_now", lambda: "2026-11-22T10:00:00+00:00")
+    again = make(say=silent)
+    assert again.folder == first.folder
+    assert len(uv.calls) == 2
+    [environment], incomplete = listed()
+    assert (environment, incomplete) == (again, 0)
+    assert environment.manifest.created == "2026-11-20T10:00:00+00:00"
+    assert environment.manifest.last_used == "2026-11-22T10:00:00+00:00"
+
+
+def test_other_requirements_another_interpreter_and_a_wheel_that_was_built_again_give_another_environment(
+    uv, home, monkeypatch
+):
+    wheel = home / "a wheel.whl"
+    local = Wanted(("tqdm @ file",), (f"tqdm @ {wheel.as_uri()}",), 0)
+    wheel.write_text("1", encoding="utf-8")
+    names = [store._name(TQDM), store._name(Wanted(("tqdm==4.66.2",), ("tqdm==4.66.2",), 3 << 20)), store._name(local)]
+    wheel.write_text("12", encoding="utf-8")
+    names.append(store._name(local))
+    monkeypatch.setattr(sys, "version", "3.99.0")
+    names.append(store._name(TQDM))
+    assert len(set(names)) == 5
+    assert store._name(TQDM) == store._name(Wanted(TQDM.asked, TQDM.lines, 0))  # an estimate identifies nothing
+
+
+@pytest.mark.parametrize("damage", ["no manifest", "no JSON", "other JSON", "no interpreter"])
+def test_an_incomplete_environment_is_made_again(uv, home, damage):
+    folder = make().folder
+    manifest = folder / "mnistbench.json"
+    if damage == "no manifest":
+        manifest.unlink()
+    elif damage == "no interpreter":  # the interpreter that it was made with has been removed
+        (folder / "bin" / "python").unlink()
+        (folder / "bin" / "python").symlink_to(home / "removed")
+    else:
+        manifest.write_text("{" if damage == "no JSON" else "{}", encoding="utf-8")
+    (folder / "remainder").touch()
+    assert listed() == ([], 1)
+    assert make().folder == folder
+    assert not (folder / "remainder").exists()
+    assert len(uv.calls) == 4
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [("fails", "uv: Because there is no version of tqdm==9"), ("no interpreter", "uv made a folder without an interpreter")],
+)
+def test_a_failure_has_the_reason_and_leaves_nothing(uv, home, monkeypatch, behaviour, reason):
+    monkeypatch.setenv("FAKE_UV", behaviour)
+    with pytest.raises(UsageError) as failed:
+        make()
+    assert str(failed.value) == f"no environment with tqdm==4.66.2: {reason}"
+    assert left(home) == []
+    monkeypatch.delenv("FAKE_UV")
+    make()
+
+
+def test_an_interruption_leaves_nothing(uv, home, monkeypatch):
+    monkeypatch.setenv("FAKE_UV", "interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        make()
+    assert left(home) == []
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(uv, home):
+    (home / ".cache").write_text("a file", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"environments cannot be written \(.+\); set XDG_CACHE_HOME to another folder$"):
+        make()
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(uv, home, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "_write", full)
+    with pytest.raises(UsageError, match=r"^no environment with tqdm==4.66.2: ~.* cannot be written \(No space left"):
+        make()
+    assert left(home) == []
+
+
+# ---- Several processes at once -----------------------------------------------------------------------------------------
+
+
+def test_two_gates_make_one_environment(uv, monkeypatch):
+    monkeypatch.setenv("FAKE_UV", "slow")
+    said, folders, errors = [], [], []
+
+    def gate():
+        try:
+            with held(TQDM, said.append) as environment:
+                folders.append(environment.folder)
+                time.sleep(0.05)
+        except BaseException as error:  # noqa: BLE001  # shown by the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=gate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert errors == []
+    assert len(set(folders)) == 1
+    assert len(folders) == 4
+    assert len(uv.calls) == 2
+    assert sum(text.startswith("making ") for text in said) == 1
+
+
+def test_two_gates_use_one_environment_at_the_same_time(uv):
+    with held(TQDM, lambda _: None) as first, held(TQDM, silent) as second:
+        assert first.folder == second.folder
+
+
+def test_uv_keeps_the_lock_after_its_parent_was_killed(home, tmp_path):
+    lock, ready = home / "lock", home / "ready"
+    program = tmp_path / "waits"
+    program.write_text(f"#!{sys.executable} -SE\nimport pathlib, time\npathlib.Path({str(ready)!r}).touch()\ntime.sleep(60)\n")
+    program.chmod(0o755)
+    code = (
+        f"import fcntl; from mnistbench.environments import uv; stream = open({str(lock)!r}, 'w'); "
+        f"fcntl.flock(stream, fcntl.LOCK_EX); uv.run({str(program)!r}, [], stream.fileno())"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    try:
+        deadline = time.monotonic() + 20
+        while not ready.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        parent.kill()
+        parent.wait()
+        with lock.open() as stream, pytest.raises(BlockingIOError):
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+
+
+# ---- List and remove ---------------------------------------------------------------------------------------------------
+
+
+def test_removing_leaves_what_is_used_and_nothing_else(uv, home):
+    first = make()
+    other = make(Wanted(("numpy==2.1",), ("numpy==2.1",), 0))
+    (first.folder.parent / "incomplete").mkdir()
+    shared = home / "in the cache of uv"
+    shared.write_bytes(b"x" * 1000)
+    (first.folder / "shared").hardlink_to(shared)
+    with held(Wanted(("numpy==2.1",), ("numpy==2.1",), 0), silent):
+        removed = remove_all()
+    assert set(removed.folders) == {first.folder, first.folder.parent / "incomplete"}
+    assert removed.used == (other.folder,)
+    assert removed.size_bytes - removed.freed_bytes == 1000
+    assert left(home) == [other.folder]
+    assert remove_all().folders == (other.folder,)
+    assert left(home) == []
+    assert remove_all() == Removed((), (), 0, 0)
+
+
+def test_a_removed_environment_is_made_again(uv):
+    folder = make().folder
+    remove_all()
+    assert make().folder == folder
+
+
+# ---- The command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_lists_and_removes(uv, home, capsys, monkeypatch):
+    assert cli.main(["environments"]) == 0
+    assert capsys.readouterr().out == "no environments; mnistbench gate --base-with and --new-with make them\n"
+    assert cli.main(["environments", "--prune"]) == 0
+    assert capsys.readouterr().out == "no environments to remove\n"
+
+    monkeypatch.setattr(store, "_now", lambda: "2026-11-20T10:00:00+00:00")
+    monkeypatch.setattr(store, "_sizes", lambda folder: (6_000_000_000, 6_000_000))
+    folder = make().folder
+    (folder.parent / "incomplete").mkdir()
+    assert cli.main(["environments"]) == 0
+    title, heads, line, row, note = capsys.readouterr().out.splitlines()
+    assert title == "1 environment"
+    assert re.split("  +", heads.strip()) == ["packages", "python", "created (UTC)", "last used (UTC)", "size", "folder"]
+    assert set(line) == {"-", " "}
+    assert re.split("  +", row) == [
+        "tqdm==4.66.2", sys.version.split()[0], "2026-11-20 10:00", "2026-11-20 10:00", "5.59 GiB",
+        f"~/.cache/mnistbench/environments/{folder.name}",
+    ]  # fmt: skip
+    assert note == "1 folder incomplete or being made; --prune removes what is incomplete"
+
+    (folder.parent / "incomplete").rmdir()
+    with held(TQDM, silent):
+        assert cli.main(["environments", "--prune"]) == 0
+    assert capsys.readouterr().out == f"not removed, because a gate uses it: {store.shown(folder)}\n"
+    assert cli.main(["environments", "--prune"]) == 0
+    assert capsys.readouterr().out == (
+        "removed 1 environment; freed 5.72 MiB; uv's cache keeps the other 5.58 GiB: uv cache clean\n"
+    )
+    assert left(home) == []
+
+
+def test_a_folder_outside_the_home_is_shown_in_full(home, tmp_path):
+    assert store.shown(Path("/elsewhere/a")) == "/elsewhere/a"
+    assert store.shown(tmp_path / "a") == "~/a"
+
+
+# ---- The real uv -------------------------------------------------------------------------------------------------------
+
+
+def test_the_real_uv_makes_an_environment_with_a_local_package(home, tmp_path, monkeypatch):
+    try:
+        find()
+    except UsageError:
+        pytest.skip("uv is not installed")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny.py", "")
+        archive.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("tiny-1.0.dist-info/RECORD", "")
+    environment = make(Wanted(("tiny==1.0",), (f"tiny @ {wheel.as_uri()}",), 1000))
+    assert environment.manifest.packages == {"tiny": "1.0"}
+    subprocess.run([environment.python, "-I", "-c", "import tiny"], check=True)
+    with pytest.raises(UsageError, match=r"^no environment with tiny==9: uv: Because .*tiny"):
+        make(Wanted(("tiny==9",), ("tiny==9",), 1000))
+    assert left(home) == [environment.folder]
