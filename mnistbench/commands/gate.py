@@ -39,7 +39,7 @@ _UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.usage = "mnistbench gate (--base REV | --base-dir DIR | --replay FILE) [options] [-- pytest arguments]"
+    parser.usage = "mnistbench gate [--base REV | --base-dir DIR | --replay FILE] [options] [-- pytest arguments]"
     base = parser.add_mutually_exclusive_group()
     base.add_argument(
         "--base", metavar="REV", help="commit, branch or tag to compare with; main... is the merge base with main"
