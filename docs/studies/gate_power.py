@@ -31,6 +31,9 @@ from mnistbench.gate.samples import Effect
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
 EXCHANGES = 2_000
 
+#: The product's defaults.
+LIMITS = Thresholds()
+
 #: How a launch's difference is made of its samples: the product's way, and others for comparison.
 WAYS = {
     "pairs": samples.difference,
@@ -80,7 +83,7 @@ class Pool:
 
     def verdict(
         self, target: int | None, change: float, *, way: str = "pairs", clocks: Sequence[str] = ("wall", "cpu"),
-        launches: int = LAUNCHES, alone: bool = False, recorded_from: int | None = None,
+        launches: int = LAUNCHES, alone: bool = False, recorded_from: int | None = None, limits: Thresholds = LIMITS,
     ) -> tuple[list[decision.Estimate], decision.Decision]:  # fmt: skip
         """Return what the first stage flagged, and the decision.
 
@@ -105,13 +108,13 @@ class Pool:
         ]
         first = [replace(effect, logs=effect.logs[:launches]) for effect in effects]
         seed = int(self._draw.integers(2**31))
-        flagged = candidates(first, Thresholds(), seed)
+        flagged = candidates(first, limits, seed)
         if alone:
-            flagged = [estimate for effect in first for estimate in candidates([effect], Thresholds(), seed)]
+            flagged = [estimate for effect in first for estimate in candidates([effect], limits, seed)]
         cases = {estimate.effect.case for estimate in flagged}
         second = [replace(effect, logs=effect.logs[launches:]) for effect in effects if effect.case in cases]
         controls = [[0.0] * launches]
-        return flagged, decide(first, second, controls, Thresholds(), seed)
+        return flagged, decide(first, second, controls, limits, seed)
 
 
 def share(hits: int, trials: int) -> str:
@@ -144,6 +147,9 @@ def main() -> None:
     for change in (0.01, 0.02, 0.03, 0.05, 0.10):
         for row in calls:
             caught(recorded, row, change, trials)
+    print("\na slower case, --threshold 1%")
+    for row in calls:
+        caught(recorded, row, 0.01, trials, limits=Thresholds(call=0.01))
     print("\na slower operation")
     operations = [row for row, effect in enumerate(recorded.effects) if effect.kind == "operation"]
     for least, most in ((0.02, 0.05), (0.05, 0.10), (0.10, 1.0)):
@@ -217,9 +223,9 @@ def is_caught(found: decision.Decision, target: Effect) -> bool:
     )
 
 
-def caught(recorded: Pool, row: int, change: float, trials: int) -> None:
+def caught(recorded: Pool, row: int, change: float, trials: int, **how: object) -> None:
     effect = recorded.effects[row]
-    hits = sum(is_caught(recorded.verdict(row, change)[1], effect) for _ in range(trials))
+    hits = sum(is_caught(recorded.verdict(row, change, **how)[1], effect) for _ in range(trials))
     print(f"  +{change:4.0%} {effect.case:32} {share(hits, trials)}")
 
 

@@ -26,6 +26,11 @@ class Turns:
         self._lines = peer.makefile("rb")
         self._holder = BASE  # the side that had the last turn; both processes begin with the same one
 
+    def close(self) -> None:
+        """Close the socket; the other process notices."""
+        self._lines.close()
+        self._peer.close()
+
     def of(self, names: Iterable[str]) -> Iterator[None]:
         """Yield at each turn of this process's side; return when the turns of both sides are over.
 

@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def main() -> None:
         if "default" in job:
             survey(job, say)
         else:
-            _Launch(job, say).run()
+            with closing(Turns(job["side"], socket.socket(fileno=job["peer"]))) as turns:
+                _Launch(job, turns, say).run()
     except _NotToMeasureError:
         return
     except SideError as error:
@@ -73,12 +75,11 @@ class _NotToMeasureError(SideError):
 class _Launch:
     """One side of a launch."""
 
-    def __init__(self, job: dict[str, Any], say: Callable[..., None]) -> None:
-        self._job, self._say = job, say
+    def __init__(self, job: dict[str, Any], turns: Turns, say: Callable[..., None]) -> None:
+        self._job, self._turns, self._say = job, turns, say
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, NEW], 2)
         self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"])
-        self._turns = Turns(job["side"], socket.socket(fileno=job["peer"]))
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
         self._control: list[dict[str, list[int]]] = []

@@ -3,6 +3,7 @@
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -17,8 +18,8 @@ def both(work):
     peers = socket.socketpair()
 
     def run(name, peer):
-        with peer:
-            return work(Turns(name, peer), name)
+        with closing(Turns(name, peer)) as turns:
+            return work(turns, name)
 
     with ThreadPoolExecutor(2) as pool:
         return [future.result(10) for future in [pool.submit(run, *side) for side in zip((BASE, NEW), peers, strict=True)]]
@@ -77,8 +78,7 @@ def test_another_test_on_the_other_side_is_an_error() -> None:
 @pytest.mark.parametrize("name", [BASE, NEW])
 def test_the_end_of_the_other_process_is_noticed(name) -> None:
     mine, other = socket.socketpair()
-    with mine:
-        turns = Turns(name, mine)
+    with closing(Turns(name, mine)) as turns:
         other.close()
         with pytest.raises(PeerError, match="has ended"):
             list(turns.of([BASE, NEW, BASE]))
