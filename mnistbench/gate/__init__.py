@@ -4,9 +4,10 @@ Question: is the head slower than the base?
 Input: two trees (a revision or a directory, and the working tree) and arguments for pytest.
 Output: a file of raw samples, and a verdict for every case and operation.
 
-``run`` is the flow: ``snapshot`` copies the two trees; ``launcher`` starts processes; ``worker`` is the program of one,
-with ``sides`` for the code of the two trees and ``alternate`` for the measurement; ``samples`` is what a launch returns;
-``permutation`` tests the samples; ``decision`` derives the verdict; ``result`` prepares it for a report.
+``run`` is the flow: ``snapshot`` copies the two trees; ``launcher`` starts a process for each side; ``worker`` is its program,
+with ``side`` for the pytest session, ``turns`` for the turns of the two processes and ``alternate`` for the measurement;
+``samples`` is what a launch returns; ``permutation`` tests the samples; ``decision`` derives the verdict; ``result`` prepares it
+for a report.
 
 ``worker`` and the modules that it imports run in the processes of a launch; only they import torch.
 """

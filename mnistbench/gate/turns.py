@@ -52,8 +52,12 @@ class Turns:
         Raises:
             PeerError: the other process has ended.
         """
+        if self._name == BASE:  # one sends first: two long values would fill the buffers of both directions
+            self._send(value)
+            return [value, self._receive()]
+        other = self._receive()
         self._send(value)
-        return [value, self._receive()]
+        return [value, other]
 
     def agree(self, test: str) -> None:
         """Check that the other process runs the same test now.

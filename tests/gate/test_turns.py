@@ -59,6 +59,11 @@ def test_values_reach_the_other_process() -> None:
     ]
 
 
+def test_long_values_reach_the_other_process() -> None:
+    value = ["tests/test_model.py::test_step"] * 100_000
+    assert both(lambda turns, _: turns.exchange(value)[1] == value) == [True, True]
+
+
 def test_both_processes_run_the_same_test() -> None:
     assert both(lambda turns, _: [turns.agree(test) for test in ("t.py::a", "t.py::b", "")]) == [[None] * 3] * 2
 
