@@ -176,7 +176,7 @@ def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
     for each in (model, fast_model(twin)):
         each.zero_grad()
         inputs = images.clone().requires_grad_()
-        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
             (each(inputs) * weights).sum().backward()
         found.append([inputs.grad, *(parameter.grad for parameter in each.parameters())])
     torch.testing.assert_close(found[1], found[0])
