@@ -30,6 +30,9 @@ SCHEMA = 1
 
 BASE, NEW = "base", "head"
 
+#: Between the versions of torch of both sides in the header, if they differ.
+TWO_VERSIONS = " -> "
+
 WALL, CPU, DEVICE = "wall", "cpu", "device"
 _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device time"}
 

@@ -138,6 +138,14 @@ def test_a_control_that_moved_is_told_from_both_stages():
         assert verdict.reasons[0].text.startswith("the speed of the machine changed")
 
 
+@pytest.mark.parametrize(
+    "changes", [{"torch": "2.14.0 -> 2.15.0"}, {"variables": {"base": {}, "head": {"ATEN_CPU_CAPABILITY": "default"}}}]
+)
+def test_a_control_that_runs_other_code_of_torch_is_not_judged(changes):
+    launches = [*series(SLOWER, seed=3, control=0.03), *series(SLOWER, stage=2, seed=4, control=0.03)]
+    assert concluded(launches, **changes).outcome == REGRESSED
+
+
 def test_cases_are_called_by_their_labels(slower):
     decision = concluded(slower).decision
     assert {one.effect.case for one in (*decision.cases, *decision.operations)} == {LABEL}
