@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 #: Parent directory of runs without ``--output``, one directory each: TensorBoard overlays their curves.
 RUNS = Path("runs")
 
-
 #: Settings that a run which is continued keeps: with others it would be another run.
 _KEPT = (
     "model", "dataset", "batch_size", "test_batch_size", "lr", "gamma", "seed", "step", "dtype", "log_interval", "dry_run",

@@ -335,8 +335,8 @@ class _Process:
                 raise LaunchError(self._why_incomplete(line)) from None
             if "error" in message:
                 raise LaunchError(str(message["error"]))
-            if "alone" in message:
-                raise _PeerError(str(message["alone"]))
+            if "peer_error" in message:
+                raise _PeerError(str(message["peer_error"]))
             if expected in message:
                 return Reader(message)[expected]
 

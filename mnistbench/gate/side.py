@@ -40,7 +40,7 @@ class SideError(MnistbenchError):
 
 
 @dataclass
-class Case:
+class TakenCase:
     """A case of a side's tests, and the function that builds it."""
 
     node_id: str
@@ -58,7 +58,7 @@ class Side:
     directory: Path  # in it: where pytest runs
     fallback: str  # folder with mnistbench, for a side whose environment does not have it
 
-    def run(self, arguments: Sequence[str], order: Callable[[list[str]], list[str]], take: Callable[[Case], None]) -> None:
+    def run(self, arguments: Sequence[str], order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]) -> None:
         """Run the tests that use ``op_benchmark``, once in this process.
 
         Args:
@@ -167,7 +167,7 @@ class _Session:
     """A plug-in that runs the tests of cases, and calls a function inside the fixture of each."""
 
     order: Callable[[list[str]], list[str]]
-    take: Callable[[Case], None]
+    take: Callable[[TakenCase], None]
     failures: list[str] = field(default_factory=list)
     raised: MnistbenchError | None = None  # by one of the functions
 
@@ -177,19 +177,20 @@ class _Session:
         ours = {item.nodeid: item for item in items if "op_benchmark" in getattr(item, "fixturenames", ())}
         if self.failures:  # pytest runs no test, so there is nothing to agree about with the other side
             return
-        chosen = []
+        chosen: list[str] = []
         try:
-            chosen = [ours[node_id] for node_id in self.order(list(ours))]
+            chosen = self.order(list(ours))
         except MnistbenchError as error:
             self.raised = error
-        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-        items[:] = chosen
+        kept = {node_id: ours[node_id] for node_id in chosen}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+        items[:] = kept.values()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_mnistbench_take_case(self, item: pytest.Item, params: Any, build: Callable[[], Any]) -> bool:
         """Measure the case; True tells the fixture to measure nothing."""
         try:
-            self.take(Case(item.nodeid, f"{params.label} on {params.dataset}", params, build))
+            self.take(TakenCase(item.nodeid, f"{params.label} on {params.dataset}", params, build))
         except MnistbenchError as error:
             self.raised = error
             item.session.shouldstop = str(error)  # after this test, whose fixtures are torn down as usual

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from mnistbench.gate.alternate import SideRun, live_storages, peak_memory, rehearse
-from mnistbench.gate.side import Case, Side, SideError, stray_modules
+from mnistbench.gate.side import Side, SideError, TakenCase, stray_modules
 
 
 def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
@@ -64,12 +64,12 @@ class _Survey:
     phases: list[str]
     say: Callable[..., None]
     shared: dict[str, str] = field(default_factory=dict)  # modules of the project that are not from the tree
-    cases: dict[str, Case] = field(default_factory=dict)  # by node id, as the following ones
+    cases: dict[str, TakenCase] = field(default_factory=dict)  # by node id, as the following ones
     memory: dict[str, int] = field(default_factory=dict)  # bytes
     failed: dict[str, str] = field(default_factory=dict)  # why it cannot be run
-    _imported_bytes: int | None = None  # of tensors, before the first case was built
+    _imported_bytes: int = 0  # of tensors, before the first case was built
 
-    def take(self, case: Case) -> None:
+    def take(self, case: TakenCase) -> None:
         """Build and run a case, and store a failure: it does not matter for a case that the other side does not have."""
         if self.phases and case.params.phase not in self.phases:
             return
@@ -89,6 +89,6 @@ class _Survey:
             self.failed[case.node_id] = str(error)
             return
         if bytes_of_case is not None:
-            imported = (self._imported_bytes or 0) if case.params.device == "cpu" else 0
+            imported = self._imported_bytes if case.params.device == "cpu" else 0
             self.memory[case.node_id] = bytes_of_case + imported
         self.say(measured=case.node_id)

@@ -27,7 +27,7 @@ import torch
 
 from mnistbench.gate.alternate import SideRun, measure, measure_control, rehearse
 from mnistbench.gate.samples import BASE, NEW
-from mnistbench.gate.side import Case, Side, SideError, stray_modules
+from mnistbench.gate.side import Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.survey import survey
 from mnistbench.gate.turns import PeerError, Turns
 
@@ -62,7 +62,7 @@ def main() -> None:
     except SideError as error:
         say(error=str(error))
     except PeerError as error:
-        say(alone=str(error))
+        say(peer_error=str(error))
     except Exception as error:  # noqa: BLE001  # a side's code may raise anything; the log has the traceback
         traceback.print_exc()
         say(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
@@ -105,12 +105,12 @@ class _Launch:
         )  # fmt: skip
 
     def _in_random_order(self, node_ids: list[str]) -> list[str]:
-        """Return the tests of the job that both sides have."""
+        """Return the tests of the job that both sides have, in an order that both draw."""
         own, other = self._turns.exchange(node_ids)
         common = sorted({*own}.intersection(other, own if self._job["only"] is None else self._job["only"]))
         return self._coin.sample(common, len(common))
 
-    def _take(self, case: Case) -> None:
+    def _take(self, case: TakenCase) -> None:
         """Measure a case inside its test."""
         if self._job["phases"] and case.params.phase not in self._job["phases"]:
             return
@@ -128,7 +128,7 @@ class _Launch:
         self._seconds[case.node_id] = time.monotonic() - start
         self._say(measured=case.node_id)
 
-    def _begin(self, case: Case) -> float:
+    def _begin(self, case: TakenCase) -> float:
         """Import what the first case needs, wait until the launch may measure, and return the time."""
         if case.params.threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
             _use_cores(self._coin, case.params)

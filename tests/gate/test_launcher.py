@@ -468,7 +468,7 @@ wait_to_go()
 if name == {BASE!r}:
     os.kill(os.getpid(), signal.SIGKILL)
 assert socket.socket(fileno=job["peer"]).recv(10) == b""
-say(alone="the process of the other side has ended")
+say(peer_error="the process of the other side has ended")
 """
     for seed in range(4):
         with start(program, seed=seed) as launch, pytest.raises(LaunchError) as raised:
@@ -524,7 +524,7 @@ if name == {failing!r}:
     sys.exit(3)
 wait_to_go()
 assert socket.socket(fileno=job["peer"]).recv(10) == b""
-say(alone="the process of the other side has ended")
+say(peer_error="the process of the other side has ended")
 """
     with start(program) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
