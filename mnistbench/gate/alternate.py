@@ -3,6 +3,9 @@
 The gate's own code measures both sides. Sides alternate iteration by iteration, so that both iterations of a pair see the same
 speed of the machine, which changes within seconds on a shared one. A random draw decides which side begins a pair; the next
 pair has the reverse order. Both processes call these functions with equal random generators.
+
+CPU time is also measured while both sides run at once on their core. The kernel switches between them every few milliseconds,
+so both see the same speed even if it changes during an iteration.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import gc
 import hashlib
 import math
 import random
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -39,6 +43,15 @@ WARMUP_CALLS = 2
 #: whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
 TIMED_PAIRS = (5.0, 6, 64)
 PROFILED_PAIRS = (1.3, 5, 8)
+
+#: The same if CPU time is also measured while both sides run at once: pairs, which then only show how much longer the wall time
+#: is, and blocks of iterations.
+TIMED_PAIRS_BESIDE_BLOCKS = (2.0, 5, 24)
+BLOCKS = (3.5, 5, 16)
+
+#: Shortest block, in nanoseconds of CPU time of a side: several times the few milliseconds for which the kernel lets one of two
+#: processes run.
+BLOCK_NS = 60_000_000
 
 #: Pairs of iterations of the control, each time it is measured.
 CONTROL_PAIRS = 40
@@ -74,6 +87,7 @@ class SideRun:
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
     device_ns: list[int] = field(default_factory=list)
+    block_ns: list[int] = field(default_factory=list)  # CPU time of an iteration, mean of a block
 
     @property
     def device(self) -> torch.device:
@@ -90,7 +104,9 @@ class SideRun:
             self.case()
 
 
-def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random) -> dict[str, Any]:
+def measure(
+    side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, *, shares_core: bool
+) -> dict[str, Any]:
     """Build a case, time and profile it in turn with the other side; return the samples of this side as JSON.
 
     Args:
@@ -98,6 +114,7 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
         turns: of this side.
         order: in which the sides are built and warmed up.
         coin: decides which side begins a pair.
+        shares_core: a case with one thread has one core, the same on both sides.
 
     Raises:
         SideError: the code of the side raises.
@@ -108,20 +125,26 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
     iteration_ns = 0
     for _ in turns.of(order):
         iteration_ns = _warm_up(side_run)
-    of_both = turns.exchange([iteration_ns, side_run.case.runner is not None])
+    of_both = turns.exchange([iteration_ns, side_run.case.runner is not None, _has_one_thread(side_run)])
     longest = max(found[0] for found in of_both)
-    for _ in turns.of(_pairs(order, coin, _number_of_pairs(longest, *TIMED_PAIRS))):
+    in_blocks = shares_core and all(found[2] for found in of_both)
+    for _ in turns.of(_pairs(order, coin, _number(longest, *(TIMED_PAIRS_BESIDE_BLOCKS if in_blocks else TIMED_PAIRS)))):
         _time_iteration(side_run)
+    if in_blocks:
+        size = max(1, math.ceil(BLOCK_NS / longest))
+        for _ in turns.at_once(_number(size * longest, *BLOCKS)):
+            _time_block(side_run, size)
     found: dict[str, Any] = {
         "wall_ns": side_run.wall_ns,
         "cpu_ns": side_run.cpu_ns,
         "device_ns": side_run.device_ns,
+        "block_ns": side_run.block_ns,
         "parameters": side_run.case.parameter_count,
     }
     for _ in turns.of(order):
         found["outcome"] = _checked_outcome(side_run)
-    if all(profiles for _, profiles in of_both):
-        pairs = _pairs(order, coin, _number_of_pairs(longest, *PROFILED_PAIRS))
+    if all(found[1] for found in of_both):
+        pairs = _pairs(order, coin, _number(longest, *PROFILED_PAIRS))
         found |= operations(_profiled(side_run, partial(turns.of, order), turns.of(pairs)))
     return {"first": order[0], "sides": {side_run.side.name: found}}
 
@@ -163,9 +186,9 @@ def _warm_up(side_run: SideRun) -> int:
     return elapsed
 
 
-def _number_of_pairs(iteration_ns: int, factor: float, fewest: int, most: int) -> int:
-    """Return the number of pairs for iterations of this duration, the same for all sides."""
-    return max(fewest, min(most, round(factor / math.sqrt(iteration_ns / 1e9))))
+def _number(duration_ns: int, factor: float, fewest: int, most: int) -> int:
+    """Return the number of pairs or blocks whose iterations take this time, the same for all sides."""
+    return max(fewest, min(most, round(factor / math.sqrt(duration_ns / 1e9))))
 
 
 def _pairs(names: Sequence[str], coin: random.Random, pairs: int) -> Iterator[str]:
@@ -182,8 +205,20 @@ def _time_iteration(side_run: SideRun) -> None:
     side_run.wall_ns.append(sample.wall_ns)
     if sample.device_ns is not None:
         side_run.device_ns.append(sample.device_ns)
-    elif side_run.case.params.threads == 1:  # of several threads the CPU clock returns the sum
+    elif _has_one_thread(side_run):  # of several threads the CPU clock returns the sum
         side_run.cpu_ns.append(sample.cpu_ns)
+
+
+def _has_one_thread(side_run: SideRun) -> bool:
+    return bool(side_run.device.type == "cpu" and side_run.case.params.threads == 1)
+
+
+def _time_block(side_run: SideRun, iterations: int) -> None:
+    with side_run.side.errors_named():
+        began = time.process_time_ns()
+        for _ in range(iterations):
+            side_run.case()
+        side_run.block_ns.append((time.process_time_ns() - began) // iterations)
 
 
 def outcome(side_run: SideRun) -> tuple[str, float | None]:

@@ -67,6 +67,8 @@ class SideSample(NamedTuple):
     """One side of a case in one build."""
 
     times: Mapping[str, tuple[int, ...]]  # clock -> ns of each untraced iteration; the nth of both sides are a pair
+    # CPU time of an iteration in each block, which both sides run at once on one core; empty if they cannot
+    block_ns: tuple[int, ...]
     outcome: Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
     parameters: int
     operations: Mapping[OpKey, Operation]
@@ -78,6 +80,7 @@ class SideSample(NamedTuple):
         times = {clock: side[f"{clock}_ns"].read(_Times) for clock in (WALL, CPU, DEVICE)}
         return cls(
             times={clock: column for clock, column in times.items() if column},
+            block_ns=side["block_ns"].read(_Times) if "block_ns" in side.mapping() else (),  # not in files of earlier versions
             **side.members(cls, ("outcome", "parameters")),
             operations=_operations(side),
         )
@@ -175,7 +178,7 @@ def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Effect]
         if all(clock in side.times for builds in launches for build in builds for side in build.values()):
             times = functools.partial(_times_by, clock)
             for kind, differ, summed in ((CALL, difference, median_ns), (MEAN, difference_of_means, statistics.fmean)):
-                logs = _logs(launches, functools.partial(_differ_by, differ, times))
+                logs = _logs(launches, functools.partial(_differ_in_build, differ, clock))
                 base_ns, new_ns = (_typical(launches, side, times, summed) for side in (BASE, NEW))
                 yield Effect(case, kind, clock, clock, (), logs, base_ns, new_ns, 1.0)
 
@@ -184,8 +187,25 @@ def _times_by(clock: str, side: SideSample) -> Sequence[int]:
     return side.times[clock]
 
 
+def _differ_in_build(differ: Callable[[Sequence[float], Sequence[float]], float], clock: str, build: Build) -> float:
+    """Return the difference of a case by a clock.
+
+    CPU time is compared over blocks, if there are any. Wall time is then the product of that CPU time and of the factor by which
+    an iteration's wall time is longer. The factor hardly varies, because both clocks of an iteration see the same speed.
+    """
+    if clock == DEVICE or not all(side.block_ns for side in build.values()):
+        return _differ_by(differ, functools.partial(_times_by, clock), build)
+    of_cpu = _differ_by(differ, lambda side: side.block_ns, build)
+    return of_cpu + _differ_by(differ, _wall_by_cpu, build) if clock == WALL else of_cpu
+
+
+def _wall_by_cpu(side: SideSample) -> list[float]:
+    """Return wall time / CPU time of each iteration; 0 if the CPU clock did not advance."""
+    return [wall / cpu if cpu else 0.0 for wall, cpu in zip(side.times[WALL], side.times[CPU], strict=True)]
+
+
 def _differ_by(
-    differ: Callable[[Sequence[int], Sequence[int]], float], times: Callable[[SideSample], Sequence[int]], build: Build
+    differ: Callable[[Sequence[float], Sequence[float]], float], times: Callable[[SideSample], Sequence[float]], build: Build
 ) -> float:
     return differ(times(build[BASE]), times(build[NEW]))
 
@@ -316,7 +336,7 @@ def difference(base: Sequence[float], new: Sequence[float]) -> float:
     return statistics.median(math.log(later / earlier) for earlier, later in usable)
 
 
-def difference_of_means(base: Sequence[int], new: Sequence[int]) -> float:
+def difference_of_means(base: Sequence[float], new: Sequence[float]) -> float:
     """Return log(mean of new / mean of base); NaN if there is no time.
 
     Unlike the median, the mean changes with events in fewer than half of the iterations.

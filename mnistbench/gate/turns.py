@@ -46,6 +46,17 @@ class Turns:
                 yield
         self.exchange(None)  # the process with the last turn is done, too
 
+    def at_once(self, times: int) -> Iterator[None]:
+        """Yield in both processes at once, so many times; each time, wait for the other process.
+
+        Raises:
+            PeerError: the other process has ended.
+        """
+        for _ in range(times):
+            self.exchange(None)
+            yield
+        self.exchange(None)
+
     def exchange(self, value: Any) -> list[Any]:
         """Send a value, as JSON, to the other process; return it and the one that the other process sends.
 

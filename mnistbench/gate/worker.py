@@ -123,7 +123,8 @@ class _Launch:
         for rebuild in range(REBUILDS):
             order = self._order[:: -1 if rebuild % 2 else 1]
             self._control.append({self._side.name: measure_control(self._turns, order, self._coin)})
-            builds.append(measure(SideRun(self._side, case.build), self._turns, order, self._coin))
+            side_run = SideRun(self._side, case.build)
+            builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(_CORES)))
             gc.collect()
         self._seconds[case.node_id] = time.monotonic() - start
         self._say(measured=case.node_id)
