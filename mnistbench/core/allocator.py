@@ -20,6 +20,9 @@ PINNED = {
     "MALLOC_TOP_PAD_": "67108864",
 }
 
+#: Bytes of heap that the gate touches before it measures: several times those that a step of ConvNet allocates at batch 64.
+TOUCHED_BYTES = 512 * 2**20
+
 _OTHERS = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 

@@ -42,11 +42,11 @@ WARMUP_CALLS = 2
 #: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
 #: whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
 TIMED_PAIRS = (5.0, 6, 64)
-PROFILED_PAIRS = (1.3, 5, 8)
+PROFILED_PAIRS = (2.6, 5, 16)
 
 #: The same if CPU time is also measured while both sides run at once: pairs, which then only show how much longer the wall time
 #: is, and blocks of iterations.
-TIMED_PAIRS_BESIDE_BLOCKS = (2.0, 5, 24)
+TIMED_PAIRS_BESIDE_BLOCKS = (3.0, 5, 24)
 BLOCKS = (3.5, 5, 16)
 
 #: Shortest block, in nanoseconds of CPU time of a side: several times the few milliseconds for which the kernel lets one of two

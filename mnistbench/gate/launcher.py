@@ -104,8 +104,7 @@ def stage_home(folder: Path) -> Path:
 class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
-    def __init__(self, plan: Plan, seed: int, only: Sequence[str] | None, log: Path) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, seed: int, only: Sequence[str] | None, log: Path, cores: Sequence[int]) -> None:
         coin = random.Random(seed)  # noqa: S311  # a coin, not a secret
         self._processes: list[_Process] = []
         peers = socket.socketpair()
@@ -113,7 +112,7 @@ class Launching:
             for side, peer in zip(coin.sample([BASE, NEW], 2), peers, strict=True):
                 with _uninterrupted():
                     self._processes.append(_Process(plan, side, seed, log, peer))
-                self._processes[-1].begin(_job(plan, side, seed, only, peer=peer.fileno()))
+                self._processes[-1].begin(_job(plan, side, seed, only, peer=peer.fileno(), cores=list(cores)))
         except BaseException:
             self.stop()
             raise
@@ -162,9 +161,19 @@ class Launching:
 
 
 @contextmanager
-def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path) -> Iterator[Launching]:
-    """Start a launch and kill its processes at the end of the body."""
-    launch = Launching(plan, seed, only, log)
+def launching(
+    plan: Plan, seed: int, only: Sequence[str] | None, log: Path, cores: Sequence[int] = ()
+) -> Iterator[Launching]:
+    """Start a launch and kill its processes at the end of the body.
+
+    Args:
+        plan: of the gate.
+        seed: of the random decisions of this launch.
+        only: node ids of the cases to measure; all if None.
+        log: path of the log; each side has its own, with its name at the end.
+        cores: that the launch may use; empty if the system does not let a process choose.
+    """
+    launch = Launching(plan, seed, only, log, cores)
     try:
         yield launch
     finally:

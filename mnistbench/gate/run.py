@@ -5,21 +5,24 @@ Every launch is appended to a file of raw samples. Tests replace the functions t
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import random
 import shutil
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from mnistbench import __version__
-from mnistbench.core.allocator import settings
+from mnistbench.core.allocator import TOUCHED_BYTES, settings
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate import samples, snapshot
@@ -40,6 +43,9 @@ from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
 #: Launches of the first stage, and fresh launches of flagged cases (docs/studies/gate_power.py).
 LAUNCHES, FRESH = 10, 8
 
+#: Most launches at the same time, each with a core of its own for each thread. More have not been measured.
+MOST_AT_ONCE = 2
+
 #: Share of the budget for the first stage; the rest is reserved for fresh launches.
 FIRST_SHARE = 0.6
 
@@ -47,7 +53,7 @@ FIRST_SHARE = 0.6
 DEFAULT_FOLDER, DEFAULT_PHASE = "bench", "step"
 
 Survey = Callable[[Plan, int, Default, Path], tuple[Plan, dict[str, Listing]]]
-Start = Callable[[Plan, int, "Sequence[str] | None", Path], AbstractContextManager[Launching]]
+Start = Callable[[Plan, int, "Sequence[str] | None", Path, "Sequence[int]"], AbstractContextManager[Launching]]
 
 
 @dataclass(frozen=True)
@@ -174,9 +180,10 @@ class _Gate:
         self._look, self._start, self._now, self._seed, self._began = look, start, now, seed, began
         self._deadline = began + request.budget_s
         self._loading_s = 0.0  # of the sides, before anything is measured
-        self._durations_s: list[float] = []  # of each launch of the first stage
-        self._case_seconds: list[Mapping[str, float]] = []  # of the same
+        self._durations_s: list[float] = []  # of each round of the first stage
+        self._case_seconds: list[Mapping[str, float]] = []  # of each launch of the first stage
         self._launched = 0
+        self._at_once = 1  # launches of a round
 
     def run(self, here: Path) -> Measured:
         _new_file(self._request.storage)  # a folder that cannot be written is refused before a process starts
@@ -185,6 +192,7 @@ class _Gate:
     def _measured(self, here: Path, listing: Mapping[str, Listing]) -> Measured:
         path = _new_file(self._request.storage)
         header = self._header(here, listing)
+        self._at_once = _launches_at_once(header, listing)
         self._durations_s, self._case_seconds = [], []
         measured = Measured(path, header, [])
         samples.append(measured.path, header)
@@ -265,10 +273,11 @@ class _Gate:
         start_up = statistics.fmean(self._durations_s) - statistics.fmean(sum(each.values()) for each in self._case_seconds)
         of_flagged = statistics.fmean(sum(each.get(case, 0.0) for case in flagged) for each in self._case_seconds)
         each, left = start_up + of_flagged, max(0.0, self._deadline - self._now())
-        if left < LEAST_LAUNCHES * each:
+        needed = each * math.ceil(LEAST_LAUNCHES / self._at_once)
+        if left < needed:
             too_little = (
-                f"the budget leaves {left:.0f} s, and {LEAST_LAUNCHES} fresh launches take about "
-                f"{LEAST_LAUNCHES * each:.0f} s; increase --budget"
+                f"the budget leaves {left:.0f} s, and {LEAST_LAUNCHES} fresh launches take about {needed:.0f} s; "
+                "increase --budget"
             )
             self._progress.say(too_little)
             measured.end = End(too_little)
@@ -286,37 +295,83 @@ class _Gate:
             stage: 1 or 2.
             count: number of launches.
             cases: node ids of the cases to measure.
-            each: estimated seconds of the first launch; those of later ones are the mean of the earlier ones.
+            each: estimated seconds of the first round; those of later ones are the mean of the earlier ones.
             deadline: time of the clock, in seconds.
         """
         began = self._now()
-        for number in range(count):
+        rounds = math.ceil(count / self._at_once)
+        for number in range(rounds):
+            done = number * self._at_once
             each = (self._now() - began) / number if number else each
-            too_few = number < LEAST_LAUNCHES  # to judge: time reserved for fresh launches would be of no use
+            too_few = done < LEAST_LAUNCHES  # to judge: time reserved for fresh launches would be of no use
             if self._now() + each > (self._deadline if too_few else deadline):
-                used_up = f"the budget allowed {number} of {count} {'fresh ' if stage == 2 else ''}launches"
+                used_up = f"the budget allowed {done} of {count} {'fresh ' if stage == 2 else ''}launches"
                 if too_few:
                     measured.end = End(used_up)
                 self._progress.say(used_up)
                 return
-            self._progress.launch(number, count, each * (count - number) if number or stage == 2 else 0.0)
-            launch_began = self._now()
-            self._launched += 1
-            with self._start(self._plan, self._seed + self._launched, cases, self._log) as launch:
-                launch.ready()
-                line = {"stage": stage, **launch.measure()}
-            checked, case_seconds = _checked(line)
-            measured.launches.append(checked)
-            samples.append(measured.path, line)
+            self._progress.launch(done, count, each * (rounds - number) if number or stage == 2 else 0.0)
+            round_began = self._now()
+            self._round(measured, stage, min(self._at_once, count - done), cases)
             if stage == 1:
-                self._durations_s.append(self._now() - launch_began)
-                self._case_seconds.append(case_seconds)
+                self._durations_s.append(self._now() - round_began)
         self._progress.launch(count, count, 0.0)
+
+    def _round(self, measured: Measured, stage: int, count: int, cases: Sequence[str]) -> None:
+        """Run launches at the same time, on different cores."""
+        seeds = [self._seed + self._launched + number for number in range(1, count + 1)]
+        self._launched += count
+        cores = _cores()
+        random.Random(seeds[0]).shuffle(cores)  # noqa: S311  # no secret
+        with ThreadPoolExecutor() as threads, ExitStack() as running:
+            launches = [
+                running.enter_context(
+                    self._start(self._plan, seed, cases, self._log.with_name(f"{self._log.name}{slot}"), cores[slot::count])
+                )
+                for slot, seed in enumerate(seeds)
+            ]
+            for launch in launches:
+                launch.ready()
+            for future in [threads.submit(launch.measure) for launch in launches]:
+                line = {"stage": stage, **future.result()}
+                checked, case_seconds = _checked(line)
+                measured.launches.append(checked)
+                samples.append(measured.path, line)
+                if stage == 1:
+                    self._case_seconds.append(case_seconds)
 
     def _flagged(self, measured: Measured) -> list[str]:
         """Return the cases with a flagged quantity."""
         found = candidates(samples.effects(measured.launches), self._request.thresholds, self._seed)
         return list(dict.fromkeys(estimate.effect.case for estimate in found))
+
+
+def _launches_at_once(header: Mapping[str, Any], listing: Mapping[str, Listing]) -> int:
+    """Return how many launches run at the same time: as many as cores and memory allow, at most MOST_AT_ONCE."""
+    cases = [listing[side].cases[case]["params"] for side in (BASE, NEW) for case in header["labels"]]
+    if any(params["device"] != "cpu" for params in cases):
+        return 1
+    by_cores = len(_cores()) // max(params["threads"] for params in cases)
+    of_a_launch = sum(found.resident for found in listing.values()) + 2 * TOUCHED_BYTES
+    by_memory = _available_bytes() // of_a_launch
+    return int(max(1, min(MOST_AT_ONCE, by_cores, by_memory)))
+
+
+def _cores() -> list[int]:
+    """Return the cores that this process may use; none where the system does not let a process choose."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
+
+
+def _available_bytes() -> float:
+    """Return the memory that processes can get without swapping; infinite where the system does not tell."""
+    found = []
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        found.append(1024 * int(lines["MemAvailable"].split()[0]))
+    with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" without one
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        found.append(limit - used)
+    return min(found, default=math.inf)
 
 
 def _differences(base: Mapping[str, str], new: Mapping[str, str]) -> dict[str, list[str]]:

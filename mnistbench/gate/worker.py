@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from mnistbench.core.allocator import TOUCHED_BYTES
 from mnistbench.gate.alternate import SideRun, measure, measure_control, rehearse
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.side import Side, SideError, TakenCase, stray_modules
@@ -33,12 +34,6 @@ from mnistbench.gate.turns import PeerError, Turns
 
 #: Builds of each case in a launch. The second has the reverse order of the first, so that effects of the order cancel.
 REBUILDS = 2
-
-#: Bytes of heap touched before the measurement: several times those that a step of ConvNet allocates at batch 64.
-TOUCHED_BYTES = 512 * 2**20
-
-#: Cores that this process may use, where the system lets a process choose; else none.
-_CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
 
 
 def main() -> None:
@@ -84,6 +79,7 @@ class _Launch:
         self._seconds: dict[str, float] = {}
         self._control: list[dict[str, list[int]]] = []
         self._start: float | None = None
+        self._cores: list[int] = job["cores"]
 
     def run(self) -> None:
         """Measure the cases that both sides have, and send the result.
@@ -117,14 +113,14 @@ class _Launch:
         self._turns.agree(case.node_id)  # a test may be skipped or fail on one side
         if self._start is None:
             self._start = self._begin(case)
-        _use_cores(self._coin, case.params)
+        self._use_cores(case.params)
         start = time.monotonic()
         builds = self._cases[case.node_id] = []
         for rebuild in range(REBUILDS):
             order = self._order[:: -1 if rebuild % 2 else 1]
             self._control.append({self._side.name: measure_control(self._turns, order, self._coin)})
             side_run = SideRun(self._side, case.build)
-            builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(_CORES)))
+            builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(self._cores)))
             gc.collect()
         self._seconds[case.node_id] = time.monotonic() - start
         self._say(measured=case.node_id)
@@ -132,13 +128,22 @@ class _Launch:
     def _begin(self, case: TakenCase) -> float:
         """Import what the first case needs, wait until the launch may measure, and return the time."""
         if case.params.threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
-            _use_cores(self._coin, case.params)
+            self._use_cores(case.params)
         rehearse(SideRun(self._side, case.build))
         _tidy_memory()
         self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
         if sys.stdin.readline().strip() != "go":
             raise _NotToMeasureError("the launch was not to be measured")
         return time.monotonic()
+
+    def _use_cores(self, params: Any) -> None:
+        """Restrict the process to as many random cores as a case has threads, so that the choice of cores averages out.
+
+        Not with an accelerator, which torch drives from additional threads.
+        """
+        if self._cores:
+            drawn = self._coin.sample(self._cores, min(params.threads, len(self._cores)))
+            os.sched_setaffinity(0, drawn if params.device == "cpu" else self._cores)
 
 
 def _tidy_memory() -> None:
@@ -151,13 +156,3 @@ def _tidy_memory() -> None:
     gc.collect()
     gc.freeze()
     torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)
-
-
-def _use_cores(coin: random.Random, params: Any) -> None:
-    """Restrict the process to as many random cores as a case has threads, so that the choice of cores averages out.
-
-    Not with an accelerator, which torch drives from additional threads.
-    """
-    if _CORES:
-        drawn = coin.sample(_CORES, min(params.threads, len(_CORES)))
-        os.sched_setaffinity(0, drawn if params.device == "cpu" else _CORES)
