@@ -104,9 +104,7 @@ class SideRun:
             self.case()
 
 
-def measure(
-    side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, *, shares_core: bool
-) -> dict[str, Any]:
+def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, *, shares_core: bool) -> dict[str, Any]:
     """Build a case, time and profile it in turn with the other side; return the samples of this side as JSON.
 
     Args:

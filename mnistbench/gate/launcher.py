@@ -161,9 +161,7 @@ class Launching:
 
 
 @contextmanager
-def launching(
-    plan: Plan, seed: int, only: Sequence[str] | None, log: Path, cores: Sequence[int] = ()
-) -> Iterator[Launching]:
+def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, cores: Sequence[int] = ()) -> Iterator[Launching]:
     """Start a launch and kill its processes at the end of the body.
 
     Args:

@@ -190,8 +190,8 @@ def _times_by(clock: str, side: SideSample) -> Sequence[int]:
 def _differ_in_build(differ: Callable[[Sequence[float], Sequence[float]], float], clock: str, build: Build) -> float:
     """Return the difference of a case by a clock.
 
-    CPU time is compared over blocks, if there are any. Wall time is then the product of this CPU time and of the factor by which
-    the wall time of an iteration is longer. The factor hardly varies: both clocks of an iteration see the same speed.
+    CPU time is compared over blocks, if there are any. Wall time is then the product of this CPU time and of the factor by
+    which the wall time of an iteration is longer. That factor hardly varies: both clocks of an iteration see the same speed.
     """
     if clock == DEVICE or not all(side.block_ns for side in build.values()):
         return _differ_by(differ, functools.partial(_times_by, clock), build)
