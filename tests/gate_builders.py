@@ -48,6 +48,7 @@ def side(wall: int | Sequence[int] = 4_000_000, operations: Mapping[OpKey, Any] 
     rows = {MM: 1_000_000} if operations is None else operations
     ordinary: dict[str, Any] = {
         "times": {"wall": times, "cpu": times},
+        "block_ns": (),
         "outcome": ("0123456789abcdef", 0.5),
         "parameters": 1_199_882,
         "operations": {key: row if isinstance(row, Operation) else operation(row) for key, row in rows.items()},
@@ -117,6 +118,7 @@ def _side_line(one: SideSample) -> dict[str, Any]:
     rows = one.operations
     return {
         **{f"{clock}_ns": list(one.times.get(clock, ())) for clock in ("wall", "cpu", "device")},
+        "block_ns": list(one.block_ns),
         "outcome": list(one.outcome),
         "parameters": one.parameters,
         "iteration_ns": [5_000_000] * PAIRS,

@@ -10,15 +10,18 @@ so both see the same speed even if it changes during an iteration.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import math
 import random
+import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,7 +49,7 @@ PROFILED_PAIRS = (2.6, 5, 16)
 
 #: The same if CPU time is also measured while both sides run at once: pairs, which then only show how much longer the wall time
 #: is, and blocks of iterations.
-TIMED_PAIRS_BESIDE_BLOCKS = (3.0, 5, 24)
+FEW_PAIRS = (3.0, 5, 24)
 BLOCKS = (3.5, 5, 16)
 
 #: Shortest block, in nanoseconds of CPU time of a side: several times the few milliseconds for which the kernel lets one of two
@@ -87,6 +90,7 @@ class SideRun:
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
     device_ns: list[int] = field(default_factory=list)
+    queued_ns: list[int] = field(default_factory=list)  # of wall_ns: another process had the core
     block_ns: list[int] = field(default_factory=list)  # CPU time of an iteration, mean of a block
 
     @property
@@ -126,14 +130,14 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
     of_both = turns.exchange([iteration_ns, side_run.case.runner is not None, _has_one_thread(side_run)])
     longest = max(found[0] for found in of_both)
     in_blocks = shares_core and all(found[2] for found in of_both)
-    for _ in turns.of(_pairs(order, coin, _number(longest, *(TIMED_PAIRS_BESIDE_BLOCKS if in_blocks else TIMED_PAIRS)))):
-        _time_iteration(side_run)
+    _time(side_run, turns, _pairs(order, coin, _number(longest, *(FEW_PAIRS if in_blocks else TIMED_PAIRS))))
     if in_blocks:
         size = max(1, math.ceil(BLOCK_NS / longest))
         for _ in turns.at_once(_number(size * longest, *BLOCKS)):
             _time_block(side_run, size)
     found: dict[str, Any] = {
         "wall_ns": side_run.wall_ns,
+        "queued_ns": side_run.queued_ns,
         "cpu_ns": side_run.cpu_ns,
         "device_ns": side_run.device_ns,
         "block_ns": side_run.block_ns,
@@ -197,14 +201,43 @@ def _pairs(names: Sequence[str], coin: random.Random, pairs: int) -> Iterator[st
         yield from order
 
 
-def _time_iteration(side_run: SideRun) -> None:
-    with side_run.side.errors_named(), on_device(side_run.device):
-        sample = timed(side_run.case, side_run.device)
-    side_run.wall_ns.append(sample.wall_ns)
-    if sample.device_ns is not None:
-        side_run.device_ns.append(sample.device_ns)
-    elif _has_one_thread(side_run):  # of several threads the CPU clock returns the sum
-        side_run.cpu_ns.append(sample.cpu_ns)
+def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str]) -> None:
+    """Time iterations in turn with the other side."""
+    before = _children()
+    for _ in turns.of(pairs):
+        queued_ns = _queued_ns()
+        with side_run.side.errors_named(), on_device(side_run.device):
+            sample = timed(side_run.case, side_run.device)
+        side_run.wall_ns.append(sample.wall_ns)
+        if sample.device_ns is not None:
+            side_run.device_ns.append(sample.device_ns)
+        elif _has_one_thread(side_run):  # of several threads the CPU clock returns the sum
+            side_run.cpu_ns.append(sample.cpu_ns)
+            side_run.queued_ns.append(_queued_ns() - queued_ns)
+    has_children = any(running or running is None or used > before[1] for running, used in (before, _children()))
+    if any(turns.exchange(has_children)):
+        side_run.queued_ns.clear()  # what had the core may have been a process of the case itself
+
+
+def _queued_ns() -> int:
+    """Return how long this thread could run while another one had its core; 0 where the system does not tell.
+
+    Source: Documentation/scheduler/sched-stats.rst of Linux, "/proc/<pid>/schedstat".
+    """
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _children() -> tuple[str | None, float]:
+    """Return the running child processes, None if the system does not tell, and the CPU time of those that ended, seconds."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    running: str | None = None
+    with contextlib.suppress(OSError):  # no such files, or a thread has ended meanwhile
+        Path("/proc/thread-self/children").read_bytes()
+        running = "".join(path.read_text() for path in Path("/proc/self/task").glob("*/children"))
+    return running, ended.ru_utime + ended.ru_stime
 
 
 def _has_one_thread(side_run: SideRun) -> bool:

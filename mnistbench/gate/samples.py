@@ -78,9 +78,15 @@ class SideSample(NamedTuple):
         """Read a side of a build; its operations are saved as columns."""
         side = Reader(stored)
         times = {clock: side[f"{clock}_ns"].read(_Times) for clock in (WALL, CPU, DEVICE)}
+        block_ns, queued_ns = _optional(side, "block_ns"), _optional(side, "queued_ns")
+        for column, of_one_thread in (("queued_ns", queued_ns), ("cpu_ns", times[CPU] if block_ns else ())):
+            if of_one_thread and len(of_one_thread) != len(times[WALL]):
+                raise side[column].wrong(f"{len(times[WALL])} times")
+        if queued_ns:
+            times[WALL] = tuple(max(0, wall - queued) for wall, queued in zip(times[WALL], queued_ns, strict=True))
         return cls(
             times={clock: column for clock, column in times.items() if column},
-            block_ns=side["block_ns"].read(_Times) if "block_ns" in side.mapping() else (),  # not in files of earlier versions
+            block_ns=block_ns if times.get(CPU) else (),
             **side.members(cls, ("outcome", "parameters")),
             operations=_operations(side),
         )
@@ -463,6 +469,11 @@ class _Build(NamedTuple):
 class _Control(NamedTuple):
     base: _Times
     head: _Times
+
+
+def _optional(side: Reader, name: str) -> _Times:
+    """Return a column that files of earlier versions do not have."""
+    return side[name].read(_Times) if name in side.mapping() else ()
 
 
 def _operations(side: Reader) -> dict[OpKey, Operation]:

@@ -46,6 +46,10 @@ class Alone:
         self.turns.append(names)
         return (None for name in names if name == self.name)
 
+    def at_once(self, times):
+        self.turns.append(["both"] * times)
+        return (None for _ in range(times))
+
     def exchange(self, value):
         return [value]
 
@@ -55,10 +59,11 @@ def side_run(loss=None, workload=None, **changes):
     return SideRun(Side("base", Path(), Path(), ""), lambda: build(tiny_params(**changes), workload))
 
 
-def measure(run, turns=None):
+def measure(run, turns=None, *, shares_core=False):
     """Measure a side without another one; return its samples."""
     turns = turns or Alone()
-    return alternate.measure(run, turns, (turns.name, NEW if turns.name == BASE else BASE), coin())["sides"]["base"]
+    order = turns.name, NEW if turns.name == BASE else BASE
+    return alternate.measure(run, turns, order, coin(), shares_core=shares_core)["sides"]["base"]
 
 
 def coin(seed=1):
@@ -79,7 +84,7 @@ class TestTurns:
 
     @pytest.mark.parametrize(("call_ns", "pairs"), [(1, 64), (10_000_000, 50), (40_000_000, 25), (1_000_000_000, 6)])
     def test_a_call_of_four_times_the_length_has_half_the_pairs_within_limits(self, call_ns, pairs):
-        assert alternate._number_of_pairs(call_ns, 5.0, 6, 64) == pairs
+        assert alternate._number(call_ns, 5.0, 6, 64) == pairs
 
 
 class TestSides:
@@ -109,13 +114,13 @@ class TestSides:
         base, head = Alone(BASE), Alone(NEW)
         coins = coin(), coin()
         for turns, each in zip((base, head), coins, strict=True):
-            alternate.measure(side_run(), turns, (NEW, BASE), each)
+            alternate.measure(side_run(), turns, (NEW, BASE), each, shares_core=True)
         assert base.turns == head.turns
         assert coins[0].getstate() == coins[1].getstate()
 
     def test_what_is_measured_of_a_side_has_a_time_for_each_iteration(self):
         turns = Alone()
-        found = alternate.measure(side_run(), turns, (NEW, BASE), coin())
+        found = alternate.measure(side_run(), turns, (NEW, BASE), coin(), shares_core=False)
         assert found["first"] == NEW
         side = found["sides"]["base"]
         assert len(side["wall_ns"]) == len(side["cpu_ns"]) == 16

@@ -48,7 +48,7 @@ GATE = textwrap.dedent("""
             return {"cases": cases, "case_seconds": {"bench.py::test_step": 1.0}, "control": [control], "seconds": 1.0}
 
     run.survey = survey
-    run.launching = lambda plan, seed, only, log: contextlib.nullcontext(Launch(plan, seed))
+    run.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(Launch(plan, seed))
     sys.exit(main())
 """)
 

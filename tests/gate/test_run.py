@@ -84,8 +84,8 @@ class Launches:
         return self.clock
 
     @contextmanager
-    def start(self, plan, seed, only, log):
-        assert not self.running
+    def start(self, plan, seed, only, log, cores):
+        assert self.running < self.at_once
         assert all(tree.directory.is_dir() for tree in plan.trees.values())
         self.started.append((plan, seed, only))
         self.running += 1
