@@ -346,7 +346,8 @@ def _matches(acceptance: Acceptance, finding: Finding, header: Header) -> bool:
         # The title of a clock covers its median and its mean.
         quantities |= {"iteration", "call", effect.title, replace(effect, kind=CALL).title}
     elif effect.kind != OTHER:
-        quantities |= {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
+        names = {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
+        quantities |= {effect.title, *names}
     return acceptance.matches(cases, quantities)
 
 

@@ -306,7 +306,8 @@ def test_a_place_is_accepted_by_what_came_what_went_and_its_module():
     case = Measured(factor=1.25, operations={**QUIET, GEMM: (2_000_000, 1.0)}, only_base=[MM], only_new=[GEMM])
     launches = both_stages(case)
     assert verdicts(concluded(launches))["new and gone operations, forward fc1"] == REGRESSED
-    for name in ("aten::mm", "aten::_scaled_mm", "fc1", "new and gone operations, forward fc1"):
+    title = "aten::mm -> aten::_scaled_mm, forward fc1"
+    for name in ("aten::mm", "aten::_scaled_mm", "fc1", "new and gone operations, forward fc1", title):
         assert concluded(launches, f"*:{name}", ALL_CALLS).outcome == PASSED, name
 
 
@@ -401,7 +402,18 @@ def test_a_head_that_sleeps_regresses_though_its_cpu_time_does_not():
     assert {finding.screened.effect.title for finding in verdict.regressions} == {"wall time", "mean wall time"}
 
 
-# ---- new operations -----------------------------------------------------------------------------------------------------
+# ---- new and replaced operations ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("new_ns", "outcome"), [(100_000, PASSED), (102_000, PASSED), (115_000, REGRESSED)])
+def test_a_replaced_operation_is_judged_as_if_it_had_kept_its_name(new_ns, outcome):
+    # 2.4 % of the case: 15 % more of it is 0.4 % of the case, which is less than new operations may add.
+    operations = {**QUIET, CLONE: (100_000, 1.0), GEMM: (new_ns, 1.0)}
+    case = Measured(factor=1 + (new_ns - 100_000) / 4e6, operations=operations, only_base=[CLONE], only_new=[GEMM])
+    verdict = concluded(both_stages(case))
+    assert verdict.outcome == outcome
+    assert ("new and gone operations, forward fc1" in verdicts(verdict)) == (outcome == REGRESSED)
+
 
 LINEAR1 = ("aten::mm", "forward", "linear1")
 
