@@ -142,7 +142,7 @@ def _build(side_run: SideRun) -> None:
     seed_all(0)  # the case seeds torch's generator; a user's model may use the others
     with side_run.side.errors_named():
         side_run.case = side_run.build()
-    torch.set_num_threads(side_run.case.params.threads)
+    torch.set_num_threads(side_run.side.threads_of(side_run.case.params))
 
 
 def seed_all(seed: int) -> None:
@@ -182,7 +182,7 @@ def _time_iteration(side_run: SideRun) -> None:
     side_run.wall_ns.append(sample.wall_ns)
     if sample.device_ns is not None:
         side_run.device_ns.append(sample.device_ns)
-    elif side_run.case.params.threads == 1:  # of several threads the CPU clock returns the sum
+    elif side_run.side.threads_of(side_run.case.params) == 1:  # of several threads the CPU clock returns the sum
         side_run.cpu_ns.append(sample.cpu_ns)
 
 

@@ -87,7 +87,7 @@ class Header:
     @property
     def has_same_control(self) -> bool:
         """Whether the control is the same code on both sides: it uses torch, whose kernels depend on environment variables."""
-        return TWO_VERSIONS not in self.torch and not any(self.variables.values())
+        return TWO_VERSIONS not in self.torch and self.variables.get(BASE, {}) == self.variables.get(NEW, {})
 
     def name(self, case: str) -> str:
         """Return the name of a case in reports: its label, or its node id if the label is not unique."""

@@ -243,7 +243,7 @@ class _Gate:
             "packages": _differences(*(listing[side].packages for side in (BASE, NEW))),
             "torch": samples.TWO_VERSIONS.join(dict.fromkeys(listing[side].torch for side in (BASE, NEW))),
             "labels": {case: new[case]["label"] for case in common},
-            "exact": {case: new[case]["params"]["device"] == "cpu" and new[case]["params"]["threads"] == 1 for case in common},
+            "exact": {case: self._is_exact(new[case]["params"]) for case in common},
             "only_base": [case for case in base if case not in new],
             "only_head": [case for case in new if case not in base],
             "changed": changed,
@@ -255,6 +255,11 @@ class _Gate:
             },
             "resident": {side: listing[side].resident for side in (BASE, NEW)},
         }
+
+    def _is_exact(self, params: Mapping[str, Any]) -> bool:
+        """Whether the same code computes the same bits on both sides: on one thread of a CPU."""
+        threads = {self._plan.threads(side) or params["threads"] for side in (BASE, NEW)}
+        return params["device"] == "cpu" and threads == {1}
 
     def _first_deadline(self) -> float:
         left = self._deadline - self._now()

@@ -79,7 +79,7 @@ class _Launch:
         self._job, self._turns, self._say = job, turns, say
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, NEW], 2)
-        self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"])
+        self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
         self._control: list[dict[str, list[int]]] = []
@@ -115,9 +115,10 @@ class _Launch:
         if self._job["phases"] and case.params.phase not in self._job["phases"]:
             return
         self._turns.agree(case.node_id)  # a test may be skipped or fail on one side
+        cores = self._coin.sample(_CORES, len(_CORES))  # both sides draw alike, also if one has more threads
         if self._start is None:
-            self._start = self._begin(case)
-        _use_cores(self._coin, case.params)
+            self._start = self._begin(case, cores)
+        _use_cores(cores, self._side.threads_of(case.params), case.params.device)
         start = time.monotonic()
         builds = self._cases[case.node_id] = []
         for rebuild in range(REBUILDS):
@@ -128,10 +129,11 @@ class _Launch:
         self._seconds[case.node_id] = time.monotonic() - start
         self._say(measured=case.node_id)
 
-    def _begin(self, case: TakenCase) -> float:
+    def _begin(self, case: TakenCase, cores: list[int]) -> float:
         """Import what the first case needs, wait until the launch may measure, and return the time."""
-        if case.params.threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
-            _use_cores(self._coin, case.params)
+        threads = self._side.threads_of(case.params)
+        if threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
+            _use_cores(cores, threads, case.params.device)
         rehearse(SideRun(self._side, case.build))
         _tidy_memory()
         self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
@@ -152,11 +154,15 @@ def _tidy_memory() -> None:
     torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)
 
 
-def _use_cores(coin: random.Random, params: Any) -> None:
-    """Restrict the process to as many random cores as a case has threads, so that the choice of cores averages out.
+def _use_cores(cores: list[int], threads: int, device: str) -> None:
+    """Restrict the process to as many cores as a case has threads.
 
     Not with an accelerator, which torch drives from additional threads.
+
+    Args:
+        cores: all that the process may use, in random order, so that the choice averages out; none where it cannot choose.
+        threads: of the case.
+        device: of the case.
     """
-    if _CORES:
-        drawn = coin.sample(_CORES, min(params.threads, len(_CORES)))
-        os.sched_setaffinity(0, drawn if params.device == "cpu" else _CORES)
+    if cores:
+        os.sched_setaffinity(0, cores[:threads] if device == "cpu" else cores)
