@@ -23,6 +23,7 @@ from mnistbench.environments.packages import asked, installed, requirement_lines
 from mnistbench.environments.store import Wanted, held
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.launcher import THREADS
 from mnistbench.gate.result import Verdict, conclude
 from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, measure
 from mnistbench.report.gate import rendered
@@ -30,9 +31,6 @@ from mnistbench.report.output import append_text_to_step_summary, check, write
 from mnistbench.report.terminal import colours
 
 _CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
-
-#: Variables for the number of threads, which a case sets itself.
-_OF_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 _UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
@@ -263,10 +261,21 @@ def _variables(flag: str, texts: Sequence[str] | None) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not (name and equals) or "\0" in text:
             raise UsageError(f"{flag}: {text!r} is not a variable with a value; give NAME=VALUE")
-        if name in _OF_THREADS:
-            raise UsageError(f"{flag}: {name} has no effect, because cases set their threads; give --bench-threads after --")
+        if name == "MKL_NUM_THREADS":
+            raise UsageError(f"{flag}: {text!r} has no effect, because cases set their threads; give {THREADS}={value}")
+        if name == THREADS:
+            _check_threads(flag, text, value)
         found[name] = value
     return found
+
+
+def _check_threads(flag: str, text: str, value: str) -> None:
+    if not re.fullmatch(r"[1-9]\d{0,5}", value, re.ASCII):
+        raise UsageError(f"{flag}: {text!r} is not a number of threads; give a whole number, at least 1")
+    from mnistbench.measuring.environment import usable_cpus
+
+    if int(value) > usable_cpus():
+        raise UsageError(f"{flag}: {text!r} is more than the number of cores, {usable_cpus()}; give a smaller number")
 
 
 def _interpreter(flag: str, named: str | None) -> str:

@@ -26,7 +26,7 @@ from mnistbench.compare.problems import INCOMPARABLE, Problem, problems
 from mnistbench.compare.thresholds import DEFAULT_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold, plain_threshold
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
-from mnistbench.core.operation import operation_name, place_name, shortened
+from mnistbench.core.operation import operation_name, place_name, replacement_name, shortened
 from mnistbench.saved_runs.summary import RunSummary
 
 REGRESSED, IMPROVED, WITHIN, SUSPECT, INCONCLUSIVE = "regressed", "improved", "within", "suspect", "inconclusive"
@@ -339,9 +339,8 @@ def _spread(base_runs: Sequence[int], base_ns: int, now_ns: int) -> float:
 def _replacement(changes: Sequence[OpChange]) -> str:
     """Return ``aten::mm -> aten::addmm, forward fc1``; where modules are summed, ``nothing -> conv3 forward``."""
     sides = ([change for change in changes if change.now is None], [change for change in changes if change.base is None])
-    gone, new = (" + ".join(shortened(one.name) or operation_name(*one.key) for one in side) or "nothing" for side in sides)
-    place = place_name(changes[0].phase, changes[0].module) if changes[0].name else ""
-    return f"{gone} -> {new}{f', {place}' if place else ''}"
+    gone, new = ([shortened(one.name) or operation_name(*one.key) for one in side] for side in sides)
+    return replacement_name(gone, new, place_name(changes[0].phase, changes[0].module) if changes[0].name else "")
 
 
 # ---- Verdicts --------------------------------------------------------------------------------------------------------

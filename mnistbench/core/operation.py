@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mnistbench.core.record import OUTSIDE
 
 #: (operation, phase, module)
@@ -49,3 +51,15 @@ def operation_name(name: str, phase: str, module: str) -> str:
     if not name:
         return f"{module or 'no module'} {phase}".strip()
     return ", ".join(filter(None, (shortened(name), place_name(phase, module))))
+
+
+def replacement_name(gone: Sequence[str], new: Sequence[str], place: str) -> str:
+    """Return ``aten::addmm -> aten::mm + aten::add_, forward fc1``; for an operation that replaces none ``nothing -> ...``.
+
+    Args:
+        gone: names of the operations of the base alone.
+        new: names of the operations of the other side alone.
+        place: of all of them, as :func:`place_name` returns it; empty if the names contain their places.
+    """
+    arrow = " -> ".join(" + ".join(names) or "nothing" for names in (gone, new))
+    return f"{arrow}{f', {place}' if place else ''}"

@@ -129,8 +129,10 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
         iteration_ns = _warm_up(side_run)
     of_both = turns.exchange([iteration_ns, side_run.case.runner is not None, _has_one_thread(side_run)])
     longest = max(found[0] for found in of_both)
-    in_blocks = shares_core and all(found[2] for found in of_both)
-    _time(side_run, turns, _pairs(order, coin, _number(longest, *(FEW_PAIRS if in_blocks else TIMED_PAIRS))))
+    of_one_thread = all(found[2] for found in of_both)
+    in_blocks = shares_core and of_one_thread
+    pairs = _pairs(order, coin, _number(longest, *(FEW_PAIRS if in_blocks else TIMED_PAIRS)))
+    _time(side_run, turns, pairs, without_queue=of_one_thread)
     if in_blocks:
         size = max(1, math.ceil(BLOCK_NS / longest))
         for _ in turns.at_once(_number(size * longest, *BLOCKS)):
@@ -167,7 +169,7 @@ def _build(side_run: SideRun) -> None:
     seed_all(0)  # the case seeds torch's generator; a user's model may use the others
     with side_run.side.errors_named():
         side_run.case = side_run.build()
-    torch.set_num_threads(side_run.case.params.threads)
+    torch.set_num_threads(side_run.side.threads_of(side_run.case.params))
 
 
 def seed_all(seed: int) -> None:
@@ -201,8 +203,15 @@ def _pairs(names: Sequence[str], coin: random.Random, pairs: int) -> Iterator[st
         yield from order
 
 
-def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str]) -> None:
-    """Time iterations in turn with the other side."""
+def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, without_queue: bool) -> None:
+    """Time iterations in turn with the other side.
+
+    Args:
+        side_run: receives the samples.
+        turns: of this side.
+        pairs: the side of each turn.
+        without_queue: measure how long other processes had the core, unless the case itself starts processes.
+    """
     before = _children()
     for _ in turns.of(pairs):
         queued_ns = _queued_ns()
@@ -213,6 +222,7 @@ def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str]) -> None:
             side_run.device_ns.append(sample.device_ns)
         elif _has_one_thread(side_run):  # of several threads the CPU clock returns the sum
             side_run.cpu_ns.append(sample.cpu_ns)
+        if without_queue:
             side_run.queued_ns.append(_queued_ns() - queued_ns)
     has_children = any(running or running is None or used > before[1] for running, used in (before, _children()))
     if any(turns.exchange(has_children)):
@@ -241,7 +251,7 @@ def _children() -> tuple[str | None, float]:
 
 
 def _has_one_thread(side_run: SideRun) -> bool:
-    return bool(side_run.device.type == "cpu" and side_run.case.params.threads == 1)
+    return side_run.device.type == "cpu" and side_run.side.threads_of(side_run.case.params) == 1
 
 
 def _time_block(side_run: SideRun, iterations: int) -> None:

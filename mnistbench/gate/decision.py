@@ -11,7 +11,7 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.gate.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, family_test, simultaneous_bounds
-from mnistbench.gate.samples import CALL, MEAN, OPERATION, REPLACED, Effect
+from mnistbench.gate.samples import ADDED, CALL, MEAN, OPERATION, REPLACED, Effect
 
 #: Fewest launches of a stage that can be judged: their smallest p-value is 1 / 2^8.
 LEAST_LAUNCHES = 8
@@ -85,10 +85,10 @@ class Thresholds:
     operation: float = 0.05
 
     def of(self, effect: Effect) -> float:
-        """Return the smallest change of this quantity that matters; for new operations as a share of the case."""
+        """Return the smallest change of this quantity that matters; for ADDED as a share of the case."""
         if effect.is_case:
             return self.call
-        return self.operation * LARGE_SHARE if effect.kind == REPLACED else self.operation
+        return self.operation * LARGE_SHARE if effect.kind == ADDED else self.operation
 
     def to_rule_out(self, effect: Effect) -> float:
         """Return the slowdown of this quantity that a pass has to rule out."""
@@ -274,7 +274,7 @@ def _matrix(effects: Sequence[Effect]) -> Array:
 
 def _kinds(effects: Sequence[Effect]) -> list[str]:
     """Return the kinds that share an s0: changes by new operations are shares of a case, so much smaller than others."""
-    return [effect.kind if effect.is_case or effect.kind == REPLACED else "operation" for effect in effects]
+    return [effect.kind if effect.is_case or effect.kind == ADDED else "operation" for effect in effects]
 
 
 def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Effect], seed: int) -> list[Estimate]:
@@ -455,7 +455,7 @@ def _launches_needed(one: Estimate, limit: float) -> float:
 def _of_unbounded(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
     """Yield a reason for each large operation that is not bounded; the last line of the report counts all of them."""
     for one in unbounded:
-        if one.effect.share >= LARGE_SHARE and one.effect.kind in (OPERATION, REPLACED):
+        if one.effect.share >= LARGE_SHARE and one.effect.kind in (OPERATION, REPLACED, ADDED):
             limit, share = units.percent(thresholds.of(one.effect)), units.percent(one.effect.share)
             slower = f"{one.effect.title} ({share} of its case) may be up to {units.percent_up(one.high)} slower"
             advice = f"the threshold is {limit}, and more --launches narrow the interval"

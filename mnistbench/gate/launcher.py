@@ -29,6 +29,9 @@ from mnistbench.gate.snapshot import Tree
 #: Longest time without a message from a launch, in seconds.
 PATIENCE_S = 600.0
 
+#: Environment variable of a side that sets the number of intra-op threads of all its cases.
+THREADS = "OMP_NUM_THREADS"
+
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.worker import main; main()"
 
 
@@ -51,6 +54,10 @@ class Plan:
     repository: Path  # the user's own tree, which must not be measured
     arguments: tuple[str, ...]  # for pytest
     phases: tuple[str, ...]  # to measure; all if empty
+
+    def threads(self, side: str) -> int:
+        """Return the number of threads of all cases of a side; 0 if each case has its own."""
+        return int(self.variables[side].get(THREADS, 0))
 
 
 @dataclass(frozen=True)
@@ -294,6 +301,7 @@ def _job(plan: Plan, side: str, seed: int, only: Sequence[str] | None, **more: A
         "repository": str(plan.repository),
         "arguments": list(plan.arguments),
         "phases": list(plan.phases),
+        "threads": plan.threads(side),
         "only": only,
         **more,
     }

@@ -87,7 +87,7 @@ class Header:
     @property
     def has_same_control(self) -> bool:
         """Whether the control is the same code on both sides: it uses torch, whose kernels depend on environment variables."""
-        return TWO_VERSIONS not in self.torch and not any(self.variables.values())
+        return TWO_VERSIONS not in self.torch and self.variables.get(BASE, {}) == self.variables.get(NEW, {})
 
     def name(self, case: str) -> str:
         """Return the name of a case in reports: its label, or its node id if the label is not unique."""
@@ -346,7 +346,8 @@ def _matches(acceptance: Acceptance, finding: Finding, header: Header) -> bool:
         # The title of a clock covers its median and its mean.
         quantities |= {"iteration", "call", effect.title, replace(effect, kind=CALL).title}
     elif effect.kind != OTHER:
-        quantities |= {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
+        names = {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
+        quantities |= {effect.title, *names}
     return acceptance.matches(cases, quantities)
 
 

@@ -192,7 +192,7 @@ class _Gate:
     def _measured(self, here: Path, listing: Mapping[str, Listing]) -> Measured:
         path = _new_file(self._request.storage)
         header = self._header(here, listing)
-        self._at_once = _launches_at_once(header, listing)
+        self._at_once = self._launches_at_once(header, listing)
         self._durations_s, self._case_seconds = [], []
         measured = Measured(path, header, [])
         samples.append(measured.path, header)
@@ -251,7 +251,7 @@ class _Gate:
             "packages": _differences(*(listing[side].packages for side in (BASE, NEW))),
             "torch": samples.TWO_VERSIONS.join(dict.fromkeys(listing[side].torch for side in (BASE, NEW))),
             "labels": {case: new[case]["label"] for case in common},
-            "exact": {case: new[case]["params"]["device"] == "cpu" and new[case]["params"]["threads"] == 1 for case in common},
+            "exact": {case: self._is_exact(new[case]["params"]) for case in common},
             "only_base": [case for case in base if case not in new],
             "only_head": [case for case in new if case not in base],
             "changed": changed,
@@ -263,6 +263,21 @@ class _Gate:
             },
             "resident": {side: listing[side].resident for side in (BASE, NEW)},
         }
+
+    def _is_exact(self, params: Mapping[str, Any]) -> bool:
+        """Whether the same code computes the same bits on both sides: on one thread of a CPU."""
+        threads = {self._plan.threads(side) or params["threads"] for side in (BASE, NEW)}
+        return params["device"] == "cpu" and threads == {1}
+
+    def _launches_at_once(self, header: Mapping[str, Any], listing: Mapping[str, Listing]) -> int:
+        """Return how many launches run at the same time: as many as cores and memory allow, at most MOST_AT_ONCE."""
+        cases = [(side, listing[side].cases[case]["params"]) for side in (BASE, NEW) for case in header["labels"]]
+        if any(params["device"] != "cpu" for _, params in cases):
+            return 1
+        by_cores = len(_cores()) // max(self._plan.threads(side) or params["threads"] for side, params in cases)
+        of_a_launch = sum(found.resident for found in listing.values()) + 2 * TOUCHED_BYTES
+        by_memory = _available_bytes() // of_a_launch
+        return int(max(1, min(MOST_AT_ONCE, by_cores, by_memory)))
 
     def _first_deadline(self) -> float:
         left = self._deadline - self._now()
@@ -344,17 +359,6 @@ class _Gate:
         """Return the cases with a flagged quantity."""
         found = candidates(samples.effects(measured.launches), self._request.thresholds, self._seed)
         return list(dict.fromkeys(estimate.effect.case for estimate in found))
-
-
-def _launches_at_once(header: Mapping[str, Any], listing: Mapping[str, Listing]) -> int:
-    """Return how many launches run at the same time: as many as cores and memory allow, at most MOST_AT_ONCE."""
-    cases = [listing[side].cases[case]["params"] for side in (BASE, NEW) for case in header["labels"]]
-    if any(params["device"] != "cpu" for params in cases):
-        return 1
-    by_cores = len(_cores()) // max(params["threads"] for params in cases)
-    of_a_launch = sum(found.resident for found in listing.values()) + 2 * TOUCHED_BYTES
-    by_memory = _available_bytes() // of_a_launch
-    return int(max(1, min(MOST_AT_ONCE, by_cores, by_memory)))
 
 
 def _cores() -> list[int]:

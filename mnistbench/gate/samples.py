@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within
-from mnistbench.core.operation import OpKey, operation_name, place_name
+from mnistbench.core.operation import OpKey, operation_name, place_name, replacement_name, shortened
 from mnistbench.core.record import OUTSIDE, median_ns
 
 #: Version of the file. 1 (0.1.0): the first.
@@ -42,9 +42,15 @@ _Key = Annotated[OpKey, Members("an operation, its phase and its module")]
 #: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3
 
-#: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single one; those that only one side
-#: has; the time outside operations; the group of small ones.
-CALL, MEAN, OPERATION, REPLACED, OUTSIDE_KIND, OTHER = "call", "mean", "operation", "replaced", "outside", "other"
+#: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single one; those of one place that
+#: only one side has, whose sums are compared if both are large, or which are judged by the share of the case that they add; the
+#: time outside operations; the group of small ones.
+CALL, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER = (
+    "call", "mean", "operation", "replaced", "added", "outside", "other",
+)  # fmt: skip
+
+#: Most operations of each side in the title of a replacement. The number of others counts as one.
+NAMED = 3
 
 OUTSIDE_NAME = "outside operations"
 
@@ -114,19 +120,28 @@ class Launch:
         )
 
 
+class Replaced(NamedTuple):
+    """An operation that is new, gone, or not in every build of both sides."""
+
+    key: OpKey
+    base_ns: float | None  # median over builds; None if the base never calls it
+    new_ns: float | None  # the same of the head
+
+
 @dataclass(frozen=True)
 class Effect:
     """A quantity that is compared between the sides: the time of a case, or of operations of it."""
 
     case: str  # node id
-    kind: str  # CALL, MEAN, OPERATION, REPLACED, OUTSIDE_KIND or OTHER
+    kind: str  # CALL, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND or OTHER
     name: str  # the clock for a case, else the operation
     clock: str
     members: tuple[OpKey, ...]  # summed operations; none for a case
     logs: tuple[float, ...]  # per launch: log(head / base), mean over builds; NaN if there are too few usable times
     base_ns: float  # median over builds
     new_ns: float
-    share: float  # of its case in the base; 1 for a case; for REPLACED on the side where it is larger
+    share: float  # of its case in the base; 1 for a case; for ADDED on the side where it is larger
+    replaced: tuple[Replaced, ...] = ()  # for REPLACED and ADDED: all members
 
     @property
     def is_case(self) -> bool:
@@ -136,19 +151,48 @@ class Effect:
     @property
     def weight(self) -> float:
         """Factor that converts its change into a share of its case."""
-        return 1.0 if self.kind == REPLACED else self.share
+        return 1.0 if self.kind == ADDED else self.share
 
     @property
     def title(self) -> str:
         """Name in reports, without the case."""
-        if not self.is_case:
-            return self.name
-        return f"{'mean ' if self.kind == MEAN else ''}{_CLOCK_TITLES[self.clock]}"
+        if self.is_case:
+            return f"{'mean ' if self.kind == MEAN else ''}{_CLOCK_TITLES[self.clock]}"
+        return _replacement(self.replaced) if self.replaced else self.name
 
     @property
     def key(self) -> tuple[str, str, str]:
         """Identity of the quantity across launches."""
         return (self.case, self.kind, self.name)
+
+    @property
+    def how_replaced(self) -> str:
+        """Return ``replaced``, ``new``, ``gone``, or ``irregular`` (both sides have the operation, but not in every build)."""
+        gone = any(one.new_ns is None for one in self.replaced if one.base_ns is not None)
+        new = any(one.base_ns is None for one in self.replaced if one.new_ns is not None)
+        return "replaced" if gone and new else "gone" if gone else "new" if new else "irregular"
+
+
+def _replacement(replaced: Sequence[Replaced]) -> str:
+    """Return the title of a replacement: the largest operations of each side, or if it has several places, those places."""
+    places = {one.key[1:] for one in replaced}
+    sides: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    for key, *times in replaced:
+        name = shortened(key[0]) if len(places) == 1 else operation_name("", *key[1:])
+        for side, ns in zip(sides, times, strict=True):
+            if ns is not None:
+                side[name] = side.get(name, 0.0) + ns
+    gone, new = (_largest(side) for side in sides)
+    place = place_name(*places.pop()) if len(places) == 1 else ""
+    if sides[0].keys() == sides[1].keys():
+        return ", ".join(filter(None, (f"{' + '.join(gone)} (not in every launch)", place)))
+    return replacement_name(gone, new, place)
+
+
+def _largest(times: Mapping[str, float]) -> list[str]:
+    """Return all names if they are NAMED or fewer, else the largest and the number of others, which is 2 or more."""
+    names = sorted(times, key=lambda name: (-times[name], name))
+    return names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"]
 
 
 # ---- Effects ---------------------------------------------------------------------------------------------------------
@@ -232,7 +276,7 @@ def _typical(
 
 
 def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
-    """Return the groups to test: large operations singly, operations of one side only by module, and the rest together.
+    """Return the groups to test: large operations singly, operations of one side only by place, and the rest together.
 
     The grouping is symmetric in the two sides and uses all launches together. It therefore does not depend on the roles in any
     launch, as the permutation test requires.
@@ -250,7 +294,7 @@ def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
             found.append((OPERATION, operation_name(*key), (key,)))
         else:
             rest.append(key)
-    found += _replaced(sides, sorted(key for key in ever - everywhere if key[0] != OUTSIDE))
+    found += _replaced(launches, sorted(key for key in ever - everywhere if key[0] != OUTSIDE))
     outside = tuple(sorted(key for key in ever if key[0] == OUTSIDE))
     if outside:
         found.append((OUTSIDE_KIND, OUTSIDE_NAME, outside))
@@ -259,18 +303,32 @@ def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
     return found
 
 
-def _replaced(sides: Sequence[SideSample], changed: Sequence[OpKey]) -> Iterable[Group]:
+def _replaced(launches: Sequence[Sequence[Build]], changed: Sequence[OpKey]) -> Iterable[Group]:
     """Yield new and gone operations, grouped by phase and module; those of new or gone modules are one group.
 
-    A renamed module is a gone module and a new one, which have to be compared with each other.
+    A renamed module is a gone module and a new one, which have to be compared with each other. The name of a group does not
+    contain its operations, because they depend on the roles.
     """
-    in_all = set.intersection(*({key[1:] for key in side.operations} for side in sides))
+    builds = [build for builds in launches for build in builds]
+    in_all = set.intersection(*({key[1:] for key in side.operations} for build in builds for side in build.values()))
     places: dict[tuple[str, ...], list[OpKey]] = defaultdict(list)
     for key in changed:
         places[key[1:] if key[1:] in in_all else ()].append(key)
     for place, keys in sorted(places.items()):
         where = place_name(*place) or "no module" if place else "new and gone modules"
-        yield REPLACED, f"new and gone operations, {where}", tuple(keys)
+        yield REPLACED if _are_large(builds, keys) else ADDED, f"new and gone operations, {where}", tuple(keys)
+
+
+def _are_large(builds: Sequence[Build], keys: Sequence[OpKey]) -> bool:
+    """Whether the sum of operations matters on both sides of a build, on average; then its logarithm is compared.
+
+    The smaller sum of each build counts, so the answer does not depend on the roles.
+    """
+    if not all(math.isfinite(_differ_by(difference, functools.partial(_times_of, keys), build)) for build in builds):
+        return False
+    smaller = sum(min(_sum(side, keys) for side in build.values()) for build in builds)
+    whole = sum(_sum(side, side.operations) for build in builds for side in build.values())
+    return Criteria().matters(len((BASE, NEW)) * smaller, whole)
 
 
 def _sum(side: SideSample, keys: Iterable[OpKey]) -> int:
@@ -285,9 +343,24 @@ def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Seq
             continue  # a device table has no time outside operations
         base_ns, new_ns = (_typical(launches, side, times) for side in (BASE, NEW))
         whole = _typical(launches, BASE, lambda side: _times_of(side.operations, side)) or 1.0
-        differ = functools.partial(_added, keys) if kind == REPLACED else functools.partial(_differ_by, difference, times)
-        share = max(base_ns, new_ns) / whole if kind == REPLACED else base_ns / whole
-        yield Effect(case, kind, name, "", tuple(keys), _logs(launches, differ), base_ns, new_ns, share)
+        differ = (
+            functools.partial(_changed_sum, keys) if kind == REPLACED
+            else functools.partial(_added, keys) if kind == ADDED
+            else functools.partial(_differ_by, difference, times)
+        )  # fmt: skip
+        share = max(base_ns, new_ns) / whole if kind == ADDED else base_ns / whole
+        replaced = tuple(_of_sides(launches, key) for key in keys) if kind in (REPLACED, ADDED) else ()
+        yield Effect(case, kind, name, "", tuple(keys), _logs(launches, differ), base_ns, new_ns, share, replaced)
+
+
+def _of_sides(launches: Sequence[Sequence[Build]], key: OpKey) -> Replaced:
+    """Return the times of an operation on the sides that have it in any build."""
+    has = [any(key in build[side].operations for builds in launches for build in builds) for side in (BASE, NEW)]
+    base_ns, new_ns = (
+        _typical(launches, side, functools.partial(_times_of, (key,))) if found else None
+        for side, found in zip((BASE, NEW), has, strict=True)
+    )
+    return Replaced(key, base_ns, new_ns)
 
 
 def _times_of(keys: Iterable[OpKey], side: SideSample) -> list[int]:
@@ -297,10 +370,19 @@ def _times_of(keys: Iterable[OpKey], side: SideSample) -> list[int]:
     return list(map(sum, zip(*rows, strict=True))) if rows else [0] * iterations
 
 
-def _added(keys: Sequence[OpKey], build: Build) -> float:
-    """Return the change of a case by new and gone operations, as a logarithm, limited by the change of their modules.
+def _changed_sum(keys: Sequence[OpKey], build: Build) -> float:
+    """Return the change of the sum of replaced operations, as a logarithm, without the part that moved within their places.
 
-    Without the limit, work that moves from a remaining operation to a new one of the same module would look like a slowdown.
+    Exchanging the sides only changes the sign.
+    """
+    change, alone = _differ_by(difference, functools.partial(_times_of, keys), build), _share_added(set(keys), build)
+    return change * (_added(keys, build) / alone) if alone else change
+
+
+def _added(keys: Sequence[OpKey], build: Build) -> float:
+    """Return the change of a case by new and gone operations, as a logarithm, limited by the change of their places.
+
+    Without the limit, work that moves from a remaining operation to a new one of the same place would look like a slowdown.
     Returns the value closer to 0 of the two, and 0 if their signs differ.
     """
     places = {key[1:] for key in keys}

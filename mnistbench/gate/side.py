@@ -57,6 +57,11 @@ class Side:
     tree: Path  # of the snapshot
     directory: Path  # in it: where pytest runs
     fallback: str  # folder with mnistbench, for a side whose environment does not have it
+    threads: int = 0  # of all its cases; 0: each case has its own number
+
+    def threads_of(self, params: Any) -> int:
+        """Return the number of intra-op threads of a case on this side."""
+        return self.threads or int(params.threads)
 
     def run(self, arguments: Sequence[str], order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]) -> None:
         """Run the tests that use ``op_benchmark``, once in this process.

@@ -20,7 +20,7 @@ from mnistbench.gate.side import Side, SideError, TakenCase, stray_modules
 def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     """Send the arguments that select the cases if the job asks for them, then the listing of the side."""
     torch.set_num_threads(1)
-    side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"])
+    side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
     if job["default"] is not None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], **job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})

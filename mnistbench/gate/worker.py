@@ -74,7 +74,7 @@ class _Launch:
         self._job, self._turns, self._say = job, turns, say
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, NEW], 2)
-        self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"])
+        self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
         self._control: list[dict[str, list[int]]] = []
@@ -111,9 +111,10 @@ class _Launch:
         if self._job["phases"] and case.params.phase not in self._job["phases"]:
             return
         self._turns.agree(case.node_id)  # a test may be skipped or fail on one side
+        cores = self._coin.sample(self._cores, len(self._cores))  # both sides draw alike, also if one has more threads
         if self._start is None:
-            self._start = self._begin(case)
-        self._use_cores(case.params)
+            self._start = self._begin(case, cores)
+        _use_cores(cores, self._side.threads_of(case.params), case.params.device)
         start = time.monotonic()
         builds = self._cases[case.node_id] = []
         for rebuild in range(REBUILDS):
@@ -125,25 +126,17 @@ class _Launch:
         self._seconds[case.node_id] = time.monotonic() - start
         self._say(measured=case.node_id)
 
-    def _begin(self, case: TakenCase) -> float:
+    def _begin(self, case: TakenCase, cores: list[int]) -> float:
         """Import what the first case needs, wait until the launch may measure, and return the time."""
-        if case.params.threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
-            self._use_cores(case.params)
+        threads = self._side.threads_of(case.params)
+        if threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
+            _use_cores(cores, threads, case.params.device)
         rehearse(SideRun(self._side, case.build))
         _tidy_memory()
         self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
         if sys.stdin.readline().strip() != "go":
             raise _NotToMeasureError("the launch was not to be measured")
         return time.monotonic()
-
-    def _use_cores(self, params: Any) -> None:
-        """Restrict the process to as many random cores as a case has threads, so that the choice of cores averages out.
-
-        Not with an accelerator, which torch drives from additional threads.
-        """
-        if self._cores:
-            drawn = self._coin.sample(self._cores, min(params.threads, len(self._cores)))
-            os.sched_setaffinity(0, drawn if params.device == "cpu" else self._cores)
 
 
 def _tidy_memory() -> None:
@@ -156,3 +149,17 @@ def _tidy_memory() -> None:
     gc.collect()
     gc.freeze()
     torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)
+
+
+def _use_cores(cores: list[int], threads: int, device: str) -> None:
+    """Restrict the process to as many cores as a case has threads.
+
+    Not with an accelerator, which torch drives from additional threads.
+
+    Args:
+        cores: all that the process may use, in random order, so that the choice averages out; none where it cannot choose.
+        threads: of the case.
+        device: of the case.
+    """
+    if cores:
+        os.sched_setaffinity(0, cores[:threads] if device == "cpu" else cores)

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.operation import operation_name
 from mnistbench.gate.decision import (
     IMPROVED,
     INCONCLUSIVE,
@@ -26,7 +25,7 @@ from mnistbench.gate.decision import (
 )
 from mnistbench.gate.permutation import CONFIDENCE
 from mnistbench.gate.result import Verdict
-from mnistbench.gate.samples import BASE, MEAN, NEW, REPLACED
+from mnistbench.gate.samples import ADDED, BASE, MEAN, NEW
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.rows import Block, Table
 from mnistbench.report.terminal import draw_report
@@ -65,6 +64,7 @@ def blocks(verdict: Verdict, top: int) -> list[Block]:
         Block("Found", tuple(_finding_line(finding, verdict) for finding in _without_echoes(verdict.decision.findings))),
         Block("Cases", tables=tuple(_case_table(verdict))),
         Block("Operations", tables=tuple(_operation_tables(verdict, top))),
+        Block("Replaced operations", tuple(_replacements(verdict, top))),
         Block("Exact differences", tuple(_facts(verdict))),
         Block("Verdict", (*_notes(verdict), last_line(verdict))),
     ]
@@ -114,28 +114,47 @@ def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _finding_line(finding: Finding, verdict: Verdict) -> str:
-    best, effect = finding.best, finding.best.effect
     accepted = f", accepted: {verdict.reason}" if finding in verdict.accepted else ""
-    interval = f"{_interval(best)}{', fresh launches only' if finding.confirmed else ''}"
-    change = f"{units.percent(best.change, signed=True)}{' of the case' if effect.kind == REPLACED else ''} ({interval})"
-    times = f"{units.duration(effect.base_ns)} -> {units.duration(effect.new_ns)}"
-    told = f"{finding.verdict}{accepted}: {effect.title} ({effect.case}), {change}, {times}"
-    if not effect.is_case and effect.kind != REPLACED:
-        told = f"{told}; {units.percent(best.change * effect.share, signed=True)} of the case"
+    title = finding.screened.effect.title  # that of the tables
+    changed = _change(finding.best, ", fresh launches only" if finding.confirmed else "")
+    told = f"{finding.verdict}{accepted}: {title} ({finding.best.effect.case}), {changed}"
     limits = [acceptance.limit or 0.0 for exceeding, acceptance in verdict.exceeded if exceeding is finding]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
     return "; ".join(filter(None, (told, *exceeded, _cause(finding, verdict))))
 
 
+def _change(estimate: Estimate, launches: str = "") -> str:
+    """Return the change of a quantity with its interval, its times, and the change of the case."""
+    effect = estimate.effect
+    of_case = " of the case" if effect.kind == ADDED else ""
+    change = f"{units.percent(estimate.change, signed=True)}{of_case} ({_interval(estimate)}{launches})"
+    times = " -> ".join(units.duration(ns) if ns else "0" for ns in (effect.base_ns, effect.new_ns))
+    told = f"{change}, {times}"
+    if effect.is_case or effect.kind == ADDED:
+        return told
+    return f"{told}; {units.percent(estimate.change * effect.share, signed=True)} of the case"
+
+
+def _replacements(verdict: Verdict, top: int) -> Iterable[str]:
+    """Yield the largest replacements of each case without a finding, so that a reader knows that the sides call others."""
+    found = {finding.screened.effect.key for finding in verdict.decision.findings}
+    quiet: dict[str, list[Estimate]] = {}
+    for operation in sorted(verdict.decision.operations, key=lambda operation: -operation.effect.share):
+        if operation.effect.replaced and operation.effect.key not in found:
+            quiet.setdefault(operation.effect.case, []).append(operation)
+    for case, operations in quiet.items():
+        for one in operations[:top]:
+            yield f"{one.effect.how_replaced}: {one.effect.title} ({case}), {_change(one)}"
+        if len(operations) > top:
+            yield f"{case}: {len(operations) - top} more; use --format json to see all"
+
+
 def _cause(finding: Finding, verdict: Verdict) -> str:
-    """Return the exact difference that probably caused a regression: more or other work of the same operation or module."""
+    """Return the exact difference that probably caused a regression: more or other work of the same operation."""
     effect = finding.screened.effect
     if finding.verdict != REGRESSED:
         return ""
     found = verdict.exact_differences.get(effect.case, ())
-    if effect.kind == REPLACED:
-        of_place = [fact for fact in found if any(fact.startswith(f"{operation_name(*key)}: ") for key in effect.members)]
-        return "; ".join(of_place[:2])
     if effect.is_case:
         return next((f"likely cause: {fact}" for fact in found if _is_more(fact)), "")
     return next((fact.removeprefix(f"{effect.name}: ") for fact in found if fact.startswith(f"{effect.name}: ")), "")
@@ -188,7 +207,7 @@ def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
             headers=("operation", "base us", "share", "change", "from", "to", _plot_head(scale), "verdict"),
             rows=tuple(
                 (
-                    f"{operation.effect.name}{' (change as a share of the case)' if operation.effect.kind == REPLACED else ''}",
+                    f"{operation.effect.title}{' (change as a share of the case)' if operation.effect.kind == ADDED else ''}",
                     units.microseconds(operation.effect.base_ns),
                     units.percent(operation.effect.share),
                     *_change_cells(operation, scale),
@@ -317,7 +336,7 @@ def _limits(verdict: Verdict) -> Iterable[str]:
     if unbounded and verdict.outcome != REGRESSED:
         largest, count = unbounded[0], len(unbounded)
         what = f"{largest.effect.title} ({largest.effect.case})"
-        up_to = f"up to {units.percent_up(largest.high)}{' of the case' if largest.effect.kind == REPLACED else ''}"
+        up_to = f"up to {units.percent_up(largest.high)}{' of the case' if largest.effect.kind == ADDED else ''}"
         limit = units.percent(verdict.thresholds.operation)
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
         yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
@@ -373,7 +392,7 @@ def json_report(verdict: Verdict) -> str:
         "exact": {case: list(found) for case, found in verdict.exact_differences.items()},
         "different": list(verdict.different),
         "not_finite": {case: list(sides) for case, sides in verdict.not_finite.items()},
-        "unbounded": [{"case": one.effect.case, "name": one.effect.title} for one in decision.unbounded],
+        "unbounded": [{"case": one.effect.case, "name": one.effect.name} for one in decision.unbounded],
         "unprofiled": list(verdict.unprofiled),
         "only_base": list(verdict.header.only_base),
         "only_head": list(verdict.header.only_head),
@@ -388,8 +407,10 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         "case": effect.case,
         "kind": effect.kind,
         "name": effect.name,
+        "title": effect.title,
         "clock": effect.clock or "profiled",
         "members": [list(key) for key in effect.members],
+        "replaced": [{"operation": list(one.key), "base_ns": one.base_ns, "head_ns": one.new_ns} for one in effect.replaced],
         "base_ns": effect.base_ns,
         "head_ns": effect.new_ns,
         "share": effect.share,

@@ -54,9 +54,9 @@ class Alone:
         return [value]
 
 
-def side_run(loss=None, workload=None, **changes):
+def side_run(loss=None, workload=None, threads_of_side=0, **changes):
     workload = workload or (tiny_workload(loss=loss) if loss else tiny_workload())
-    return SideRun(Side("base", Path(), Path(), ""), lambda: build(tiny_params(**changes), workload))
+    return SideRun(Side("base", Path(), Path(), "", threads_of_side), lambda: build(tiny_params(**changes), workload))
 
 
 def measure(run, turns=None, *, shares_core=False):
@@ -130,6 +130,12 @@ class TestSides:
 
     def test_cpu_time_of_several_threads_is_no_clock(self):
         assert measure(side_run(threads=2))["cpu_ns"] == []
+
+    @pytest.mark.parametrize(("of_case", "of_side", "threads"), [(1, 0, 1), (2, 0, 2), (1, 2, 2), (2, 1, 1)])
+    def test_a_case_runs_with_the_threads_of_its_side(self, of_case, of_side, threads):
+        found = measure(side_run(threads=of_case, threads_of_side=of_side))
+        assert torch.get_num_threads() == threads
+        assert bool(found["cpu_ns"]) == (threads == 1)
 
     def test_a_number_that_is_not_finite_is_none(self):
         def diverging(output, targets):

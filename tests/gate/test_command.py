@@ -18,6 +18,8 @@ from mnistbench.gate.samples import BASE, NEW
 
 PASSED, REGRESSED, INCONCLUSIVE, SKIPS, STOPS = 0, 1, 2, 125, 128
 
+CORES = os.sched_getaffinity(0)
+
 #: The base's tests cannot be imported; have no case; are those of the head. All are commits of one project.
 HISTORY = {
     "broken": "import nothing_of_that_name\n",
@@ -332,9 +334,20 @@ def test_a_folder_is_no_file(project):
         ([], "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE"),
         (["--base-env", "A"], "--base-env: 'A' is not a variable with a value; give NAME=VALUE"),
         (["--new-env", "=1"], "--new-env: '=1' is not a variable with a value; give NAME=VALUE"),
+        *(
+            (
+                ["--new-env", f"OMP_NUM_THREADS={value}"],
+                f"--new-env: 'OMP_NUM_THREADS={value}' is not a number of threads; give a whole number, at least 1",
+            )
+            for value in ("", "0", "-1", "1.5", "two", "1,2", " 2")
+        ),
         (
-            ["--new-env", "OMP_NUM_THREADS=2"],
-            "--new-env: OMP_NUM_THREADS has no effect, because cases set their threads; give --bench-threads after --",
+            ["--base-env", "OMP_NUM_THREADS=99999"],
+            f"--base-env: 'OMP_NUM_THREADS=99999' is more than the number of cores, {len(CORES)}; give a smaller number",
+        ),
+        (
+            ["--new-env", "MKL_NUM_THREADS=2"],
+            "--new-env: 'MKL_NUM_THREADS=2' has no effect, because cases set their threads; give OMP_NUM_THREADS=2",
         ),
         (["--base-dir", " "], "--base-dir: ' ' is no value; give one, or leave the option out"),
         (["--base-dir", "nowhere"], "--base-dir: 'nowhere' is not a folder; name a checkout of the base"),

@@ -89,9 +89,7 @@ def operation(change=0.0, *, case="case", name="aten::mm, forward fc1", seed=0, 
 
 def added(change=0.0, **changes):
     """What operations that the base lacks add to their case, as a share of it."""
-    return operation(
-        change, **{"kind": "replaced", "name": "new and gone operations, forward fc1", "spread": 0.0005, **changes}
-    )
+    return operation(change, **{"kind": "added", "name": "new and gone operations, forward fc1", "spread": 0.0005, **changes})
 
 
 def mean(change=0.0, **changes):
@@ -288,7 +286,7 @@ def test_nothing_measured_is_inconclusive():
     [
         (call(case="third"), "third: too few usable samples of wall time"),
         (operation(name="spoiled"), "case: too few usable samples of spoiled"),
-        (operation(name="moved", kind="replaced"), "case: too few usable samples of moved"),
+        (operation(name="moved", kind="added"), "case: too few usable samples of moved"),
     ],
 )
 def test_a_quantity_without_a_difference_is_a_reason(spoiled, what):
@@ -553,7 +551,7 @@ def any_effects(draw):
     """Whatever differences of whole nanoseconds can be; a launch whose times are spoiled has none."""
     found = []
     for number in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from(["call", "mean", "operation", "replaced", "other"]))
+        kind = draw(st.sampled_from(["call", "mean", "operation", "replaced", "added", "other"]))
         clock = draw(st.sampled_from(["wall", "cpu", "device"])) if kind in ("call", "mean") else ""
         found.append(
             gate_builders.effect(

@@ -176,6 +176,7 @@ result(control=[{name: {"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "pa
             "repository": str(tmp_path / "repository"),
             "arguments": ["bench", "-k", "step"],
             "phases": ["step"],
+            "threads": 0,
             "only": ["t.py::t"],
         }
         assert said["cwd"] == str(tmp_path / side / "project")

@@ -225,6 +225,16 @@ def test_a_case_computes_the_same_to_the_bit_on_one_thread_of_a_cpu(gate, launch
     assert gate(launches=8).header["exact"] == {QUICK: exact}
 
 
+@pytest.mark.parametrize(
+    ("base", "head", "exact"), [("", "2", False), ("1", "1", True), ("2", "2", False), ("", "1", True), ("2", "", False)]
+)
+def test_threads_of_a_side_count_instead_of_those_of_the_case(gate, launches, base, head, exact):
+    variables = [{"OMP_NUM_THREADS": threads} if threads else {} for threads in (base, head)]
+    measured = gate(launches=8, base_variables=variables[0], new_variables=variables[1])
+    assert set(measured.header["exact"].values()) == {exact}
+    assert list(measured.header["labels"]) == list(launches.cases[BASE])  # the cases have the same parameters
+
+
 # ---- What is measured --------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from gate_builders import (
     CASE,
     CLONE,
     CONV,
+    ENGINE,
     FORWARD,
     GEMM,
     MM,
@@ -40,6 +41,7 @@ from mnistbench.gate.samples import (
     NO_END,
     End,
     Recorded,
+    Replaced,
     append,
     difference,
     difference_of_means,
@@ -226,10 +228,115 @@ def test_operations_that_came_or_went_are_one_quantity_of_their_place():
     assert found == grouped(build(new, base))
 
 
-def added(base, new):
-    """What new and gone operations add to a case of these operations: the only such quantity."""
-    [found] = [one for one in effects([launch(build(side(operations=base), side(operations=new)))]) if one.kind == "replaced"]
+def of_kind(kind, base, new):
+    """The only quantity of this kind in a case with these operations."""
+    [found] = [one for one in effects([launch(build(side(operations=base), side(operations=new)))]) if one.kind == kind]
     return found
+
+
+def added(base, new):
+    return of_kind("added", base, new)
+
+
+def replaced(base, new):
+    return of_kind("replaced", base, new)
+
+
+ADD_IN_FC1 = ("aten::add_", "forward", "fc1")
+
+
+def test_replaced_operations_are_one_quantity_whose_sums_are_compared():
+    found = replaced(
+        {MM: 200_000, CONV: 800_000, TINY: 9}, {GEMM: 160_000, ADD_IN_FC1: 60_000, CONV: 800_000, TINY: 9},
+    )  # fmt: skip
+    assert found.title == "aten::mm -> aten::_scaled_mm + aten::add_, forward fc1"
+    assert (found.base_ns, found.new_ns) == (200_000, 220_000)
+    assert found.logs == pytest.approx([math.log(1.1)])
+    assert found.share == found.weight == pytest.approx(200_000 / 1_000_009)
+    assert found.replaced == (
+        Replaced(GEMM, None, 160_000), Replaced(ADD_IN_FC1, None, 60_000), Replaced(MM, 200_000, None),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("small", "kind"), [(19_999, "added"), (20_000, "replaced")])
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_sums_are_compared_if_both_take_as_much_as_an_operation_that_stands_alone(small, kind, exchanged):
+    sides = [side(operations={key: ns, CONV: 1_000_000 - ns}) for key, ns in ((MM, 30_000), (GEMM, small))]
+    stays = {("aten::t", "forward", "fc1"): operation(0)}
+    sides = [each._replace(operations={**each.operations, **stays}) for each in sides]
+    assert (kind, "new and gone operations, forward fc1") in grouped(build(*sides[:: -1 if exchanged else 1]))
+
+
+@pytest.mark.parametrize("exchanged", list(itertools.product((False, True), repeat=3)))
+def test_exchanging_roles_does_not_change_how_a_replacement_is_judged(exchanged):
+    sizes = ((60_000, 5_000), (5_000, 40_000), (40_000, 60_000))
+    builds = [
+        build(*(
+            side(operations={key: ns, CONV: 1_000_000 - ns, TINY: 9})
+            for key, ns in list(zip((MM, GEMM), each, strict=True))[:: -1 if turned else 1]
+        ))
+        for each, turned in zip(sizes, exchanged, strict=True)
+    ]  # fmt: skip
+    assert ("added", "new and gone operations, forward fc1") in grouped(*builds)  # the smaller sums are 1.7 % on average
+
+
+def test_an_irregular_operation_has_no_logarithm_and_is_judged_by_what_it_adds():
+    with_clone, without = ({MM: 500_000, **more} for more in ({CLONE: 500_000}, {}))
+    builds = [build(side(operations=with_clone)), build(side(operations=with_clone), side(operations=without))]
+    [found] = [one for one in effects([launch(one) for one in builds]) if one.kind == "added"]
+    assert found.title == "aten::clone (not in every launch), forward fc1"
+    assert (found.how_replaced, found.members) == ("irregular", (CLONE,))
+    assert all(map(math.isfinite, found.logs))
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "log"),
+    [
+        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 30_000}, 0.0),  # all of it came from the remaining one
+        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 60_000}, math.log(1.2)),  # the remaining one grew as well
+        ({MM: 100_000, TINY: 50_000}, {GEMM: 80_000, TINY: 70_000}, 0.0),
+    ],
+)
+def test_work_that_moves_between_a_replaced_and_a_remaining_operation_is_no_change(base, new, log):
+    assert replaced({CONV: 850_000, **base}, {CONV: 850_000, **new}).logs == pytest.approx([log])
+
+
+def test_work_that_moves_in_part_counts_in_part():
+    found = replaced({CONV: 850_000, MM: 100_000, TINY: 50_000}, {CONV: 850_000, GEMM: 120_000, TINY: 40_000})
+    assert found.logs == pytest.approx([math.log(1.2) / 2], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "title", "how"),
+    [
+        ({MM: 9}, {GEMM: 9}, "aten::mm -> aten::_scaled_mm, forward fc1", "replaced"),
+        ({MM: 9}, {GEMM: 2, CLONE: 7}, "aten::mm -> aten::clone + aten::_scaled_mm, forward fc1", "replaced"),
+        ({}, {CLONE: 9}, "nothing -> aten::clone, forward fc1", "new"),
+        ({CLONE: 9}, {}, "aten::clone -> nothing, forward fc1", "gone"),
+        ({}, {("x", "forward", "fc2"): 9}, "nothing -> x, forward fc2", "new"),
+        (
+            {("x", "forward", "fc2"): 9, ("y", "backward", "fc2"): 99},
+            {("x", "forward", "head"): 9, ("y", "backward", "head"): 3, ("z", "backward", "head"): 3},
+            "fc2 backward + fc2 forward -> head forward + head backward",
+            "replaced",
+        ),
+        (
+            {("a", "forward", "fc1"): 1, ("b", "forward", "fc1"): 2, ("c", "forward", "fc1"): 3, ("d", "forward", "fc1"): 4},
+            {(name, "forward", "fc1"): 1 for name in "xyzvw"},
+            "d + c + 2 others -> v + w + 3 others, forward fc1",
+            "replaced",
+        ),
+        ({ENGINE: 9}, {("x", *ENGINE[1:]): 9}, "evaluate_function: AddmmBackward0 -> x, backward fc1", "replaced"),
+    ],
+)
+def test_a_replacement_is_named_by_its_largest_operations(base, new, title, how):
+    stay = {CONV: 99, TINY: 1, ("y", "backward", "fc1"): 1}
+    [found] = [
+        one
+        for one in effects([launch(build(side(operations={**stay, **base}), side(operations={**stay, **new})))])
+        if one.replaced
+    ]
+    assert (found.title, found.how_replaced) == (title, how)
 
 
 def test_work_that_moves_to_another_operation_of_its_place_adds_nothing():
@@ -260,7 +367,7 @@ def test_what_moved_to_a_new_module_is_set_against_what_went_with_the_old_one():
 
 
 def test_a_renamed_module_adds_nothing():
-    assert added({MM: 500_000, CONV: 500_000}, {MOVED: 500_000, CONV: 500_000}).logs == (0.0,)
+    assert replaced({MM: 500_000, CONV: 500_000}, {MOVED: 500_000, CONV: 500_000}).logs == (0.0,)
 
 
 def test_an_operation_that_one_launch_lacks_came_or_went():
@@ -269,7 +376,7 @@ def test_an_operation_that_one_launch_lacks_came_or_went():
     assert found == grouped(without, with_clone)
     assert found == {
         ("operation", "aten::mm, forward fc1"): (MM,),
-        ("replaced", "new and gone operations, forward fc1"): (CLONE,),
+        ("added", "new and gone operations, forward fc1"): (CLONE,),
     }
 
 
@@ -282,7 +389,7 @@ def test_an_operation_that_one_launch_lacks_came_or_went():
 )
 def test_a_place_has_a_name_also_without_a_module(key, name):
     stays = ("y", *key[1:])
-    assert ("replaced", name) in grouped(build(side(operations={stays: 9}), side(operations={stays: 9, key: 9})))
+    assert ("added", name) in grouped(build(side(operations={stays: 9}), side(operations={stays: 9, key: 9})))
 
 
 def test_a_case_without_operations_on_either_side_has_none_that_are_held():
@@ -358,6 +465,7 @@ def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
     assert [one.members for one in mirrored] == [one.members for one in found]
     assert [(one.key, one.base_ns, one.new_ns) for one in mirrored] == [(one.key, one.new_ns, one.base_ns) for one in found]
     for one, other in zip(found, mirrored, strict=True):
+        assert other.replaced == tuple(Replaced(key, new_ns, base_ns) for key, base_ns, new_ns in one.replaced)
         assert other.logs == pytest.approx([-log for log in one.logs], abs=1e-12, nan_ok=True)
 
 
@@ -366,8 +474,8 @@ def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
 def test_every_operation_is_held_once_or_with_its_place(launches):
     builds = [one.cases[CASE] for one in launches]
     sides = [each for some in builds for one in some for each in one.values()]
-    checked = [key for kind, _, keys in groups(builds) for key in keys if kind != "replaced"]
-    places = {key for kind, _, keys in groups(builds) for key in keys if kind == "replaced"}
+    checked = [key for kind, _, keys in groups(builds) for key in keys if kind not in ("replaced", "added")]
+    places = {key for kind, _, keys in groups(builds) for key in keys if kind in ("replaced", "added")}
     assert len(checked) == len(set(checked))
     if all(each.operations for each in sides):
         assert set(checked) | places == {key for each in sides for key in each.operations}

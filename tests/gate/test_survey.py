@@ -110,7 +110,7 @@ def in_a_process(body, *arguments):
 
 def surveyed(tree, arguments, default):
     said = {}
-    job = {"home": home, "repository": str(folder / "nowhere"), "arguments": arguments, "phases": ["step"]}
+    job = {"home": home, "repository": str(folder / "nowhere"), "arguments": arguments, "phases": ["step"], "threads": 0}
     job |= {"side": "head", "tree": str(folder / tree), "directory": str(folder / tree)}
     try:
         survey({**job, "default": default}, lambda **message: said.update(message))

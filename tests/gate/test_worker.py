@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import os
 import sys
+from dataclasses import replace
 
 import projects
 import pytest
@@ -74,6 +76,39 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
         assert base["keys"] == head["keys"]
         for times in ("wall_ns", "cpu_ns", "iteration_ns"):
             assert len(base[times]) == len(head[times]) > 4
+
+
+#: Writes the number of threads and of cores of each iteration.
+COUNTING = """
+
+import os, torch
+
+
+def counted_forward(self, inputs, forward=nn.Sequential.forward):
+    with open("threads", "a") as stream:
+        stream.write(f"{torch.get_num_threads()} {len(os.sched_getaffinity(0))}\\n")
+    return forward(self, inputs)
+
+
+nn.Sequential.forward = counted_forward
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.parametrize("side", [BASE, NEW])
+def test_one_side_has_more_threads(plan, side, tmp_path) -> None:
+    for name in (BASE, NEW):
+        with (tmp_path / name / "conftest.py").open("a") as conftest:
+            conftest.write(COUNTING)
+    plan = replace(plan, variables={**plan.variables, side: {"OMP_NUM_THREADS": "2"}})
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        for name in (BASE, NEW):
+            (tmp_path / name / "threads").unlink()
+        [builds] = launch.measure()["cases"].values()
+    for name, threads in {BASE: 1, NEW: 1, side: 2}.items():
+        assert set((tmp_path / name / "threads").read_text().splitlines()) == {f"{threads} {threads}"}
+        assert all(bool(build["sides"][name]["cpu_ns"]) == (threads == 1) for build in builds)
 
 
 def test_a_side_that_fails_in_an_iteration_is_named(plan, tmp_path) -> None:

@@ -64,7 +64,21 @@ def accepted():
     return concluded(slower(new={MM: {"kernels": ("sm90",)}}), 8, accept=patterns, reason="it is exact now")
 
 
-SCENES = {"passed": passed, "regressed": regressed, "inconclusive": inconclusive, "accepted": accepted}
+BIAS = ("aten::add_", "forward", "fc1")
+FUSED = ("aten::_fused_adam_", "optimizer", "")
+COPY = ("aten::contiguous", "forward", "conv2")
+
+
+def replaced():
+    """A product that was split and got slower, a fused optimizer that takes as long as before, and a small new operation."""
+    more = {GEMM: (900_000, 1.0), BIAS: (250_000, 1.0), FUSED: (400_000, 1.0), COPY: (8_000, 1.0)}
+    case = Measured(factor=1.04, operations={**QUIET, **more}, only_base=[MM, ADD], only_new=[*more])
+    return concluded(case, 8)
+
+
+SCENES = {
+    "passed": passed, "regressed": regressed, "inconclusive": inconclusive, "accepted": accepted, "replaced": replaced,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +106,14 @@ def test_a_verdict_is_reported(golden, scenes, scene, form):
 
 
 @pytest.mark.parametrize(
-    ("scene", "outcome"), [("passed", PASSED), ("regressed", REGRESSED), ("inconclusive", INCONCLUSIVE), ("accepted", PASSED)]
+    ("scene", "outcome"),
+    [
+        ("passed", PASSED),
+        ("regressed", REGRESSED),
+        ("inconclusive", INCONCLUSIVE),
+        ("accepted", PASSED),
+        ("replaced", REGRESSED),
+    ],
 )
 def test_the_last_line_is_the_outcome_in_a_sentence(scenes, scene, outcome):
     verdict = scenes[scene]
@@ -362,14 +383,59 @@ def test_an_operation_whose_name_has_a_colon_says_what_differs_and_nothing_else(
     assert line.endswith(" of the case; 1 -> 2 calls")
 
 
-def test_a_place_says_what_came_there():
-    case = Measured(
-        factor=1.25, operations={**QUIET, GEMM: (2_000_000, 1.0)}, only_base=[MM], only_new=[GEMM],
-        new={GEMM: {"calls": 3.0}},
-    )  # fmt: skip
-    line = found_line(case, "new and gone operations, forward fc1")
-    assert "aten::_scaled_mm" in line
-    assert "new, 3 calls" in line
+# ---- replaced operations ------------------------------------------------------------------------------------------------
+
+
+def test_a_replacement_that_got_slower_says_what_became_what_with_both_sums():
+    case = Measured(factor=1.25, operations={**QUIET, GEMM: (2_000_000, 1.0)}, only_base=[MM], only_new=[GEMM])
+    line = found_line(case, "aten::mm -> aten::_scaled_mm, forward fc1")
+    assert re.search(
+        r"\), \+(99|10\d)\.\d % \(.*, fresh launches only\), 1\.0\d ms -> 2\.\d+ ms; \+2\d\.\d % of the case$", line
+    )
+
+
+def test_a_new_operation_says_what_it_adds_to_the_case():
+    case = Measured(factor=1.025, operations={**QUIET, CLONE: (100_000, 1.0)}, only_new=[CLONE])
+    line = found_line(case, "nothing -> aten::clone, forward fc1")
+    assert re.search(r"\), \+2\.\d % of the case \(.*\), 0 -> 10\d us$", line)
+
+
+def section(text, title):
+    return text.partition(f"\n{title}:\n")[2].partition("\n\n")[0].splitlines()
+
+
+def test_a_replacement_without_a_finding_is_said_too(scenes):
+    lines = section(rendered(scenes["replaced"], "terminal", 3), "Replaced operations")
+    assert [line.partition(" (")[0] for line in lines] == [
+        "replaced: aten::add_ -> aten::_fused_adam_, optimizer",
+        "new: nothing -> aten::contiguous, forward conv2",
+    ]
+
+
+def test_of_many_replacements_the_largest_are_shown_and_the_others_counted(scenes):
+    lines = section(rendered(scenes["replaced"], "terminal", 1), "Replaced operations")
+    assert lines[0].startswith("replaced: aten::add_ -> ")
+    assert lines[1:] == [f"{LABEL}: 1 more; use --format json to see all"]
+
+
+def test_a_report_for_programs_has_every_replaced_operation_with_its_times(scenes):
+    data = json.loads(rendered(scenes["replaced"], "json", 1))
+    found = {one["title"]: one for one in data["operations"] if one["replaced"]}
+    assert set(found) == {
+        "aten::mm -> aten::_scaled_mm + aten::add_, forward fc1", "aten::add_ -> aten::_fused_adam_, optimizer",
+        "nothing -> aten::contiguous, forward conv2",
+    }  # fmt: skip
+    split = found["aten::mm -> aten::_scaled_mm + aten::add_, forward fc1"]
+    times = {tuple(one["operation"]): (one["base_ns"], one["head_ns"]) for one in split["replaced"]}
+    assert {key: (base is None, head is None) for key, (base, head) in times.items()} == {
+        MM: (False, True), GEMM: (True, False), BIAS: (True, False),
+    }  # fmt: skip
+    assert times[MM][0] == split["base_ns"]
+
+
+def test_the_same_operations_on_both_sides_have_no_section_of_replacements(scenes):
+    for form in ("terminal", "markdown"):
+        assert "Replaced operations" not in rendered(scenes["passed"], form, 3)
 
 
 def test_a_new_operation_is_the_likely_cause_of_a_slower_call():
