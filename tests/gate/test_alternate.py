@@ -1,7 +1,12 @@
 """One side of a case is built, timed and profiled at its turns."""
 
 import gc
+import itertools
+import os
 import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +141,64 @@ class TestSides:
         found = measure(side_run(threads=of_case, threads_of_side=of_side))
         assert torch.get_num_threads() == threads
         assert bool(found["cpu_ns"]) == (threads == 1)
+
+    def test_cpu_time_is_measured_in_blocks_if_both_sides_share_a_core(self, monkeypatch):
+        monkeypatch.setattr(alternate, "FEW_PAIRS", (1.0, 6, 6))
+        monkeypatch.setattr(alternate, "BLOCKS", (1.0, 7, 7))
+        monkeypatch.setattr(alternate, "BLOCK_NS", 20_000_000)
+        calls = []
+
+        def slow(output, targets):
+            calls.append(0)
+            time.sleep(0.01)  # no CPU time
+            return torch.nn.functional.nll_loss(output, targets)
+
+        found = measure(side_run(slow), shares_core=True)
+        assert (len(found["wall_ns"]), len(found["block_ns"])) == (6, 7)
+        assert max(found["block_ns"]) < 10_000_000 < min(found["wall_ns"])
+        in_blocks = len(calls) - 6 - len(found["iteration_ns"])
+        assert 7 <= in_blocks <= 7 * 2 + 5  # an iteration or two per block; the others warm up
+
+    @pytest.mark.parametrize(("threads", "shares_core"), [(1, False), (2, True)])
+    def test_there_are_no_blocks_of_several_threads_or_on_several_cores(self, threads, shares_core):
+        found = measure(side_run(threads=threads), shares_core=shares_core)
+        assert (found["block_ns"], len(found["wall_ns"])) == ([], 16)
+
+    def test_time_in_which_another_process_had_the_core_is_known(self, monkeypatch):
+        clock = itertools.count(5, 7)
+        monkeypatch.setattr(alternate, "_queued_ns", lambda: next(clock))
+        assert measure(side_run())["queued_ns"] == [7] * 16
+
+    def test_a_case_that_starts_processes_may_have_waited_for_them(self):
+        def starting(output, targets):
+            subprocess.run(["true"], check=True)
+            return torch.nn.functional.nll_loss(output, targets)
+
+        found = measure(side_run(starting))
+        assert (found["queued_ns"], len(found["wall_ns"])) == ([], 16)
+
+    def test_a_process_that_runs_all_the_time_counts_as_one_of_the_case(self):
+        with subprocess.Popen(["sleep", "60"]) as child:
+            found = measure(side_run())
+            child.kill()
+        assert found["queued_ns"] == []
+
+    @pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the system does not tell")
+    def test_the_system_tells_how_long_another_process_had_the_core(self):
+        cores = os.sched_getaffinity(0)
+        code = f"import os; os.sched_setaffinity(0, [{min(cores)}])\nwhile True: pass"
+        busy = subprocess.Popen([sys.executable, "-c", code])
+        try:
+            os.sched_setaffinity(0, [min(cores)])
+            queued, began, cpu = alternate._queued_ns(), time.perf_counter_ns(), time.thread_time_ns()
+            while time.thread_time_ns() - cpu < 100_000_000:
+                pass
+            elapsed, queued = time.perf_counter_ns() - began, alternate._queued_ns() - queued
+        finally:
+            os.sched_setaffinity(0, cores)
+            busy.kill()
+            busy.wait()
+        assert queued == pytest.approx(elapsed - 100_000_000, abs=0.05 * elapsed)
 
     def test_a_number_that_is_not_finite_is_none(self):
         def diverging(output, targets):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -37,6 +38,8 @@ def _alone(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(run, "_cores", lambda: [0])
+    monkeypatch.setattr(run, "_available_bytes", lambda: math.inf)
 
 
 @pytest.fixture
@@ -76,6 +79,8 @@ class Launches:
         self.selects = lambda arguments, default: ((default.folder, *arguments), (default.phase,))
         self.failed = {}  # of the head
         self.running = 0
+        self.at_once = 1  # most launches at the same time
+        self.cores = []  # of each launch
         self.clock = 0.0
         self.before = {}  # number of the launch -> called before it is measured; 0 is the survey
         self.changes = {}  # number of the launch -> changes of what it leaves
@@ -88,6 +93,7 @@ class Launches:
         assert self.running < self.at_once
         assert all(tree.directory.is_dir() for tree in plan.trees.values())
         self.started.append((plan, seed, only))
+        self.cores.append(cores)
         self.running += 1
         try:
             yield self
@@ -304,6 +310,70 @@ def test_a_side_may_have_another_interpreter(gate, launches, side):
     gate(launches=8, **{f"{side}_python": "/opt/python"})
     plan, _, _ = launches.started[0]
     assert plan.pythons == {**dict.fromkeys((BASE, NEW), sys.executable), {"base": BASE, "new": NEW}[side]: "/opt/python"}
+
+
+# ---- Launches at the same time ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cores(launches, monkeypatch):
+    """Let this machine have so many cores, and so many launches at the same time."""
+
+    def have(number, at_once):
+        monkeypatch.setattr(run, "_cores", lambda: list(range(number)))
+        launches.at_once = at_once
+
+    return have
+
+
+def test_two_launches_run_at_the_same_time_on_a_core_each(gate, launches, cores):
+    cores(2, at_once=2)
+    heard = Heard()
+    measured = gate(heard, launches=9)
+    assert stages_of(measured) == [1] * 9
+    assert [sorted(one + other) for one, other in zip(launches.cores[:8:2], launches.cores[1:8:2], strict=True)] == [[0, 1]] * 4
+    assert len({tuple(drawn) for drawn in launches.cores[:8]}) == 2  # by chance: each core has been that of the first
+    assert launches.cores[8] in ([0, 1], [1, 0])
+    assert len({seed for _, seed, _ in launches.started}) == 9
+    assert [done for done, _, _ in heard.launches] == [0, 2, 4, 6, 8, 9]
+    assert samples.load(measured.path).launches == measured.launches
+
+
+def test_a_launch_has_as_many_cores_as_there_are_for_it(gate, launches, cores):
+    cores(5, at_once=2)
+    gate(launches=8)
+    assert [len(drawn) for drawn in launches.cores] == [3, 2] * 4
+
+
+@pytest.mark.parametrize(
+    ("params", "variables"), [({"device": "cuda"}, {}), ({"threads": 2}, {}), ({}, {"OMP_NUM_THREADS": "2"})]
+)
+def test_a_launch_that_needs_the_machine_runs_alone(gate, launches, cores, params, variables):
+    cores(2, at_once=1)
+    launches.cases = {side: {QUICK: {**PARAMS, **params}} for side in (BASE, NEW)}
+    assert len(gate(launches=8, new_variables=variables).launches) == 8
+
+
+def test_without_the_memory_for_two_a_launch_runs_alone(gate, launches, cores, monkeypatch):
+    cores(2, at_once=1)
+    monkeypatch.setattr(run, "_available_bytes", lambda: 3e9)  # two launches touch 2.1 GB, and need a million bytes each
+    launches.listing = lambda side: replace(Launches.listing(launches, side), resident=10**9)
+    assert len(gate(launches=8).launches) == 8
+
+
+def test_memory_for_two_launches_is_enough(gate, launches, cores, monkeypatch):
+    cores(2, at_once=2)
+    monkeypatch.setattr(run, "_available_bytes", lambda: 3e9)
+    assert len(gate(launches=8).launches) == 8
+    assert [len(drawn) for drawn in launches.cores] == [1] * 8
+
+
+def test_an_error_in_one_of_two_launches_keeps_those_before(gate, launches, cores):
+    cores(2, at_once=2)
+    launches.before = {4: raising(LaunchError("boom"))}
+    measured = gate(launches=9)
+    assert len(measured.launches) in (2, 3)
+    assert (measured.end.cut_short, launches.running) == ("boom", 0)
 
 
 # ---- Fresh launches ----------------------------------------------------------------------------------------------------

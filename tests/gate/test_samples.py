@@ -402,6 +402,65 @@ def test_operations_that_took_no_time_anywhere_are_no_quantity():
     assert {effect.kind for effect in effects([launch(build(side(operations={MM: 0})))])} == {"call", "mean"}
 
 
+def of_case(base, new):
+    """The change of a case by each clock, from one build."""
+    return {(one.kind, one.name): math.exp(one.logs[0]) for one in effects([launch(build(base, new))]) if one.is_case}
+
+
+def test_cpu_time_is_compared_over_blocks_if_there_are_any():
+    base = side(times={"wall": (110,) * 4, "cpu": (100,) * 4}, block_ns=(100, 100, 100))
+    new = side(times={"wall": (220,) * 4, "cpu": (200,) * 4}, block_ns=(103, 104, 108))
+    found = of_case(base, new)
+    assert found["call", "cpu"] == pytest.approx(1.04)
+    assert found["mean", "cpu"] == pytest.approx(1.05)
+    # Wall time is 1.1 times the CPU time on both sides.
+    assert found["call", "wall"] == pytest.approx(1.04)
+    assert found["mean", "wall"] == pytest.approx(1.05)
+
+
+def test_a_side_that_sleeps_is_slower_by_wall_time_alone():
+    base = side(times={"wall": (101, 101, 202), "cpu": (100, 100, 200)}, block_ns=(90,) * 3)
+    new = side(times={"wall": (121, 120, 242), "cpu": (100, 100, 200)}, block_ns=(90,) * 3)
+    found = of_case(base, new)
+    assert found["call", "cpu"] == found["mean", "cpu"] == 1.0
+    assert found["call", "wall"] == pytest.approx(1.21 / 1.01)
+    assert found["mean", "wall"] == pytest.approx((1.21 + 1.20 + 1.21) / (3 * 1.01))
+
+
+def test_blocks_of_one_side_alone_are_not_compared():
+    times = {"wall": (100,) * 3, "cpu": (100,) * 3}
+    assert set(of_case(side(times=times, block_ns=(50,) * 3), side(times=times)).values()) == {1.0}
+
+
+def test_blocks_need_usable_times():
+    times = {"wall": (100,) * 3, "cpu": (100,) * 3}
+    logs = {
+        one.name: one.logs[0] for one in effects([launch(build(side(times=times, block_ns=(0,) * 3)))]) if one.kind == "call"
+    }
+    assert all(map(math.isnan, logs.values()))
+
+
+def test_an_iteration_without_cpu_time_has_no_wall_time_either():
+    base = side(times={"wall": (100,) * 5, "cpu": (100, 0, 100, 100, 100)}, block_ns=(100,) * 3)
+    assert of_case(base, base)["call", "wall"] == 1.0
+
+
+def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path):
+    stored = line(launch(build(side((100, 200, 300)))))
+    stored["cases"][CASE][0]["sides"]["base"]["queued_ns"] = [10, 20, 400]
+    [read] = load(written(tmp_path / "x.jsonl.gz", header(), stored)).launches
+    assert read.cases[CASE][0]["base"].times["wall"] == (90, 180, 0)
+    assert read.cases[CASE][0]["head"].times["wall"] == (100, 200, 300)
+
+
+def test_a_file_of_an_earlier_version_has_no_blocks(tmp_path):
+    stored = line(launch())
+    for one in stored["cases"][CASE][0]["sides"].values():
+        del one["block_ns"]
+    [read] = load(written(tmp_path / "x.jsonl.gz", header(), stored)).launches
+    assert read == launch()
+
+
 def test_operations_are_summed_iteration_by_iteration():
     large = operation((9_000_000,) * 3)
     base = side(operations={CONV: large, TINY: operation((1, 2, 3)), ADD: operation((30, 20, 10))})
@@ -660,6 +719,8 @@ def changed(document, path, value):
         ((*SIDE_PATH, "wall_ns"), ..., f"{IN_CASE}.wall_ns: is missing"),
         ((*SIDE_PATH, "wall_ns", 2), -1, f"{IN_CASE}.wall_ns[2]: needs a time of at least 0 ns, found -1"),
         ((*SIDE_PATH, "cpu_ns"), 5, f"{IN_CASE}.cpu_ns: needs a list, found 5"),
+        ((*SIDE_PATH, "block_ns"), [1.5], f"{IN_CASE}.block_ns[0]: needs a whole number, found 1.5"),
+        ((*SIDE_PATH, "queued_ns"), [1], f"{IN_CASE}.queued_ns: needs 5 times, found [1]"),
         ((*SIDE_PATH, "outcome"), [], f"{IN_CASE}.outcome: needs "),
         ((*SIDE_PATH, "outcome"), ["ffff"], f"{IN_CASE}.outcome: needs "),
         ((*SIDE_PATH, "outcome", 0), 5, f"{IN_CASE}.outcome[0]: needs text, found 5"),

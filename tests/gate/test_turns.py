@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -48,6 +49,25 @@ def test_a_sequence_ends_for_both_after_its_last_turn() -> None:
             if name == NEW:
                 assert not ended.wait(0.05), "the base went on during the last turn of the head"
         ended.set()
+
+    both(work)
+
+
+def test_both_processes_run_at_once() -> None:
+    together = threading.Barrier(2, timeout=10)
+    assert both(lambda turns, _: [together.wait() for _ in turns.at_once(3)])  # neither waits in vain for the other
+
+
+def test_nobody_runs_ahead_of_the_other_process() -> None:
+    ran = {BASE: 0, NEW: 0}
+
+    def work(turns, name):
+        for _ in turns.at_once(20):
+            ran[name] += 1
+            assert abs(ran[BASE] - ran[NEW]) <= 1
+            if name == BASE:
+                time.sleep(0.001)
+        assert ran == {BASE: 20, NEW: 20}
 
     both(work)
 

@@ -78,6 +78,17 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
             assert len(base[times]) == len(head[times]) > 4
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot choose its cores")
+def test_processes_with_one_core_also_run_at_once(plan, tmp_path) -> None:
+    case = "test_bench.py::test_forward[tiny-b4-cpu]"
+    with launching(plan, 1, [case], tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
+        found = whole(launch)
+    iterations = [json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()]
+    assert any(later[0] < earlier[1] for earlier, later in itertools.pairwise(sorted(iterations)))
+    for build in found["cases"][case]:
+        assert all(len(side["block_ns"]) > 4 < len(side["queued_ns"]) for side in build["sides"].values())
+
+
 #: Writes the number of threads and of cores of each iteration.
 COUNTING = """
 
@@ -101,7 +112,7 @@ def test_one_side_has_more_threads(plan, side, tmp_path) -> None:
         with (tmp_path / name / "conftest.py").open("a") as conftest:
             conftest.write(COUNTING)
     plan = replace(plan, variables={**plan.variables, side: {"OMP_NUM_THREADS": "2"}})
-    with launching(plan, 1, None, tmp_path / "log") as launch:
+    with launching(plan, 1, None, tmp_path / "log", sorted(os.sched_getaffinity(0))) as launch:
         launch.ready()
         for name in (BASE, NEW):
             (tmp_path / name / "threads").unlink()
