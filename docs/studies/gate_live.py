@@ -20,20 +20,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MODELS, TRAINING = Path("mnistbench/workloads/models.py"), Path("mnistbench/workloads/step.py")
 
-#: Seconds of a step at each batch size, of which ``spin`` takes its percentage; about what this machine needs.
-STEP_S = {1: 0.0069, 16: 0.0238, 64: 0.0755}
-
 
 def change(repository: Path, kind: str, number: int) -> None:
     """Change the working tree of the clone."""
     if kind == "spin":
-        first_line = "        self.zero_grad()\n        output = self.forward(inputs)\n"
+        began, ended = "        self.zero_grad()\n        output", "        self.update()\n        return output, loss\n"
         spin = (
-            "        import time\n\n"
-            f"        until = time.perf_counter() + {number / 100} * {STEP_S}.get(len(inputs), 0.0)\n"
-            "        while time.perf_counter() < until:\n            pass\n"
+            f"        until = began + (time.thread_time() - began) * {1 + number / 100}\n"
+            "        while time.thread_time() < until:\n            pass\n"
         )
-        replace(repository / TRAINING, (first_line, spin + first_line))
+        replace(
+            repository / TRAINING,
+            (began, f"        import time\n\n        began = time.thread_time()\n{began}"),
+            (ended, ended.replace("        return", f"{spin}        return")),
+        )
     elif kind == "conv":
         replace(
             repository / MODELS,

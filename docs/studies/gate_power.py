@@ -56,8 +56,13 @@ def pool(target: Path, files: Sequence[str]) -> None:
                 if not effect.is_case:
                     checked.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
         found[name] = [[round(log, 5) for log in effect.logs] for effect in effects]
-    one_build = [replace(launch, cases={case: builds[:1] for case, builds in launch.cases.items()}) for _, launch in launches]
     samples.difference = WAYS["pairs"]
+    in_turn = [
+        replace(launch, cases={case: list(map(_without_blocks, builds)) for case, builds in launch.cases.items()})
+        for _, launch in launches
+    ]
+    found["in turn"] = [[round(log, 5) for log in effect.logs] for effect in samples.effects(in_turn, checked)]
+    one_build = [replace(launch, cases={case: builds[:1] for case, builds in launch.cases.items()}) for _, launch in launches]
     found["one build"] = [[round(log, 5) for log in effect.logs] for effect in samples.effects(one_build, checked)]
     data = {
         "effects": [[e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in effects],
@@ -68,6 +73,10 @@ def pool(target: Path, files: Sequence[str]) -> None:
     }
     target.write_bytes(gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0))
     print(f"{len(launches)} launches, {len(effects)} quantities")
+
+
+def _without_blocks(build: samples.Build) -> samples.Build:
+    return {name: side._replace(block_ns=()) for name, side in build.items()}
 
 
 class Pool:
@@ -185,6 +194,7 @@ def same(recorded: Pool, trials: int) -> None:
         "medians of a side, not pairs": {"way": "medians"},
         "fastest call of a side": {"way": "fastest"},
         "one build": {"way": "one build"},
+        "CPU time in turn alone, not at once": {"way": "in turn"},
         "wall clock alone": {"clocks": ("wall",)},
         "CPU clock alone": {"clocks": ("cpu",)},
         "each quantity alone, not maxT": {"alone": True},
