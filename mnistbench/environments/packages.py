@@ -22,7 +22,8 @@ _PINNING = {"==", "===", "~="}
 #: Operators that exclude newer versions.
 _LIMITING = {*_PINNING, "<", "<="}
 
-#: This package is installed again in a new environment, also if it is editable.
+#: This package is not installed in a new environment, which may have a torch that is too old for it: the gate's launches have a
+#: copy of their own.
 _OURS = "mnistbench"
 
 
@@ -44,8 +45,8 @@ class Installed:
 
     @property
     def line(self) -> str:
-        """The requirement that installs it again; empty for an editable project, which the gate copies itself."""
-        if self.is_editable and self.key != _OURS:
+        """The requirement that installs it again; empty for mnistbench and editable projects, which the gate copies itself."""
+        if self.is_editable or self.key == _OURS:
             return ""
         return f"{self.name} @ {self.url}" if self.url else f"{self.name}=={self.version}"
 
@@ -152,9 +153,9 @@ class _Resolution:
     def _step(self) -> bool:
         """Find further packages that change; return whether there are any."""
         before = len(self._unpinned), len(self._dropped), sum(map(len, self._extras.values()))
-        for key in self._packages:
+        for key, package in self._packages.items():
             if not self._moves(key):
-                if not self._packages[key].url and any(self._is_bound(need) for need in self._needs(key)):
+                if package.line and not package.url and any(self._is_bound(need) for need in self._needs(key)):
                     self._unpinned.add(key)
                 continue
             for need in self._needs(key):

@@ -38,9 +38,9 @@ def lines(*changes, packages=PACKAGES):
 
 def test_a_package_that_nothing_is_pinned_to_changes_alone():
     assert lines("tqdm==4.66.2") == (
-        "bindings==13.5.0", "forked @ git+https://example.org/forked@0123abc", "mnistbench @ file:///somewhere/main",
-        "numpy==2.4.6", "nvidia-blas==13.4.1", "nvidia-fft==12.2.0", "pathfinder==1.9.0", "sympy==1.14.0", "toolkit==13.2.2",
-        "torch==2.15.0", "torchvision==0.30.0", "tqdm==4.66.2", "triton==3.9.0", "Vision_Extras==1.0", "windows-only==1.0",
+        "bindings==13.5.0", "forked @ git+https://example.org/forked@0123abc", "numpy==2.4.6", "nvidia-blas==13.4.1",
+        "nvidia-fft==12.2.0", "pathfinder==1.9.0", "sympy==1.14.0", "toolkit==13.2.2", "torch==2.15.0",
+        "torchvision==0.30.0", "tqdm==4.66.2", "triton==3.9.0", "Vision_Extras==1.0", "windows-only==1.0",
     )  # fmt: skip
 
 
@@ -60,6 +60,14 @@ def test_a_package_that_does_not_allow_the_new_version_has_no_version():
     assert lines("torch==2.14.0", packages=packages) == ("torch==2.14.0", "torchvision==0.29.2")
     assert lines("torch<2.14", packages=packages) == ("torch<2.14", "torchvision==0.29.2")
     assert lines("torch==2.13.*", packages=packages) == ("torch==2.13.*", "torchvision==0.29.2")
+
+
+def test_mnistbench_is_left_out_so_that_torch_may_be_older_than_it_allows():
+    packages = [Installed("torch", "2.15.0", ("numpy<3",)), Installed("mnistbench", "0.1.0", ("torch>=2.11", "numpy>=2")),
+                Installed("numpy", "2.4.6")]  # fmt: skip
+    assert lines("torch==2.6.0", packages=packages) == ("numpy==2.4.6", "torch==2.6.0")
+    assert lines("numpy==2.0", packages=packages) == ("numpy==2.0", "torch==2.15.0")
+    assert lines("mnistbench==0.2", packages=packages) == ("mnistbench==0.2", "numpy==2.4.6", "torch==2.15.0")
 
 
 def test_a_requirement_that_is_met_changes_nothing():
@@ -132,7 +140,9 @@ def test_installed_distributions_are_read_by_name_and_the_first_of_each_counts()
         ("a", {"url": "file:///wheels/a.whl", "archive_info": {}}, "a @ file:///wheels/a.whl"),
         ("a", {"url": "file:///a", "dir_info": {}}, "a @ file:///a"),
         ("a", {"url": "file:///a", "dir_info": {"editable": True}}, ""),
-        ("mnistbench", {"url": "file:///a", "dir_info": {"editable": True}}, "mnistbench @ file:///a"),
+        ("mnistbench", {"url": "file:///a", "dir_info": {"editable": True}}, ""),
+        ("mnistbench", {"url": "file:///a", "dir_info": {}}, ""),
+        ("mnistbench", {}, ""),
         (
             "a",
             {"url": "https://x.org/a", "vcs_info": {"vcs": "git", "commit_id": "01ab"}, "subdirectory": "s"},
