@@ -13,6 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
 from mnistbench.commands.arguments import add_format, add_output, add_settings, add_storage, add_top, given, whole
 from mnistbench.commands.output import BISECT_SKIPS, BISECT_STOPS, UNJUDGED, print_error
 from mnistbench.compare.settings import SETTINGS
@@ -171,6 +175,8 @@ def _with_environments(request: Request, parsed: argparse.Namespace, progress: P
             raise UsageError(f"{flag}: the new environment has its own interpreter; remove --{side}-python or {flag}")
     packages = installed()
     changes = {side: asked(flag, texts, packages) for side, (flag, texts) in options.items() if texts}
+    for side, requirements in changes.items():
+        _refuse_old_torch(options[side][0], requirements)
     interpreters = {"base": request.base_python, "new": request.new_python}
     for side, requirements in changes.items():
         lines = requirement_lines(requirements, packages)
@@ -178,6 +184,21 @@ def _with_environments(request: Request, parsed: argparse.Namespace, progress: P
         wanted = Wanted(tuple(map(str, requirements)), lines, size_bytes)
         interpreters[side] = environments.enter_context(held(wanted, progress.say)).python
     return replace(request, base_python=interpreters["base"], new_python=interpreters["new"])
+
+
+def _refuse_old_torch(flag: str, requirements: Sequence[Requirement]) -> None:
+    """Check the version of torch that an option gives, before an environment of several GiB is made.
+
+    Raises:
+        UsageError: the gate cannot measure it.
+    """
+    oldest = Version(samples.OLDEST_TORCH)
+    for requirement in requirements:
+        exact = [each.version for each in requirement.specifier if each.operator == "==" and not each.version.endswith(".*")]
+        if canonicalize_name(requirement.name) == "torch" and any(Version(version) < oldest for version in exact):
+            raise UsageError(
+                f"{flag}: {requirement} is older than {oldest}, the oldest torch that the gate measures; give a newer version"
+            )
 
 
 def _report(verdict: Verdict, parsed: argparse.Namespace, top: int) -> None:

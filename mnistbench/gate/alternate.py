@@ -7,6 +7,8 @@ pair has the reverse order. Both processes call these functions with equal rando
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import hashlib
 import math
@@ -17,7 +19,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import nn
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
@@ -149,7 +150,10 @@ def seed_all(seed: int) -> None:
     """Seed all generators that a step may use."""
     torch.manual_seed(seed)
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  # the global one is what a user's code may draw from
+    with contextlib.suppress(ModuleNotFoundError):  # the environment of a side may have torch and pytest alone
+        import numpy as np
+
+        np.random.seed(seed)  # noqa: NPY002  # the global one is what a user's code may draw from
 
 
 def _warm_up(side_run: SideRun) -> int:
@@ -205,7 +209,8 @@ def outcome(side_run: SideRun) -> tuple[str, float | None]:
                 number = float(output.double().mean())
         digest = hashlib.sha256()
         for tensor in found:
-            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+            content = tensor.reshape(-1).view(torch.uint8)
+            digest.update(ctypes.string_at(content.data_ptr(), content.numel()))  # tensor.numpy() needs numpy
     return digest.hexdigest()[:16], finite(number)
 
 
