@@ -23,7 +23,7 @@ from mnistbench.compare.settings import SETTINGS
 from mnistbench.compare.thresholds import acceptances, plain_threshold
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.environments.packages import asked, installed, requirement_lines
+from mnistbench.environments.packages import asked, installed, loose_lines, requirement_lines
 from mnistbench.environments.store import Wanted, held
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
@@ -181,7 +181,7 @@ def _with_environments(request: Request, parsed: argparse.Namespace, progress: P
     for side, requirements in changes.items():
         lines = requirement_lines(requirements, packages)
         size_bytes = sum(package.size_bytes for package in packages if package.line)
-        wanted = Wanted(tuple(map(str, requirements)), lines, size_bytes)
+        wanted = Wanted(tuple(map(str, requirements)), lines, size_bytes, loose_lines(requirements, packages))
         interpreters[side] = environments.enter_context(held(wanted, progress.say)).python
     return replace(request, base_python=interpreters["base"], new_python=interpreters["new"])
 

@@ -121,6 +121,19 @@ def requirement_lines(changes: Iterable[Requirement], packages: Iterable[Install
     return _Resolution(changes, packages).lines()
 
 
+def loose_lines(changes: Iterable[Requirement], packages: Iterable[Installed]) -> tuple[str, ...]:
+    """Return those of :func:`requirement_lines` whose versions uv may change: packages that a changed one requires.
+
+    These are also packages that it requires through others. What its new version requires is not known here: torch 2.15
+    requires ``sympy>=1.13.3``, and torch 2.6 ``sympy==1.13.1``.
+
+    Args:
+        changes: the requirements that are asked for.
+        packages: what is installed now.
+    """
+    return _Resolution(changes, packages).loose()
+
+
 class _Resolution:
     """Finds which packages have to change with others."""
 
@@ -142,6 +155,16 @@ class _Resolution:
             elif not self._moves(key) and package.line:
                 found.add(package.line)
         return tuple(sorted(found, key=lambda line: (line.lower(), line)))
+
+    def loose(self) -> tuple[str, ...]:
+        found: set[str] = set()
+        waiting = [key for key in self._packages if self._moves(key)]
+        while waiting:
+            needed = {canonicalize_name(need.name) for need in self._needs(waiting.pop())} & self._packages.keys() - found
+            waiting += needed
+            found |= needed
+        kept = [self._packages[key] for key in found - self._asked.keys() if not self._moves(key)]
+        return tuple(sorted(package.line for package in kept if package.line and not package.url))
 
     def _is_met(self, key: str, change: Requirement) -> bool:
         package = self._packages[key]

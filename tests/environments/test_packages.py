@@ -6,7 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from mnistbench.core.errors import UsageError
-from mnistbench.environments.packages import Installed, asked, installed, requirement_lines
+from mnistbench.environments.packages import Installed, asked, installed, loose_lines, requirement_lines
 
 #: As with torch 2.15: pins in both directions, a toolkit with extras, a range, and packages that have nothing to do with it.
 PACKAGES = [
@@ -87,6 +87,16 @@ def test_several_changes_extras_and_files_are_possible():
 def test_packages_that_pin_each_other_end():
     packages = [Installed("a", "1", ("b==1",)), Installed("b", "1", ("a==1",)), Installed("c", "1", ("b==1",))]
     assert lines("a==2", packages=packages) in {("a==2", "b", "c"), ("a==2", "c")}
+
+
+def test_what_a_changed_package_requires_may_change_with_it():
+    def loose(*changes):
+        return loose_lines([Requirement(change) for change in changes], PACKAGES)
+
+    assert loose("tqdm==4.66.2") == ()
+    assert loose("torch==2.13.0") == ("numpy==2.4.6", "pathfinder==1.9.0", "sympy==1.14.0")
+    assert loose("torch==2.13.0", "sympy==1.13.1") == ("numpy==2.4.6", "pathfinder==1.9.0")
+    assert set(loose("torch==2.13.0")) <= set(lines("torch==2.13.0"))
 
 
 # ---- Options -----------------------------------------------------------------------------------------------------------
