@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,9 @@ TORCH_FREE |= {
 
 #: Of these, the modules that import numpy or matplotlib nowhere either.
 PLAIN = {name for name in TORCH_FREE if not name.startswith("gate")} - {"lab.report.figures"}
+
+#: What the process of a side of the gate loads: its environment may have pytest and torch alone.
+LOADED_IN_A_SIDE = {"gate.worker", "pytest_plugin.plugin", "pytest_plugin.fixture", "workloads.workload"}
 
 #: What every pytest run and every command loads.
 LOADED_ALWAYS = {"pytest_plugin.plugin", "cli"}
@@ -161,11 +165,19 @@ def test_commands_and_plugin_import_what_is_heavy_inside_functions(name):
 
 @pytest.mark.parametrize("name", sorted(LOADED_ALWAYS))
 def test_what_is_always_loaded_imports_nothing_heavy_through_other_modules_either(name):
+    assert not loaded_with(name) & (TORCH | NUMBERS | {"scipy", "jinja2"})
+
+
+def loaded_with(name):
+    """Return the packages that a module imports when it is imported, through other modules of mnistbench, too."""
     reached, waiting = set(), {name}
     while waiting:
         now = waiting.pop()
         reached.add(now)
         waiting |= ours(imported(now, at_import=True)) - reached
-    assert not {root for each in reached for root in roots(imported(each, at_import=True))} & (
-        TORCH | NUMBERS | {"scipy", "jinja2"}
-    )
+    return {root for each in reached for root in roots(imported(each, at_import=True))}
+
+
+@pytest.mark.parametrize("name", sorted(LOADED_IN_A_SIDE))
+def test_a_side_needs_no_package_but_pytest_and_torch(name):
+    assert loaded_with(name) - sys.stdlib_module_names <= {"mnistbench", "pytest", "torch"}

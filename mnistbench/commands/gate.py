@@ -13,13 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
 from mnistbench.commands.arguments import add_format, add_output, add_settings, add_storage, add_top, given, whole
 from mnistbench.commands.output import BISECT_SKIPS, BISECT_STOPS, UNJUDGED, print_error
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.compare.thresholds import acceptances, plain_threshold
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.environments.packages import asked, installed, requirement_lines
+from mnistbench.environments.packages import asked, installed, loose_lines, requirement_lines
 from mnistbench.environments.store import Wanted, held
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
@@ -169,13 +173,30 @@ def _with_environments(request: Request, parsed: argparse.Namespace, progress: P
             raise UsageError(f"{flag}: the new environment has its own interpreter; remove --{side}-python or {flag}")
     packages = installed()
     changes = {side: asked(flag, texts, packages) for side, (flag, texts) in options.items() if texts}
+    for side, requirements in changes.items():
+        _refuse_old_torch(options[side][0], requirements)
     interpreters = {"base": request.base_python, "new": request.new_python}
     for side, requirements in changes.items():
         lines = requirement_lines(requirements, packages)
         size_bytes = sum(package.size_bytes for package in packages if package.line)
-        wanted = Wanted(tuple(map(str, requirements)), lines, size_bytes)
+        wanted = Wanted(tuple(map(str, requirements)), lines, size_bytes, loose_lines(requirements, packages))
         interpreters[side] = environments.enter_context(held(wanted, progress.say)).python
     return replace(request, base_python=interpreters["base"], new_python=interpreters["new"])
+
+
+def _refuse_old_torch(flag: str, requirements: Sequence[Requirement]) -> None:
+    """Check the version of torch that an option gives, before an environment of several GiB is made.
+
+    Raises:
+        UsageError: the gate cannot measure it.
+    """
+    oldest = Version(samples.OLDEST_TORCH)
+    for requirement in requirements:
+        exact = [each.version for each in requirement.specifier if each.operator == "==" and not each.version.endswith(".*")]
+        if canonicalize_name(requirement.name) == "torch" and any(Version(version) < oldest for version in exact):
+            raise UsageError(
+                f"{flag}: {requirement} is older than {oldest}, the oldest torch that the gate measures; give a newer version"
+            )
 
 
 def _report(verdict: Verdict, parsed: argparse.Namespace, top: int) -> None:

@@ -22,7 +22,8 @@ _PINNING = {"==", "===", "~="}
 #: Operators that exclude newer versions.
 _LIMITING = {*_PINNING, "<", "<="}
 
-#: This package is installed again in a new environment, also if it is editable.
+#: This package is not installed in a new environment, which may have a torch that is too old for it: the gate's launches have a
+#: copy of their own.
 _OURS = "mnistbench"
 
 
@@ -44,8 +45,8 @@ class Installed:
 
     @property
     def line(self) -> str:
-        """The requirement that installs it again; empty for an editable project, which the gate copies itself."""
-        if self.is_editable and self.key != _OURS:
+        """The requirement that installs it again; empty for mnistbench and editable projects, which the gate copies itself."""
+        if self.is_editable or self.key == _OURS:
             return ""
         return f"{self.name} @ {self.url}" if self.url else f"{self.name}=={self.version}"
 
@@ -120,6 +121,19 @@ def requirement_lines(changes: Iterable[Requirement], packages: Iterable[Install
     return _Resolution(changes, packages).lines()
 
 
+def loose_lines(changes: Iterable[Requirement], packages: Iterable[Installed]) -> tuple[str, ...]:
+    """Return those of :func:`requirement_lines` whose versions uv may change: packages that a changed one requires.
+
+    These are also packages that it requires through others. What its new version requires is not known here: torch 2.15
+    requires ``sympy>=1.13.3``, and torch 2.6 ``sympy==1.13.1``.
+
+    Args:
+        changes: the requirements that are asked for.
+        packages: what is installed now.
+    """
+    return _Resolution(changes, packages).loose()
+
+
 class _Resolution:
     """Finds which packages have to change with others."""
 
@@ -142,6 +156,16 @@ class _Resolution:
                 found.add(package.line)
         return tuple(sorted(found, key=lambda line: (line.lower(), line)))
 
+    def loose(self) -> tuple[str, ...]:
+        found: set[str] = set()
+        waiting = [key for key in self._packages if self._moves(key)]
+        while waiting:
+            needed = {canonicalize_name(need.name) for need in self._needs(waiting.pop())} & self._packages.keys() - found
+            waiting += needed
+            found |= needed
+        kept = [self._packages[key] for key in found - self._asked.keys() if not self._moves(key)]
+        return tuple(sorted(package.line for package in kept if package.line and not package.url))
+
     def _is_met(self, key: str, change: Requirement) -> bool:
         package = self._packages[key]
         return not change.url and not package.url and change.specifier.contains(package.version, prereleases=True)
@@ -152,9 +176,9 @@ class _Resolution:
     def _step(self) -> bool:
         """Find further packages that change; return whether there are any."""
         before = len(self._unpinned), len(self._dropped), sum(map(len, self._extras.values()))
-        for key in self._packages:
+        for key, package in self._packages.items():
             if not self._moves(key):
-                if not self._packages[key].url and any(self._is_bound(need) for need in self._needs(key)):
+                if package.line and not package.url and any(self._is_bound(need) for need in self._needs(key)):
                     self._unpinned.add(key)
                 continue
             for need in self._needs(key):

@@ -16,7 +16,7 @@ import platform
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -42,6 +42,7 @@ class Wanted:
     asked: tuple[str, ...]  # requirements that the user has given
     lines: tuple[str, ...]  # all requirements
     size_bytes: int  # expected
+    loose: tuple[str, ...] = ()  # of these requirements those whose versions may change if others exclude them
 
 
 @dataclass(frozen=True)
@@ -179,9 +180,11 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
 
 def _fill(folder: Path, wanted: Wanted, program: str, lock: int) -> None:
     uv.run(program, ["venv", "--no-project", "--python", sys.executable, str(folder)], lock)
-    requirements = folder / "requirements.txt"
-    requirements.write_text("".join(f"{line}\n" for line in wanted.lines), encoding="utf-8")
-    uv.run(program, ["pip", "install", "--python", str(_python(folder)), "--requirements", str(requirements)], lock)
+    install = ["pip", "install", "--python", str(_python(folder))]
+    if wanted.loose:  # uv keeps an installed version unless a requirement excludes it
+        uv.run(program, [*install, "--no-deps", "--requirements", _listed(folder / "loose.txt", wanted.loose)], lock)
+    lines = [line.partition("==")[0] if line in wanted.loose else line for line in wanted.lines]
+    uv.run(program, [*install, "--requirements", _listed(folder / "requirements.txt", lines)], lock)
     places = [str(path) for path in folder.glob("lib/python*/site-packages")]
     packages = {each.name: each.version for each in importlib.metadata.distributions(path=places) if each.name}
     now = _now()
@@ -190,10 +193,16 @@ def _fill(folder: Path, wanted: Wanted, program: str, lock: int) -> None:
         raise UsageError("uv made a folder without an interpreter")
 
 
+def _listed(path: Path, lines: Sequence[str]) -> str:
+    """Write a file of requirements and return its path."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
 def _name(wanted: Wanted) -> str:
     """Return a hash of everything that decides what is installed."""
     identity = [
-        sys.implementation.name, sys.version, sysconfig.get_platform(), wanted.asked, wanted.lines,
+        sys.implementation.name, sys.version, sysconfig.get_platform(), wanted.asked, wanted.lines, wanted.loose,
         [_stamp(line) for line in wanted.lines if " @ file:" in line],
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]

@@ -11,6 +11,7 @@ so both see the same speed even if it changes during an iteration.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import hashlib
 import math
@@ -24,7 +25,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import nn
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
@@ -176,7 +176,10 @@ def seed_all(seed: int) -> None:
     """Seed all generators that a step may use."""
     torch.manual_seed(seed)
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  # the global one is what a user's code may draw from
+    with contextlib.suppress(ModuleNotFoundError):  # the environment of a side may have torch and pytest alone
+        import numpy as np
+
+        np.random.seed(seed)  # noqa: NPY002  # the global one is what a user's code may draw from
 
 
 def _warm_up(side_run: SideRun) -> int:
@@ -281,7 +284,8 @@ def outcome(side_run: SideRun) -> tuple[str, float | None]:
                 number = float(output.double().mean())
         digest = hashlib.sha256()
         for tensor in found:
-            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+            content = tensor.reshape(-1).view(torch.uint8)
+            digest.update(ctypes.string_at(content.data_ptr(), content.numel()))  # tensor.numpy() needs numpy
     return digest.hexdigest()[:16], finite(number)
 
 

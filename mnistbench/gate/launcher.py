@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import queue
@@ -21,6 +22,7 @@ from typing import Any
 
 import mnistbench
 from mnistbench.core.child_environment import child_environment
+from mnistbench.core.digits_file import DIGITS_VARIABLE, digits_file
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate.samples import BASE, NEW
@@ -102,9 +104,14 @@ class Default:
 
 
 def stage_home(folder: Path) -> Path:
-    """Copy this package into a folder for launches, so that the same code measures both sides, and return the folder."""
+    """Copy this package into a folder for launches, so that the same code measures both sides, and return the folder.
+
+    pytest-benchmark lies beside it, for a side whose environment has pytest and torch alone: the fixture needs it.
+    """
     home = folder / "gate"
-    shutil.copytree(Path(mnistbench.__file__).parent, home / "mnistbench", ignore=shutil.ignore_patterns("__pycache__"))
+    found = importlib.util.find_spec("pytest_benchmark")
+    for package in (Path(mnistbench.__file__).parent, *map(Path, (found and found.submodule_search_locations) or ())):
+        shutil.copytree(package, home / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     return home
 
 
@@ -413,6 +420,8 @@ class _Process:
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
     """Return the environment of a launch: the user's, with a pinned allocator and the same hash seed for both sides."""
     found = {**child_environment(inherited, home.parent / "pycache"), "PYTHONHASHSEED": str(seed % 2**32)}
+    if file := digits_file():
+        found[DIGITS_VARIABLE] = str(file)
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # set by a git hook that starts the gate
         found.pop(name, None)
     return found

@@ -30,6 +30,9 @@ SCHEMA = 1
 
 BASE, NEW = "base", "head"
 
+#: Oldest version of torch that a side may have. That of other commands is in pyproject.toml.
+OLDEST_TORCH = "2.6"
+
 #: Between the versions of torch of both sides in the header, if they differ.
 TWO_VERSIONS = " -> "
 

@@ -34,6 +34,9 @@ _QUIET = ("--benchmark-disable", "--bench-tensorboard=off", "-p", "no:cacheprovi
 
 _PACKAGE = "mnistbench"
 
+#: The plug-ins that ``op_benchmark`` needs, by the names of their entry points. The folder ``fallback`` has copies of both.
+_FIXTURE_PLUGINS = {"benchmark": "pytest_benchmark.plugin", _PACKAGE: "mnistbench.pytest_plugin.plugin"}
+
 
 class SideError(MnistbenchError):
     """The code of a side cannot be measured; the message names the side and the reason."""
@@ -56,7 +59,7 @@ class Side:
     name: str
     tree: Path  # of the snapshot
     directory: Path  # in it: where pytest runs
-    fallback: str  # folder with mnistbench, for a side whose environment does not have it
+    fallback: str  # folder with mnistbench and pytest-benchmark, for a side whose environment does not have them
     threads: int = 0  # of all its cases; 0: each case has its own number
 
     def threads_of(self, params: Any) -> int:
@@ -118,7 +121,7 @@ class Side:
         os.chdir(self.directory)
         errors, output = io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
-            code = pytest.main([*arguments, *_moved_plugins(self.directory), *_QUIET], plugins=[plugin])
+            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET], plugins=[plugin])
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
         return int(code), errors.getvalue()
 
@@ -273,19 +276,24 @@ def _installed_files(directory: Path) -> set[str]:
     return {str(distribution.locate_file(file)) for file in distribution.files or ()}
 
 
-def _moved_plugins(directory: Path) -> list[str]:
-    """Return pytest's options for the plug-ins that the project in a folder declares in another module than is installed.
+def _plugins(directory: Path) -> list[str]:
+    """Return pytest's options for the plug-ins that it does not find by the metadata of installed distributions.
 
-    pytest finds plug-ins by the metadata of installed distributions. Both sides may share one installation, but a plug-in's
-    module may have been renamed between the two.
+    These are the ones of the fixture, where the environment of the side lacks them, and those that the project in a folder
+    declares in another module than is installed: both sides may share one installation, but a plug-in's module may have been
+    renamed between the two.
     """
     try:
         declared = dict(_project(directory)["entry-points"]["pytest11"])
     except (KeyError, TypeError, ValueError):
-        return []
+        declared = {}
     installed = {point.name: point.value for point in importlib.metadata.entry_points(group="pytest11")}
+    missing = [declared.get(name, module) for name, module in _FIXTURE_PLUGINS.items() if name not in installed]
     moved = {name: module for name, module in declared.items() if installed.get(name, module) != module}
-    return [option for name, module in moved.items() for option in ("-p", f"no:{name}", "-p", str(module))]
+    return [
+        *(option for module in missing for option in ("-p", str(module))),
+        *(option for name, module in moved.items() for option in ("-p", f"no:{name}", "-p", str(module))),
+    ]
 
 
 def _project(directory: Path) -> dict[str, Any]:

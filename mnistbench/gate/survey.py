@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from mnistbench import __version__
 from mnistbench.gate.alternate import SideRun, live_storages, peak_memory, rehearse
 from mnistbench.gate.side import Side, SideError, TakenCase, stray_modules
 
@@ -29,7 +30,7 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     say(
         surveyed={
             "torch": torch.__version__,
-            "packages": {found.name: found.version for found in importlib.metadata.distributions() if found.name},
+            "packages": packages(),
             "shared": taken.shared,
             "cases": {name: {"label": case.label, "params": dict(vars(case.params))} for name, case in taken.cases.items()},
             "files": side.files,
@@ -38,6 +39,12 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
             "failed": taken.failed,
         }
     )
+
+
+def packages() -> dict[str, str]:
+    """Return the versions of the installed distributions, and of mnistbench, whose copy is used where it is not installed."""
+    installed = {found.name: found.version for found in importlib.metadata.distributions() if found.name}
+    return {"mnistbench": __version__, **installed}
 
 
 def selection(side: Side, arguments: list[str], folder: str, phase: str) -> tuple[list[str], list[str]]:

@@ -27,7 +27,7 @@ import torch
 
 from mnistbench.core.allocator import TOUCHED_BYTES
 from mnistbench.gate.alternate import SideRun, measure, measure_control, rehearse
-from mnistbench.gate.samples import BASE, NEW
+from mnistbench.gate.samples import BASE, NEW, OLDEST_TORCH
 from mnistbench.gate.side import Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.survey import survey
 from mnistbench.gate.turns import PeerError, Turns
@@ -47,6 +47,7 @@ def main() -> None:
 
     try:
         job = json.loads(sys.stdin.readline())
+        refuse_old_torch(job["side"])
         if "default" in job:
             survey(job, say)
         else:
@@ -61,6 +62,20 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001  # a side's code may raise anything; the log has the traceback
         traceback.print_exc()
         say(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
+
+
+def refuse_old_torch(side: str) -> None:
+    """Check the version of torch in this process.
+
+    Raises:
+        SideError: it is older than OLDEST_TORCH.
+    """
+    if torch.__version__ < OLDEST_TORCH:
+        option = {BASE: "--base-python", NEW: "--new-python"}[side]
+        raise SideError(
+            f"{side}: torch {torch.__version__} of {sys.executable} is older than {OLDEST_TORCH}, the oldest that the gate "
+            f"measures; install a newer one there, or name another interpreter with {option}"
+        )
 
 
 class _NotToMeasureError(SideError):

@@ -21,7 +21,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from mnistbench import __version__
@@ -106,7 +105,7 @@ def _versions() -> dict[str, str]:
         "mnistbench": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "numpy": np.__version__,
+        "numpy": version("numpy"),
         "torchvision": version("torchvision"),
         "cpu": torch.backends.cpu.get_cpu_capability(),
     }

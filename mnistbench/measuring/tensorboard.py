@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,6 +30,9 @@ from mnistbench.measuring.case import autocaster, fork_random, in_step, optimize
 from mnistbench.measuring.curves import Curve, CurveStore
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Batch, Workload
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: A training run for a curve ends after this number of samples or steps, whichever comes first: two passes over the digits
 #: at batch size 64, and a few seconds on one core at any batch size.
@@ -264,6 +266,7 @@ def write_misclassified(
 
 def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
     """Return a grid of 8 columns, RGB uint8 [height, width, 3]: images enlarged, each above its caption."""
+    import numpy as np
     from PIL import Image, ImageDraw, ImageFont
 
     side, line, gap = 84, 28, 6  # pixels: captions must be readable at 40 %, the size at which TensorBoard shows the grid

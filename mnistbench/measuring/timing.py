@@ -104,7 +104,8 @@ def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]
     """Make an accelerator the current one while the body runs, because events are recorded there; nothing on a CPU."""
     if device.type in ("cpu", "mps"):
         return contextlib.nullcontext()
-    return torch.accelerator.device_index(device.index or 0)
+    made: contextlib.AbstractContextManager[object] = torch.get_device_module(device).device(device.index or 0)
+    return made
 
 
 def timed(work: Callable[[], object], device: torch.device = _CPU) -> Sample:

@@ -10,10 +10,10 @@ import contextlib
 import functools
 import gzip
 import hashlib
-import importlib.util
 import io
 import math
 import os
+import random
 import socket
 import tempfile
 import textwrap
@@ -25,10 +25,11 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from mnistbench.core.digits_file import digits_file
 from mnistbench.core.errors import DataError, UsageError
 from mnistbench.core.params import DATASETS
 
@@ -225,35 +226,57 @@ def _torchvision_mnist(raw: Path, _changed_ns: tuple[int, ...]) -> Any:
 
 def _digits() -> Dataset:
     """Return scikit-learn's 1,797 digits, 8x8 in 17 levels, as 28x28 bytes: the same bytes on every machine."""
-    flat, targets = _digits_of_scikit_learn()
+    table = torch.tensor(_digits_of_scikit_learn())  # int64 [N, 65]
+    levels, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1]
     # Integers only: interpolation rounds differently on other machines or in other releases.
-    levels = flat.astype(np.int64).reshape(-1, 8, 8)
-    pixels = ((levels * 255 + _DIGITS_LEVELS // 2) // _DIGITS_LEVELS).astype(np.uint8)
-    pixels = np.pad(pixels.repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2)))
-    images, labels = torch.from_numpy(pixels).unsqueeze(1), torch.from_numpy(targets.astype(np.int64))
-    # The legacy generator's stream is frozen by numpy's compatibility policy (NEP 19); torch's and default_rng's are not.
-    order = torch.from_numpy(np.random.RandomState(_DIGITS_SEED).permutation(len(labels)))
+    pixels = levels.mul(255).add(_DIGITS_LEVELS // 2).floor_divide(_DIGITS_LEVELS).to(torch.uint8)
+    images = functional.pad(pixels.repeat_interleave(3, dim=2).repeat_interleave(3, dim=3), (2, 2, 2, 2))
+    order = torch.tensor(legacy_permutation(_DIGITS_SEED, len(labels)))
     train, test = order[:_DIGITS_TRAIN], order[_DIGITS_TRAIN:]
     return Dataset("digits", Split(images[train], labels[train]), Split(images[test], labels[test]), DIGITS_MEAN, DIGITS_STD)
 
 
-def _digits_of_scikit_learn() -> tuple[np.ndarray, np.ndarray]:
-    """Return 64 levels and the label of every digit: [N, 64], [N].
+def _digits_of_scikit_learn() -> list[list[int]]:
+    """Return a row for every digit: 64 levels and the label.
 
     The file of scikit-learn is read directly, because importing scikit-learn takes seconds. If the file has another path in
     some version, scikit-learn reads it.
-    """
-    package = importlib.util.find_spec("sklearn")
-    folders = package.submodule_search_locations if package and package.submodule_search_locations else ()
-    for folder in folders:
-        file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
-        if file.is_file():
-            table = np.loadtxt(file, delimiter=",", dtype=np.float64)
-            return table[:, :-1], table[:, -1]
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
-    flat, targets = load_digits(return_X_y=True)
-    return flat, targets
+    Raises:
+        DataError: there is no scikit-learn.
+    """
+    if file := digits_file():
+        with gzip.open(file, "rt", encoding="ascii") as lines:
+            return [[int(float(value)) for value in line.split(",")] for line in lines]
+    try:
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+    except ModuleNotFoundError:
+        raise DataError("the digits are a file of scikit-learn, which is not installed: pip install scikit-learn") from None
+
+    return [[*map(int, levels), int(target)] for levels, target in zip(*load_digits(return_X_y=True), strict=True)]
+
+
+def legacy_permutation(seed: int, size: int) -> list[int]:
+    """Return ``numpy.random.RandomState(seed).permutation(size)``, in an environment without numpy too.
+
+    That generator's stream is frozen by numpy's compatibility policy (NEP 19); those of torch and of numpy's ``default_rng``
+    are not. Python has the same Mersenne Twister, but seeds it in another way.
+
+    Args:
+        seed: 0 to 2**32 - 1.
+        size: number of positions, below 2**32.
+    """
+    words = [seed]
+    for position in range(1, 624):  # init_genrand of Matsumoto and Nishimura's mt19937ar.c
+        words.append((1_812_433_253 * (words[-1] ^ words[-1] >> 30) + position) % 2**32)
+    twister = random.Random()  # noqa: S311  # no secret
+    twister.setstate((3, (*words, len(words)), None))
+    order = list(range(size))
+    for last in range(size - 1, 0, -1):
+        while (chosen := twister.getrandbits(32) % 2 ** last.bit_length()) > last:
+            pass
+        order[last], order[chosen] = order[chosen], order[last]
+    return order
 
 
 def _mnist(raw: Path) -> Dataset:

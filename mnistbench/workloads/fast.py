@@ -24,7 +24,6 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -305,6 +304,8 @@ class _MaxPooling(torch.autograd.Function):
         inputs, places = ctx.saved_tensors  # places [B, O, h, w]: positions in the planes of inputs
         n_samples, n_channels, height, width = gradient.shape
         if inputs.numel() >= SPARSE_FROM:
+            import numpy as np  # here: a side of the gate may lack it, and other steps do not need it
+
             # NumPy takes a fraction of PyTorch's time for comparisons and divisions of integers.
             by_channel = gradient.transpose(0, 1).flatten()
             kept = np.flatnonzero((by_channel.float() if by_channel.dtype is torch.bfloat16 else by_channel).numpy() != 0)

@@ -6,7 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from mnistbench.core.errors import UsageError
-from mnistbench.environments.packages import Installed, asked, installed, requirement_lines
+from mnistbench.environments.packages import Installed, asked, installed, loose_lines, requirement_lines
 
 #: As with torch 2.15: pins in both directions, a toolkit with extras, a range, and packages that have nothing to do with it.
 PACKAGES = [
@@ -38,9 +38,9 @@ def lines(*changes, packages=PACKAGES):
 
 def test_a_package_that_nothing_is_pinned_to_changes_alone():
     assert lines("tqdm==4.66.2") == (
-        "bindings==13.5.0", "forked @ git+https://example.org/forked@0123abc", "mnistbench @ file:///somewhere/main",
-        "numpy==2.4.6", "nvidia-blas==13.4.1", "nvidia-fft==12.2.0", "pathfinder==1.9.0", "sympy==1.14.0", "toolkit==13.2.2",
-        "torch==2.15.0", "torchvision==0.30.0", "tqdm==4.66.2", "triton==3.9.0", "Vision_Extras==1.0", "windows-only==1.0",
+        "bindings==13.5.0", "forked @ git+https://example.org/forked@0123abc", "numpy==2.4.6", "nvidia-blas==13.4.1",
+        "nvidia-fft==12.2.0", "pathfinder==1.9.0", "sympy==1.14.0", "toolkit==13.2.2", "torch==2.15.0",
+        "torchvision==0.30.0", "tqdm==4.66.2", "triton==3.9.0", "Vision_Extras==1.0", "windows-only==1.0",
     )  # fmt: skip
 
 
@@ -62,6 +62,14 @@ def test_a_package_that_does_not_allow_the_new_version_has_no_version():
     assert lines("torch==2.13.*", packages=packages) == ("torch==2.13.*", "torchvision==0.29.2")
 
 
+def test_mnistbench_is_left_out_so_that_torch_may_be_older_than_it_allows():
+    packages = [Installed("torch", "2.15.0", ("numpy<3",)), Installed("mnistbench", "0.1.0", ("torch>=2.11", "numpy>=2")),
+                Installed("numpy", "2.4.6")]  # fmt: skip
+    assert lines("torch==2.6.0", packages=packages) == ("numpy==2.4.6", "torch==2.6.0")
+    assert lines("numpy==2.0", packages=packages) == ("numpy==2.0", "torch==2.15.0")
+    assert lines("mnistbench==0.2", packages=packages) == ("mnistbench==0.2", "numpy==2.4.6", "torch==2.15.0")
+
+
 def test_a_requirement_that_is_met_changes_nothing():
     packages = [package for package in PACKAGES if package.name != "forked"]
     assert lines("torch==2.15.0", packages=packages) == lines("sympy==1.14.0", packages=packages)
@@ -79,6 +87,16 @@ def test_several_changes_extras_and_files_are_possible():
 def test_packages_that_pin_each_other_end():
     packages = [Installed("a", "1", ("b==1",)), Installed("b", "1", ("a==1",)), Installed("c", "1", ("b==1",))]
     assert lines("a==2", packages=packages) in {("a==2", "b", "c"), ("a==2", "c")}
+
+
+def test_what_a_changed_package_requires_may_change_with_it():
+    def loose(*changes):
+        return loose_lines([Requirement(change) for change in changes], PACKAGES)
+
+    assert loose("tqdm==4.66.2") == ()
+    assert loose("torch==2.13.0") == ("numpy==2.4.6", "pathfinder==1.9.0", "sympy==1.14.0")
+    assert loose("torch==2.13.0", "sympy==1.13.1") == ("numpy==2.4.6", "pathfinder==1.9.0")
+    assert set(loose("torch==2.13.0")) <= set(lines("torch==2.13.0"))
 
 
 # ---- Options -----------------------------------------------------------------------------------------------------------
@@ -132,7 +150,9 @@ def test_installed_distributions_are_read_by_name_and_the_first_of_each_counts()
         ("a", {"url": "file:///wheels/a.whl", "archive_info": {}}, "a @ file:///wheels/a.whl"),
         ("a", {"url": "file:///a", "dir_info": {}}, "a @ file:///a"),
         ("a", {"url": "file:///a", "dir_info": {"editable": True}}, ""),
-        ("mnistbench", {"url": "file:///a", "dir_info": {"editable": True}}, "mnistbench @ file:///a"),
+        ("mnistbench", {"url": "file:///a", "dir_info": {"editable": True}}, ""),
+        ("mnistbench", {"url": "file:///a", "dir_info": {}}, ""),
+        ("mnistbench", {}, ""),
         (
             "a",
             {"url": "https://x.org/a", "vcs_info": {"vcs": "git", "commit_id": "01ab"}, "subdirectory": "s"},

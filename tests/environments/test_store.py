@@ -117,6 +117,19 @@ def test_an_environment_is_announced_and_made(uv, home):
     assert left(home) == [folder]
 
 
+def test_versions_that_may_change_are_installed_first(uv):
+    loose = Wanted(TQDM.asked, TQDM.lines, 0, ("numpy==2.0",))
+    assert store._name(loose) != store._name(TQDM)
+    folder = make(loose).folder
+    assert (folder / "loose.txt").read_text(encoding="utf-8") == "numpy==2.0\n"
+    assert (folder / "requirements.txt").read_text(encoding="utf-8") == "numpy\ntqdm==4.66.2\n"
+    install = ["pip", "install", "--python", f"{folder}/bin/python"]
+    assert uv.calls[1:] == [
+        [*install, "--no-deps", "--requirements", f"{folder}/loose.txt"],
+        [*install, "--requirements", f"{folder}/requirements.txt"],
+    ]
+
+
 def test_a_complete_environment_is_used_again(uv, monkeypatch):
     monkeypatch.setattr(store, "_now", lambda: "2026-11-20T10:00:00+00:00")
     first = make()
@@ -325,6 +338,32 @@ def test_a_folder_outside_the_home_is_shown_in_full(home, tmp_path):
 # ---- The real uv -------------------------------------------------------------------------------------------------------
 
 
+def write_wheel(folder, name, version, requires=""):
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    needs = f"Requires-Dist: {requires}\n" if requires else ""
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"{name}.py", "")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+def test_the_real_uv_changes_a_loose_version_only_if_another_package_excludes_it(home, tmp_path, monkeypatch):
+    try:
+        find()
+    except UsageError:
+        pytest.skip("uv is not installed")
+    for variable, value in (("UV_NO_INDEX", "1"), ("UV_FIND_LINKS", tmp_path), ("UV_CACHE_DIR", tmp_path / "cache")):
+        monkeypatch.setenv(variable, str(value))
+    for wheel in (("tiny", "1.0"), ("tiny", "2.0"), ("tiny", "3.0"), ("large", "1.0", "tiny==1.0"), ("large", "2.0", "tiny")):
+        write_wheel(tmp_path, *wheel)
+    for version, found in (("1.0", "1.0"), ("2.0", "2.0")):
+        environment = make(Wanted((f"large=={version}",), (f"large=={version}", "tiny==2.0"), 1000, ("tiny==2.0",)))
+        assert environment.manifest.packages == {"large": version, "tiny": found}
+
+
 def test_the_real_uv_makes_an_environment_with_a_local_package(home, tmp_path, monkeypatch):
     try:
         find()
@@ -332,12 +371,7 @@ def test_the_real_uv_makes_an_environment_with_a_local_package(home, tmp_path, m
         pytest.skip("uv is not installed")
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("tiny.py", "")
-        archive.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-        archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr("tiny-1.0.dist-info/RECORD", "")
+    wheel = write_wheel(tmp_path, "tiny", "1.0")
     environment = make(Wanted(("tiny==1.0",), (f"tiny @ {wheel.as_uri()}",), 1000))
     assert environment.manifest.packages == {"tiny": "1.0"}
     subprocess.run([environment.python, "-I", "-c", "import tiny"], check=True)

@@ -115,6 +115,12 @@ class TestSides:
             measure(side_run(drawing))
         assert drawn[0] == drawn[1]
 
+    def test_numpy_is_not_needed(self, monkeypatch):
+        expected = measure(side_run())["outcome"]
+        monkeypatch.setitem(sys.modules, "numpy", None)
+        monkeypatch.setattr(torch.Tensor, "numpy", None)
+        assert measure(side_run())["outcome"] == expected
+
     def test_both_processes_draw_the_same_turns(self):
         base, head = Alone(BASE), Alone(NEW)
         coins = coin(), coin()

@@ -586,6 +586,10 @@ def test_paths_mean_what_they_meant_where_the_gate_was_started(tmp_path, monkeyp
     assert environment({name: given}, Path("/t/gate"), 1)[name] == found.format(here=tmp_path)
 
 
+def test_a_launch_can_read_the_digits_without_scikit_learn():
+    assert Path(environment({}, Path("/t/gate"), 1)["MNISTBENCH_DIGITS"]).name == "digits.csv.gz"
+
+
 def test_a_repository_that_a_hook_names_is_not_handed_on():
     of_a_hook = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_INDEX_FILE": ".git/index"}
     found = environment({**of_a_hook, "GIT_AUTHOR_NAME": "me"}, Path("/t/gate"), 1)
@@ -609,7 +613,11 @@ def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):
     expected = {
         path.relative_to(package.parent) for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {path.relative_to(home) for path in home.rglob("*") if path.is_file()} == expected
+    assert {path.relative_to(home) for path in (home / "mnistbench").rglob("*") if path.is_file()} == expected
+
+
+def test_what_the_fixture_needs_lies_beside_the_copy(tmp_path):
+    assert (stage_home(tmp_path) / "pytest_benchmark" / "plugin.py").is_file()
 
 
 # ---- Interrupts while a process starts ---------------------------------------------------------------------------------

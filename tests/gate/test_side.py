@@ -326,6 +326,25 @@ def test_an_error_of_the_gate_ends_the_session(folder):
 # ---- Plug-ins ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("declared", "installed", "options"),
+    [
+        ({}, {}, ["-p", "pytest_benchmark.plugin", "-p", "mnistbench.pytest_plugin.plugin"]),
+        ({}, {"benchmark": "pytest_benchmark.plugin"}, ["-p", "mnistbench.pytest_plugin.plugin"]),
+        ({}, {"benchmark": "a", "mnistbench": "b"}, []),
+        ({"mnistbench": "own"}, {"benchmark": "a"}, ["-p", "own"]),
+        ({"mnistbench": "own"}, {"benchmark": "a", "mnistbench": "b"}, ["-p", "no:mnistbench", "-p", "own"]),
+        ({"other": "own"}, {"benchmark": "a", "mnistbench": "b"}, []),
+    ],
+)
+def test_plug_ins_that_pytest_does_not_find_are_named(tmp_path, monkeypatch, declared, installed, options):
+    points = [importlib.metadata.EntryPoint(name, module, "pytest11") for name, module in installed.items()]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
+    lines = [f"{name} = {module!r}\n" for name, module in declared.items()]
+    (tmp_path / "pyproject.toml").write_text(f"[project.entry-points.pytest11]\n{''.join(lines)}", encoding="utf-8")
+    assert side_module._plugins(tmp_path) == options
+
+
 def test_a_side_uses_the_plug_in_that_its_own_project_declares(folder):
     assert read(folder, "plug-in") == 0  # that plug-in leaves out all tests
 
@@ -333,7 +352,7 @@ def test_a_side_uses_the_plug_in_that_its_own_project_declares(folder):
 @pytest.mark.parametrize("text", ["", "entry-points = 1", "[project.entry-points]\npytest11 = 'x'"])
 def test_a_project_without_plug_ins_adds_no_option(tmp_path, text):
     (tmp_path / "pyproject.toml").write_text(f"[project]\n{text}")
-    assert side_module._moved_plugins(tmp_path) == []
+    assert side_module._plugins(tmp_path) == []
 
 
 # ---- Errors of the side's code -----------------------------------------------------------------------------------------

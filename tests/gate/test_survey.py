@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -204,6 +205,15 @@ def test_without_arguments_the_steps_of_the_default_folder_are_measured(folder):
 def test_a_path_that_does_not_exist_is_named_in_one_line(folder):
     said = read(folder, "operators", "nowhere.py")
     assert said["error"] == "head: file or directory not found: nowhere.py"
+
+
+def test_the_copy_of_mnistbench_counts_as_a_package(monkeypatch):
+    from mnistbench import __version__
+    from mnistbench.gate.survey import packages
+
+    assert packages()["torch"]
+    monkeypatch.setattr(importlib.metadata, "distributions", list)
+    assert packages() == {"mnistbench": __version__}
 
 
 # ---- What its cases take -----------------------------------------------------------------------------------------------

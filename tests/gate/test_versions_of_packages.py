@@ -11,7 +11,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.environments.packages import Installed
 
 PACKAGES = [Installed("numpy", "2.4.6", size_bytes=1 << 20), Installed("tqdm", "4.70.1", size_bytes=2 << 20),
-            Installed("own", "1", (), "file:///own", is_editable=True, size_bytes=1)]  # fmt: skip
+            Installed("torch", "2.15.0"), Installed("own", "1", (), "file:///own", is_editable=True, size_bytes=1)]  # fmt: skip
 
 
 @pytest.fixture
@@ -50,8 +50,10 @@ def gate(tmp_path, monkeypatch):
 def test_each_side_has_an_environment_of_its_own(gate, capsys):
     assert gate.run("--base-with", "tqdm==4.66.2", "--new-with", "tqdm==4.67", "--new-with", "numpy==2.0") == 2
     base, new = gate.wanted
-    assert (base.asked, base.lines, base.size_bytes) == (("tqdm==4.66.2",), ("numpy==2.4.6", "tqdm==4.66.2"), 3 << 20)
-    assert (new.asked, new.lines) == (("numpy==2.0", "tqdm==4.67"), ("numpy==2.0", "tqdm==4.67"))
+    assert (base.asked, base.lines, base.size_bytes) == (
+        ("tqdm==4.66.2",), ("numpy==2.4.6", "torch==2.15.0", "tqdm==4.66.2"), 3 << 20
+    )  # fmt: skip
+    assert (new.asked, new.lines) == (("numpy==2.0", "tqdm==4.67"), ("numpy==2.0", "torch==2.15.0", "tqdm==4.67"))
     [request] = gate.requests
     assert (request.base, request.base_dir) == ("", "")
     assert (request.base_python, request.new_python) == ("/environments/1/bin/python", "/environments/2/bin/python")
@@ -91,6 +93,10 @@ def test_without_the_options_no_environment_is_made(gate):
             ["--new-with", "tqdm==4.66.2", "--new-python", sys.executable],
             "--new-with: the new environment has its own interpreter; remove --new-python or --new-with",
         ),
+        (
+            ["--base-with", "torch==2.5.1"],
+            "--base-with: torch==2.5.1 is older than 2.6, the oldest torch that the gate measures; give a newer version",
+        ),
         (["--base-with", "tqdm==4.66.2", "--budget", "soon"], "--budget: 'soon' is not a time; give 5m or 300s"),
     ],
     ids=lambda value: " ".join(value[:3]) if isinstance(value, list) else "",
@@ -99,6 +105,12 @@ def test_wrong_usage_is_one_line_before_an_environment_is_made(gate, capsys, arg
     assert gate.run(*arguments) == 2
     assert capsys.readouterr().err == f"mnistbench: {message}\n"
     assert (gate.wanted, gate.requests) == ([], [])
+
+
+@pytest.mark.parametrize("version", ["==2.6.0", "==2.6.0+cpu", "==2.*", "==2.10.0", ">=2.0,<2.9"])
+def test_a_version_that_may_be_measured_is_not_refused(gate, version):
+    gate.run("--base-with", f"torch{version}")
+    assert [wanted.asked[0].startswith("torch") for wanted in gate.wanted] == [True]
 
 
 def test_a_bisection_stops_if_an_environment_cannot_be_made(gate, capsys):

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import projects
 import pytest
+from bare_environments import installed_environment, linked_environment
 
-from mnistbench.gate.launcher import LaunchError, Plan, launching, stage_home
-from mnistbench.gate.samples import BASE, NEW
+from mnistbench.gate.launcher import Default, LaunchError, Plan, launching, stage_home, survey
+from mnistbench.gate.samples import BASE, NEW, OLDEST_TORCH
 from mnistbench.gate.snapshot import Tree
 
 #: Writes when each iteration begins and ends.
@@ -120,6 +121,77 @@ def test_one_side_has_more_threads(plan, side, tmp_path) -> None:
     for name, threads in {BASE: 1, NEW: 1, side: 2}.items():
         assert set((tmp_path / name / "threads").read_text().splitlines()) == {f"{threads} {threads}"}
         assert all(bool(build["sides"][name]["cpu_ns"]) == (threads == 1) for build in builds)
+
+
+def measured_with(python, plan, tmp_path):
+    """Survey both sides and measure them once, the base with this interpreter; return the listings and the launch."""
+    arguments = ("test_bench.py", "--bench-model=tiny,lenet5", "--benchmark-columns=min")
+    plan = replace(plan, pythons={BASE: python, NEW: sys.executable}, arguments=arguments)
+    plan, listings = survey(plan, 1, Default("", "forward"), tmp_path / "log")
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        return listings, whole(launch)
+
+
+CASES = ["test_bench.py::test_forward[lenet5-b4-cpu]", "test_bench.py::test_forward[tiny-b4-cpu]"]
+
+
+def test_a_side_may_have_torch_and_pytest_alone(plan, tmp_path) -> None:
+    listings, found = measured_with(linked_environment(tmp_path / "bare", "torch", "pytest"), plan, tmp_path)
+    assert not listings[BASE].packages.keys() & {"numpy", "pytest-benchmark", "tabulate", "tensorboard", "scipy", "torchvision"}
+    assert sorted(found["cases"]) == sorted(listings[BASE].cases) == CASES
+    for builds in found["cases"].values():
+        for build in builds:
+            base, head = build["sides"][BASE], build["sides"][NEW]
+            assert base["outcome"] == head["outcome"]
+            assert base["keys"] == head["keys"]
+            assert base["memory_bytes"] == head["memory_bytes"]
+
+
+@pytest.mark.thorough
+def test_a_side_may_have_the_oldest_torch(plan, tmp_path) -> None:
+    python = installed_environment(tmp_path / "oldest", f"torch=={OLDEST_TORCH}.0", "pytest")
+    listings, found = measured_with(python, plan, tmp_path)
+    assert listings[BASE].torch.startswith(f"{OLDEST_TORCH}.0")
+    assert sorted(found["cases"]) == CASES
+    for builds in found["cases"].values():
+        for build in builds:
+            base, head = build["sides"][BASE], build["sides"][NEW]
+            assert base["outcome"][1] == pytest.approx(head["outcome"][1], rel=1e-4)
+            assert base["parameters"] == head["parameters"]
+            assert {"aten::addmm"} <= {key[0] for key in base["keys"]} & {key[0] for key in head["keys"]}
+            for times in base["self_ns"]:
+                assert len(times) == len(base["iteration_ns"])
+            assert sum(map(sum, base["self_ns"])) == pytest.approx(sum(base["iteration_ns"]), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("side", "version", "option"), [(BASE, "2.5.1+cu124", "--base-python"), (NEW, "1.13.1", "--new-python")]
+)
+def test_a_torch_that_is_too_old_is_refused(monkeypatch, side, version, option) -> None:
+    import torch
+    from torch.torch_version import TorchVersion
+
+    from mnistbench.gate.side import SideError
+    from mnistbench.gate.worker import refuse_old_torch
+
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+    with pytest.raises(SideError) as refused:
+        refuse_old_torch(side)
+    assert str(refused.value) == (
+        f"{side}: torch {version} of {sys.executable} is older than 2.6, the oldest that the gate measures; "
+        f"install a newer one there, or name another interpreter with {option}"
+    )
+
+
+@pytest.mark.parametrize("version", ["2.6.0", "2.10.0+cpu", "2.15.0"])
+def test_a_torch_that_is_new_enough_is_not_refused(monkeypatch, version) -> None:
+    import torch
+    from torch.torch_version import TorchVersion
+
+    from mnistbench.gate.worker import refuse_old_torch
+
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+    refuse_old_torch(BASE)
 
 
 def test_a_side_that_fails_in_an_iteration_is_named(plan, tmp_path) -> None:

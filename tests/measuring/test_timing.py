@@ -177,17 +177,16 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return next(timed) + 0.25
 
     @contextmanager
-    def device_index(index: int) -> Iterator[None]:
+    def on(index: int) -> Iterator[None]:
         happened.append(f"on {index}")
         yield
         happened.append(f"off {index}")
 
     def get_device_module(device: torch.device) -> Any:
         assert device.type in ("cuda", "mps")
-        return SimpleNamespace(Event=Event)
+        return SimpleNamespace(Event=Event, device=on)
 
     monkeypatch.setattr(torch, "get_device_module", get_device_module)
-    monkeypatch.setattr(torch.accelerator, "device_index", device_index)
     return happened
 
 

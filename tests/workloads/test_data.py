@@ -140,6 +140,17 @@ class TestDigits:
             digest.update(split.labels.to(torch.uint8).numpy().tobytes())
         assert digest.hexdigest() == "b37c94c9467004f4bf2b9fd4d8848308493bd9f7d8160f93f1934d7390a06e4f"
 
+    def test_the_order_is_that_of_numpys_legacy_generator(self) -> None:
+        for seed, size in ((0, 1797), (0, 1), (1, 2), (2**32 - 1, 1024), (7, 1025)):
+            assert data.legacy_permutation(seed, size) == np.random.RandomState(seed).permutation(size).tolist()
+
+    def test_without_the_file_scikit_learn_reads_the_digits(self, digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(data, "digits_file", lambda: None)
+        assert torch.equal(load("digits").test.images, digits.test.images)
+        monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+        with pytest.raises(DataError, match=r"^the digits are a file of scikit-learn, .*: pip install scikit-learn$"):
+            load("digits")
+
     def test_each_pixel_is_three_by_three_bytes_in_a_margin_of_two(self, digits: Dataset) -> None:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
@@ -844,7 +855,7 @@ class TestTorchvisionLoader:
 
 
 def test_importing_needs_none_of_the_slow_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("torchvision", "sklearn", "platformdirs"):
+    for name in ("torchvision", "sklearn", "platformdirs", "numpy"):
         monkeypatch.setitem(sys.modules, name, None)
     assert data.__file__
     spec = importlib.util.spec_from_file_location("a_second_data", data.__file__)
