@@ -24,9 +24,10 @@ from mnistbench.environments.store import Wanted, held
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.result import Verdict, conclude
-from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, measure
+from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, check, measure
 from mnistbench.report.gate import rendered
-from mnistbench.report.output import append_text_to_step_summary, check, write
+from mnistbench.report.output import append_text_to_step_summary, write
+from mnistbench.report.output import check as check_output
 from mnistbench.report.terminal import colours
 
 _CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
@@ -105,7 +106,7 @@ def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
     thresholds = Thresholds(_share("--threshold", parsed.threshold), _share("--op-threshold", parsed.op_threshold))
     progress = _Shown(sys.stderr)
     if output := given("--output", parsed.output):
-        check(Path(output))
+        check_output(Path(output))
     replayed = given("--replay", parsed.replay)
     if replayed:
         _check_replay(parsed)
@@ -171,6 +172,7 @@ def _with_environments(request: Request, parsed: argparse.Namespace, progress: P
             raise UsageError(f"{flag}: the new environment has its own interpreter; remove --{side}-python or {flag}")
     packages = installed()
     changes = {side: asked(flag, texts, packages) for side, (flag, texts) in options.items() if texts}
+    check(request)  # an environment takes minutes and gigabytes, so what is wrong is found before
     interpreters = {"base": request.base_python, "new": request.new_python}
     for side, requirements in changes.items():
         lines = requirement_lines(requirements, packages)

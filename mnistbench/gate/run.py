@@ -121,12 +121,29 @@ def measure(
         return gate.run(here)
 
 
+def check(request: Request) -> None:
+    """Check what can be checked before environments are made: the base, and the folder of raw samples.
+
+    Raises:
+        UsageError: there is no such revision or folder, or raw samples cannot be written.
+    """
+    if request.base_dir:
+        _base_dir(request)
+    elif request.base:
+        snapshot.commit_of(Path.cwd().resolve(), request.base)
+    _new_file(request.storage)
+
+
+def _base_dir(request: Request) -> Path:
+    folder = Path(request.base_dir).resolve()
+    if not folder.is_dir():
+        raise UsageError(f"--base-dir: {request.base_dir!r} is not a folder; name a checkout of the base")
+    return folder
+
+
 def _plan(request: Request, here: Path, folder: Path) -> Plan:
     if request.base_dir:
-        base_dir = Path(request.base_dir).resolve()
-        if not base_dir.is_dir():
-            raise UsageError(f"--base-dir: {request.base_dir!r} is not a folder; name a checkout of the base")
-        base = snapshot.of_working_tree(base_dir, folder / BASE, request.base_dir)
+        base = snapshot.of_working_tree(_base_dir(request), folder / BASE, request.base_dir)
     elif request.base:
         base = snapshot.of_revision(here, request.base, folder / BASE)
     else:
