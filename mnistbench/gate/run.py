@@ -35,7 +35,7 @@ from mnistbench.gate.launcher import (
     stage_home,
     survey,
 )
-from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
+from mnistbench.gate.samples import BASE, COMPLETE, INTERRUPTED, NEW, End, Launch
 
 #: Launches of the first stage, and fresh launches of flagged cases (docs/studies/gate_power.py).
 LAUNCHES, FRESH = 10, 8
@@ -61,6 +61,7 @@ class Request:
     base_variables: Mapping[str, str] = field(default_factory=dict)  # environment variables
     new_variables: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()  # for pytest
+    only: tuple[str, ...] = ()  # node ids of the cases to measure; all that the arguments select if empty
     launches: int = LAUNCHES
     budget_s: float = math.inf
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -157,6 +158,7 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
         repository=(snapshot.repository_of(here) if shutil.which("git") else None) or here,
         arguments=request.arguments,
         phases=(),
+        only=request.only,
     )
 
 
@@ -212,7 +214,7 @@ class _Gate:
             if flagged:
                 self._measure_again(measured, flagged)
         except KeyboardInterrupt:
-            measured.end = End("interrupted", broken_off=True)
+            measured.end = INTERRUPTED
         except LaunchError as error:
             if not measured.launches:
                 raise
