@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.decision import INCONCLUSIVE, PASSED, REGRESSED, Finding
+from mnistbench.gate.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding
 from mnistbench.gate.result import Verdict
 from mnistbench.gate.samples import INTERRUPTED
 
@@ -171,13 +171,14 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
 
     Args:
         verdict: of the gate.
-        found: the largest regression of each case in the first gate, by node id. If a passed gate does not rule out a change as
-            large as one of them, its release is not judged.
+        found: the largest regression of each case in the first gate, by node id; none for the first gate itself. A later gate
+            judges its release in spite of noise if it rules out changes as large as these.
     """
     if verdict.outcome == REGRESSED:
         return SLOWER, ""
-    if verdict.outcome == INCONCLUSIVE:
-        return NOT_JUDGED, verdict.reasons[0].text
+    for reason in verdict.reasons:
+        if not found or reason.kind != NOISE:
+            return NOT_JUDGED, reason.text
     high = {one.effect.key: one.high for one in (*verdict.decision.cases, *verdict.decision.operations)}
     for node_id, finding in found.items():
         if node_id not in verdict.header.labels:

@@ -22,7 +22,7 @@ from mnistbench.gate.bisection import (
     judged,
     largest_regressions,
 )
-from mnistbench.gate.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.result import conclude
 from mnistbench.gate.samples import COMPLETE, INTERRUPTED, End
@@ -205,8 +205,17 @@ def test_a_release_is_not_slower_if_its_gate_rules_out_what_was_found(verdicts):
     assert judged(verdicts.same, largest_regressions(verdicts.slower)) == (NOT_SLOWER, "")
 
 
-def test_an_inconclusive_gate_does_not_judge_its_release(verdicts):
+def test_noise_does_not_matter_if_the_gate_rules_out_what_was_found(verdicts):
+    assert {reason.kind for reason in verdicts.noisy.reasons} == {NOISE}
     assert judged(verdicts.noisy, {}) == (NOT_JUDGED, verdicts.noisy.reasons[0].text)
+    found = largest_regressions(verdicts.slower)
+    assert judged(verdicts.noisy, found) == (NOT_SLOWER, "")
+
+
+@pytest.mark.parametrize("end", ["broken", "used_up"])
+def test_any_other_reason_leaves_the_release_open(verdicts, end):
+    one = getattr(verdicts, end)
+    assert judged(one, largest_regressions(verdicts.slower)) == (NOT_JUDGED, one.end.cut_short)
 
 
 def test_a_gate_that_passes_without_ruling_out_what_was_found_does_not_judge_its_release(verdicts):
