@@ -139,6 +139,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("mnistbench.scale.run.run", measure)
     monkeypatch.setattr("mnistbench.commands.gate.measure", measure)
     monkeypatch.setattr("mnistbench.commands.gate.held", measure)  # it would download PyTorch
+    monkeypatch.setattr("mnistbench.commands.gate_versions.releases", lambda _, wanted: (wanted.first, wanted.last))
     monkeypatch.setattr("mnistbench.commands.lab._measure", measure)
     monkeypatch.setattr("mnistbench.commands.lab._merge", measure)
     if "--resume" in words:

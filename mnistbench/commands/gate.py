@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,20 +19,23 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from mnistbench.commands.arguments import add_format, add_output, add_settings, add_storage, add_top, given, whole
+from mnistbench.commands.gate_versions import FLAG, Changes, bisected, check_options
 from mnistbench.commands.output import BISECT_SKIPS, BISECT_STOPS, UNJUDGED, print_error
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.compare.thresholds import acceptances, plain_threshold
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.environments.packages import asked, installed, loose_lines, requirement_lines
+from mnistbench.environments.packages import Installed, asked, installed, loose_lines, requirement_lines
 from mnistbench.environments.store import Wanted, held
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.launcher import THREADS
 from mnistbench.gate.result import Verdict, conclude
-from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, measure
+from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, check, measure
+from mnistbench.report import bisection
 from mnistbench.report.gate import rendered
-from mnistbench.report.output import append_text_to_step_summary, check, write
+from mnistbench.report.output import append_text_to_step_summary, write
+from mnistbench.report.output import check as check_output
 from mnistbench.report.terminal import colours
 
 _CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
@@ -41,7 +45,8 @@ _UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.usage = "mnistbench gate [--base REV | --base-dir DIR | --replay FILE] [options] [-- pytest arguments]"
+    sides = "--base REV | --base-dir DIR | --bisect-versions RANGE | --replay FILE"
+    parser.usage = f"mnistbench gate [{sides}] [options] [-- pytest arguments]"
     base = parser.add_mutually_exclusive_group()
     base.add_argument(
         "--base", metavar="REV", help="commit, branch or tag to compare with; main... is the merge base with main"
@@ -66,6 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--{side}-with", metavar="NAME==VERSION", action="append",
             help=f"version of an installed package for {what}, in a new environment that uv makes; repeatable",
         )  # fmt: skip
+    parser.add_argument(
+        FLAG, metavar="NAME==FIRST..LAST", help="find the first slower release of an installed package: torch==2.13.0..2.15.0"
+    )
     parser.add_argument(
         "--inconclusive", choices=("fail", "ok"), default="fail",
         help="fail: exit code 2 if noise or the budget leaves the result open; ok: exit code 0 (default: fail)",
@@ -107,25 +115,37 @@ def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
     thresholds = Thresholds(_share("--threshold", parsed.threshold), _share("--op-threshold", parsed.op_threshold))
     progress = _Shown(sys.stderr)
     if output := given("--output", parsed.output):
-        check(Path(output))
-    replayed = given("--replay", parsed.replay)
-    if replayed:
+        check_output(Path(output))
+
+    def concluded(measured: Measured) -> Verdict:
+        try:
+            return conclude(
+                measured.header, measured.launches, thresholds, accept=accept, reason=parsed.reason or "",
+                end=measured.end, allow_missing=parsed.allow_missing,
+            )  # fmt: skip
+        except RecordError as error:
+            raise RecordError(f"{measured.path}: {error}") from None
+
+    if searched := given(FLAG, parsed.bisect_versions):
+        check_options(parsed)
+        request, packages = _request(parsed, thresholds), installed()
+
+        def gate(changes: Changes, only: tuple[str, ...], budget_s: float) -> tuple[str, Verdict]:
+            measured = _measured(replace(request, only=only, budget_s=budget_s), changes, packages, progress)
+            return str(measured.path), concluded(measured)
+
+        found = bisected(searched, packages, gate, request.budget_s, progress.say)
+        _report(functools.partial(bisection.rendered, found), parsed, top)
+        return _CODES[found.outcome], found.is_excusable
+    if replayed := given("--replay", parsed.replay):
         _check_replay(parsed)
         recorded = samples.load(Path(replayed))
-        measured = Measured(Path(replayed), recorded.header, recorded.launches, recorded.end)
+        verdict = concluded(Measured(Path(replayed), recorded.header, recorded.launches, recorded.end))
     else:
-        with ExitStack() as environments:
-            request = _with_environments(_request(parsed, thresholds), parsed, progress, environments)
-            measured = measure(request, progress)
-        progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench gate --replay {measured.path}")
-    try:
-        verdict = conclude(
-            measured.header, measured.launches, thresholds, accept=accept, reason=parsed.reason or "",
-            end=measured.end, allow_missing=parsed.allow_missing,
-        )  # fmt: skip
-    except RecordError as error:
-        raise RecordError(f"{measured.path}: {error}") from None
-    _report(verdict, parsed, top)
+        request = _request(parsed, thresholds)
+        packages = installed() if parsed.base_with or parsed.new_with else []
+        verdict = concluded(_measured(request, _changes(parsed, packages), packages, progress))
+    _report(functools.partial(rendered, verdict), parsed, top)
     return _CODES[verdict.outcome], verdict.is_excusable
 
 
@@ -141,7 +161,8 @@ def _check_replay(parsed: argparse.Namespace) -> None:
 
 
 def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
-    options = ("base", "base_dir", "base_python", "new_python", "base_env", "new_env", "base_with", "new_with")
+    options = ("base", "base_dir", "base_python", "new_python", "base_env", "new_env", "base_with", "new_with",
+               "bisect_versions")  # fmt: skip
     if all(getattr(parsed, option) is None for option in options):
         raise UsageError("nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE")
     return Request(
@@ -159,29 +180,20 @@ def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
     )
 
 
-def _with_environments(request: Request, parsed: argparse.Namespace, progress: Progress, environments: ExitStack) -> Request:
-    """Return the request with the interpreters of new environments, which are kept until the exit stack is closed.
+def _changes(parsed: argparse.Namespace, packages: Sequence[Installed]) -> Changes:
+    """Return the requirements of each side that has a new environment.
 
     Raises:
-        UsageError: an option cannot be used, or an environment cannot be made.
+        UsageError: an option cannot be used.
     """
     options = {side: (f"--{side}-with", getattr(parsed, f"{side}_with")) for side in ("base", "new")}
-    if not any(texts for _, texts in options.values()):
-        return request
     for side, (flag, texts) in options.items():
         if texts and getattr(parsed, f"{side}_python") is not None:
             raise UsageError(f"{flag}: the new environment has its own interpreter; remove --{side}-python or {flag}")
-    packages = installed()
     changes = {side: asked(flag, texts, packages) for side, (flag, texts) in options.items() if texts}
     for side, requirements in changes.items():
         _refuse_old_torch(options[side][0], requirements)
-    interpreters = {"base": request.base_python, "new": request.new_python}
-    for side, requirements in changes.items():
-        lines = requirement_lines(requirements, packages)
-        size_bytes = sum(package.size_bytes for package in packages if package.line)
-        wanted = Wanted(tuple(map(str, requirements)), lines, size_bytes, loose_lines(requirements, packages))
-        interpreters[side] = environments.enter_context(held(wanted, progress.say)).python
-    return replace(request, base_python=interpreters["base"], new_python=interpreters["new"])
+    return changes
 
 
 def _refuse_old_torch(flag: str, requirements: Sequence[Requirement]) -> None:
@@ -199,15 +211,37 @@ def _refuse_old_torch(flag: str, requirements: Sequence[Requirement]) -> None:
             )
 
 
-def _report(verdict: Verdict, parsed: argparse.Namespace, top: int) -> None:
+def _measured(request: Request, changes: Changes, packages: Sequence[Installed], progress: Progress) -> Measured:
+    """Measure, in new environments for the sides with other requirements.
+
+    Raises:
+        UsageError: an option cannot be used, or an environment cannot be made.
+        LaunchError: a side cannot be measured.
+    """
+    interpreters = {"base": request.base_python, "new": request.new_python}
+    if changes:  # an environment takes minutes and gigabytes, so what is wrong is found before
+        check(request)
+    with ExitStack() as environments:
+        for side, requirements in changes.items():
+            lines = requirement_lines(requirements, packages)
+            size_bytes = sum(package.size_bytes for package in packages if package.line)
+            wanted = Wanted(tuple(map(str, requirements)), lines, size_bytes, loose_lines(requirements, packages))
+            interpreters[side] = environments.enter_context(held(wanted, progress.say)).python
+        measured = measure(replace(request, base_python=interpreters["base"], new_python=interpreters["new"]), progress)
+    progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench gate --replay {measured.path}")
+    return measured
+
+
+def _report(render: Callable[..., str], parsed: argparse.Namespace, top: int) -> None:
+    """Print or write what ``render`` returns for a format, the number of operations per case, and ``colour``."""
     colour = parsed.format == "terminal" and not parsed.output and colours(sys.stdout)
-    text = rendered(verdict, parsed.format, top, colour=colour)
+    text = render(parsed.format, top, colour=colour)
     if parsed.output:
         write(Path(parsed.output), text)
     else:
         sys.stdout.write(text)
         sys.stdout.flush()
-    if os.environ.get("GITHUB_STEP_SUMMARY") and (note := append_text_to_step_summary(rendered(verdict, "markdown", top))):
+    if os.environ.get("GITHUB_STEP_SUMMARY") and (note := append_text_to_step_summary(render("markdown", top))):
         sys.stderr.write(f"mnistbench: {note}\n")
 
 

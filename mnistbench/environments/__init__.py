@@ -1,4 +1,7 @@
-"""Environments: ``packages`` lists what a new one gets, ``uv`` starts uv, ``store`` makes, lists and removes environments.
+"""Environments of the gate: how they are made, listed and removed, and which releases of a package exist.
+
+``packages`` lists what a new environment gets; ``releases`` the releases of a package; ``uv`` starts uv; ``store`` makes, lists
+and removes environments.
 
 Question: which two environments are compared, and how are they made?
 Input: the installed packages, and requirements such as ``torch==2.13.0``.

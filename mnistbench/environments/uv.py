@@ -38,14 +38,15 @@ def find() -> str:
     raise UsageError("uv makes the environments, and it is not installed; install it with: pip install uv")
 
 
-def run(uv: str, arguments: Sequence[str], lock: int) -> None:
-    """Run uv and wait for it.
+def run(uv: str, arguments: Sequence[str], lock: int | None = None, text: str = "") -> str:
+    """Run uv, wait for it, and return its output.
 
     Args:
         uv: its path.
         arguments: its command line.
         lock: file descriptor of a locked file. uv inherits it, so the lock is held until uv has ended, also if this process
             is killed before.
+        text: its input.
 
     Raises:
         UsageError: uv failed; the message has its reason.
@@ -53,14 +54,22 @@ def run(uv: str, arguments: Sequence[str], lock: int) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "UV_SYSTEM_PYTHON"}
     environment["NO_COLOR"] = "1"
     try:
-        done = subprocess.run(
-            [uv, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            pass_fds=(lock,), text=True, errors="replace", check=False,
+        process = subprocess.Popen(
+            [uv, *arguments], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            pass_fds=() if lock is None else (lock,), text=True, errors="replace",
         )  # fmt: skip
     except OSError as error:
         raise UsageError(f"{uv}: cannot be started ({error.strerror}); install it with: pip install uv") from None
-    if done.returncode:
-        raise UsageError(f"uv: {reason(done.stderr) or f'exit code {done.returncode}'}")
+    with process:
+        try:
+            output, errors = process.communicate(text)
+        except BaseException:  # Ctrl-C: subprocess.run would not wait until uv has ended and writes no more
+            process.kill()
+            process.wait()
+            raise
+    if process.returncode:
+        raise UsageError(f"uv: {reason(errors) or f'exit code {process.returncode}'}")
+    return output
 
 
 def reason(text: str) -> str:

@@ -56,6 +56,7 @@ class Plan:
     repository: Path  # the user's own tree, which must not be measured
     arguments: tuple[str, ...]  # for pytest
     phases: tuple[str, ...]  # to measure; all if empty
+    only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
 
     def threads(self, side: str) -> int:
         """Return the number of threads of all cases of a side; 0 if each case has its own."""
@@ -209,11 +210,11 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
         for side in (NEW, BASE):
             with _uninterrupted():
                 processes[side] = _Process(plan, side, seed, log)
-        processes[NEW].begin(_job(plan, NEW, seed, None, default=vars(default)))
+        processes[NEW].begin(_job(plan, NEW, seed, plan.only or None, default=vars(default)))
         with _usable():
             selected = processes[NEW].receive("selected")
             plan = replace(plan, arguments=selected["arguments"].texts(), phases=selected["phases"].texts())
-        processes[BASE].begin(_job(plan, BASE, seed, None, default=None))
+        processes[BASE].begin(_job(plan, BASE, seed, plan.only or None, default=None))
         found = {}
         for side, process in processes.items():
             with _usable():

@@ -38,7 +38,7 @@ from mnistbench.gate.launcher import (
     stage_home,
     survey,
 )
-from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
+from mnistbench.gate.samples import BASE, COMPLETE, INTERRUPTED, NEW, End, Launch
 
 #: Launches of the first stage, and fresh launches of flagged cases (docs/studies/gate_power.py).
 LAUNCHES, FRESH = 10, 8
@@ -67,6 +67,7 @@ class Request:
     base_variables: Mapping[str, str] = field(default_factory=dict)  # environment variables
     new_variables: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()  # for pytest
+    only: tuple[str, ...] = ()  # node ids of the cases to measure; all that the arguments select if empty
     launches: int = LAUNCHES
     budget_s: float = math.inf
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -127,12 +128,29 @@ def measure(
         return gate.run(here)
 
 
+def check(request: Request) -> None:
+    """Check what can be checked before environments are made: the base, and the folder of raw samples.
+
+    Raises:
+        UsageError: there is no such revision or folder, or raw samples cannot be written.
+    """
+    if request.base_dir:
+        _base_dir(request)
+    elif request.base:
+        snapshot.commit_of(Path.cwd().resolve(), request.base)
+    _new_file(request.storage)
+
+
+def _base_dir(request: Request) -> Path:
+    folder = Path(request.base_dir).resolve()
+    if not folder.is_dir():
+        raise UsageError(f"--base-dir: {request.base_dir!r} is not a folder; name a checkout of the base")
+    return folder
+
+
 def _plan(request: Request, here: Path, folder: Path) -> Plan:
     if request.base_dir:
-        base_dir = Path(request.base_dir).resolve()
-        if not base_dir.is_dir():
-            raise UsageError(f"--base-dir: {request.base_dir!r} is not a folder; name a checkout of the base")
-        base = snapshot.of_working_tree(base_dir, folder / BASE, request.base_dir)
+        base = snapshot.of_working_tree(_base_dir(request), folder / BASE, request.base_dir)
     elif request.base:
         base = snapshot.of_revision(here, request.base, folder / BASE)
     else:
@@ -146,6 +164,7 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
         repository=(snapshot.repository_of(here) if shutil.which("git") else None) or here,
         arguments=request.arguments,
         phases=(),
+        only=request.only,
     )
 
 
@@ -203,7 +222,7 @@ class _Gate:
             if flagged:
                 self._measure_again(measured, flagged)
         except KeyboardInterrupt:
-            measured.end = End("interrupted", broken_off=True)
+            measured.end = INTERRUPTED
         except LaunchError as error:
             if not measured.launches:
                 raise

@@ -455,6 +455,8 @@ class End:
 
 #: The end of a complete run.
 COMPLETE = End()
+#: The end of a run that the user stopped.
+INTERRUPTED = End("interrupted", broken_off=True)
 #: The end of a file without a last line: the process was killed.
 NO_END = End("the run that was measured did not come to its end; measure again", broken_off=True)
 

@@ -92,8 +92,8 @@ def repository_of(directory: Path) -> Path | None:
     return Path(top.removesuffix("\n"))
 
 
-def of_revision(here: Path, revision: str, into: Path) -> Tree:
-    """Write a revision of the repository that contains ``here`` into a folder.
+def commit_of(here: Path, revision: str) -> tuple[Path, str]:
+    """Return the root of the repository that contains ``here``, and the hash of a revision.
 
     Raises:
         UsageError: there is no repository or no such revision.
@@ -111,6 +111,16 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
         if _git(top, "rev-parse", "--is-shallow-repository", check=False).strip() == "true":
             hint = "this clone is shallow, so fetch what is missing: git fetch --unshallow"
         raise UsageError(f"--base {revision!r}: no such commit in {top}; {hint}")
+    return top, commit
+
+
+def of_revision(here: Path, revision: str, into: Path) -> Tree:
+    """Write a revision of the repository that contains ``here`` into a folder.
+
+    Raises:
+        UsageError: there is no repository or no such revision.
+    """
+    top, commit = commit_of(here, revision)
     into.mkdir()
     index = into.with_name(f"{into.name}.index")
     own = {"GIT_INDEX_FILE": str(index)}

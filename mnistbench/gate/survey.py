@@ -26,7 +26,10 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], **job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
     taken = _Survey(side, Path(job["repository"]), job["phases"], say)
-    side.run(job["arguments"], lambda node_ids: node_ids, taken.take)
+    only = job["only"]
+    side.run(
+        job["arguments"], lambda found: found if only is None else [node_id for node_id in found if node_id in only], taken.take
+    )
     say(
         surveyed={
             "torch": torch.__version__,

@@ -1,4 +1,4 @@
-"""Reports: rows are built once (``rows``, ``comparison``, ``gate``, ``profile``, ``runs``), then drawn in a format.
+"""Reports: rows are built once (``rows``, ``comparison``, ``gate``, ``bisection``, ...), then drawn in a format.
 
 Question: how is a result shown?
 Input: a judgement, a verdict of the gate, a profile, saved runs, or records.

@@ -356,8 +356,13 @@ def _some(names: Sequence[str]) -> str:
 
 def json_report(verdict: Verdict) -> str:
     """Return the whole verdict as JSON; changes are shares (0.05 is 5 % slower)."""
+    return json.dumps(json_data(verdict), indent=1, allow_nan=False) + "\n"
+
+
+def json_data(verdict: Verdict) -> dict[str, Any]:
+    """Return the content of :func:`json_report`."""
     decision = verdict.decision
-    data = {
+    return {
         "outcome": verdict.outcome,
         "sentence": last_line(verdict),
         "reasons": [reason._asdict() for reason in verdict.reasons],
@@ -398,7 +403,6 @@ def json_report(verdict: Verdict) -> str:
         "only_head": list(verdict.header.only_head),
         "changed": list(verdict.header.changed),
     }
-    return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:

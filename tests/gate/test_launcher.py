@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -375,6 +376,12 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
     assert (jobs[NEW]["default"], jobs[NEW]["arguments"]) == ({"folder": "bench", "phase": "step"}, ["bench", "-k", "step"])
     assert (jobs[BASE]["default"], jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (None, ["x.py"], [])
     assert nobody_lives(plan)
+
+
+@pytest.mark.parametrize(("only", "told"), [((), None), (("t.py::t",), ["t.py::t"])], ids=["all", "one"])
+def test_a_survey_may_be_of_single_cases(look, plan, only, told):
+    found = look('select()\nsurveyed(files={"only": json.dumps(job["only"])})', plan=replace(plan, only=only))[1]
+    assert [json.loads(found[side].files["only"]) for side in (BASE, NEW)] == [told, told]
 
 
 def test_both_sides_are_loaded_at_the_same_time(look):

@@ -305,6 +305,11 @@ def test_a_project_without_that_folder_is_searched_whole(gate, launches, here):
     assert (plan.arguments, plan.phases) == ((), ("step",))
 
 
+def test_single_cases_may_be_named(gate, launches):
+    gate(launches=8, only=(SLOW,))
+    assert launches.looked[0][0].only == (SLOW,)
+
+
 @pytest.mark.parametrize("side", ["base", "new"])
 def test_a_side_may_have_another_interpreter(gate, launches, side):
     gate(launches=8, **{f"{side}_python": "/opt/python"})

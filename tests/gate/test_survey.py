@@ -109,10 +109,10 @@ def in_a_process(body, *arguments):
     os.waitpid(child, 0)
 
 
-def surveyed(tree, arguments, default):
+def surveyed(tree, arguments, default, only=None):
     said = {}
     job = {"home": home, "repository": str(folder / "nowhere"), "arguments": arguments, "phases": ["step"], "threads": 0}
-    job |= {"side": "head", "tree": str(folder / tree), "directory": str(folder / tree)}
+    job |= {"side": "head", "tree": str(folder / tree), "directory": str(folder / tree), "only": only}
     try:
         survey({**job, "default": default}, lambda **message: said.update(message))
     except SideError as error:
@@ -128,6 +128,8 @@ for tree in trees:
     in_a_process(surveyed, tree, ["bench"], None)
 in_a_process(surveyed, "operators", ["nowhere.py"], {"folder": "bench", "phase": "step"})
 in_a_process(surveyed, "operators", [], {"folder": "bench", "phase": "step"})
+in_a_process(surveyed, "plain", ["bench", "-v"], None, ["bench/test_step.py::test_step[tiny-b4-cpu]", "t.py::gone"])
+in_a_process(surveyed, "plain", ["bench", "-vv"], None, ["t.py::gone"])
 in_a_process(surveyed, "operators", ["--my-switch", "bench/test_forward.py"], {"folder": "bench", "phase": "step"})
 side = Side("head", folder / "plain", folder / "plain", home)
 found = {text: selection(side, text.split(), "bench", "step") for text in selections}
@@ -200,6 +202,11 @@ def test_without_arguments_the_steps_of_the_default_folder_are_measured(folder):
     said = read(folder, "operators", "")
     assert said["selected"] == {"arguments": ["bench"], "phases": ["step"]}
     assert list(said["surveyed"]["cases"]) == ["bench/test_step.py::test_step[tiny-b4-cpu]"]
+
+
+def test_single_cases_are_surveyed_if_they_are_named(folder):
+    assert list(read(folder, "plain", "bench -v")["surveyed"]["cases"]) == ["bench/test_step.py::test_step[tiny-b4-cpu]"]
+    assert read(folder, "plain", "bench -vv")["surveyed"]["cases"] == {}
 
 
 def test_a_path_that_does_not_exist_is_named_in_one_line(folder):

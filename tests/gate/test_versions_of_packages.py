@@ -1,5 +1,7 @@
 """``mnistbench gate --base-with`` and ``--new-with`` up to the measurement: environments and errors."""
 
+import os
+import subprocess
 import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -47,6 +49,18 @@ def gate(tmp_path, monkeypatch):
     return seen
 
 
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository with one commit, in which the gate is started."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    somebody = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
+    for arguments in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "first"]):
+        subprocess.run(["git", *somebody, *arguments], cwd=tmp_path, check=True)
+    return tmp_path
+
+
 def test_each_side_has_an_environment_of_its_own(gate, capsys):
     assert gate.run("--base-with", "tqdm==4.66.2", "--new-with", "tqdm==4.67", "--new-with", "numpy==2.0") == 2
     base, new = gate.wanted
@@ -63,6 +77,7 @@ def test_each_side_has_an_environment_of_its_own(gate, capsys):
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("repository")
 def test_the_other_side_has_the_current_interpreter_or_the_one_that_is_named(gate):
     gate.run("--new-with", "tqdm==4.66.2")
     gate.run("--base", "HEAD", "--base-python", sys.executable, "--new-with", "tqdm==4.66.2")
@@ -113,6 +128,32 @@ def test_a_version_that_may_be_measured_is_not_refused(gate, version):
     assert [wanted.asked[0].startswith("torch") for wanted in gate.wanted] == [True]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--base", "nothing"],
+            (
+                "--base 'nothing': no such commit in {here}; "
+                "name a commit, a branch or a tag, or fetch it: git fetch origin nothing"
+            ),
+        ),
+        (["--base-dir", "nowhere"], "--base-dir: 'nowhere' is not a folder; name a checkout of the base"),
+        (
+            ["--base", "HEAD", "--storage", "file"],
+            "--storage: file/gate cannot be written (Not a directory); name another folder",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_wrong_base_or_folder_is_one_line_before_an_environment_is_made(gate, repository, capsys, arguments, message):
+    (repository / "file").touch()
+    assert gate.run(*arguments, "--new-with", "tqdm==4.66.2") == 2
+    assert capsys.readouterr().err == f"mnistbench: {message.format(here=repository)}\n"
+    assert (gate.wanted, gate.requests) == ([], [])
+
+
+@pytest.mark.usefixtures("repository")
 def test_a_bisection_stops_if_an_environment_cannot_be_made(gate, capsys):
     gate.failure = "no environment with tqdm==9: uv: Because there is no version of tqdm==9"
     assert gate.run("--bisect", "--base", "HEAD", "--new-with", "tqdm==9") == 128

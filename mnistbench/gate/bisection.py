@@ -1,0 +1,194 @@
+"""Find the first slower release of a package with as few gates as possible. Measures nothing itself."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from mnistbench.core import units
+from mnistbench.core.errors import MnistbenchError
+from mnistbench.gate.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding
+from mnistbench.gate.result import Verdict
+from mnistbench.gate.samples import INTERRUPTED
+
+#: What a gate says of a release.
+SLOWER, NOT_SLOWER, NOT_JUDGED = "slower", "not slower", "not judged"
+
+#: Why a search ends early.
+USED_UP = "the budget is used up; increase --budget"
+
+#: Measures a release: (release, node ids of the cases, or none for all, seconds it may take) -> (file of raw samples, verdict).
+Measure = Callable[[str, tuple[str, ...], float], tuple[str, Verdict]]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The gate of a release against the first one of the range."""
+
+    release: str
+    result: str  # SLOWER, NOT_SLOWER or NOT_JUDGED
+    reason: str = ""  # why it is NOT_JUDGED
+    verdict: Verdict | None = None  # None: it could not be measured
+    raw: str = ""  # path of the file of raw samples
+    seconds: float = 0.0  # from start to finish, without the time to make environments
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """The search for the first slower release: what it has found so far, and which release is next."""
+
+    package: str
+    releases: tuple[str, ...]  # the oldest first; the first one is the base of all gates
+    gates: tuple[Gate, ...] = ()  # as they were run
+    stopped: str = ""  # why the search ended early
+
+    @property
+    def most_gates(self) -> int:
+        """The largest number of gates if each one judges its release."""
+        return 1 + (len(self.releases) - 2).bit_length()
+
+    @property
+    def next(self) -> str | None:
+        """The release to measure next: the last one, then the one in the middle, or its nearest neighbor that is left."""
+        if self.stopped:
+            return None
+        if not self.gates:
+            return self.releases[-1]
+        if not self._slower:
+            return None
+        low, high = self._ends
+        gone = {gate.release for gate in self.gates}
+        left = [number for number in range(low + 1, high) if self.releases[number] not in gone]
+        return self.releases[min(left, key=lambda number: abs(2 * number - low - high))] if left else None
+
+    @property
+    def _slower(self) -> list[int]:
+        return [self.releases.index(gate.release) for gate in self.gates if gate.result == SLOWER]
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        """The newest release known not to be slower, and the oldest one known to be slower."""
+        others = [self.releases.index(gate.release) for gate in self.gates if gate.result == NOT_SLOWER]
+        return max(others, default=0), min(self._slower)
+
+    @property
+    def not_slower(self) -> str:
+        """The newest release that is not slower, before the first slower one; only if a release is slower."""
+        return self.releases[self._ends[0]]
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The releases of which one is the first slower one; none if no release is known to be slower."""
+        if not self._slower:
+            return ()
+        low, high = self._ends
+        return self.releases[low + 1 : high + 1]
+
+    @property
+    def outcome(self) -> str:
+        """REGRESSED: the first slower release is found. PASSED: the last one is not slower. Otherwise INCONCLUSIVE."""
+        if len(self.candidates) == 1:
+            return REGRESSED
+        return PASSED if self.gates and self.gates[0].result == NOT_SLOWER else INCONCLUSIVE
+
+    @property
+    def is_excusable(self) -> bool:
+        """Whether ``--inconclusive ok`` applies: nothing is slower, and noise and the budget are the only reasons."""
+        verdict = self.gates[0].verdict if self.gates else None
+        return not self.candidates and verdict is not None and verdict.is_excusable
+
+
+def bisect(
+    bisection: Bisection,
+    measure: Measure,
+    say: Callable[[str], None],
+    *,
+    budget_s: float = math.inf,
+    now: Callable[[], float] = time.monotonic,
+) -> Bisection:
+    """Measure releases until the first slower one is known, the budget is used up, or the user interrupts.
+
+    Gates after the first one measure only the cases that the first one found slower.
+
+    Args:
+        bisection: what to search.
+        measure: runs a gate.
+        say: receives a line before and after each gate.
+        budget_s: seconds that all gates together may take.
+        now: a clock, in seconds.
+
+    Raises:
+        MnistbenchError: the first gate cannot be run. A later one that cannot be run does not judge its release.
+        KeyboardInterrupt: in the first gate, before anything was measured.
+    """
+    first = bisection.releases[0]
+    found: Mapping[str, Finding] = {}
+    while (release := bisection.next) is not None:
+        if budget_s <= 0:
+            return replace(bisection, stopped=USED_UP)
+        say(f"gate {len(bisection.gates) + 1}: {bisection.package} {first} -> {release}")
+        began = now()
+        try:
+            raw, verdict = measure(release, tuple(found), budget_s)
+        except KeyboardInterrupt:
+            if not bisection.gates:
+                raise
+            return replace(bisection, stopped=INTERRUPTED.cut_short)
+        except MnistbenchError as error:
+            if not bisection.gates:
+                raise
+            gate, stopped = Gate(release, NOT_JUDGED, str(error), seconds=now() - began), ""
+        else:
+            result, reason = judged(verdict, found)
+            gate, stopped = Gate(release, result, reason, verdict, raw, verdict.end.elapsed_s), _stopped(verdict)
+            found = found or largest_regressions(verdict)
+        say(f"{bisection.package} {release}: {gate.result}{f': {gate.reason}' if gate.reason else ''}")
+        bisection = replace(bisection, gates=(*bisection.gates, gate), stopped=stopped)
+        budget_s -= gate.seconds
+    return bisection
+
+
+def _stopped(verdict: Verdict) -> str:
+    """Return why the search ends with this gate; empty if it continues."""
+    if verdict.end.cut_short == INTERRUPTED.cut_short:
+        return INTERRUPTED.cut_short
+    return USED_UP if verdict.end.cut_short and not verdict.end.broken_off else ""
+
+
+def largest_regressions(verdict: Verdict) -> dict[str, Finding]:
+    """Return the regression of each slower case that added most to it, by node id."""
+    node_ids = {verdict.header.name(node_id): node_id for node_id in verdict.header.labels}
+    found: dict[str, Finding] = {}
+    for finding in verdict.regressions:  # the largest first
+        found.setdefault(node_ids[finding.screened.effect.case], finding)
+    return found
+
+
+def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
+    """Return what a gate says of its release, and the reason if the release is not judged.
+
+    Args:
+        verdict: of the gate.
+        found: the largest regression of each case in the first gate, by node id; none for the first gate itself. A later gate
+            judges its release in spite of noise if it rules out changes as large as these.
+    """
+    if verdict.outcome == REGRESSED:
+        return SLOWER, ""
+    for reason in verdict.reasons:
+        if not found or reason.kind != NOISE:
+            return NOT_JUDGED, reason.text
+    high = {one.effect.key: one.high for one in (*verdict.decision.cases, *verdict.decision.operations)}
+    for node_id, finding in found.items():
+        if node_id not in verdict.header.labels:
+            return NOT_JUDGED, f"{node_id} was not measured, because it is missing or has other parameters"
+        effect, change = finding.best.effect, finding.best.change
+        case = verdict.header.name(node_id)
+        bound = high.get((case, effect.kind, effect.name), -math.inf)  # an operation that only later releases have has none
+        if bound >= change:
+            return NOT_JUDGED, (
+                f"{effect.title} ({case}) may be up to {units.percent_up(bound)} slower, and the last release is "
+                f"{units.percent(change)} slower; more --launches narrow the interval"
+            )
+    return NOT_SLOWER, ""

@@ -1,0 +1,245 @@
+"""``mnistbench gate --bisect-versions``: the gates that it runs, its report and exit code, and wrong usage."""
+
+import json
+import sys
+import venv
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+from gate_builders import CASE, LABEL, Measured, header, series
+
+from mnistbench import cli
+from mnistbench.core.errors import UsageError
+from mnistbench.environments.packages import Installed
+from mnistbench.gate import run, samples
+from mnistbench.gate.launcher import LaunchError
+
+PASSED, REGRESSED, INCONCLUSIVE, STOPS = 0, 1, 2, 128
+
+OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
+LABELS = {CASE: LABEL, OTHER: "step lenet5-b1-cpu on digits"}
+RELEASES = ("4.64.0", "4.65.0", "4.66.0", "4.67.0", "4.68.0")
+
+
+@pytest.fixture
+def gate(tmp_path, monkeypatch):
+    """Run the command with invented releases, environments and samples; ``slower`` has what ends a gate, by release."""
+    seen = SimpleNamespace(requests=[], asked=[], wanted=[], ends={}, elapsed_s=100.0)
+
+    def releases(flag, wanted):
+        seen.wanted.append((flag, *wanted))
+        return RELEASES
+
+    @contextmanager
+    def held(wanted, say):
+        [release] = (line.partition("==")[2] for line in wanted.asked)
+        if seen.ends.get(release) == "no environment":
+            raise UsageError(f"no environment with tqdm=={release}: uv: Because of something")
+        yield SimpleNamespace(python=release)
+
+    def measure(request, progress):
+        seen.requests.append(request)
+        end = seen.ends.get(request.new_python, 1.0)
+        if isinstance(end, BaseException):
+            raise end
+        cases = {case: Measured(factor=1.0 if case == OTHER else end) for case in request.only or LABELS}
+        launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4) if end != 1.0 else [])]
+        path = tmp_path / f"{request.new_python}.jsonl.gz"
+        found = header(labels={case: LABELS[case] for case in cases}, packages={"tqdm": [RELEASES[0], request.new_python]})
+        return run.Measured(path, found, launches, samples.End(elapsed_s=seen.elapsed_s))
+
+    def started(*arguments):
+        return cli.main(["gate", *arguments])
+
+    seen.run = started
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.setattr("mnistbench.commands.gate.installed", lambda: [Installed("tqdm", "4.70.1"), Installed("numpy", "2.4")])
+    monkeypatch.setattr("mnistbench.commands.gate.held", held)
+    monkeypatch.setattr("mnistbench.commands.gate.measure", measure)
+    monkeypatch.setattr("mnistbench.commands.gate_versions.releases", releases)
+    return seen
+
+
+RANGE = ("--bisect-versions", "tqdm==4.64.0..4.68.0")
+
+
+def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
+    gate.ends = dict.fromkeys(("4.67.0", "4.68.0"), 1.1)
+    assert gate.run(*RANGE, "--launches", "9", "--", "bench", "-x") == REGRESSED
+    shown = capsys.readouterr()
+    last = shown.out.splitlines()[-1]
+    assert last.startswith(
+        "first slower release: tqdm 4.67.0 (4.66.0 is not slower); regressed: 2 confirmed by fresh launches: "
+    )
+    assert gate.wanted == [("--bisect-versions", "tqdm", "4.64.0", "4.68.0")]
+    assert [(one.base_python, one.new_python, one.only) for one in gate.requests] == [
+        ("4.64.0", "4.68.0", ()), ("4.64.0", "4.66.0", (CASE,)), ("4.64.0", "4.67.0", (CASE,))
+    ]  # fmt: skip
+    assert {(one.base, one.base_dir, one.launches, one.arguments) for one in gate.requests} == {("", "", 9, ("bench", "-x"))}
+    assert shown.err.splitlines()[0] == (
+        "5 releases of tqdm: 4.64.0, 4.65.0, 4.66.0, 4.67.0, 4.68.0; "
+        "at most 3 gates, and one more for each that cannot judge its release"
+    )
+    raw = [f"raw samples: {tmp_path / release}.jsonl.gz" for release in ("4.68.0", "4.66.0", "4.67.0")]
+    assert [line.partition(";")[0] for line in shown.err.splitlines() if line.startswith("raw")] == raw
+
+
+def test_nothing_slower_passes(gate, capsys):
+    assert gate.run(*RANGE) == PASSED
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("no slower release: tqdm 4.68.0 is not slower than 4.64.0; passed: no regression of ")
+    assert len(gate.requests) == 1
+
+
+def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
+    gate.ends = {"4.68.0": 1.1, "4.67.0": 1.1, "4.66.0": LaunchError("head: boom"), "4.65.0": "no environment"}
+    assert gate.run(*RANGE, "--inconclusive", "ok") == INCONCLUSIVE
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == (
+        "inconclusive: the first slower release is tqdm 4.65.0, 4.66.0 or 4.67.0 (4.64.0 is not slower); "
+        "4.65.0 and 4.66.0 could not be judged; measure again, or increase --launches"
+    )
+    assert "4.66.0: not judged: head: boom\n" in out
+    assert "4.65.0: not judged: no environment with tqdm==4.65.0: uv: Because of something\n" in out
+
+
+def test_the_first_gate_that_cannot_be_run_is_one_line(gate, capsys):
+    gate.ends = {"4.68.0": "no environment"}
+    assert gate.run(*RANGE) == INCONCLUSIVE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines()[-1] == "mnistbench: no environment with tqdm==4.68.0: uv: Because of something"
+
+
+def test_an_interrupt_reports_what_was_found(gate, capsys):
+    gate.ends = {"4.68.0": 1.1, "4.67.0": 1.1, "4.66.0": KeyboardInterrupt()}
+    assert gate.run(*RANGE) == INCONCLUSIVE
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "inconclusive: the first slower release is tqdm 4.65.0, 4.66.0, 4.67.0 or 4.68.0 (4.64.0 is not slower); interrupted"
+    )
+
+
+def test_the_budget_is_of_all_gates_together(gate, capsys):
+    gate.ends = dict.fromkeys(("4.66.0", "4.67.0", "4.68.0"), 1.1)
+    assert gate.run(*RANGE, "--budget", "200s") == INCONCLUSIVE
+    assert [request.budget_s for request in gate.requests] == [200.0, 100.0]
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "inconclusive: the first slower release is tqdm 4.65.0 or 4.66.0 (4.64.0 is not slower); "
+        "the budget is used up; increase --budget"
+    )
+
+
+def test_an_accepted_regression_is_not_slower(gate):
+    gate.ends = {"4.68.0": 1.1}
+    assert gate.run(*RANGE, "--accept", "*:*:50%", "--reason", "a better one") == PASSED
+
+
+def test_a_report_goes_where_it_is_asked_for(gate, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    gate.ends = dict.fromkeys(("4.66.0", "4.67.0", "4.68.0"), 1.1)
+    assert gate.run(*RANGE, "--format", "json", "--output", "report.json") == REGRESSED
+    assert capsys.readouterr().out == ""
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert report["candidates"] == ["4.66.0"]
+    assert (
+        (tmp_path / "summary.md").read_text(encoding="utf-8").startswith("### mnistbench: first slower release: tqdm 4.66.0 ")
+    )
+
+
+# ---- Wrong usage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--base=HEAD", "--base-dir=.", "--replay=raw.jsonl.gz", "--base-python=python", "--new-python=python", "--base-env=A=1",
+        "--new-env=A=1", "--base-with=numpy==2.0", "--new-with=numpy==2.0",
+    ],
+)  # fmt: skip
+def test_options_that_name_a_side_are_refused(gate, capsys, option):
+    assert gate.run(*RANGE, option) == INCONCLUSIVE
+    assert capsys.readouterr().err == (
+        "mnistbench: --bisect-versions: compares releases under the working tree as it is, so "
+        f"{option.partition('=')[0]} cannot be given; remove it\n"
+    )
+    assert (gate.wanted, gate.requests) == ([], [])
+
+
+def test_a_search_among_commits_is_another(gate, capsys):
+    assert gate.run(*RANGE, "--bisect") == STOPS
+    assert capsys.readouterr().err.endswith("so --bisect cannot be given; remove it\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--bisect-versions", " "], "--bisect-versions: ' ' is no value; give one, or leave the option out"),
+        (
+            ["--bisect-versions", "tqdm==4.64.0"],
+            (
+                "--bisect-versions: 'tqdm==4.64.0' is not a range of releases; "
+                "give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0"
+            ),
+        ),
+        (["--bisect-versions", "jax==1..2"], "--bisect-versions: jax is not installed; name an installed package"),
+        ([*RANGE, "--budget", "soon"], "--budget: 'soon' is not a time; give 5m or 300s"),
+        ([*RANGE, "--output", "."], "--output: . cannot be written (Is a directory); name another file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_one_line_before_uv_is_asked(gate, capsys, arguments, message):
+    assert gate.run(*arguments) == INCONCLUSIVE
+    assert capsys.readouterr().err == f"mnistbench: {message}\n"
+    assert (gate.wanted, gate.requests) == ([], [])
+
+
+# ---- A real run --------------------------------------------------------------------------------------------------------
+
+
+#: A package with a layer; the number is that of its matrix products.
+PART = """
+import torch
+
+
+class Part(torch.nn.Module):
+    def forward(self, inputs):
+        square = torch.ones(192, 192)
+        for _ in range({products}):
+            square = square @ square / 192
+        return inputs + square.sum() - square.sum()
+"""
+
+
+@pytest.mark.thorough
+def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tmp_path_factory):
+    """Environments that have the packages of this one, and a release of one more package."""
+    folder = tmp_path_factory.mktemp("environments")
+
+    @contextmanager
+    def held(wanted, say):
+        [(name, release)] = (line.split("==") for line in wanted.asked)
+        if not (folder / release).exists():
+            venv.create(folder / release, symlinks=True)
+            [site] = (folder / release).glob("lib/python*/site-packages")
+            others = [path for path in sys.path if path.endswith("site-packages")]
+            (site / "others.pth").write_text("\n".join(others), encoding="utf-8")
+            (site / "part.py").write_text(PART.format(products={"1.0": 4, "1.1": 8, "1.2": 8}[release]), encoding="utf-8")
+            (site / f"{name}-{release}.dist-info").mkdir()
+            metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n"
+            (site / f"{name}-{release}.dist-info" / "METADATA").write_text(metadata, encoding="utf-8")
+        yield SimpleNamespace(python=str(folder / release / "bin" / "python"))
+
+    model = "nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))"
+    conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
+    project.write("conftest.py", "from part import Part\n" + conftest.replace(model, model.replace("nn.ReLU()", "Part()")))
+    monkeypatch.chdir(project.path)
+    monkeypatch.setattr("mnistbench.commands.gate.installed", lambda: [Installed("part", "1.0")])
+    monkeypatch.setattr("mnistbench.commands.gate.held", held)
+    monkeypatch.setattr("mnistbench.commands.gate_versions.releases", lambda *_: ("1.0", "1.1", "1.2"))
+    code = cli.main(["gate", "--bisect-versions", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
+    shown = capsys.readouterr()
+    assert code == REGRESSED, shown.out + shown.err
+    assert shown.out.splitlines()[-1].startswith("first slower release: part 1.1 (1.0 is not slower); regressed: ")
+    assert "packages of other versions: part 1.0 -> 1.1\n" in shown.out

@@ -1,0 +1,235 @@
+"""The search for the first slower release: which gates are run, how it ends early, and what a gate says of its release."""
+
+import math
+from types import SimpleNamespace
+
+import gate_builders
+import pytest
+import strategies
+from gate_builders import CASE, LABEL, MM, Measured, header, series
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnistbench.core.errors import UsageError
+from mnistbench.gate.bisection import (
+    NOT_JUDGED,
+    NOT_SLOWER,
+    SLOWER,
+    USED_UP,
+    Bisection,
+    Gate,
+    bisect,
+    judged,
+    largest_regressions,
+)
+from mnistbench.gate.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.launcher import LaunchError
+from mnistbench.gate.result import conclude
+from mnistbench.gate.samples import COMPLETE, INTERRUPTED, End
+
+OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
+
+
+def searched(results, count=None):
+    """Search releases 0, 1, ... with gates of these results, by release; return the search and the releases measured."""
+    found = Bisection("torch", tuple(map(str, range(count or len(results)))))
+    while (release := found.next) is not None:
+        gate = Gate(release, results[int(release)])
+        found = Bisection(found.package, found.releases, (*found.gates, gate))
+    return found, [int(gate.release) for gate in found.gates]
+
+
+# ---- The search --------------------------------------------------------------------------------------------------------
+
+
+@strategies.many(3000)
+@given(count=st.integers(2, 70), data=st.data())
+def test_any_first_slower_release_is_found_with_the_fewest_gates(count, data):
+    first = data.draw(st.integers(1, count - 1))
+    found, measured = searched([SLOWER if number >= first else NOT_SLOWER for number in range(count)])
+    assert (found.outcome, found.candidates, found.not_slower) == (REGRESSED, (str(first),), str(first - 1))
+    assert len(measured) <= found.most_gates == 1 + math.ceil(math.log2(count - 1))
+    assert len(set(measured)) == len(measured)
+
+
+@strategies.many(3000)
+@given(count=st.integers(2, 40), data=st.data())
+def test_the_first_slower_release_is_among_the_candidates_whatever_cannot_be_judged(count, data):
+    first = data.draw(st.integers(1, count - 1))
+    gone = data.draw(st.sets(st.integers(1, max(1, count - 2)))) - {count - 1}
+    results = [NOT_JUDGED if number in gone else SLOWER if number >= first else NOT_SLOWER for number in range(count)]
+    found, measured = searched(results)
+    assert str(first) in found.candidates
+    assert set(map(int, found.candidates[:-1])) <= gone  # each other one is measured and could not be judged
+    assert found.outcome == (REGRESSED if len(found.candidates) == 1 else INCONCLUSIVE)
+    assert len(set(measured)) == len(measured)
+
+
+def test_nothing_more_is_measured_if_the_last_release_is_not_slower():
+    found, measured = searched([NOT_SLOWER] * 9)
+    assert (found.outcome, found.candidates, measured) == (PASSED, (), [8])
+
+
+def test_nothing_more_is_measured_if_the_last_release_cannot_be_judged():
+    found, measured = searched([NOT_SLOWER] * 8 + [NOT_JUDGED])
+    assert (found.outcome, found.candidates, measured) == (INCONCLUSIVE, (), [8])
+
+
+def test_the_neighbors_of_a_release_that_cannot_be_judged_are_measured():
+    results = [NOT_SLOWER] * 3 + [SLOWER] * 6
+    results[4] = results[3] = NOT_JUDGED
+    found, measured = searched(results)
+    assert measured == [8, 4, 3, 5, 2]
+    assert (found.outcome, found.candidates, found.not_slower) == (INCONCLUSIVE, ("3", "4", "5"), "2")
+
+
+# ---- The gates ---------------------------------------------------------------------------------------------------------
+
+
+def verdict(cases=CASE, *, factor=1.0, fresh=0, end=COMPLETE, **changes):
+    """The verdict on a case whose head takes so much longer; of one operation with ``operation``."""
+    operation = changes.pop("operation", 1.0)
+    operations = {**Measured().operations, MM: (1_000_000, operation)}
+    measured = Measured(factor=factor, operations=operations, **changes)
+    cases = {cases: measured} if isinstance(cases, str) else cases
+    launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4, count=fresh) if fresh else [])]
+    return conclude(header(labels=dict.fromkeys(cases, LABEL)), launches, Thresholds(), end=end)
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    """Each verdict once; a gate takes 100 s."""
+    ended = End(elapsed_s=100.0)
+    return SimpleNamespace(
+        same=verdict(end=ended),
+        slower=verdict(factor=1.1, operation=1.4, fresh=8, end=ended),
+        noisy=verdict(spread=0.05, end=ended),
+        interrupted=verdict(end=End(INTERRUPTED.cut_short, broken_off=True, elapsed_s=40.0)),
+        used_up=verdict(end=End("the budget allowed 3 of 10 launches", elapsed_s=40.0)),
+        broken=verdict(end=End("head: RuntimeError: boom", broken_off=True, elapsed_s=40.0)),
+    )
+
+
+class Gates:
+    """Gates with a scripted end: a verdict, or an error that is raised."""
+
+    def __init__(self, *ends):
+        self.ends, self.calls, self.said, self.clock = list(ends), [], [], 0.0
+
+    def measure(self, release, only, budget_s):
+        self.calls.append((release, only, budget_s))
+        self.clock += 7.0
+        end = self.ends.pop(0)
+        if isinstance(end, BaseException):
+            raise end
+        return f"{release}.jsonl.gz", end
+
+    def bisect(self, *releases, **options):
+        return bisect(Bisection("torch", releases), self.measure, self.said.append, now=lambda: self.clock, **options)
+
+
+def test_the_gates_after_the_first_measure_only_the_cases_that_are_slower(verdicts):
+    gates = Gates(verdicts.slower, verdicts.same, verdicts.slower)
+    found = gates.bisect("1", "2", "3", "4")
+    assert gates.calls == [("4", (), math.inf), ("2", (CASE,), math.inf), ("3", (CASE,), math.inf)]
+    assert [(gate.release, gate.result, gate.raw, gate.seconds) for gate in found.gates] == [
+        ("4", SLOWER, "4.jsonl.gz", 100.0), ("2", NOT_SLOWER, "2.jsonl.gz", 100.0), ("3", SLOWER, "3.jsonl.gz", 100.0)
+    ]  # fmt: skip
+    assert (found.outcome, found.candidates, found.not_slower) == (REGRESSED, ("3",), "2")
+    assert gates.said == [
+        "gate 1: torch 1 -> 4", "torch 4: slower", "gate 2: torch 1 -> 2", "torch 2: not slower",
+        "gate 3: torch 1 -> 3", "torch 3: slower",
+    ]  # fmt: skip
+
+
+def test_a_release_that_cannot_be_measured_is_not_judged(verdicts):
+    error = UsageError("no environment with torch==3: uv: Because of something")
+    found = Gates(verdicts.slower, LaunchError("head: boom"), error).bisect("1", "2", "3", "4")
+    assert [(gate.result, gate.reason) for gate in found.gates[1:]] == [(NOT_JUDGED, "head: boom"), (NOT_JUDGED, str(error))]
+    assert (found.outcome, found.candidates, found.is_excusable) == (INCONCLUSIVE, ("2", "3", "4"), False)
+    assert [(gate.verdict, gate.seconds) for gate in found.gates[1:]] == [(None, 7.0)] * 2
+
+
+@pytest.mark.parametrize("error", [LaunchError("head: boom"), KeyboardInterrupt()], ids=["error", "interrupt"])
+def test_what_the_first_gate_raises_is_raised(error):
+    with pytest.raises(type(error)):
+        Gates(error).bisect("1", "2", "3")
+
+
+def test_a_gate_that_breaks_off_does_not_judge_its_release(verdicts):
+    found = Gates(verdicts.slower, verdicts.broken, verdicts.same).bisect("1", "2", "3", "4")
+    assert [gate.result for gate in found.gates] == [SLOWER, NOT_JUDGED, NOT_SLOWER]
+    assert (found.candidates, found.stopped) == (("4",), "")
+
+
+@pytest.mark.parametrize("how", ["raised", "in a launch"])
+def test_an_interrupt_ends_the_search(verdicts, how):
+    last = KeyboardInterrupt() if how == "raised" else verdicts.interrupted
+    found = Gates(verdicts.slower, verdicts.same, last).bisect("1", "2", "3", "4", "5", "6")
+    assert (found.stopped, found.outcome) == ("interrupted", INCONCLUSIVE)
+    assert (found.not_slower, found.candidates) == ("3", ("4", "5", "6"))
+
+
+def test_all_gates_together_take_the_budget(verdicts):
+    gates = Gates(verdicts.slower, verdicts.same)
+    found = gates.bisect("1", "2", "3", "4", "5", "6", budget_s=200.0)
+    assert [budget_s for _, _, budget_s in gates.calls] == [200.0, 100.0]
+    assert (found.stopped, found.candidates) == (USED_UP, ("4", "5", "6"))
+
+
+def test_a_gate_that_the_budget_cut_short_ends_the_search(verdicts):
+    found = Gates(verdicts.slower, verdicts.used_up).bisect("1", "2", "3", "4", budget_s=150.0)
+    assert (found.stopped, found.candidates) == (USED_UP, ("2", "3", "4"))
+    found = Gates(verdicts.used_up).bisect("1", "2", "3", "4", budget_s=150.0)
+    assert (found.stopped, found.candidates, found.is_excusable) == (USED_UP, (), True)
+
+
+# ---- What a gate says --------------------------------------------------------------------------------------------------
+
+
+def test_a_release_is_slower_if_its_gate_confirms_a_regression(verdicts):
+    found = largest_regressions(verdicts.slower)
+    assert list(found) == [CASE]
+    assert judged(verdicts.slower, {}) == judged(verdicts.slower, found) == (SLOWER, "")
+
+
+def test_the_largest_regression_of_each_case_is_found():
+    measured = {CASE: Measured(factor=1.1), OTHER: Measured(factor=1.2)}
+    found = largest_regressions(verdict(measured, fresh=8))
+    assert set(found) == {CASE, OTHER}
+    assert all(finding.screened.effect.is_case for finding in found.values())
+
+
+def test_a_release_is_not_slower_if_its_gate_rules_out_what_was_found(verdicts):
+    assert judged(verdicts.same, {}) == (NOT_SLOWER, "")
+    assert judged(verdicts.same, largest_regressions(verdicts.slower)) == (NOT_SLOWER, "")
+
+
+def test_noise_does_not_matter_if_the_gate_rules_out_what_was_found(verdicts):
+    assert {reason.kind for reason in verdicts.noisy.reasons} == {NOISE}
+    assert judged(verdicts.noisy, {}) == (NOT_JUDGED, verdicts.noisy.reasons[0].text)
+    found = largest_regressions(verdicts.slower)
+    assert judged(verdicts.noisy, found) == (NOT_SLOWER, "")
+
+
+@pytest.mark.parametrize("end", ["broken", "used_up"])
+def test_any_other_reason_leaves_the_release_open(verdicts, end):
+    one = getattr(verdicts, end)
+    assert judged(one, largest_regressions(verdicts.slower)) == (NOT_JUDGED, one.end.cut_short)
+
+
+def test_a_gate_that_passes_without_ruling_out_what_was_found_does_not_judge_its_release(verdicts):
+    [finding] = largest_regressions(verdicts.slower).values()
+    effect = finding.best.effect
+    small = gate_builders.estimate(0.001, 0.0, 0.002, case=LABEL, kind=effect.kind, name=effect.name, clock=effect.clock)
+    result, reason = judged(verdicts.same, {CASE: type(finding)(small, small, REGRESSED)})
+    assert result == NOT_JUDGED
+    assert reason.startswith(f"wall time ({LABEL}) may be up to ")
+    assert reason.endswith(" slower, and the last release is 0.1 % slower; more --launches narrow the interval")
+
+
+def test_a_case_that_was_not_measured_does_not_judge_its_release(verdicts):
+    [finding] = largest_regressions(verdicts.slower).values()
+    assert judged(verdicts.same, {OTHER: finding}) == (
+        NOT_JUDGED, f"{OTHER} was not measured, because it is missing or has other parameters"
+    )  # fmt: skip

@@ -1,0 +1,101 @@
+"""What a search for the first slower release prints, against files in golden/."""
+
+import json
+
+import pytest
+from gate_builders import CASE, LABEL, MM, Measured, header, series
+
+from mnistbench.gate import permutation
+from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, USED_UP, Bisection, Gate
+from mnistbench.gate.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.result import conclude
+from mnistbench.gate.samples import End
+from mnistbench.report.bisection import last_line, rendered
+
+RELEASES = ("2.11.0", "2.12.0", "2.12.1", "2.13.0", "2.14.0")
+
+
+def verdict(release, measured, fresh=0):
+    launches = [*series(measured, seed=3), *(series(measured, stage=2, seed=4) if fresh else [])]
+    found = header(base="1a2b3c4", head="1a2b3c4", torch=f"2.11.0 -> {release}", packages={"torch": ["2.11.0", release]})
+    return conclude({**found, "labels": {CASE: LABEL}}, launches, Thresholds(), end=End(elapsed_s=200.0))
+
+
+@pytest.fixture(scope="module")
+def gates():
+    """The gates of three releases. All exchanges of sixteen launches are tested: no random number is in a golden file."""
+    slower = Measured(factor=1.1, operations={**Measured().operations, MM: (1_000_000, 1.3)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(permutation, "EXCHANGES", 2**16)
+        return {
+            "2.14.0": Gate("2.14.0", SLOWER, "", verdict("2.14.0", slower, 8), ".benchmarks/gate/1.jsonl.gz", 203.4),
+            "2.13.0": Gate("2.13.0", SLOWER, "", verdict("2.13.0", slower, 8), ".benchmarks/gate/3.jsonl.gz", 200.0),
+            "2.12.1": Gate("2.12.1", NOT_SLOWER, "", verdict("2.12.1", Measured()), ".benchmarks/gate/2.jsonl.gz", 110.0),
+        }
+
+
+def bisection(*found, stopped=""):
+    return Bisection("torch", RELEASES, found, stopped)
+
+
+def failed(release):
+    return Gate(release, NOT_JUDGED, "head: ImportError: boom", seconds=12.0)
+
+
+@pytest.fixture(scope="module")
+def found(gates):
+    return bisection(gates["2.14.0"], gates["2.12.1"], gates["2.13.0"])
+
+
+@pytest.fixture(scope="module")
+def left(gates):
+    """What is left if neither release in the middle can be measured."""
+    return bisection(gates["2.14.0"], failed("2.12.1"), failed("2.12.0"), gates["2.13.0"])
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown"])
+def test_a_search_is_reported(golden, found, form):
+    golden(rendered(found, form, 3), f"bisection.{'txt' if form == 'terminal' else form}")
+
+
+def test_releases_that_are_not_judged_are_reported_with_their_reason(left):
+    lines = rendered(left, "terminal", 3).splitlines()
+    assert "2.12.1: not judged: head: ImportError: boom" in lines
+    assert [line.split()[:3] for line in lines if line.startswith("2.12.0  ")] == [["2.12.0", "not", "judged"]]
+
+
+def test_the_last_line_names_the_first_slower_release(found):
+    assert last_line(found).startswith("first slower release: torch 2.13.0 (2.12.1 is not slower); regressed: 3 confirmed by ")
+    assert rendered(found, "terminal", 3).splitlines()[-1] == last_line(found)
+
+
+def test_the_last_line_names_the_releases_that_are_left(gates, left):
+    assert left.outcome == INCONCLUSIVE
+    assert last_line(left) == (
+        "inconclusive: the first slower release is torch 2.12.0, 2.12.1 or 2.13.0 (2.11.0 is not slower); "
+        "2.12.0 and 2.12.1 could not be judged; measure again, or increase --launches"
+    )
+    assert last_line(bisection(gates["2.14.0"], stopped=USED_UP)) == (
+        "inconclusive: the first slower release is torch 2.12.0, 2.12.1, 2.13.0 or 2.14.0 (2.11.0 is not slower); "
+        "the budget is used up; increase --budget"
+    )
+
+
+def test_the_last_line_of_a_search_that_finds_nothing_is_that_of_its_gate(gates):
+    passed = gates["2.12.1"]
+    assert bisection(Gate("2.14.0", NOT_SLOWER, "", passed.verdict)).outcome == PASSED
+    assert last_line(bisection(Gate("2.14.0", NOT_SLOWER, "", passed.verdict))).startswith(
+        "no slower release: torch 2.14.0 is not slower than 2.11.0; passed: no regression of "
+    )
+
+
+def test_json_has_the_search_and_the_report_of_each_gate(left):
+    data = json.loads(rendered(left, "json", 3))
+    assert (data["outcome"], data["sentence"], data["stopped"]) == (INCONCLUSIVE, last_line(left), "")
+    assert (data["package"], data["releases"]) == ("torch", list(RELEASES))
+    assert (data["not_slower"], data["candidates"]) == ("2.11.0", ["2.12.0", "2.12.1", "2.13.0"])
+    assert [(gate["release"], gate["result"], gate["seconds"]) for gate in data["gates"]] == [
+        ("2.14.0", SLOWER, 203.4), ("2.12.1", NOT_JUDGED, 12.0), ("2.12.0", NOT_JUDGED, 12.0), ("2.13.0", SLOWER, 200.0)
+    ]  # fmt: skip
+    assert data["gates"][0]["report"]["outcome"] == REGRESSED
+    assert (data["gates"][1]["report"], data["gates"][1]["reason"]) == (None, "head: ImportError: boom")
