@@ -21,6 +21,7 @@ from mnistbench.gate.side import Side, SideError, TakenCase, stray_modules
 def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     """Send the arguments that select the cases if the job asks for them, then the listing of the side."""
     torch.set_num_threads(1)
+    installed = packages()  # before setuptools, if a test imports it, adds its own copies of packages to sys.path
     side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
     if job["default"] is not None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], **job["default"])
@@ -33,7 +34,7 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     say(
         surveyed={
             "torch": torch.__version__,
-            "packages": packages(),
+            "packages": installed,
             "shared": taken.shared,
             "cases": {name: {"label": case.label, "params": dict(vars(case.params))} for name, case in taken.cases.items()},
             "files": side.files,
@@ -45,9 +46,15 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
 
 
 def packages() -> dict[str, str]:
-    """Return the versions of the installed distributions, and of mnistbench, whose copy is used where it is not installed."""
-    installed = {found.name: found.version for found in importlib.metadata.distributions() if found.name}
-    return {"mnistbench": __version__, **installed}
+    """Return the versions of the installed distributions. Of two with one name, Python imports the first.
+
+    mnistbench has its own version where it is not installed, because its copy is used there.
+    """
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        if distribution.name:
+            found.setdefault(distribution.name, distribution.version)
+    return {"mnistbench": __version__, **found}
 
 
 def selection(side: Side, arguments: list[str], folder: str, phase: str) -> tuple[list[str], list[str]]:

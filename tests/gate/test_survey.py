@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -221,6 +222,14 @@ def test_the_copy_of_mnistbench_counts_as_a_package(monkeypatch):
     assert packages()["torch"]
     monkeypatch.setattr(importlib.metadata, "distributions", list)
     assert packages() == {"mnistbench": __version__}
+
+
+def test_of_two_packages_with_one_name_the_first_is_reported(monkeypatch):
+    from mnistbench.gate.survey import packages
+
+    found = [SimpleNamespace(name=name, version=version) for name, version in (("a", "2"), ("a", "1"), (None, None))]
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: found)
+    assert packages()["a"] == "2"
 
 
 # ---- What its cases take -----------------------------------------------------------------------------------------------
