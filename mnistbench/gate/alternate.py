@@ -166,6 +166,7 @@ def rehearse(side_run: SideRun) -> None:
 
 
 def _build(side_run: SideRun) -> None:
+    torch.set_num_threads(1)  # the previous case may have more; the initial weights must not depend on it
     seed_all(0)  # the case seeds torch's generator; a user's model may use the others
     with side_run.side.errors_named():
         side_run.case = side_run.build()

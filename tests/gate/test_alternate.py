@@ -137,6 +137,19 @@ class TestSides:
         assert torch.get_num_threads() == threads
         assert bool(found["cpu_ns"]) == (threads == 1)
 
+    def test_a_case_is_built_in_one_thread(self):
+        run, threads = side_run(threads=2), []
+        built = run.build
+
+        def build_and_note():
+            threads.append(torch.get_num_threads())
+            return built()
+
+        run.build = build_and_note
+        measure(run)
+        measure(run)
+        assert threads == [1, 1]
+
     def test_a_number_that_is_not_finite_is_none(self):
         def diverging(output, targets):
             return torch.nn.functional.nll_loss(output, targets) * float("inf")
