@@ -11,7 +11,7 @@ from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, ti
 
 from mnistbench.core.record import OUTSIDE
 from mnistbench.gate import alternate
-from mnistbench.gate.alternate import SideRun, live_storages, measure_control, peak_memory
+from mnistbench.gate.alternate import SideRun, live_storages, peak_memory
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.side import Side, SideError
 from mnistbench.measuring.case import build
@@ -226,11 +226,6 @@ class TestOperations:
 
         workload = tiny_workload(load=whole_tiny_set)
         assert "keys" not in measure(side_run(workload=workload, phase="train"))
-
-
-def test_the_control_is_timed_as_often_on_both_sides():
-    for name in (BASE, NEW):
-        assert len(measure_control(Alone(name), (BASE, NEW), coin())) == alternate.CONTROL_PAIRS
 
 
 class TestMemory:
