@@ -63,7 +63,7 @@ def build(base: SideSample | None = None, new: SideSample | None = None) -> dict
 
 def launch(*builds: Mapping[str, SideSample], **changes: Any) -> Launch:
     """A launch of one ordinary case; ``cases`` names others."""
-    ordinary: dict[str, Any] = {"stage": 1, "cases": {CASE: list(builds) or [build()]}, "control": 0.0, "seconds": 20.0}
+    ordinary: dict[str, Any] = {"stage": 1, "cases": {CASE: list(builds) or [build()]}, "seconds": 20.0}
     return Launch(**{**ordinary, **changes})
 
 
@@ -72,7 +72,7 @@ def swapped(one: Launch) -> Launch:
     cases = {
         case: [{BASE: build[NEW], NEW: build[BASE]} for build in builds] for case, builds in one.cases.items()
     }  # fmt: skip
-    return Launch(one.stage, cases, -one.control, one.seconds)
+    return Launch(one.stage, cases, one.seconds)
 
 
 # ---- The file --------------------------------------------------------------------------------------------------------
@@ -101,14 +101,13 @@ def header(**changes: Any) -> dict[str, Any]:
 
 
 def line(one: Launch) -> dict[str, Any]:
-    """What a launch says of itself, as JSON; of the control three pairs that differ by what it should."""
+    """What a launch says of itself, as JSON."""
     return {
         "stage": one.stage,
         "cases": {
             case: [{"first": BASE, "sides": {name: _side_line(each) for name, each in build.items()}} for build in builds]
             for case, builds in one.cases.items()
         },
-        "control": [{BASE: [1_000_000] * 3, NEW: [round(1_000_000 * math.exp(one.control))] * 3}],
         "order": [BASE, NEW],
         "seconds": one.seconds,
     }
@@ -163,18 +162,12 @@ def series(
     count: int = 8,
     stage: int = 1,
     seed: int = 1,
-    control: float = 0.0,
 ) -> list[Launch]:
     """Launches on a machine whose speed changes from pair to pair by a factor of two."""
     coin = random.Random(seed)
     measured = {CASE: cases or Measured()} if not isinstance(cases, Mapping) else cases
     return [
-        Launch(
-            stage,
-            {name: [_measured(one, coin) for _ in range(2)] for name, one in measured.items()},
-            control + coin.uniform(-0.001, 0.001),
-            20.0,
-        )
+        Launch(stage, {name: [_measured(one, coin) for _ in range(2)] for name, one in measured.items()}, 20.0)
         for _ in range(count)
     ]
 

@@ -68,7 +68,6 @@ def pool(target: Path, files: Sequence[str]) -> None:
         "effects": [[e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in effects],
         "files": [name for name, _ in launches],
         "seconds": [round(launch.seconds, 1) for _, launch in launches],
-        "control": [round(launch.control, 5) for _, launch in launches],
         "logs": found,
     }
     target.write_bytes(gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0))
@@ -85,7 +84,6 @@ class Pool:
     def __init__(self, path: Path, seed: int = 1) -> None:
         data = json.loads(gzip.decompress(path.read_bytes()))
         self.logs = {way: np.array(logs) for way, logs in data["logs"].items()}
-        self.control = data["control"]
         self.effects = [Effect(*e[:4], (), (), e[5], e[5], e[4]) for e in data["effects"]]
         self.launches = len(data["files"])
         self._draw = np.random.default_rng(seed)
@@ -122,8 +120,7 @@ class Pool:
             flagged = [estimate for effect in first for estimate in candidates([effect], limits, seed)]
         cases = {estimate.effect.case for estimate in flagged}
         second = [replace(effect, logs=effect.logs[launches:]) for effect in effects if effect.case in cases]
-        controls = [[0.0] * launches]
-        return flagged, decide(first, second, controls, limits, seed)
+        return flagged, decide(first, second, limits, seed)
 
 
 def share(hits: int, trials: int) -> str:

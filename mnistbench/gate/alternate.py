@@ -56,9 +56,6 @@ BLOCKS = (3.5, 5, 16)
 #: processes run.
 BLOCK_NS = 60_000_000
 
-#: Pairs of iterations of the control, each time it is measured.
-CONTROL_PAIRS = 40
-
 
 class Case(Protocol):
     """The part of a side's ``mnistbench.measuring.case.Case`` that the gate uses."""
@@ -166,6 +163,7 @@ def rehearse(side_run: SideRun) -> None:
 
 
 def _build(side_run: SideRun) -> None:
+    torch.set_num_threads(1)  # the previous case may have more; the initial weights must not depend on it
     seed_all(0)  # the case seeds torch's generator; a user's model may use the others
     with side_run.side.errors_named():
         side_run.case = side_run.build()
@@ -416,40 +414,3 @@ def _peak_of_device(side_run: SideRun) -> int | None:
     of_device.reset_peak_memory_stats(device)
     side_run.run_case()
     return int(of_device.max_memory_allocated(device))
-
-
-# ---- The control -----------------------------------------------------------------------------------------------------
-
-
-class Control:
-    """A small fixed kernel. Two instances are timed like two sides; a difference means that the machine's speed changed."""
-
-    def __init__(self) -> None:
-        self._left = torch.rand(192, 192)
-        self._right = torch.rand(192, 192)
-        self._stream = torch.rand(1 << 18)
-
-    def __call__(self) -> None:
-        """Multiply matrices and read a megabyte, several times: some milliseconds in total."""
-        for _ in range(6):
-            self._left @ self._right
-            self._stream.mul(1.5).sqrt()
-
-
-def measure_control(turns: Turns, order: Sequence[str], coin: random.Random) -> list[int]:
-    """Build a control, time it in turn with that of the other side, and return wall times in nanoseconds.
-
-    Args:
-        turns: of this side.
-        order: in which the controls are warmed up.
-        coin: decides which side begins a pair.
-
-    Raises:
-        PeerError: the process of the other side has ended.
-    """
-    torch.set_num_threads(1)
-    control = Control()
-    for _ in turns.of(order):
-        for _ in range(WARMUP_CALLS):
-            control()
-    return [timed(control).wall_ns for _ in turns.of(_pairs(order, coin, CONTROL_PAIRS))]

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from mnistbench.core import units
-from mnistbench.gate.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, family_test, simultaneous_bounds
+from mnistbench.gate.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
 from mnistbench.gate.samples import ADDED, CALL, MEAN, OPERATION, REPLACED, Effect
 
 #: Fewest launches of a stage that can be judged: their smallest p-value is 1 / 2^8.
@@ -20,9 +20,6 @@ LEAST_LAUNCHES = 8
 #: of two independent p-values, of which the first is at most a, is at most c with a probability of at most c (1 + ln(a / c)).
 #: That is 5.0e-4 here. The p-values are adjusted over all quantities, so this is the probability of any false alarm.
 SCREENING, PRODUCT = 0.05, 6.5e-5
-
-#: Change of the control, as a share, above which the verdict is inconclusive, if the change is significant.
-CONTROL_BOUND = 0.01
 
 #: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up to five times as much as
 #: medians, because every disturbed iteration counts.
@@ -70,11 +67,9 @@ class Reason(NamedTuple):
 
 
 NOISE, BUDGET = "noise", "budget"
-#: The control differs; profiled and untraced iterations disagree; no usable times; a case that one side does not have; an
-#: --accept without a limit; a crash or an interrupt.
-MACHINE, CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = (
-    "machine", "contradiction", "unmeasured", "missing", "acceptance", "broken",
-)  # fmt: skip
+#: Profiled and untraced iterations disagree; no usable times; a case that one side does not have; an --accept without a limit;
+#: a crash or an interrupt.
+CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = "contradiction", "unmeasured", "missing", "acceptance", "broken"
 
 
 @dataclass(frozen=True)
@@ -167,7 +162,6 @@ def _may_matter(estimate: Estimate, thresholds: Thresholds) -> bool:
 def decide(
     first: Sequence[Effect],
     second: Sequence[Effect],
-    controls: Sequence[Sequence[float]],
     thresholds: Thresholds,
     seed: int,
     accepts: Callable[[Finding], bool] = lambda _: False,
@@ -177,7 +171,6 @@ def decide(
     Args:
         first: effects of the first stage.
         second: effects of the fresh launches; empty if there were none.
-        controls: per stage, the control's log(head / base) in each launch.
         thresholds: the smallest changes that matter.
         seed: of the permutation tests.
         accepts: whether a regression is intended. If an accepted regression is one of an operation, the bound of its case is
@@ -196,15 +189,13 @@ def decide(
     findings = _findings(_flagged(estimates, thresholds), by_key, cases, operations, thresholds, seed)
     unbounded = _unbounded(operations, findings, thresholds)
     reasons = [
-        *_of_controls(controls, seed),
         *_of_unusable(first),
         *_of_findings(findings, fresh, thresholds),
         *_of_bounds(cases, thresholds, [f for f in findings if _is_of_case(f) or (f.verdict == REGRESSED and not accepts(f))]),
         *_of_unbounded(unbounded, thresholds),
     ]
     regressed = any(finding.verdict == REGRESSED for finding in findings)
-    moved = any(reason.kind == MACHINE for reason in reasons)
-    outcome = REGRESSED if regressed and not moved else INCONCLUSIVE if reasons else PASSED
+    outcome = REGRESSED if regressed else INCONCLUSIVE if reasons else PASSED
     return Decision(outcome, cases, operations, tuple(findings), tuple(reasons), launches, fresh, tuple(unbounded))
 
 
@@ -373,24 +364,6 @@ def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Se
 
 
 # ---- Why it is inconclusive ------------------------------------------------------------------------------------------
-
-
-def _of_controls(controls: Sequence[Sequence[float]], seed: int) -> Iterable[Reason]:
-    for stage in controls:
-        if not all(map(math.isfinite, stage)):
-            text = "the control has no usable time, so a change of the machine's speed cannot be detected; measure again"
-            yield Reason(UNMEASURED, text)
-            continue
-        if len(stage) < LEAST_LAUNCHES:
-            continue
-        logs = np.array([stage], dtype=np.float64)
-        change = _share(logs.mean())
-        if abs(change) > CONTROL_BOUND and family_test(logs, [""], seed)[0] <= LEVEL:
-            yield Reason(
-                MACHINE,
-                "the speed of the machine changed: the control, which is the same code on both sides, differs by "
-                f"{units.percent(change, signed=True)}; measure again when nothing else runs",
-            )
 
 
 def _of_unusable(effects: Sequence[Effect]) -> Iterable[Reason]:

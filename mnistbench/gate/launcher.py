@@ -286,10 +286,6 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
             for case, builds in cases.items()
         },
         "case_seconds": {case: max(half[case].number() for half in seconds) for case in cases},
-        "control": [
-            {**_values(one), **_values(other)}
-            for one, other in zip(first["control"].items(), second["control"].items(), strict=False)
-        ],
         "order": list(first["order"].texts()),
         "seconds": max(half["seconds"].number() for half in results),
     }

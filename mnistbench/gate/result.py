@@ -33,7 +33,7 @@ from mnistbench.gate.decision import (
     Thresholds,
     decide,
 )
-from mnistbench.gate.samples import BASE, CALL, COMPLETE, NEW, OTHER, TWO_VERSIONS, Effect, End, Launch, SideSample
+from mnistbench.gate.samples import BASE, CALL, COMPLETE, NEW, OTHER, Effect, End, Launch, SideSample
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,6 @@ class Header:
             memory={case: _sizes(sizes) for case, sizes in reader["memory"].mapping().items()} if "memory" in header else {},
             resident=_sizes(reader["resident"]) if "resident" in header else {},
         )
-
-    @property
-    def has_same_control(self) -> bool:
-        """Whether the control is the same code on both sides: it uses torch, whose kernels depend on environment variables."""
-        return TWO_VERSIONS not in self.torch and self.variables.get(BASE, {}) == self.variables.get(NEW, {})
 
     def name(self, case: str) -> str:
         """Return the name of a case in reports: its label, or its node id if the label is not unique."""
@@ -221,7 +216,6 @@ def conclude(
     decision = decide(
         [_named(effect, read) for effect in first],
         [_named(effect, read) for effect in second],
-        [[launch.control for launch in stage] for stage in stages] if read.has_same_control else [],
         thresholds,
         read.seed,
         lambda finding: any(map(functools.partial(_allows, finding), matching(finding))),

@@ -268,7 +268,7 @@ class _Gate:
             "allocator": settings(environment(os.environ, self._plan.home, self._seed)),
             "variables": {side: dict(variables) for side, variables in self._plan.variables.items()},
             "packages": _differences(*(listing[side].packages for side in (BASE, NEW))),
-            "torch": samples.TWO_VERSIONS.join(dict.fromkeys(listing[side].torch for side in (BASE, NEW))),
+            "torch": " -> ".join(dict.fromkeys(listing[side].torch for side in (BASE, NEW))),
             "labels": {case: new[case]["label"] for case in common},
             "exact": {case: self._is_exact(new[case]["params"]) for case in common},
             "only_base": [case for case in base if case not in new],

@@ -33,9 +33,6 @@ BASE, NEW = "base", "head"
 #: Oldest version of torch that a side may have. That of other commands is in pyproject.toml.
 OLDEST_TORCH = "2.6"
 
-#: Between the versions of torch of both sides in the header, if they differ.
-TWO_VERSIONS = " -> "
-
 WALL, CPU, DEVICE = "wall", "cpu", "device"
 _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device time"}
 
@@ -107,7 +104,6 @@ class Launch:
 
     stage: Annotated[int, Within(1, 2, "1 or 2")]  # 1: all cases. 2: candidates measured again
     cases: Mapping[str, Sequence[Mapping[str, SideSample]]]  # node id -> builds -> side -> sample
-    control: float  # log(head / base) of the control; NaN if unusable
     seconds: float
 
     @classmethod
@@ -115,10 +111,8 @@ class Launch:
         """Read a line of a file."""
         line = Reader(stored)
         cases = line["cases"].read(Mapping[str, Annotated[tuple[_Build, ...], Members("a build or more")]])
-        logs = [difference(*control) for control in line["control"].read(tuple[_Control, ...])]
         return cls(
             cases={case: [build.sides._asdict() for build in builds] for case, builds in cases.items()},
-            control=statistics.fmean(logs) if logs else math.nan,
             **line.members(cls, ("stage", "seconds")),
         )
 
@@ -551,11 +545,6 @@ class _Sides(NamedTuple):
 
 class _Build(NamedTuple):
     sides: _Sides
-
-
-class _Control(NamedTuple):
-    base: _Times
-    head: _Times
 
 
 def _optional(side: Reader, name: str) -> _Times:

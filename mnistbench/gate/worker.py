@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from mnistbench.core.allocator import TOUCHED_BYTES
-from mnistbench.gate.alternate import SideRun, measure, measure_control, rehearse
+from mnistbench.gate.alternate import SideRun, measure, rehearse
 from mnistbench.gate.samples import BASE, NEW, OLDEST_TORCH
 from mnistbench.gate.side import Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.survey import survey
@@ -92,7 +92,6 @@ class _Launch:
         self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
-        self._control: list[dict[str, list[int]]] = []
         self._start: float | None = None
         self._cores: list[int] = job["cores"]
 
@@ -110,7 +109,7 @@ class _Launch:
             raise SideError(f"{self._side.name}: pytest collected no case that both sides have")
         self._say(
             result={
-                "cases": self._cases, "case_seconds": self._seconds, "control": self._control, "order": self._order,
+                "cases": self._cases, "case_seconds": self._seconds, "order": self._order,
                 "seconds": time.monotonic() - self._start,
             }
         )  # fmt: skip
@@ -134,7 +133,6 @@ class _Launch:
         builds = self._cases[case.node_id] = []
         for rebuild in range(REBUILDS):
             order = self._order[:: -1 if rebuild % 2 else 1]
-            self._control.append({self._side.name: measure_control(self._turns, order, self._coin)})
             side_run = SideRun(self._side, case.build)
             builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(self._cores)))
             gc.collect()

@@ -16,7 +16,7 @@ from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, ti
 
 from mnistbench.core.record import OUTSIDE
 from mnistbench.gate import alternate
-from mnistbench.gate.alternate import SideRun, live_storages, measure_control, peak_memory
+from mnistbench.gate.alternate import SideRun, live_storages, peak_memory
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.side import Side, SideError
 from mnistbench.measuring.case import build
@@ -206,6 +206,19 @@ class TestSides:
             busy.wait()
         assert queued == pytest.approx(elapsed - 100_000_000, abs=0.05 * elapsed)
 
+    def test_a_case_is_built_in_one_thread(self):
+        run, threads = side_run(threads=2), []
+        built = run.build
+
+        def build_and_note():
+            threads.append(torch.get_num_threads())
+            return built()
+
+        run.build = build_and_note
+        measure(run)
+        measure(run)
+        assert threads == [1, 1]
+
     def test_a_number_that_is_not_finite_is_none(self):
         def diverging(output, targets):
             return torch.nn.functional.nll_loss(output, targets) * float("inf")
@@ -282,11 +295,6 @@ class TestOperations:
 
         workload = tiny_workload(load=whole_tiny_set)
         assert "keys" not in measure(side_run(workload=workload, phase="train"))
-
-
-def test_the_control_is_timed_as_often_on_both_sides():
-    for name in (BASE, NEW):
-        assert len(measure_control(Alone(name), (BASE, NEW), coin())) == alternate.CONTROL_PAIRS
 
 
 class TestMemory:

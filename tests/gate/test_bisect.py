@@ -43,9 +43,8 @@ GATE = textwrap.dedent("""
                 }
                 for side, us in self.us.items()
             }
-            control = {"base": sample(50), "head": sample(50)}
             cases = {"bench.py::test_step": [{"sides": sides}]}
-            return {"cases": cases, "case_seconds": {"bench.py::test_step": 1.0}, "control": [control], "seconds": 1.0}
+            return {"cases": cases, "case_seconds": {"bench.py::test_step": 1.0}, "seconds": 1.0}
 
     run.survey = survey
     run.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(Launch(plan, seed))

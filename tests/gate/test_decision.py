@@ -111,13 +111,8 @@ def among(*effects, count=12, seed=0):
     return [*effects, *(effect for effect in quiet(count, seed) if effect.key not in keys)]
 
 
-def still(count=12):
-    """A control that did not move."""
-    return logs(0.0, spread=0.001, count=count)
-
-
-def decided(first, second=(), controls=None, thresholds=LIMITS, seed=SEED):
-    return decide(first, second, [still()] if controls is None else controls, thresholds, seed)
+def decided(first, second=(), thresholds=LIMITS, seed=SEED):
+    return decide(first, second, thresholds, seed)
 
 
 MM = "aten::mm, forward fc1"
@@ -298,43 +293,6 @@ def test_a_quantity_without_a_difference_is_a_reason(spoiled, what):
     assert not reason.is_excusable
 
 
-@pytest.mark.parametrize("change", [0.02, -0.02])
-@pytest.mark.parametrize("stage", [0, 1])
-def test_where_the_control_moved_nothing_is_blamed_on_the_code(change, stage):
-    controls = [still(), still(10)]
-    controls[stage] = logs(change, spread=0.002, count=len(controls[stage]))
-    outcome, verdicts, [reason] = found(
-        [operation(0.1, share=0.005)], [fresh(operation, 0.1, share=0.005)], controls=controls
-    )  # fmt: skip
-    assert (outcome, verdicts) == (INCONCLUSIVE, [REGRESSED])
-    assert reason == (
-        "the speed of the machine changed: the control, which is the same code on both sides, differs by "
-        f"{change * 100:+.1f} %; measure again when nothing else runs"
-    )
-
-
-@pytest.mark.parametrize(
-    "control",
-    [
-        logs(0.002, spread=0.0001),  # surely, but by little
-        logs(0.05, spread=0.5),  # by much, but not surely
-        logs(0.05, count=7),  # too few to say
-        (),
-    ],
-    ids=["little", "unsure", "few", "empty"],
-)
-def test_a_control_that_did_not_surely_move_by_much_is_no_reason(control):
-    assert found([], controls=[control]) == (PASSED, [], [])
-    regressed = [operation(0.1, share=0.005)], [fresh(operation, 0.1, share=0.005)]
-    assert found(*regressed, controls=[control])[0] == REGRESSED
-
-
-def test_a_control_without_a_time_is_a_reason():
-    outcome, _, reasons = found([], controls=[(math.nan,) * 12])
-    assert outcome == INCONCLUSIVE
-    assert reasons == ["the control has no usable time, so a change of the machine's speed cannot be detected; measure again"]
-
-
 def test_an_operation_that_its_whole_case_contradicts_is_no_regression():
     # Half of the case got 30 % slower, and the case did not.
     changed = operation(0.3, share=0.5), fresh(operation, 0.3, share=0.5)
@@ -437,7 +395,7 @@ def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that
     noisy = [call(0.005, spread=0.05), operation(0.1, share=0.005)]
     again = among(fresh(call, 0.005, spread=0.05), fresh(operation, 0.1, share=0.005), count=10, seed=5)
     for accepted, reasons in ((False, 0), (True, 1)):
-        result = decide(among(*noisy), again, [still(), still(10)], LIMITS, SEED, lambda _, accepted=accepted: accepted)
+        result = decide(among(*noisy), again, LIMITS, SEED, lambda _, accepted=accepted: accepted)
         assert (result.outcome, len(result.reasons)) == (REGRESSED, reasons)
         assert result.bound > LIMITS.call
 
@@ -489,7 +447,7 @@ def test_of_what_is_not_bounded_the_largest_share_comes_first():
 
 
 def test_only_noise_and_the_budget_are_excusable():
-    kinds = (decision.NOISE, decision.BUDGET, decision.MACHINE, decision.CONTRADICTION, decision.UNMEASURED,
+    kinds = (decision.NOISE, decision.BUDGET, decision.CONTRADICTION, decision.UNMEASURED,
              decision.MISSING, decision.ACCEPTANCE, decision.BROKEN)  # fmt: skip
     assert [kind for kind in kinds if decision.Reason(kind, "").is_excusable] == [decision.NOISE, decision.BUDGET]
 
@@ -499,7 +457,7 @@ def test_differences_of_any_size_have_a_verdict(factor):
     # Seven cases in eight launches whose differences are orthogonal: the exchanges reach far beyond what was observed.
     rows = factor * scipy.linalg.hadamard(8)[1:]
     effects = [gate_builders.effect(tuple(map(float, row)), case=f"case {number}") for number, row in enumerate(rows)]
-    result = decide(effects, [], [still(8)], LIMITS, SEED)
+    result = decide(effects, [], LIMITS, SEED)
     assert result.outcome == INCONCLUSIVE
     assert all(one.high == math.inf or one.high > 0 for one in result.cases)
 
@@ -563,9 +521,9 @@ def any_effects(draw):
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=100)
-@given(any_effects(), st.booleans(), st.tuples(*[LOGS] * 8))
-def test_whatever_was_measured_there_is_a_verdict(effects, again, control):
-    result = decided(effects, effects if again else (), controls=[control])
+@given(any_effects(), st.booleans())
+def test_whatever_was_measured_there_is_a_verdict(effects, again):
+    result = decided(effects, effects if again else ())
     assert result.outcome in {PASSED, REGRESSED, INCONCLUSIVE}
     assert (result.outcome == REGRESSED) <= any(finding.verdict == REGRESSED for finding in result.findings)
     for estimate in (*result.cases, *result.operations):

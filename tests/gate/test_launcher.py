@@ -48,8 +48,12 @@ def surveyed(**changes):
 
 
 def result(**changes):
-    said = {"cases": {}, "case_seconds": {}, "control": [], "order": ["base", "head"], "seconds": 1.5}
+    said = {"cases": {}, "case_seconds": {}, "order": ["base", "head"], "seconds": 1.5}
     say(result={**said, **changes})
+
+
+def result_of_side(sample):
+    result(cases={"t": [{"sides": {name: sample}}]}, case_seconds={"t": 1.0})
 
 
 def select():
@@ -91,7 +95,7 @@ def with_pythons(plan, **pythons):
 
 
 #: What the launches here return if they measure no case.
-NOTHING = {"cases": {}, "case_seconds": {}, "control": [], "order": [BASE, NEW], "seconds": 1.5}
+NOTHING = {"cases": {}, "case_seconds": {}, "order": [BASE, NEW], "seconds": 1.5}
 
 
 @pytest.fixture
@@ -108,6 +112,12 @@ def start(plan, tmp_path, monkeypatch):
 def whole(launch):
     launch.ready()
     return launch.measure()
+
+
+def sides_of(said):
+    """What each process sent with ``result_of_side``."""
+    [build] = said["cases"]["t"]
+    return build["sides"]
 
 
 def nobody_lives(plan):
@@ -161,12 +171,12 @@ def test_a_process_is_told_all_that_it_needs(start, plan, tmp_path):
     program = """
 ready()
 wait_to_go()
-result(control=[{name: {"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys.path[0]}}])
+result_of_side({"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys.path[0]})
 """
     with start(program, only=["t.py::t"]) as launch:
         launch.ready()
-        [control] = launch.measure()["control"]
-    for side, said in control.items():
+        sides = sides_of(launch.measure())
+    for side, said in sides.items():
         assert isinstance(said["job"].pop("peer"), int)
         assert said["job"] == {
             "side": side,
@@ -444,9 +454,8 @@ peer = socket.socket(fileno=job["peer"])
 peer.sendall(name.encode())
 other = peer.recv(10).decode()
 builds = [{"first": "head", "other": other, "sides": {name: {"wall_ns": [number]}}} for number in range(2)]
-control = [{name: [1]}, {name: [2]}]
 seconds = 0.5 if name == "base" else 0.75
-result(cases={"t": builds}, case_seconds={"t": seconds}, control=control, order=["head", "base"], seconds=seconds)
+result(cases={"t": builds}, case_seconds={"t": seconds}, order=["head", "base"], seconds=seconds)
 """
 
 
@@ -461,7 +470,7 @@ def test_sides_have_a_process_each_and_reach_each_other(start, plan):
         assert builds[1].pop("other") in (BASE, NEW)
         sides = [{BASE: {"wall_ns": [number]}, NEW: {"wall_ns": [number]}} for number in range(2)]
         assert builds == [{"first": NEW, "sides": each} for each in sides]
-        assert (said["order"], said["control"]) == ([NEW, BASE], [{BASE: [1], NEW: [1]}, {BASE: [2], NEW: [2]}])
+        assert said["order"] == [NEW, BASE]
         assert (said["seconds"], said["case_seconds"]) == (0.75, {"t": 0.75})  # both at the same time
     assert firsts == {BASE, NEW}  # the coin of the launch decides which process is started first
     assert nobody_lives(plan)
@@ -489,12 +498,11 @@ def test_each_half_runs_in_its_own_tree(start, plan, tmp_path):
     program = """
 ready()
 wait_to_go()
-control = [{name: os.getcwd()}]
-result(control=control)
+result_of_side(os.getcwd())
 """
     with start(program) as launch:
         launch.ready()
-        assert launch.measure()["control"] == [{name: str(tmp_path / name / "project") for name in (BASE, NEW)}]
+        assert sides_of(launch.measure()) == {name: str(tmp_path / name / "project") for name in (BASE, NEW)}
 
 
 def test_each_half_has_its_own_interpreter(start, plan, tmp_path):
@@ -502,12 +510,11 @@ def test_each_half_has_its_own_interpreter(start, plan, tmp_path):
     program = """
 ready()
 wait_to_go()
-control = [{name: sys.orig_argv[0]}]
-result(control=control)
+result_of_side(sys.orig_argv[0])
 """
     with start(program, plan=with_pythons(plan, **{BASE: str(tmp_path / "python")})) as launch:
         launch.ready()
-        assert launch.measure()["control"] == [{BASE: str(tmp_path / "python"), NEW: sys.executable}]
+        assert sides_of(launch.measure()) == {BASE: str(tmp_path / "python"), NEW: sys.executable}
 
 
 def test_a_side_may_have_environment_variables_of_its_own(start, plan):
@@ -515,11 +522,11 @@ def test_a_side_may_have_environment_variables_of_its_own(start, plan):
     program = """
 ready()
 wait_to_go()
-result(control=[{name: [os.environ.get("ONLY_BASE"), os.environ["MALLOC_TOP_PAD_"]]}])
+result_of_side([os.environ.get("ONLY_BASE"), os.environ["MALLOC_TOP_PAD_"]])
 """
     with start(program, plan=Plan(**{**vars(plan), "variables": variables})) as launch:
         launch.ready()
-        assert launch.measure()["control"] == [{BASE: ["a b", "1"], NEW: [None, PINNED["MALLOC_TOP_PAD_"]]}]
+        assert sides_of(launch.measure()) == {BASE: ["a b", "1"], NEW: [None, PINNED["MALLOC_TOP_PAD_"]]}
 
 
 @pytest.mark.parametrize("failing", [BASE, NEW])

@@ -127,30 +127,6 @@ def test_without_a_launch_nothing_was_judged():
     assert texts(verdict) == ("0 launches are too few: the test needs at least 8",)
 
 
-def test_a_control_that_moved_is_told_from_both_stages():
-    for stages in ((0.03, 0.0), (0.0, 0.03)):
-        launches = [
-            *series(SLOWER, seed=3, control=stages[0]),
-            *series(SLOWER, stage=2, seed=4, control=stages[1]),
-        ]
-        verdict = concluded(launches)
-        assert verdict.outcome == INCONCLUSIVE
-        assert verdict.reasons[0].text.startswith("the speed of the machine changed")
-
-
-@pytest.mark.parametrize(
-    ("changes", "outcome"),
-    [
-        ({"torch": "2.14.0 -> 2.15.0"}, REGRESSED),
-        ({"variables": {"base": {}, "head": {"ATEN_CPU_CAPABILITY": "default"}}}, REGRESSED),
-        ({"variables": {side: {"OMP_NUM_THREADS": "2"} for side in (BASE, NEW)}}, INCONCLUSIVE),
-    ],
-)
-def test_a_control_that_runs_other_code_of_torch_is_not_judged(changes, outcome):
-    launches = [*series(SLOWER, seed=3, control=0.03), *series(SLOWER, stage=2, seed=4, control=0.03)]
-    assert concluded(launches, **changes).outcome == outcome
-
-
 def test_cases_are_called_by_their_labels(slower):
     decision = concluded(slower).decision
     assert {one.effect.case for one in (*decision.cases, *decision.operations)} == {LABEL}
@@ -195,7 +171,7 @@ def test_operations_that_some_launch_has_not_profiled_are_said_not_to_be_held():
 
 
 def test_accepting_an_operation_does_not_excuse_the_noise_of_its_case():
-    noisy = both_stages(Measured(factor=1.01, spread=0.025, operations=operations(add=1.3)))
+    noisy = both_stages(Measured(factor=1.01, spread=0.04, operations=operations(add=1.3)))
     assert verdicts(concluded(noisy)) == {"aten::add_, optimizer": REGRESSED}
     accepted = concluded(noisy, "*:aten::add_")
     assert accepted.outcome == INCONCLUSIVE
@@ -360,13 +336,12 @@ def test_noise_and_the_budget_are_excusable():
 @pytest.mark.parametrize(
     "verdict",
     [
-        lambda: concluded(series(control=0.05)),
         lambda: concluded(series(), only_base=["gone"]),
         lambda: concluded(series(), changed=["other"]),
         lambda: concluded(series(), end=End("interrupted", broken_off=True)),
         lambda: concluded(series(), labels=BOTH),
     ],
-    ids=["the machine moved", "a case is missing", "a case is another", "interrupted", "not measured in every launch"],
+    ids=["a case is missing", "a case is another", "interrupted", "not measured in every launch"],
 )
 def test_what_noise_does_not_explain_is_not_excusable(verdict):
     assert (verdict().outcome, verdict().is_excusable) == (INCONCLUSIVE, False)

@@ -574,7 +574,7 @@ def test_what_was_appended_is_loaded(tmp_path):
     device = side(times={"wall": (5, 6), "cpu": (3, 4), "device": (1, 2)}, outcome=("ffff", -1.5), parameters=3)
     rows = side(operations={MM: operation((1, 2), calls=1.5, memory_bytes=-8, kernels=("gemm",)), ADD: operation((0, 7))})
     launches = [
-        launch(build(device, rows), build(), control=0.0),
+        launch(build(device, rows), build()),
         launch(build(side(operations={}), rows), stage=2, seconds=1.25),
     ]
     path = written(tmp_path / "new" / "folder" / "x.jsonl.gz", header(), *map(line, launches))
@@ -589,15 +589,10 @@ def test_a_line_is_readable_as_soon_as_it_is_written(tmp_path):
     assert [json.loads(text)["seconds"] for text in gzip.decompress(path.read_bytes()).splitlines()[1:]] == [20.0] * 3
 
 
-def test_the_control_is_the_mean_over_its_builds(tmp_path):
-    control = [{"base": [100, 100, 100], "head": [100, 110, 900]}, {"base": [100] * 3, "head": [100] * 3}]
+@pytest.mark.parametrize("control", [[{"base": [100] * 3, "head": [100, 110, 900]}], []])
+def test_the_control_of_earlier_versions_is_ignored(tmp_path, control):
     path = written(tmp_path / "x.jsonl.gz", header(), {**line(launch()), "control": control})
-    assert load(path).launches[0].control == pytest.approx(math.log(1.1) / 2)
-
-
-def test_without_a_control_there_is_none(tmp_path):
-    path = written(tmp_path / "x.jsonl.gz", header(), {**line(launch()), "control": []})
-    assert math.isnan(load(path).launches[0].control)
+    assert load(path).launches == [launch()]
 
 
 def test_a_launch_may_have_profiled_nothing(tmp_path):
@@ -711,9 +706,6 @@ def changed(document, path, value):
         (("cases",), [], "cases: needs an object, found []"),
         (("cases", CASE), {}, f"cases.{CASE}: needs a list, found {{}}"),
         (("cases", CASE), [], f"cases.{CASE}: needs "),
-        (("control",), None, "control: needs a list, found None"),
-        (("control", 0, "head"), ..., "control[0].head: is missing"),
-        (("control", 0, "head", 1), "x", "control[0].head[1]: needs a whole number, found 'x'"),
         (("seconds",), "20", "seconds: needs a finite number, found '20'"),
         (("cases", CASE, 0, "sides", "base"), ..., f"{IN_CASE}: is missing"),
         ((*SIDE_PATH, "wall_ns"), ..., f"{IN_CASE}.wall_ns: is missing"),

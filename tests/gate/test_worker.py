@@ -68,7 +68,6 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     assert len(iterations) > 100
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(iterations))  # one at a time
     assert set(found["order"]) == {BASE, NEW}
-    assert all(len(times) == 40 for control in found["control"] for times in control.values())
     first, second = found["cases"][case]
     assert (first["first"], second["first"]) == (*found["order"],)
     for build in (first, second):
