@@ -3,9 +3,10 @@
     python docs/studies/gate_live.py FOLDER same=12 spin2 fc141 spin2@16=2 spin3@16 conv68@16 fc141@16=2
 
 Each word is a change to the working tree and the number of gates: ``same`` (no change), ``spin2`` (2 % of a step in Python,
-outside operations), ``conv68`` (68 channels for conv2 instead of 64: more work in its convolutions and in later layers),
-``fc141`` (141 outputs for fc1 instead of 128: 10 % more work in its matrix products). The number after ``@`` is a batch size
-(default: 1, 16 and 64). Writes a JSON report and the raw samples of each gate to FOLDER, and a line to FOLDER/log.
+outside operations; ``spin1`` is judged with ``--threshold 1%``), ``conv68`` (68 channels for conv2 instead of 64: more work in
+its convolutions and in later layers), ``fc141`` (141 outputs for fc1 instead of 128: 10 % more work in its matrix products). The
+number after ``@`` is a batch size (default: 1, 16 and 64). Writes a JSON report and the raw samples of each gate to FOLDER, and
+a line to FOLDER/log.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -56,14 +58,14 @@ def replace(path: Path, *pairs: tuple[str, str]) -> None:
     path.write_text(text)
 
 
-def judge(repository: Path, folder: Path, name: str, batch_sizes: str) -> str:
+def judge(repository: Path, folder: Path, name: str, batch_sizes: str, options: Sequence[str]) -> str:
     """Run the gate once; return what it said."""
     start = time.monotonic()
     report = folder / f"{name}.json"
     selection = ("bench/test_step.py", "--bench-model=convnet", f"--bench-batch-size={batch_sizes}")
     command = [
         sys.executable, "-P", "-m", "mnistbench", "gate", "--base", "HEAD", "--format", "json", "--output", str(report),
-        "--storage", str(folder / name), "--", *selection,
+        "--storage", str(folder / name), *options, "--", *selection,
     ]  # fmt: skip
     code = subprocess.run(command, cwd=repository, check=False, stderr=subprocess.DEVNULL).returncode
     sentence = json.loads(report.read_text())["sentence"] if report.exists() else "no report"
@@ -86,7 +88,8 @@ def main() -> None:
         changed, _, batch_sizes = what.partition("@")
         kind = changed.rstrip("0123456789")
         change(repository, kind, int(changed.removeprefix(kind) or 0))
-        line = judge(repository, folder, f"{number:02}-{what}", batch_sizes or "1,16,64")
+        options = ["--threshold", "1%"] if changed == "spin1" else []
+        line = judge(repository, folder, f"{number:02}-{what}", batch_sizes or "1,16,64", options)
         with (folder / "log").open("a") as log:
             log.write(line + "\n")
         print(line, flush=True)
