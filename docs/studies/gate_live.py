@@ -4,7 +4,7 @@
 
 Each word is a change to the working tree and the number of gates: ``same`` (no change), ``spin2`` (2 % of a step in Python,
 outside operations; ``spin1`` is judged with ``--threshold 1%``), ``conv68`` (68 channels for conv2 instead of 64: more work in
-its convolutions and in later layers), ``fc141`` (141 outputs for fc1 instead of 128: 10 % more work in its matrix products). The
+its convolutions and in later layers), ``fc141`` (141 outputs for fc1 instead of 128: 10 % more work in its products). The
 number after ``@`` is a batch size (default: 1, 16 and 64). Writes a JSON report and the raw samples of each gate to FOLDER, and
 a line to FOLDER/log.
 """
