@@ -189,6 +189,7 @@ result_of_side({"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys
             "phases": ["step"],
             "threads": 0,
             "only": ["t.py::t"],
+            "cores": [],
         }
         assert said["cwd"] == str(tmp_path / side / "project")
         assert said["home"] == str(plan.home)
