@@ -24,6 +24,7 @@ from mnistbench.commands.output import BISECT_SKIPS, BISECT_STOPS, UNJUDGED, pri
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.compare.thresholds import acceptances, plain_threshold
 from mnistbench.core import units
+from mnistbench.core.cores import usable_cpus
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.environments.packages import Installed, asked, installed, loose_lines, requirement_lines
 from mnistbench.environments.store import Wanted, held
@@ -31,11 +32,10 @@ from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.launcher import THREADS
 from mnistbench.gate.result import Verdict, conclude
-from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, check, measure
+from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, check_base_and_storage, measure
 from mnistbench.report import bisection
 from mnistbench.report.gate import rendered
-from mnistbench.report.output import append_text_to_step_summary, write
-from mnistbench.report.output import check as check_output
+from mnistbench.report.output import append_text_to_step_summary, check, write
 from mnistbench.report.terminal import colours
 
 _CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
@@ -115,7 +115,7 @@ def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
     thresholds = Thresholds(_share("--threshold", parsed.threshold), _share("--op-threshold", parsed.op_threshold))
     progress = _Shown(sys.stderr)
     if output := given("--output", parsed.output):
-        check_output(Path(output))
+        check(Path(output))
 
     def concluded(measured: Measured) -> Verdict:
         try:
@@ -131,6 +131,8 @@ def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
         request, packages = _request(parsed, thresholds), installed()
 
         def gate(changes: Changes, only: tuple[str, ...], budget_s: float) -> tuple[str, Verdict]:
+            for requirements in changes.values():
+                _refuse_old_torch(FLAG, requirements)
             measured = _measured(replace(request, only=only, budget_s=budget_s), changes, packages, progress)
             return str(measured.path), concluded(measured)
 
@@ -220,7 +222,7 @@ def _measured(request: Request, changes: Changes, packages: Sequence[Installed],
     """
     interpreters = {"base": request.base_python, "new": request.new_python}
     if changes:  # an environment takes minutes and gigabytes, so what is wrong is found before
-        check(request)
+        check_base_and_storage(request)
     with ExitStack() as environments:
         for side, requirements in changes.items():
             lines = requirement_lines(requirements, packages)
@@ -327,8 +329,6 @@ def _variables(flag: str, texts: Sequence[str] | None) -> dict[str, str]:
 def _check_threads(flag: str, text: str, value: str) -> None:
     if not re.fullmatch(r"[1-9]\d{0,5}", value, re.ASCII):
         raise UsageError(f"{flag}: {text!r} is not a number of threads; give a whole number, at least 1")
-    from mnistbench.measuring.environment import usable_cpus
-
     if int(value) > usable_cpus():
         raise UsageError(f"{flag}: {text!r} is more than the number of cores, {usable_cpus()}; give a smaller number")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mnistbench.commands.arguments import LARGEST, MOST_THREADS, add_dataset, given, one_of, whole
+from mnistbench.core.cores import usable_cpus
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.launch import Launch
@@ -199,8 +200,6 @@ def step_of(given: str | None, device: str, place: Launch) -> str:
 
 def threads_of(given: int | None, place: Launch) -> int | None:
     """Return the threads of a rank: its share of the cores. torchrun sets one for each rank where several are on a node."""
-    from mnistbench.measuring.environment import usable_cpus
-
     if given or place.world_size == 1:
         return given
     return max(1, usable_cpus() // place.local_world_size)

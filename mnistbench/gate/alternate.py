@@ -124,12 +124,12 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
     iteration_ns = 0
     for _ in turns.of(order):
         iteration_ns = _warm_up(side_run)
-    of_both = turns.exchange([iteration_ns, side_run.case.runner is not None, _has_one_thread(side_run)])
-    longest = max(found[0] for found in of_both)
-    of_one_thread = all(found[2] for found in of_both)
-    in_blocks = shares_core and of_one_thread
+    of_side = [iteration_ns, side_run.case.runner is not None, _has_one_thread(side_run)]
+    durations_ns, have_runners, have_one_thread = zip(*turns.exchange(of_side), strict=True)
+    longest = max(durations_ns)
+    in_blocks = shares_core and all(have_one_thread)
     pairs = _pairs(order, coin, _number(longest, *(FEW_PAIRS if in_blocks else TIMED_PAIRS)))
-    _time(side_run, turns, pairs, without_queue=of_one_thread)
+    _time(side_run, turns, pairs, of_one_thread=all(have_one_thread))
     if in_blocks:
         size = max(1, math.ceil(BLOCK_NS / longest))
         for _ in turns.at_once(_number(size * longest, *BLOCKS)):
@@ -144,7 +144,7 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
     }
     for _ in turns.of(order):
         found["outcome"] = _checked_outcome(side_run)
-    if all(found[1] for found in of_both):
+    if all(have_runners):
         pairs = _pairs(order, coin, _number(longest, *PROFILED_PAIRS))
         found |= operations(_profiled(side_run, partial(turns.of, order), turns.of(pairs)))
     return {"first": order[0], "sides": {side_run.side.name: found}}
@@ -204,16 +204,17 @@ def _pairs(names: Sequence[str], coin: random.Random, pairs: int) -> Iterator[st
         yield from order
 
 
-def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, without_queue: bool) -> None:
+def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, of_one_thread: bool) -> None:
     """Time iterations in turn with the other side.
 
     Args:
         side_run: receives the samples.
         turns: of this side.
         pairs: the side of each turn.
-        without_queue: measure how long other processes had the core, unless the case itself starts processes.
+        of_one_thread: both sides have one thread, so the time in which other processes had its core is measured, unless the
+            case starts processes itself.
     """
-    before = _children()
+    began_with_children, ended_s = _children()
     for _ in turns.of(pairs):
         queued_ns = _queued_ns()
         with side_run.side.errors_named(), on_device(side_run.device):
@@ -223,11 +224,11 @@ def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, without_queu
             side_run.device_ns.append(sample.device_ns)
         elif _has_one_thread(side_run):  # of several threads the CPU clock returns the sum
             side_run.cpu_ns.append(sample.cpu_ns)
-        if without_queue:
+        if of_one_thread:
             side_run.queued_ns.append(_queued_ns() - queued_ns)
-    has_children = any(running or running is None or used > before[1] for running, used in (before, _children()))
-    if any(turns.exchange(has_children)):
-        side_run.queued_ns.clear()  # what had the core may have been a process of the case itself
+    has_children, ended_later_s = _children()
+    if any(turns.exchange(began_with_children or has_children or ended_later_s > ended_s)):
+        side_run.queued_ns.clear()  # a process of the case may have had the core
 
 
 def _queued_ns() -> int:
@@ -241,14 +242,14 @@ def _queued_ns() -> int:
         return 0
 
 
-def _children() -> tuple[str | None, float]:
-    """Return the running child processes, None if the system does not tell, and the CPU time of those that ended, seconds."""
+def _children() -> tuple[bool, float]:
+    """Return whether there are child processes, also if the system does not tell; and the CPU time of ended ones, seconds."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    running: str | None = None
+    has_children = True
     with contextlib.suppress(OSError):  # no such files, or a thread has ended meanwhile
         Path("/proc/thread-self/children").read_bytes()
-        running = "".join(path.read_text() for path in Path("/proc/self/task").glob("*/children"))
-    return running, ended.ru_utime + ended.ru_stime
+        has_children = any(path.read_bytes() for path in Path("/proc/self/task").glob("*/children"))
+    return has_children, ended.ru_utime + ended.ru_stime
 
 
 def _has_one_thread(side_run: SideRun) -> bool:

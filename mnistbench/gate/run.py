@@ -23,6 +23,7 @@ from typing import Any
 
 from mnistbench import __version__
 from mnistbench.core.allocator import TOUCHED_BYTES, settings
+from mnistbench.core.cores import own_cores
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate import samples, snapshot
@@ -128,7 +129,7 @@ def measure(
         return gate.run(here)
 
 
-def check(request: Request) -> None:
+def check_base_and_storage(request: Request) -> None:
     """Check what can be checked before environments are made: the base, and the folder of raw samples.
 
     Raises:
@@ -293,7 +294,7 @@ class _Gate:
         cases = [(side, listing[side].cases[case]["params"]) for side in (BASE, NEW) for case in header["labels"]]
         if any(params["device"] != "cpu" for _, params in cases):
             return 1
-        by_cores = len(_cores()) // max(self._plan.threads(side) or params["threads"] for side, params in cases)
+        by_cores = len(own_cores()) // max(self._plan.threads(side) or params["threads"] for side, params in cases)
         of_a_launch = sum(found.resident for found in listing.values()) + 2 * TOUCHED_BYTES
         by_memory = _available_bytes() // of_a_launch
         return int(max(1, min(MOST_AT_ONCE, by_cores, by_memory)))
@@ -355,7 +356,7 @@ class _Gate:
         """Run launches at the same time, on different cores."""
         seeds = [self._seed + self._launched + number for number in range(1, count + 1)]
         self._launched += count
-        cores = _cores()
+        cores = own_cores()
         random.Random(seeds[0]).shuffle(cores)  # noqa: S311  # no secret
         with ThreadPoolExecutor() as threads, ExitStack() as running:
             launches = [
@@ -378,11 +379,6 @@ class _Gate:
         """Return the cases with a flagged quantity."""
         found = candidates(samples.effects(measured.launches), self._request.thresholds, self._seed)
         return list(dict.fromkeys(estimate.effect.case for estimate in found))
-
-
-def _cores() -> list[int]:
-    """Return the cores that this process may use; none where the system does not let a process choose."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
 
 
 def _available_bytes() -> float:

@@ -15,6 +15,7 @@ import torch
 
 from mnistbench import __version__
 from mnistbench.core.allocator import settings
+from mnistbench.core.cores import usable_cpus
 from mnistbench.core.errors import UsageError
 from mnistbench.core.launch import Launch
 from mnistbench.core.record import Environment
@@ -125,11 +126,6 @@ def _cpu_info() -> Mapping[str, Any]:
     import cpuinfo  # type: ignore[import-untyped]  # a dependency of pytest-benchmark; importing it takes half a second
 
     return dict(cpuinfo.get_cpu_info())
-
-
-def usable_cpus() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _blas() -> str:

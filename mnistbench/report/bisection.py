@@ -10,7 +10,6 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.gate.bisection import NOT_JUDGED, SLOWER, Bisection, Gate, largest_regressions
 from mnistbench.gate.decision import PASSED, REGRESSED
-from mnistbench.gate.samples import REPLACED
 from mnistbench.report import gate as gate_report
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.rows import Block, Table
@@ -93,9 +92,8 @@ def _rows(gate: Gate) -> Iterable[tuple[str, ...]]:
     if not regressions:
         yield (*of_gate, units.MISSING, units.MISSING, units.MISSING, *at_end)
     for number, finding in enumerate(regressions):
-        effect = finding.best.effect
-        title = f"{effect.title}{' (change as a share of the case)' if effect.kind == REPLACED else ''}"
-        cells = (effect.case, title, units.percent(finding.best.change, signed=True))
+        effect = finding.screened.effect  # its title is that of the tables
+        cells = (effect.case, gate_report.quantity(effect), units.percent(finding.best.change, signed=True))
         yield (*("", ""), *cells, *("", "")) if number else (*of_gate, *cells, *at_end)
 
 

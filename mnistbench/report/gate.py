@@ -25,7 +25,7 @@ from mnistbench.gate.decision import (
 )
 from mnistbench.gate.permutation import CONFIDENCE
 from mnistbench.gate.result import Verdict
-from mnistbench.gate.samples import ADDED, BASE, MEAN, NEW
+from mnistbench.gate.samples import ADDED, BASE, MEAN, NEW, Effect
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.rows import Block, Table
 from mnistbench.report.terminal import draw_report
@@ -135,6 +135,11 @@ def _change(estimate: Estimate, launches: str = "") -> str:
     return f"{told}; {units.percent(estimate.change * effect.share, signed=True)} of the case"
 
 
+def quantity(effect: Effect) -> str:
+    """Return the name of a quantity in a table with its change."""
+    return f"{effect.title}{' (change as a share of the case)' if effect.kind == ADDED else ''}"
+
+
 def _replacements(verdict: Verdict, top: int) -> Iterable[str]:
     """Yield the largest replacements of each case without a finding, so that a reader knows that the sides call others."""
     found = {finding.screened.effect.key for finding in verdict.decision.findings}
@@ -207,7 +212,7 @@ def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
             headers=("operation", "base us", "share", "change", "from", "to", _plot_head(scale), "verdict"),
             rows=tuple(
                 (
-                    f"{operation.effect.title}{' (change as a share of the case)' if operation.effect.kind == ADDED else ''}",
+                    quantity(operation.effect),
                     units.microseconds(operation.effect.base_ns),
                     units.percent(operation.effect.share),
                     *_change_cells(operation, scale),

@@ -196,7 +196,7 @@ def test_each_rank_has_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ranks_share_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mnistbench.measuring.environment.usable_cpus", lambda: 5)
+    monkeypatch.setattr("mnistbench.commands.train_options.usable_cpus", lambda: 5)
     assert [
         train_options.threads_of(None, SECOND),
         train_options.threads_of(3, SECOND),

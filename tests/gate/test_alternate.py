@@ -172,23 +172,29 @@ class TestSides:
 
     def test_time_in_which_another_process_had_the_core_is_known(self, monkeypatch):
         clock = itertools.count(5, 7)
-        monkeypatch.setattr(alternate, "_children", lambda: ("", 0.0))  # those of the test session
+        monkeypatch.setattr(alternate, "_children", lambda: (False, 0.5))  # those of the test session
         monkeypatch.setattr(alternate, "_queued_ns", lambda: next(clock))
         assert measure(side_run())["queued_ns"] == [7] * 16
 
-    def test_a_case_that_starts_processes_may_have_waited_for_them(self):
-        def starting(output, targets):
-            subprocess.run(["true"], check=True)
-            return torch.nn.functional.nll_loss(output, targets)
-
-        found = measure(side_run(starting))
+    @pytest.mark.parametrize("after", [(True, 0.5), (False, 0.501)], ids=["one runs", "one has ended"])
+    def test_a_case_that_starts_processes_may_have_waited_for_them(self, monkeypatch, after):
+        children = iter([(False, 0.5), after])
+        monkeypatch.setattr(alternate, "_children", lambda: next(children))
+        found = measure(side_run())
         assert (found["queued_ns"], len(found["wall_ns"])) == ([], 16)
 
-    def test_a_process_that_runs_all_the_time_counts_as_one_of_the_case(self):
-        with subprocess.Popen(["sleep", "60"]) as child:
-            found = measure(side_run())
-            child.kill()
-        assert found["queued_ns"] == []
+    def test_a_process_from_before_may_be_one_of_the_case(self, monkeypatch):
+        children = iter([(True, 0.5), (False, 0.5)])
+        monkeypatch.setattr(alternate, "_children", lambda: next(children))
+        assert measure(side_run())["queued_ns"] == []
+
+    @pytest.mark.skipif(not Path("/proc/thread-self/children").exists(), reason="the system does not tell")
+    def test_child_processes_are_known(self):
+        _, before_s = alternate._children()
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+            assert alternate._children() == (True, before_s)
+            child.communicate()
+        assert alternate._children()[1] > before_s
 
     @pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the system does not tell")
     def test_the_system_tells_how_long_another_process_had_the_core(self):

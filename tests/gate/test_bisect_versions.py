@@ -195,6 +195,17 @@ def test_wrong_usage_is_one_line_before_uv_is_asked(gate, capsys, arguments, mes
     assert (gate.wanted, gate.requests) == ([], [])
 
 
+def test_a_torch_that_is_too_old_is_refused_before_an_environment_is_made(gate, capsys, monkeypatch):
+    monkeypatch.setattr("mnistbench.commands.gate.installed", lambda: [Installed("torch", "2.15.0")])
+    monkeypatch.setattr("mnistbench.commands.gate_versions.releases", lambda *_: ("2.4.0", "2.15.0"))
+    assert gate.run("--bisect-versions", "torch==2.4.0..2.15.0") == INCONCLUSIVE
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "mnistbench: --bisect-versions: torch==2.4.0 is older than 2.6, the oldest torch that the gate measures; "
+        "give a newer version"
+    )
+    assert gate.requests == []
+
+
 # ---- A real run --------------------------------------------------------------------------------------------------------
 
 

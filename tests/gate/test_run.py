@@ -38,7 +38,7 @@ def _alone(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(run, "_cores", lambda: [0])
+    monkeypatch.setattr(run, "own_cores", lambda: [0])
     monkeypatch.setattr(run, "_available_bytes", lambda: math.inf)
 
 
@@ -325,7 +325,7 @@ def cores(launches, monkeypatch):
     """Let this machine have so many cores, and so many launches at the same time."""
 
     def have(number, at_once):
-        monkeypatch.setattr(run, "_cores", lambda: list(range(number)))
+        monkeypatch.setattr(run, "own_cores", lambda: list(range(number)))
         launches.at_once = at_once
 
     return have

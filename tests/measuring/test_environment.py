@@ -164,16 +164,6 @@ def test_software_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [device["device"] for device in found.devices] == accelerators()
 
 
-def test_only_cpus_that_the_process_may_use_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 8}, raising=False)
-    assert environment.usable_cpus() == 3
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    assert environment.usable_cpus() == 6
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert environment.usable_cpus() == 1
-
-
 @pytest.mark.parametrize(
     ("info", "processor", "model"),
     [

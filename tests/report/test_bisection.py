@@ -1,6 +1,7 @@
 """What a search for the first slower release prints, against files in golden/."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from gate_builders import CASE, LABEL, MM, Measured, header, series
@@ -9,7 +10,8 @@ from mnistbench.gate import permutation
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, USED_UP, Bisection, Gate
 from mnistbench.gate.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.result import conclude
-from mnistbench.gate.samples import End
+from mnistbench.gate.samples import ADDED, REPLACED, End
+from mnistbench.report import bisection as report
 from mnistbench.report.bisection import last_line, rendered
 
 RELEASES = ("2.11.0", "2.12.0", "2.12.1", "2.13.0", "2.14.0")
@@ -99,3 +101,12 @@ def test_json_has_the_search_and_the_report_of_each_gate(left):
     ]  # fmt: skip
     assert data["gates"][0]["report"]["outcome"] == REGRESSED
     assert (data["gates"][1]["report"], data["gates"][1]["reason"]) == (None, "head: ImportError: boom")
+
+
+@pytest.mark.parametrize(("kind", "of_case"), [(ADDED, " (change as a share of the case)"), (REPLACED, "")])
+def test_the_change_of_added_operations_is_a_share_of_the_case(gates, monkeypatch, kind, of_case):
+    gate = gates["2.14.0"]
+    finding = gate.verdict.regressions[0]
+    found = replace(finding, screened=replace(finding.screened, effect=replace(finding.screened.effect, kind=kind, name="x")))
+    monkeypatch.setattr(report, "largest_regressions", lambda _: {CASE: found})
+    assert [row[3] for row in report._rows(gate)] == [f"x{of_case}"]
