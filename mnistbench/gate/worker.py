@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from mnistbench.core.allocator import TOUCHED_BYTES
+from mnistbench.core.gc_pause import gc_paused
 from mnistbench.gate.alternate import SideRun, measure, rehearse
 from mnistbench.gate.samples import BASE, NEW, OLDEST_TORCH
 from mnistbench.gate.side import Side, SideError, TakenCase, stray_modules
@@ -144,7 +145,8 @@ class _Launch:
         threads = self._side.threads_of(case.params)
         if threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
             _use_cores(cores, threads, case.params.device)
-        rehearse(SideRun(self._side, case.build))
+        with gc_paused():  # imports a thousand modules
+            rehearse(SideRun(self._side, case.build))
         _tidy_memory()
         self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
         if sys.stdin.readline().strip() != "go":
