@@ -2,6 +2,7 @@
 
     python docs/studies/gate_power.py pool POOL.json.gz RAW.jsonl.gz...   # raw samples of the same code, to one small file
     python docs/studies/gate_power.py judge POOL.json.gz [TRIALS]         # tables from it
+    python docs/studies/gate_power.py targets POOL.json.gz [TRIALS]       # the main rates, on all cores
 
 A verdict uses consecutive launches: those of the first stage, then those of the second. For power and for the comparison of
 designs the roles are drawn again, which is allowed because both sides ran the same code. This makes the null hypothesis true
@@ -18,14 +19,15 @@ import math
 import statistics
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from mnistbench.gate import decision, permutation, samples
-from mnistbench.gate.decision import CONTRADICTED, REGRESSED, Thresholds, candidates, decide
-from mnistbench.gate.run import FRESH, LAUNCHES
+from mnistbench.gate.decision import CONTRADICTED, PRODUCTS, REGRESSED, Thresholds, candidates, decide, is_settled
+from mnistbench.gate.run import LAUNCHES
 from mnistbench.gate.samples import Effect
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
@@ -33,6 +35,9 @@ EXCHANGES = 2_000
 
 #: The product's defaults.
 LIMITS = Thresholds()
+
+#: Most fresh launches.
+FRESH = max(PRODUCTS)
 
 #: How a launch's difference is made of its samples: the product's way, and others for comparison.
 WAYS = {
@@ -119,8 +124,15 @@ class Pool:
         if alone:
             flagged = [estimate for effect in first for estimate in candidates([effect], limits, seed)]
         cases = {estimate.effect.case for estimate in flagged}
-        second = [replace(effect, logs=effect.logs[launches:]) for effect in effects if effect.case in cases]
-        return flagged, decide(first, second, limits, seed)
+        found = decide(first, [], limits, seed)
+        for look in PRODUCTS if cases else ():
+            fresh = slice(launches, launches + look)
+            found = decide(
+                first, [replace(effect, logs=effect.logs[fresh]) for effect in effects if effect.case in cases], limits, seed
+            )
+            if is_settled(found, limits):
+                break
+        return flagged, found
 
 
 def share(hits: int, trials: int) -> str:
@@ -138,7 +150,11 @@ def main() -> None:
     permutation.EXCHANGES = EXCHANGES
     trials = int(sys.argv[3]) if len(sys.argv) > 3 else 200
     recorded = Pool(Path(sys.argv[2]))
-    print(f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches and {FRESH} fresh ones each\n")
+    looks = ", ".join(map(str, PRODUCTS))
+    print(f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches and {looks} fresh ones each\n")
+    if sys.argv[1] == "targets":
+        targets(Path(sys.argv[2]), trials)
+        return
     print("spread (SD) of a launch's difference")
     for row, effect in enumerate(recorded.effects):
         if effect.kind == "call" or effect.share >= 0.05:
@@ -162,6 +178,54 @@ def main() -> None:
         rows = [row for row in operations if least <= recorded.effects[row].share < most]
         for change in (0.03, 0.05, 0.10, 0.20):
             caught_any(recorded, rows, change, trials, f"{least:.0%} to {most:.0%} of its case")
+
+
+def targets(path: Path, trials: int) -> None:
+    """Print the rates of wrong and right verdicts of the product as it is, in parts of 100 verdicts."""
+    recorded = Pool(path)
+    parts = -(-trials // PART)
+    questions: dict[str, tuple[list[int], float, Thresholds]] = {"the same code": ([], 0.0, LIMITS)}
+    for row in calls_of(recorded):
+        questions[f"+1 % on {recorded.effects[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(call=0.01))
+    operations = [row for row, effect in enumerate(recorded.effects) if effect.kind == "operation"]
+    for least, most in ((0.05, 0.10), (0.10, 1.0)):
+        rows = [row for row in operations if least <= recorded.effects[row].share < most]
+        questions[f"+5 % on an operation of {least:.0%} to {most:.0%} of its case ({len(rows)} of them)"] = (rows, 0.05, LIMITS)
+    rows = [row for row in operations if recorded.effects[row].share >= 0.05]
+    questions[f"+5 % on an operation of 5 % of its case or more ({len(rows)} of them)"] = (rows, 0.05, LIMITS)
+    with ProcessPoolExecutor() as processes:
+        for text, question in questions.items():
+            outcomes = [
+                one for part in processes.map(_outcomes, [(path, part, question) for part in range(parts)]) for one in part
+            ]
+            red, hits, unsure, flagged, fresh = zip(*outcomes, strict=True)
+            counts = {look: fresh.count(look) for look in sorted(set(fresh))}
+            caught_text = f"caught {share(sum(hits), len(hits))}, " if question[0] else ""
+            print(
+                f"  {text}: {len(hits)} verdicts, {caught_text}red {share(sum(red), len(red))}, "
+                f"inconclusive {share(sum(unsure), len(unsure))}, flagged {share(sum(flagged), len(flagged))}, "
+                f"fresh launches {counts}",
+                flush=True,
+            )
+
+
+#: Verdicts of a task.
+PART = 100
+
+
+def _outcomes(task: tuple[Path, int, tuple[list[int], float, Thresholds]]) -> list[tuple[bool, bool, bool, bool, int]]:
+    """Return of each verdict whether it is red, catches the change, is inconclusive, flags anything; and its fresh launches."""
+    path, part, (rows, change, limits) = task
+    permutation.EXCHANGES = EXCHANGES
+    recorded = Pool(path, seed=1 + part)
+    outcomes = []
+    for trial in range(PART):
+        row = rows[trial % len(rows)] if rows else None
+        first, found = recorded.verdict(row, change, limits=limits)
+        hit = row is not None and is_caught(found, recorded.effects[row])
+        unsure, flagged = found.outcome == decision.INCONCLUSIVE, any(estimate.change > 0 for estimate in first)
+        outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh))
+    return outcomes
 
 
 def with_recorded_roles(recorded: Pool) -> None:

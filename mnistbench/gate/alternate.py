@@ -49,7 +49,7 @@ PROFILED_PAIRS = (2.6, 5, 16)
 
 #: The same if CPU time is also measured while both sides run at once: pairs, which then only show how much longer the wall time
 #: is, and blocks of iterations.
-FEW_PAIRS = (3.0, 5, 24)
+FEW_PAIRS = (1.5, 5, 12)
 BLOCKS = (3.5, 5, 16)
 
 #: Shortest block, in nanoseconds of CPU time of a side: several times the few milliseconds for which the kernel lets one of two

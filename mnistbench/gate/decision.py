@@ -13,13 +13,21 @@ from mnistbench.core import units
 from mnistbench.gate.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
 from mnistbench.gate.samples import ADDED, CALL, MEAN, OPERATION, REPLACED, Effect
 
-#: Fewest launches of a stage that can be judged: their smallest p-value is 1 / 2^8.
+#: Fewest launches of the first stage that can be judged: their smallest p-value is 1 / 2^8.
 LEAST_LAUNCHES = 8
 
-#: Largest p-value of each stage for a slowdown, and largest product of both for a regression. If nothing is slower, the product
-#: of two independent p-values, of which the first is at most a, is at most c with a probability of at most c (1 + ln(a / c)).
-#: That is 5.0e-4 here. The p-values are adjusted over all quantities, so this is the probability of any false alarm.
-SCREENING, PRODUCT = 0.05, 6.5e-5
+#: Largest p-value of the first stage for a slowdown, and of the fresh launches for its confirmation.
+SCREENING, CONFIRMING = 0.05, 1 / 16
+
+#: Numbers of fresh launches at which they are judged, and the largest product of both p-values for a regression at each look.
+#: If nothing is slower, the product of two independent p-values, of which the first is at most a, is at most c with a
+#: probability of at most c (1 + ln(a / c)). The sum over the looks is 9.8e-4 here. The p-values are adjusted over all
+#: quantities, so this bounds the probability of any false alarm. The first product is the smallest that four launches can
+#: reach: 2^-10 of the first stage by 2^-4.
+PRODUCTS = {4: 6.2e-5, 8: 3.0e-5, 12: 3.0e-5}
+
+#: Fewest fresh launches that can be judged, and that can confirm an improvement, whose p-value has to be at most LEVEL there.
+LEAST_FRESH, LEAST_FRESH_OF_IMPROVEMENT = min(PRODUCTS), 8
 
 #: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up to five times as much as
 #: medians, because every disturbed iteration counts.
@@ -199,6 +207,30 @@ def decide(
     return Decision(outcome, cases, operations, tuple(findings), tuple(reasons), launches, fresh, tuple(unbounded))
 
 
+def is_settled(found: Decision, thresholds: Thresholds) -> bool:
+    """Whether the fresh launches are enough, so that no more of them are needed.
+
+    The flagged quantities of each case are two groups: the time of the case, and that of its operations. The first look has to
+    confirm one of each group, because an operation explains why a case is slower. Later looks settle a gate that has regressed,
+    or in which every slowdown of the threshold's size is ruled out.
+    """
+    if found.fresh < LEAST_FRESH_OF_IMPROVEMENT:
+        groups: dict[tuple[str, bool], list[Finding]] = {}
+        for finding in found.findings:
+            groups.setdefault((finding.screened.effect.case, finding.screened.effect.is_case), []).append(finding)
+        return all(any(finding.verdict == REGRESSED for finding in group) for group in groups.values())
+    return found.outcome == REGRESSED or not any(_is_open(finding, found.cases, thresholds) for finding in found.findings)
+
+
+def _is_open(finding: Finding, cases: Sequence[Estimate], thresholds: Thresholds) -> bool:
+    """Whether a flagged slowdown is neither confirmed nor ruled out by the launches of both stages."""
+    flagged = finding.screened
+    if not flagged.effect.is_case:
+        return finding.verdict == UNDECIDED
+    high = max(case.high for case in cases if case.effect.key == flagged.effect.key)
+    return finding.verdict == UNCONFIRMED and flagged.change > 0 and high > thresholds.to_rule_out(flagged.effect)
+
+
 def _is_of_case(finding: Finding) -> bool:
     """Whether it is a regression of the time of a whole case."""
     return finding.verdict == REGRESSED and finding.screened.effect.is_case
@@ -310,7 +342,7 @@ def _confirmed(
 ) -> dict[tuple[str, str, str], Estimate]:
     """Return estimates of the fresh launches by key, with one-sided p-values in the direction of the first stage."""
     fresh = [second[estimate.effect.key] for estimate in screened]
-    if not fresh or len(fresh[0].logs) < LEAST_LAUNCHES:
+    if not fresh or len(fresh[0].logs) < LEAST_FRESH:
         return {}
     signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
     p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed)
@@ -344,7 +376,24 @@ def _is_confirmed(screened: Estimate, fresh: Estimate) -> bool:
         return False
     if screened.change < 0:
         return fresh.p <= LEVEL
-    return fresh.p <= SCREENING and screened.p * fresh.p <= PRODUCT
+    return fresh.p <= CONFIRMING and screened.p * fresh.p <= product_at(fresh.launches)
+
+
+def least_fresh(launches: int) -> int:
+    """Return the first look that can confirm a slowdown, after this number of launches of the first stage.
+
+    The smallest p-value of a stage of n launches is 1 / 2^n.
+    """
+    return next(look for look, product in PRODUCTS.items() if 2.0 ** -(launches + look) <= product)
+
+
+def product_at(fresh: int) -> float:
+    """Return the largest product of both p-values for a regression.
+
+    Args:
+        fresh: number of fresh launches; between two looks (a limit of time) they are the next look.
+    """
+    return next((product for look, product in PRODUCTS.items() if fresh <= look), PRODUCTS[max(PRODUCTS)])
 
 
 def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Sequence[Estimate]) -> bool:
@@ -389,7 +438,7 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
         elif finding.verdict == CONTRADICTED:
             text = f"{name} differs by {change}, but the untraced time of its case does not; profile this operation alone"
             yield Reason(CONTRADICTION, text)
-        elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_LAUNCHES:
+        elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_FRESH:
             text = f"{name} differs by {change}, and fresh launches have no usable sample of it; measure again"
             yield Reason(UNMEASURED, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None:

@@ -207,8 +207,8 @@ def conclude(
     unknown = [case for launch in launches for case in launch.cases if case not in read.labels]
     if unknown:
         raise RecordError(f"a launch has a case that the header does not name: {unknown[0]}")
-    stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
-    first, second = _effects(stages)
+    first, second = samples.effects_of_stages(launches)
+    of_first_stage = [launch for launch in launches if launch.stage == 1]
 
     def matching(finding: Finding) -> list[Acceptance]:
         return [one for one in accept if _matches(one, finding, read)] if finding.verdict == REGRESSED else []
@@ -232,7 +232,7 @@ def conclude(
         unlimited=unlimited,
         unused=tuple(one.text for one in accept if one not in used),
         reason=reason,
-        exact_differences=_facts(read, stages[0]),
+        exact_differences=_facts(read, of_first_stage),
         different=tuple(
             read.name(case)
             for case in read.labels
@@ -240,21 +240,11 @@ def conclude(
         ),
         not_finite={read.name(case): sides for case in read.labels if (sides := _not_finite(case, launches))},
         unmeasured=tuple(read.name(case) for case in read.labels if case not in measured) if first else (),
-        unprofiled=tuple(read.name(case) for case in read.labels if _partly_profiled(case, stages[0])),
+        unprofiled=tuple(read.name(case) for case in read.labels if _partly_profiled(case, of_first_stage)),
         missing_allowed=allow_missing,
         end=end,
         seconds=sum(launch.seconds for launch in launches),
     )
-
-
-def _effects(stages: Sequence[Sequence[Launch]]) -> tuple[list[Effect], list[Effect]]:
-    """Return the effects of both stages; operations of the second are grouped as in the first."""
-    first = samples.effects(stages[0])
-    grouping: dict[str, list[samples.Group]] = {}
-    for effect in first:
-        if not effect.is_case:
-            grouping.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
-    return first, samples.effects(stages[1], grouping)
 
 
 def _allows(finding: Finding, acceptance: Acceptance) -> bool:

@@ -27,7 +27,7 @@ from mnistbench.core.cores import own_cores
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate import samples, snapshot
-from mnistbench.gate.decision import LEAST_LAUNCHES, Thresholds, candidates
+from mnistbench.gate.decision import LEAST_LAUNCHES, PRODUCTS, Thresholds, candidates, decide, is_settled, least_fresh
 from mnistbench.gate.launcher import (
     Default,
     LaunchError,
@@ -41,8 +41,8 @@ from mnistbench.gate.launcher import (
 )
 from mnistbench.gate.samples import BASE, COMPLETE, INTERRUPTED, NEW, End, Launch
 
-#: Launches of the first stage, and fresh launches of flagged cases (docs/studies/gate_power.py).
-LAUNCHES, FRESH = 10, 8
+#: Launches of the first stage (docs/studies/gate_power.py). The numbers of fresh launches are those of decision.PRODUCTS.
+LAUNCHES = 10
 
 #: Most launches at the same time, each with a core of its own for each thread. More have not been measured.
 MOST_AT_ONCE = 2
@@ -200,7 +200,7 @@ class _Gate:
         self._look, self._start, self._now, self._seed, self._began = look, start, now, seed, began
         self._deadline = began + request.budget_s
         self._loading_s = 0.0  # of the sides, before anything is measured
-        self._durations_s: list[float] = []  # of each round of the first stage
+        self._durations_s: dict[int, list[float]] = {1: [], 2: []}  # of the rounds of each stage
         self._case_seconds: list[Mapping[str, float]] = []  # of each launch of the first stage
         self._launched = 0
         self._at_once = 1  # launches of a round
@@ -213,7 +213,7 @@ class _Gate:
         path = _new_file(self._request.storage)
         header = self._header(here, listing)
         self._at_once = self._launches_at_once(header, listing)
-        self._durations_s, self._case_seconds = [], []
+        self._durations_s, self._case_seconds = {1: [], 2: []}, []
         measured = Measured(path, header, [])
         samples.append(measured.path, header)
         try:
@@ -304,53 +304,65 @@ class _Gate:
         return self._now() + FIRST_SHARE * left if math.isfinite(left) else math.inf
 
     def _measure_again(self, measured: Measured, flagged: Sequence[str]) -> None:
-        """Measure flagged cases in fresh launches, if the budget allows for enough of them."""
-        start_up = statistics.fmean(self._durations_s) - statistics.fmean(sum(each.values()) for each in self._case_seconds)
+        """Measure flagged cases in fresh launches, if the budget allows for enough of them, until a look settles the gate."""
+        case_seconds = [sum(each.values()) for each in self._case_seconds]
+        start_up = statistics.fmean(self._durations_s[1]) - statistics.fmean(case_seconds)
         of_flagged = statistics.fmean(sum(each.get(case, 0.0) for case in flagged) for each in self._case_seconds)
         each, left = start_up + of_flagged, max(0.0, self._deadline - self._now())
-        needed = each * math.ceil(LEAST_LAUNCHES / self._at_once)
+        least = self._least(measured, 2)
+        needed = each * math.ceil(least / self._at_once)
         if left < needed:
             too_little = (
-                f"the budget leaves {left:.0f} s, and {LEAST_LAUNCHES} fresh launches take about {needed:.0f} s; "
-                "increase --budget"
+                f"the budget leaves {left:.0f} s, and {least} fresh launches take about {needed:.0f} s; increase --budget"
             )
             self._progress.say(too_little)
             measured.end = End(too_little)
             return
         self._progress.say(f"measuring {len(flagged)} case{'s' if len(flagged) > 1 else ''} again, in fresh launches")
-        self._stage(measured, 2, FRESH, flagged, each, self._deadline)
+        for look in (look for look in PRODUCTS if look >= least):
+            is_complete = self._stage(measured, 2, look, flagged, each, self._deadline)
+            if not is_complete or self._is_settled(measured.launches):
+                return
+
+    def _least(self, measured: Measured, stage: int) -> int:
+        """Return the fewest launches of a stage that can be judged, or that can confirm a slowdown."""
+        return LEAST_LAUNCHES if stage == 1 else least_fresh(sum(launch.stage == 1 for launch in measured.launches))
+
+    def _is_settled(self, launches: Sequence[Launch]) -> bool:
+        first, second = samples.effects_of_stages(launches)
+        thresholds = self._request.thresholds
+        return is_settled(decide(first, second, thresholds, self._seed), thresholds)
 
     def _stage(
         self, measured: Measured, stage: int, count: int, cases: Sequence[str], each: float, deadline: float
-    ) -> None:  # fmt: skip
-        """Run launches up to a number of them, or until the next would exceed the deadline.
+    ) -> bool:  # fmt: skip
+        """Run launches up to a number of them, or until the next would exceed the deadline; return whether all were run.
 
         Args:
             measured: receives the launches.
             stage: 1 or 2.
-            count: number of launches.
+            count: number of launches, with those that this stage already has.
             cases: node ids of the cases to measure.
             each: estimated seconds of the first round; those of later ones are the mean of the earlier ones.
             deadline: time of the clock, in seconds.
         """
-        began = self._now()
-        rounds = math.ceil(count / self._at_once)
-        for number in range(rounds):
-            done = number * self._at_once
-            each = (self._now() - began) / number if number else each
-            too_few = done < LEAST_LAUNCHES  # to judge: time reserved for fresh launches would be of no use
+        durations = self._durations_s[stage]
+        while (done := sum(launch.stage == stage for launch in measured.launches)) < count:
+            each = statistics.fmean(durations) if durations else each
+            too_few = done < self._least(measured, stage)  # to judge: time reserved for fresh launches would be of no use
             if self._now() + each > (self._deadline if too_few else deadline):
                 used_up = f"the budget allowed {done} of {count} {'fresh ' if stage == 2 else ''}launches"
                 if too_few:
                     measured.end = End(used_up)
                 self._progress.say(used_up)
-                return
-            self._progress.launch(done, count, each * (rounds - number) if number or stage == 2 else 0.0)
+                return False
+            rounds = math.ceil((count - done) / self._at_once)
+            self._progress.launch(done, count, each * rounds if durations or stage == 2 else 0.0)
             round_began = self._now()
             self._round(measured, stage, min(self._at_once, count - done), cases)
-            if stage == 1:
-                self._durations_s.append(self._now() - round_began)
+            durations.append(self._now() - round_began)
         self._progress.launch(count, count, 0.0)
+        return True
 
     def _round(self, measured: Measured, stage: int, count: int, cases: Sequence[str]) -> None:
         """Run launches at the same time, on different cores."""

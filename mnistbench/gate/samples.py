@@ -220,6 +220,17 @@ def effects(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] 
     return found
 
 
+def effects_of_stages(launches: Sequence[Launch]) -> tuple[list[Effect], list[Effect]]:
+    """Return the effects of the first stage and of the fresh launches, whose operations are grouped as in the first."""
+    stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
+    first = effects(stages[0])
+    grouping: dict[str, list[Group]] = {}
+    for effect in first:
+        if not effect.is_case:
+            grouping.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
+    return first, effects(stages[1], grouping)
+
+
 def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Effect]:
     for clock in (WALL, CPU, DEVICE):
         if all(clock in side.times for builds in launches for build in builds for side in build.values()):

@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 
 from mnistbench.gate import decision
 from mnistbench.gate.decision import (
+    CONFIRMING,
     CONTRADICTED,
     IMPROVED,
     INCONCLUSIVE,
+    LEAST_FRESH_OF_IMPROVEMENT,
     LEAST_LAUNCHES,
     PASSED,
-    PRODUCT,
+    PRODUCTS,
     REGRESSED,
     SCREENING,
     SMALL,
@@ -32,8 +34,11 @@ from mnistbench.gate.decision import (
     Thresholds,
     candidates,
     decide,
+    is_settled,
+    least_fresh,
 )
 from mnistbench.gate.permutation import LEVEL
+from mnistbench.gate.run import LAUNCHES
 
 SEED = 7
 LIMITS = Thresholds()
@@ -42,30 +47,38 @@ LIMITS = Thresholds()
 # ---- candidates ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_false_alarm_has_a_probability_of_5_in_10_000():
+def test_a_false_alarm_has_a_probability_of_1_in_1_000():
     first = (np.arange(2_000_000) + 0.5) / 2_000_000 * SCREENING  # p-values of unchanged code are uniform
-    assert SCREENING * np.minimum(PRODUCT / first, SCREENING).mean() < 5.0e-4
+    assert sum(SCREENING * np.minimum(product / first, CONFIRMING).mean() for product in PRODUCTS.values()) < 1.0e-3
 
 
-def test_the_fewest_launches_can_confirm():
-    least = 1 / 2**LEAST_LAUNCHES
-    assert least**2 <= PRODUCT
-    assert least <= LEVEL
+@pytest.mark.parametrize(("launches", "fresh"), [(LEAST_LAUNCHES, 8), (9, 8), (LAUNCHES, 4), (40, 4)])
+def test_the_fewest_launches_that_can_confirm(launches, fresh):
+    assert least_fresh(launches) == fresh
+    assert 1 / 2 ** (launches + fresh) <= PRODUCTS[fresh]
+    assert 1 / 2**LEAST_FRESH_OF_IMPROVEMENT <= LEVEL
+
+
+@pytest.mark.parametrize(("fresh", "product"), [(4, 6.2e-5), (5, 3e-5), (8, 3e-5), (9, 3e-5), (12, 3e-5), (13, 3e-5)])
+def test_launches_between_two_looks_use_the_product_of_the_next(fresh, product):
+    assert decision.product_at(fresh) == product
 
 
 @pytest.mark.parametrize(
-    ("change", "screened", "fresh", "confirmed"),
+    ("change", "screened", "fresh", "launches", "confirmed"),
     [
-        (0.1, 0.001, 0.05, True),
-        (0.1, 0.016, 0.004, True),
-        (0.1, 0.017, 0.004, False),  # the product is too large
-        (0.1, 0.0001, 0.06, False),  # the fresh launches alone are no evidence
-        (-0.1, 0.01, 0.01, True),
-        (-0.1, 0.001, 0.011, False),
+        (0.1, 1 / 2**10, 1 / 2**4, 4, True),
+        (0.1, 1 / 2**9, 1 / 2**4, 4, False),
+        (0.1, 0.0006, 0.05, 8, True),
+        (0.1, 0.0075, 0.004, 8, True),
+        (0.1, 0.0076, 0.004, 8, False),  # the product is too large
+        (0.1, 0.0001, 0.07, 8, False),  # the fresh launches alone are no evidence
+        (-0.1, 0.01, 0.01, 8, True),
+        (-0.1, 0.001, 0.011, 8, False),
     ],
 )
-def test_both_stages_confirm_together(change, screened, fresh, confirmed):
-    stages = [Estimate(call(change), change, change, change, p, 10) for p in (screened, fresh)]
+def test_both_stages_confirm_together(change, screened, fresh, launches, confirmed):
+    stages = [Estimate(call(change), change, change, change, p, count) for p, count in ((screened, 10), (fresh, launches))]
     assert decision._is_confirmed(*stages) is confirmed
     other_way = dataclasses.replace(stages[1], change=-change)
     assert decision._is_confirmed(stages[0], other_way) is False
@@ -318,12 +331,37 @@ def test_what_other_operations_gave_back_explains_a_case_that_did_not_get_slower
     assert [one.verdict for one in result.findings if one.screened.effect.name == MM] == [verdict]
 
 
-@pytest.mark.parametrize("count", [0, 7])
+@pytest.mark.parametrize("count", [0, 3])
 def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count):
     second = [operation(0.1, count=count, share=0.005)] if count else []
     outcome, verdicts, [reason] = found([operation(0.1, share=0.005)], second)
     assert (outcome, verdicts) == (INCONCLUSIVE, [UNCONFIRMED])
     assert reason == (f"case: {MM} differs by +10.0 %, and {count} fresh launches are too few to confirm it; increase --budget")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "count", "settled"),
+    [
+        # The first look confirms a slowdown of each group.
+        ([call(0.03)], [call(0.03, count=4)], 4, True),
+        ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=4), operation(0.1, share=0.005, count=4)], 4, True),
+        ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=4)], 4, False),
+        ([call(0.03), call(0.03, case="other case")], [call(0.03, count=4), call(case="other case", count=4)], 4, False),
+        ([call(0.03)], [call(count=4)], 4, False),
+        ([call(-0.03)], [call(-0.03, count=4)], 4, False),  # four launches cannot confirm an improvement
+        # Later ones settle a gate that has regressed, and one without an open slowdown.
+        ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=8)], 8, True),
+        ([call(-0.03)], [call(-0.03, count=8)], 8, True),
+        ([call(-0.03)], [call(count=8)], 8, True),
+        ([call(0.008)], [call(-0.008, count=8)], 8, True),  # 2 % is ruled out
+        ([call(0.05, spread=0.02)], [call(count=8, spread=0.02)], 8, False),
+        ([operation(0.1, share=0.005)], [operation(share=0.005, count=8)], 8, True),
+        ([operation(0.1, share=0.005)], [operation(0.1, share=0.005, count=8, spread=0.2)], 8, False),
+    ],
+)
+def test_fresh_launches_end_when_a_look_settles_the_gate(first, second, count, settled):
+    result = decided(among(*first), among(*second, count=count, seed=5))
+    assert (result.fresh, is_settled(result, LIMITS)) == (count, settled)
 
 
 def test_an_improvement_that_was_not_measured_again_is_no_reason():

@@ -20,7 +20,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.gate import run, samples
 from mnistbench.gate.decision import LEAST_LAUNCHES
 from mnistbench.gate.launcher import Default, LaunchError, Listing
-from mnistbench.gate.run import FRESH, Progress, Request, measure
+from mnistbench.gate.run import LAUNCHES, Progress, Request, measure
 from mnistbench.gate.samples import BASE, NEW, NO_END, End, Recorded
 
 #: Two cases, and what a base takes for each.
@@ -387,21 +387,37 @@ def test_an_error_in_one_of_two_launches_keeps_those_before(gate, launches, core
 def test_what_was_flagged_is_measured_again_alone(gate, launches):
     heard = Heard()
     launches.factors[SLOW] = 1.1
-    measured = gate(heard, launches=8)
-    assert stages_of(measured) == [1] * 8 + [2] * FRESH
-    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * 8 + [[SLOW]] * FRESH
-    assert all(list(launch.cases) == [SLOW] for launch in measured.launches[8:])
-    assert len({seed for _, seed, _ in launches.started}) == 8 + FRESH
+    measured = gate(heard, launches=LAUNCHES)
+    assert stages_of(measured) == [1] * LAUNCHES + [2] * 4  # the first look confirms it
+    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * LAUNCHES + [[SLOW]] * 4
+    assert all(list(launch.cases) == [SLOW] for launch in measured.launches[LAUNCHES:])
+    assert len({seed for _, seed, _ in launches.started}) == LAUNCHES + 4
     assert heard.said == ["loading both sides", "measuring 1 case again, in fresh launches"]
+    assert heard.launches[LAUNCHES + 1] == (0, 4, 4 * 15.0)
     assert samples.load(measured.path).launches == measured.launches
+
+
+def test_after_fewer_launches_more_fresh_ones_are_needed(gate, launches):
+    launches.factors[SLOW] = 1.1
+    assert stages_of(gate(launches=8)) == [1] * 8 + [2] * 8
 
 
 def test_what_got_faster_is_measured_again_too(gate, launches):
     heard = Heard()
     launches.factors = {QUICK: 0.9, SLOW: 1.1}
-    measured = gate(heard, launches=8)
-    assert [list(launch.cases) for launch in measured.launches[8:]] == [[QUICK, SLOW]] * FRESH
+    measured = gate(heard, launches=LAUNCHES)
+    assert [list(launch.cases) for launch in measured.launches[LAUNCHES:]] == [[QUICK, SLOW]] * 8
     assert heard.said[-1] == "measuring 2 cases again, in fresh launches"
+
+
+def test_fresh_launches_go_on_while_a_slowdown_is_neither_confirmed_nor_ruled_out(gate, launches):
+    launches.factors[SLOW] = 1.1
+
+    def be_the_same():
+        launches.factors[SLOW] = 1.0
+
+    launches.before[LAUNCHES + 1] = be_the_same
+    assert stages_of(gate(launches=LAUNCHES)) == [1] * LAUNCHES + [2] * 12
 
 
 def test_what_changed_by_less_than_matters_is_not_measured_again(gate, launches):
