@@ -319,10 +319,12 @@ class _Gate:
             measured.end = End(too_little)
             return
         self._progress.say(f"measuring {len(flagged)} case{'s' if len(flagged) > 1 else ''} again, in fresh launches")
-        for look in (look for look in PRODUCTS if look >= least):
+        looks = [look for look in PRODUCTS if look >= least]
+        for look in looks:
             is_complete = self._stage(measured, 2, look, flagged, each, self._deadline)
-            if not is_complete or self._is_settled(measured.launches):
+            if not is_complete or look == looks[-1] or self._is_settled(measured.launches):
                 return
+            self._progress.say(f"{look} fresh launches are not enough to decide")
 
     def _least(self, measured: Measured, stage: int) -> int:
         """Return the fewest launches of a stage that can be judged, or that can confirm a slowdown."""
