@@ -19,7 +19,6 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,7 +35,9 @@ from mnistbench.core.record import OpTable, finite
 from mnistbench.gate.side import Side
 from mnistbench.gate.turns import Turns
 from mnistbench.measuring.events_to_table import events_of, table
+from mnistbench.measuring.host_events import host_events
 from mnistbench.measuring.marks import ITERATION, marked
+from mnistbench.measuring.profiling import started
 from mnistbench.measuring.timing import on_device, timed
 
 #: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.
@@ -312,19 +313,17 @@ def _profiled(side_run: SideRun, one_turn: Callable[[], Iterable[None]], turns: 
     activities = [ProfilerActivity.CPU]
     if side_run.device.type in ("cuda", "xpu"):
         activities.append(ProfilerActivity.CUDA if side_run.device.type == "cuda" else ProfilerActivity.XPU)
-    with ExitStack() as parsing:
-        with (
-            torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler,
-            marked(side_run.case),  # type: ignore[arg-type]  # the side's own Case
-        ):
-            for _ in one_turn():
-                side_run.run_case()  # the profiler allocates its buffers
-            for _ in turns:
-                with record_function(ITERATION):
-                    side_run.run_case()
-            parsing.enter_context(gc_paused())
-        view = "device" if len(activities) > 1 else "host"
-        return table(events_of(profiler), temperature="warm", view=view)
+    profiler = torch.profiler.profile(activities=activities, profile_memory=True)
+    with started(profiler), marked(side_run.case):  # type: ignore[arg-type]  # the side's own Case
+        for _ in one_turn():
+            side_run.run_case()  # the profiler allocates its buffers
+        for _ in turns:
+            with record_function(ITERATION):
+                side_run.run_case()
+    with gc_paused():
+        if len(activities) > 1:
+            return table(events_of(profiler), temperature="warm", view="device")
+        return table(host_events(profiler), temperature="warm", view="host")
 
 
 def operations(profile: OpTable) -> dict[str, Any]:

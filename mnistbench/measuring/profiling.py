@@ -94,7 +94,7 @@ def cost_per_call(activities: tuple[ProfilerActivity, ...]) -> int:
 
     def profiled() -> int:
         # Without acc_events nothing parses the events, which takes ten times as long as the blocks.
-        with _started(torch.profiler.profile(activities=activities, profile_memory=True)):
+        with started(torch.profiler.profile(activities=activities, profile_memory=True)):
             block()  # the first calls create the profiler's buffers
             return block()
 
@@ -126,7 +126,7 @@ def record(
     The events are parsed when they are read: ``acc_events=True`` would parse them here.
     """
     profiler = torch.profiler.profile(activities=activities, record_shapes=shapes, profile_memory=True)
-    with _started(profiler), marked(case):
+    with started(profiler), marked(case):
         for _ in range(dropped):
             case()
         for _ in range(iterations):
@@ -138,8 +138,8 @@ def record(
 
 
 @contextlib.contextmanager
-def _started(profiler: torch.profiler.profile) -> Iterator[None]:
-    """Profile the body. Torch 2.11 warns at the start that a second cycle would clear the events, but there is only one."""
+def started(profiler: torch.profiler.profile) -> Iterator[None]:
+    """Profile the body. torch 2.11 warns at the start that a second cycle would clear the events, but there is only one."""
     with contextlib.ExitStack() as stack:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*Profiler clears events")

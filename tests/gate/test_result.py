@@ -35,9 +35,9 @@ from hypothesis import given, settings
 from mnistbench.compare.thresholds import Acceptance
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Reader
+from mnistbench.gate import run
 from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.result import Header, conclude
-from mnistbench.gate.run import LAUNCHES
 from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
 from mnistbench.report.gate import last_line, rendered
 
@@ -391,7 +391,7 @@ def test_a_replaced_operation_is_judged_as_if_it_had_kept_its_name(new_ns, outco
     # 2.4 % of the case: 15 % more of it is 0.4 % of the case, which is less than new operations may add.
     operations = {**QUIET, CLONE: (100_000, 1.0), GEMM: (new_ns, 1.0)}
     case = Measured(factor=1 + (new_ns - 100_000) / 4e6, operations=operations, only_base=[CLONE], only_new=[GEMM])
-    verdict = concluded(both_stages(case, count=LAUNCHES))
+    verdict = concluded(both_stages(case, count=run.LAUNCHES))
     assert verdict.outcome == outcome
     assert ("new and gone operations, forward fc1" in verdicts(verdict)) == (outcome == REGRESSED)
 
@@ -411,7 +411,7 @@ def test_operations_in_a_place_that_the_base_lacks_are_tested(gone_ns, new_ns, o
     whole_ns = sum(ns for key, (ns, _) in operations.items() if key != LINEAR1)
     factor = 1.0 + (new_ns - (gone_ns or 0)) / whole_ns
     case = Measured(factor=factor, operations=operations, only_base=[CLONE], only_new=[LINEAR1])
-    verdict = concluded(both_stages(case, count=LAUNCHES))
+    verdict = concluded(both_stages(case, count=run.LAUNCHES))
     assert verdict.outcome == outcome
     assert ("new and gone operations, new and gone modules" in verdicts(verdict)) == (outcome == REGRESSED)
 
