@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -333,10 +334,22 @@ def _check_threads(flag: str, text: str, value: str) -> None:
         raise UsageError(f"{flag}: {text!r} is more than the number of cores, {usable_cpus()}; give a smaller number")
 
 
+#: What interpreters older than 3.11 print, because they do not have the option ``-P``, with which a launch is started.
+_NO_OPTION_P = b"Unknown option: -P"
+
+
 def _interpreter(flag: str, named: str | None) -> str:
     """Return the absolute path of an interpreter, because launches start in another directory."""
     text = given(flag, named)
-    found = shutil.which(text) if text else ""
-    if text and not found:
+    if not text:
+        return ""
+    found = shutil.which(text)
+    try:
+        tried = subprocess.run([found, "-P", "-c", ""], capture_output=True, check=False) if found else None
+    except OSError:  # a script without a first line that names its interpreter
+        tried = None
+    if tried is None:
         raise UsageError(f"{flag}: {text!r} cannot be started; name a Python interpreter")
-    return os.path.abspath(found) if found else ""  # noqa: PTH100  # resolve() would leave a virtual environment
+    if _NO_OPTION_P in tried.stderr:
+        raise UsageError(f"{flag}: {text!r} is older than Python 3.11, the oldest that the gate runs; name another interpreter")
+    return os.path.abspath(str(found))  # noqa: PTH100  # resolve() would leave a virtual environment

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding
+from mnistbench.gate.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Estimate, Finding
 from mnistbench.gate.result import Verdict
-from mnistbench.gate.samples import INTERRUPTED
+from mnistbench.gate.samples import ADDED, INTERRUPTED, REPLACED, Effect
 
 #: What a gate says of a release.
 SLOWER, NOT_SLOWER, NOT_JUDGED = "slower", "not slower", "not judged"
@@ -179,16 +179,28 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
     for reason in verdict.reasons:
         if not found or reason.kind != NOISE:
             return NOT_JUDGED, reason.text
-    high = {one.effect.key: one.high for one in (*verdict.decision.cases, *verdict.decision.operations)}
+    estimates = (*verdict.decision.cases, *verdict.decision.operations)
     for node_id, finding in found.items():
         if node_id not in verdict.header.labels:
             return NOT_JUDGED, f"{node_id} was not measured, because it is missing or has other parameters"
         effect, change = finding.best.effect, finding.best.change
         case = verdict.header.name(node_id)
-        bound = high.get((case, effect.kind, effect.name), -math.inf)  # an operation that only later releases have has none
+        bounds = (_bound_as(effect, one) for one in estimates if _is_same(effect, one.effect, case))
+        bound = max(bounds, default=-math.inf)  # an operation that only later releases have has none
         if bound >= change:
             return NOT_JUDGED, (
                 f"{effect.title} ({case}) may be up to {units.percent_up(bound)} slower, and the last release is "
                 f"{units.percent(change)} slower; more --launches narrow the interval"
             )
     return NOT_SLOWER, ""
+
+
+def _is_same(found: Effect, other: Effect, case: str) -> bool:
+    """Whether two gates measured the same quantity; replaced operations may be large in one and small in the other."""
+    kinds = {found.kind, other.kind}
+    return (other.case, other.name) == (case, found.name) and (len(kinds) == 1 or kinds == {REPLACED, ADDED})
+
+
+def _bound_as(found: Effect, other: Estimate) -> float:
+    """Return the upper bound of an estimate, as a share of the same time as the change of another effect."""
+    return other.high if other.effect.kind == found.kind else other.high * other.effect.weight / found.weight

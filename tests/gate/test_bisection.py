@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import gate_builders
 import pytest
 import strategies
-from gate_builders import CASE, LABEL, MM, Measured, header, series
+from gate_builders import CASE, GEMM, LABEL, MM, Measured, header, series
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,10 +22,10 @@ from mnistbench.gate.bisection import (
     judged,
     largest_regressions,
 )
-from mnistbench.gate.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding, Thresholds
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.result import conclude
-from mnistbench.gate.samples import COMPLETE, INTERRUPTED, End
+from mnistbench.gate.samples import ADDED, COMPLETE, INTERRUPTED, REPLACED, End
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 
@@ -89,7 +89,7 @@ def test_the_neighbors_of_a_release_that_cannot_be_judged_are_measured():
 def verdict(cases=CASE, *, factor=1.0, fresh=0, end=COMPLETE, **changes):
     """The verdict on a case whose head takes so much longer; of one operation with ``operation``."""
     operation = changes.pop("operation", 1.0)
-    operations = {**Measured().operations, MM: (1_000_000, operation)}
+    operations = changes.pop("operations", {**Measured().operations, MM: (1_000_000, operation)})
     measured = Measured(factor=factor, operations=operations, **changes)
     cases = {cases: measured} if isinstance(cases, str) else cases
     launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4, count=fresh) if fresh else [])]
@@ -226,6 +226,19 @@ def test_a_gate_that_passes_without_ruling_out_what_was_found_does_not_judge_its
     assert result == NOT_JUDGED
     assert reason.startswith(f"wall time ({LABEL}) may be up to ")
     assert reason.endswith(" slower, and the last release is 0.1 % slower; more --launches narrow the interval")
+
+
+@pytest.mark.parametrize(("change", "result"), [(0.04, NOT_JUDGED), (0.3, NOT_SLOWER)])
+def test_replaced_operations_that_are_small_in_a_later_gate_have_their_bound_there(change, result):
+    operations = {**Measured().operations, GEMM: (40_000, 1.0)}  # 1 % of the case, so new
+    later = verdict(operations=operations, only_new=[GEMM])
+    [added] = [one for one in later.decision.operations if one.effect.kind == ADDED]
+    assert 0.008 < added.high < 0.013
+    of_the_first = gate_builders.estimate(  # 5 % of the case
+        change, 0.0, 1.0, case=LABEL, kind=REPLACED, name=added.effect.name, share=0.05
+    )
+    finding = Finding(of_the_first, of_the_first, REGRESSED)
+    assert judged(later, {CASE: finding})[0] == result
 
 
 def test_a_case_that_was_not_measured_does_not_judge_its_release(verdicts):

@@ -395,6 +395,24 @@ def test_wrong_usage_is_one_line_before_anything_is_started(repository, temporar
     assert copies(temporary) == []
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            "#!/bin/sh\necho 'Unknown option: -P' >&2\nexit 2\n",  # Python 3.10 and older, also 2.7
+            "is older than Python 3.11, the oldest that the gate runs; name another interpreter",
+        ),
+        ("echo not a script\n", "cannot be started; name a Python interpreter"),
+    ],
+)
+def test_an_interpreter_that_cannot_run_the_gate_is_refused(repository, tmp_path, script, said):
+    python = tmp_path / "python"
+    python.write_text(script)
+    python.chmod(0o755)
+    line = refused(repository, "--base", "HEAD", "--new-python", str(python), "--", "test_bench.py")
+    assert line == f"mnistbench: --new-python: {str(python)!r} {said}"
+
+
 def test_outside_a_repository_a_revision_is_refused(project, temporary, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.path.parent))
     line = refused(project, "--base", "HEAD")

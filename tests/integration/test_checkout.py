@@ -66,3 +66,9 @@ def test_blocking_the_plugin_blocks_it_in_a_checkout_too(checkout):
     done = run(checkout, "bench/test_step.py", "--collect-only", "-q", "-p", "no:mnistbench")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "bench/test_step.py::test_step\n" in done.stdout  # not parametrized
+
+
+def test_the_first_comparison_has_nothing_to_compare_with_and_warns(checkout):
+    done = run(checkout, "bench/test_step.py", "--collect-only", "-q", "--benchmark-compare")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Can't compare. No benchmark files" in done.stdout + done.stderr
