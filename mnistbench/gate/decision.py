@@ -210,25 +210,36 @@ def decide(
 def is_settled(found: Decision, thresholds: Thresholds) -> bool:
     """Whether the fresh launches are enough, so that no more of them are needed.
 
-    The flagged quantities of each case are two groups: the time of the case, and that of its operations. The first look has to
-    confirm one of each group, because an operation explains why a case is slower. Later looks settle a gate that has regressed,
-    or in which every slowdown of the threshold's size is ruled out.
+    The flagged quantities of each case are two groups: the time of the case, and that of its operations. At the first look a
+    slowdown of each group is confirmed, because an operation explains why a case is slower, or all of them are ruled out. Later
+    looks settle a gate that has regressed, or in which no slowdown is open.
     """
+    ruled_out = {finding.screened.effect.key: _is_ruled_out(finding, found, thresholds) for finding in found.findings}
     if found.fresh < LEAST_FRESH_OF_IMPROVEMENT:
         groups: dict[tuple[str, bool], list[Finding]] = {}
         for finding in found.findings:
             groups.setdefault((finding.screened.effect.case, finding.screened.effect.is_case), []).append(finding)
-        return all(any(finding.verdict == REGRESSED for finding in group) for group in groups.values())
-    return found.outcome == REGRESSED or not any(_is_open(finding, found.cases, thresholds) for finding in found.findings)
+        return all(
+            any(finding.verdict == REGRESSED for finding in group)
+            or all(ruled_out[finding.screened.effect.key] for finding in group)
+            for group in groups.values()
+        )
+    return found.outcome == REGRESSED or not any(
+        finding.verdict == UNDECIDED
+        or (_is_unconfirmed(finding) and finding.screened.effect.is_case and not ruled_out[finding.screened.effect.key])
+        for finding in found.findings
+    )
 
 
-def _is_open(finding: Finding, cases: Sequence[Estimate], thresholds: Thresholds) -> bool:
-    """Whether a flagged slowdown is neither confirmed nor ruled out by the launches of both stages."""
-    flagged = finding.screened
-    if not flagged.effect.is_case:
-        return finding.verdict == UNDECIDED
-    high = max(case.high for case in cases if case.effect.key == flagged.effect.key)
-    return finding.verdict == UNCONFIRMED and flagged.change > 0 and high > thresholds.to_rule_out(flagged.effect)
+def _is_ruled_out(finding: Finding, found: Decision, thresholds: Thresholds) -> bool:
+    """Whether the launches of both stages rule out that a slowdown that was flagged has the size of its threshold."""
+    key = finding.screened.effect.key
+    [high] = [estimate.high for estimate in (*found.cases, *found.operations) if estimate.effect.key == key]
+    return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.screened.effect)
+
+
+def _is_unconfirmed(finding: Finding) -> bool:
+    return finding.verdict == UNCONFIRMED and finding.screened.change > 0
 
 
 def _is_of_case(finding: Finding) -> bool:

@@ -342,12 +342,14 @@ def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count
 @pytest.mark.parametrize(
     ("first", "second", "count", "settled"),
     [
-        # The first look confirms a slowdown of each group.
+        # The first look confirms a slowdown of each group, or rules out all of them.
         ([call(0.03)], [call(0.03, count=4)], 4, True),
         ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=4), operation(0.1, share=0.005, count=4)], 4, True),
         ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=4)], 4, False),
         ([call(0.03), call(0.03, case="other case")], [call(0.03, count=4), call(case="other case", count=4)], 4, False),
         ([call(0.03)], [call(count=4)], 4, False),
+        ([call(0.008)], [call(-0.008, count=4)], 4, True),  # 2 % is ruled out
+        ([call(0.008), operation(-0.1)], [call(-0.008, count=4)], 4, False),
         ([call(-0.03)], [call(-0.03, count=4)], 4, False),  # four launches cannot confirm an improvement
         # Later ones settle a gate that has regressed, and one without an open slowdown.
         ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=8)], 8, True),
