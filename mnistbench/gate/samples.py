@@ -354,11 +354,36 @@ def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Seq
         differ = (
             functools.partial(_changed_sum, keys) if kind == REPLACED
             else functools.partial(_added, keys) if kind == ADDED
-            else functools.partial(_differ_by, difference, times)
+            else functools.partial(_differ_in_profile, keys)
         )  # fmt: skip
         share = max(base_ns, new_ns) / whole if kind == ADDED else base_ns / whole
         replaced = tuple(_of_sides(launches, key) for key in keys) if kind in (REPLACED, ADDED) else ()
         yield Effect(case, kind, name, "", tuple(keys), _logs(launches, differ), base_ns, new_ns, share, replaced)
+
+
+def _differ_in_profile(keys: Sequence[OpKey], build: Build) -> float:
+    """Return the difference of operations.
+
+    If both sides ran blocks at once, it is the mean of two estimates: the change of the operations over pairs of profiled
+    iterations, and the change of their share of the iteration plus that of the untraced case. The share does not depend on a
+    change of the machine's speed between the iterations of a pair. The overhead of the profiler has to be the same on both
+    sides, so they have to have the same number of calls.
+    """
+    if not all(side.block_ns for side in build.values()) or len({_calls(side) for side in build.values()}) > 1:
+        return _differ_by(difference, functools.partial(_times_of, keys), build)
+
+    def mean_with_share(side: SideSample) -> list[float]:
+        return [
+            time / math.sqrt(whole) if whole else 0.0
+            for time, whole in zip(_times_of(keys, side), _times_of(side.operations, side), strict=True)
+        ]
+
+    return _differ_by(difference, mean_with_share, build) + _differ_in_build(difference, WALL, build) / 2
+
+
+def _calls(side: SideSample) -> float:
+    """Return the number of calls of all operations in an iteration."""
+    return sum(operation.calls for key, operation in side.operations.items() if key[0] != OUTSIDE)
 
 
 def _of_sides(launches: Sequence[Sequence[Build]], key: OpKey) -> Replaced:

@@ -230,15 +230,16 @@ def test_a_gate_that_passes_without_ruling_out_what_was_found_does_not_judge_its
 
 @pytest.mark.parametrize(("change", "result"), [(0.04, NOT_JUDGED), (0.3, NOT_SLOWER)])
 def test_replaced_operations_that_are_small_in_a_later_gate_have_their_bound_there(change, result):
-    operations = {**Measured().operations, GEMM: (40_000, 1.0)}  # 1 % of the case, so new
+    operations = {**Measured().operations, GEMM: (12_000, 1.0)}  # 0.3 % of the case
     later = verdict(operations=operations, only_new=[GEMM])
     [added] = [one for one in later.decision.operations if one.effect.kind == ADDED]
-    assert 0.008 < added.high < 0.013
+    assert 0.0025 < added.high < 0.005
     of_the_first = gate_builders.estimate(  # 5 % of the case
         change, 0.0, 1.0, case=LABEL, kind=REPLACED, name=added.effect.name, share=0.05
     )
     finding = Finding(of_the_first, of_the_first, REGRESSED)
-    assert judged(later, {CASE: finding})[0] == result
+    found, reason = judged(later, {CASE: finding})
+    assert (found, "may be up to" in reason) == (result, result == NOT_JUDGED)
 
 
 def test_a_case_that_was_not_measured_does_not_judge_its_release(verdicts):

@@ -407,6 +407,25 @@ def of_case(base, new):
     return {(one.kind, one.name): math.exp(one.logs[0]) for one in effects([launch(build(base, new))]) if one.is_case}
 
 
+def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iteration():
+    # The head's profiled iterations ran at half the speed; its blocks show that its code is as fast.
+    base = side(100, {MM: 100, ADD: 300}, block_ns=(100,) * 3)
+    new = side(100, {MM: 200, ADD: 600}, block_ns=(110,) * 3)
+    [log] = [one.logs[0] for one in effects([launch(build(base, new))]) if one.name.startswith(MM[0])]
+    direct, share_and_case = math.log(2), math.log(1.1)
+    assert log == pytest.approx((direct + share_and_case) / 2)
+
+
+@pytest.mark.parametrize("changes", [{"calls": 2.0}, {"blocks": ()}])
+def test_their_share_does_not_count_where_it_shows_something_else(changes):
+    # More calls have a larger overhead of the profiler; without blocks the iteration's change is not known better.
+    blocks = changes.pop("blocks", (100,) * 3)
+    base = side(100, {MM: 100, ADD: 300}, block_ns=blocks)
+    new = side(100, {MM: operation(200, **changes), ADD: 600}, block_ns=blocks)
+    [log] = [one.logs[0] for one in effects([launch(build(base, new))]) if one.name.startswith(MM[0])]
+    assert log == pytest.approx(math.log(2))
+
+
 def test_cpu_time_is_compared_over_blocks_if_there_are_any():
     base = side(times={"wall": (110,) * 4, "cpu": (100,) * 4}, block_ns=(100, 100, 100))
     new = side(times={"wall": (220,) * 4, "cpu": (200,) * 4}, block_ns=(103, 104, 108))
