@@ -188,11 +188,9 @@ def targets(path: Path, trials: int) -> None:
     for row in calls_of(recorded):
         questions[f"+1 % on {recorded.effects[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(call=0.01))
     operations = [row for row, effect in enumerate(recorded.effects) if effect.kind == "operation"]
-    for least, most in ((0.05, 0.10), (0.10, 1.0)):
-        rows = [row for row in operations if least <= recorded.effects[row].share < most]
-        questions[f"+5 % on an operation of {least:.0%} to {most:.0%} of its case ({len(rows)} of them)"] = (rows, 0.05, LIMITS)
-    rows = [row for row in operations if recorded.effects[row].share >= 0.05]
-    questions[f"+5 % on an operation of 5 % of its case or more ({len(rows)} of them)"] = (rows, 0.05, LIMITS)
+    for least in (0.05, 0.10):
+        rows = [row for row in operations if recorded.effects[row].share >= least]
+        questions[f"+5 % on an operation of {least:.0%} of its case or more ({len(rows)} of them)"] = (rows, 0.05, LIMITS)
     with ProcessPoolExecutor() as processes:
         for text, question in questions.items():
             outcomes = [
