@@ -23,7 +23,7 @@ from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.allocator import PINNED
 from mnistbench.core.params import STEPS
-from mnistbench.gate.decision import PRODUCTS
+from mnistbench.gate.decision import LOOKS
 from mnistbench.gate.run import LAUNCHES
 from mnistbench.pytest_plugin import plugin
 
@@ -220,7 +220,7 @@ def test_readme_is_short():
 
 def test_the_page_on_the_gate_has_the_numbers_of_launches():
     assert f"`--launches` sets the launches of the first stage ({LAUNCHES};" in GATE
-    least, more, most = PRODUCTS
+    least, more, most = LOOKS
     assert f"in {least}, {more} or {most} fresh launches" in GATE
 
 

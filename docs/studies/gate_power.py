@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from mnistbench.gate import decision, permutation, samples
-from mnistbench.gate.decision import CONTRADICTED, PRODUCTS, REGRESSED, Thresholds, candidates, decide, is_settled
+from mnistbench.gate.decision import CONTRADICTED, LOOKS, REGRESSED, Thresholds, candidates, decide, is_settled
 from mnistbench.gate.run import LAUNCHES
 from mnistbench.gate.samples import Effect
 
@@ -37,7 +37,7 @@ EXCHANGES = 2_000
 LIMITS = Thresholds()
 
 #: Most fresh launches.
-FRESH = max(PRODUCTS)
+FRESH = max(LOOKS)
 
 #: How a launch's difference is made of its samples: the product's way, and others for comparison.
 WAYS = {
@@ -125,7 +125,7 @@ class Pool:
             flagged = [estimate for effect in first for estimate in candidates([effect], limits, seed)]
         cases = {estimate.effect.case for estimate in flagged}
         found = decide(first, [], limits, seed)
-        for look in PRODUCTS if cases else ():
+        for look in LOOKS if cases else ():
             fresh = slice(launches, launches + look)
             found = decide(
                 first, [replace(effect, logs=effect.logs[fresh]) for effect in effects if effect.case in cases], limits, seed
@@ -150,7 +150,7 @@ def main() -> None:
     permutation.EXCHANGES = EXCHANGES
     trials = int(sys.argv[3]) if len(sys.argv) > 3 else 200
     recorded = Pool(Path(sys.argv[2]))
-    looks = ", ".join(map(str, PRODUCTS))
+    looks = ", ".join(map(str, LOOKS))
     print(f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches and {looks} fresh ones each\n")
     if sys.argv[1] == "targets":
         targets(Path(sys.argv[2]), trials)

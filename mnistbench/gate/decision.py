@@ -19,15 +19,17 @@ LEAST_LAUNCHES = 8
 #: Largest p-value of the first stage for a slowdown, and of the fresh launches for its confirmation.
 SCREENING, CONFIRMING = 0.05, 1 / 16
 
-#: Numbers of fresh launches at which they are judged, and the largest product of both p-values for a regression at each look.
-#: If nothing is slower, the product of two independent p-values, of which the first is at most a, is at most c with a
-#: probability of at most c (1 + ln(a / c)). The sum over the looks is 9.8e-4 here. The p-values are adjusted over all
-#: quantities, so this bounds the probability of any false alarm. The first product is the smallest that four launches can
-#: reach: 2^-10 of the first stage by 2^-4.
-PRODUCTS = {4: 6.2e-5, 8: 3.0e-5, 12: 3.0e-5}
+#: Numbers of fresh launches at which they are judged.
+LOOKS = (4, 8, 12)
+
+#: Largest product of both p-values for a regression. If nothing is slower, two independent p-values, the first at most a and
+#: the second at most b, have a product of at most c with a probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and
+#: the sum over the looks is 1.0e-3. The p-values are adjusted over all quantities, so this bounds the probability of any false
+#: alarm. Four fresh launches can reach the product: 2^-10 of the first stage by 2^-4.
+PRODUCT = 6.9e-5
 
 #: Fewest fresh launches that can be judged, and that can confirm an improvement, whose p-value has to be at most LEVEL there.
-LEAST_FRESH, LEAST_FRESH_OF_IMPROVEMENT = min(PRODUCTS), 8
+LEAST_FRESH, LEAST_FRESH_OF_IMPROVEMENT = min(LOOKS), 8
 
 #: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up to five times as much as
 #: medians, because every disturbed iteration counts.
@@ -387,7 +389,7 @@ def _is_confirmed(screened: Estimate, fresh: Estimate) -> bool:
         return False
     if screened.change < 0:
         return fresh.p <= LEVEL
-    return fresh.p <= CONFIRMING and screened.p * fresh.p <= product_at(fresh.launches)
+    return fresh.p <= CONFIRMING and screened.p * fresh.p <= PRODUCT
 
 
 def least_fresh(launches: int) -> int:
@@ -395,16 +397,7 @@ def least_fresh(launches: int) -> int:
 
     The smallest p-value of a stage of n launches is 1 / 2^n.
     """
-    return next(look for look, product in PRODUCTS.items() if 2.0 ** -(launches + look) <= product)
-
-
-def product_at(fresh: int) -> float:
-    """Return the largest product of both p-values for a regression.
-
-    Args:
-        fresh: number of fresh launches; between two looks (a limit of time) they are the next look.
-    """
-    return next((product for look, product in PRODUCTS.items() if fresh <= look), PRODUCTS[max(PRODUCTS)])
+    return next(look for look in LOOKS if 2.0 ** -(launches + look) <= PRODUCT)
 
 
 def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Sequence[Estimate]) -> bool:

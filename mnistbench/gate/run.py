@@ -27,7 +27,7 @@ from mnistbench.core.cores import own_cores
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate import samples, snapshot
-from mnistbench.gate.decision import LEAST_LAUNCHES, PRODUCTS, Thresholds, candidates, decide, is_settled, least_fresh
+from mnistbench.gate.decision import LEAST_LAUNCHES, LOOKS, Thresholds, candidates, decide, is_settled, least_fresh
 from mnistbench.gate.launcher import (
     Default,
     LaunchError,
@@ -41,7 +41,7 @@ from mnistbench.gate.launcher import (
 )
 from mnistbench.gate.samples import BASE, COMPLETE, INTERRUPTED, NEW, End, Launch
 
-#: Launches of the first stage (docs/studies/gate_power.py). The numbers of fresh launches are those of decision.PRODUCTS.
+#: Launches of the first stage (docs/studies/gate_power.py). The numbers of fresh launches are decision.LOOKS.
 LAUNCHES = 10
 
 #: Most launches at the same time, each with a core of its own for each thread. More have not been measured.
@@ -319,7 +319,7 @@ class _Gate:
             measured.end = End(too_little)
             return
         self._progress.say(f"measuring {len(flagged)} case{'s' if len(flagged) > 1 else ''} again, in fresh launches")
-        looks = [look for look in PRODUCTS if look >= least]
+        looks = [look for look in LOOKS if look >= least]
         for look in looks:
             is_complete = self._stage(measured, 2, look, flagged, each, self._deadline)
             if not is_complete or look == looks[-1] or self._is_settled(measured.launches):
