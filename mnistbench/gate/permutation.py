@@ -59,7 +59,7 @@ def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int) ->
 
 
 def _step_down(logs: Array, kinds: Sequence[str], seed: int, *, two_sided: bool) -> Array:
-    """Return adjusted p-values; after each step the significant quantities are removed and the others are tested again.
+    """Return adjusted p-values; while the quantity with the largest statistic is significant, the others are tested without it.
 
     In a single step a large effect would hide a small one, because it is larger even with the roles of one launch exchanged.
     """
@@ -72,10 +72,11 @@ def _step_down(logs: Array, kinds: Sequence[str], seed: int, *, two_sided: bool)
     while len(left):
         null = _null(logs[left], floor[left], seed, two_sided=two_sided)
         p[left] = np.maximum(_p_values(observed[left], null, logs.shape[1], same), least)
-        found = p[left] <= LEVEL
-        if not found.any():
+        largest = int(np.argmax(observed[left]))
+        least = float(p[left][largest])
+        if least > LEVEL:
             break
-        least, left = float(p[left][found].max()), left[~found]
+        left = np.delete(left, largest)
     return p
 
 
