@@ -39,6 +39,9 @@ LIMITS = Thresholds()
 #: Most fresh launches.
 FRESH = max(LOOKS)
 
+#: Verdicts that a process computes at a time.
+PART = 100
+
 #: How a launch's difference is made of its samples: the product's way, and others for comparison.
 WAYS = {
     "pairs": samples.difference,
@@ -205,10 +208,6 @@ def targets(path: Path, trials: int) -> None:
                 f"fresh launches {counts}",
                 flush=True,
             )
-
-
-#: Verdicts of a task.
-PART = 100
 
 
 def _outcomes(task: tuple[Path, int, tuple[list[int], float, Thresholds]]) -> list[tuple[bool, bool, bool, bool, int]]:

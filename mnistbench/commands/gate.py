@@ -343,13 +343,11 @@ def _interpreter(flag: str, named: str | None) -> str:
     text = given(flag, named)
     if not text:
         return ""
-    found = shutil.which(text)
+    found = shutil.which(text) or text
     try:
-        tried = subprocess.run([found, "-P", "-c", ""], capture_output=True, check=False) if found else None
-    except OSError:  # a script without a first line that names its interpreter
-        tried = None
-    if tried is None:
-        raise UsageError(f"{flag}: {text!r} cannot be started; name a Python interpreter")
+        tried = subprocess.run([found, "-P", "-c", ""], capture_output=True, check=False)
+    except OSError:  # not found, not executable, or a script without a first line that names its interpreter
+        raise UsageError(f"{flag}: {text!r} cannot be started; name a Python interpreter") from None
     if _NO_OPTION_P in tried.stderr:
         raise UsageError(f"{flag}: {text!r} is older than Python 3.11, the oldest that the gate runs; name another interpreter")
-    return os.path.abspath(str(found))  # noqa: PTH100  # resolve() would leave a virtual environment
+    return os.path.abspath(found)  # noqa: PTH100  # resolve() would leave a virtual environment

@@ -28,7 +28,7 @@ import torch
 from torch import nn
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 from torch.autograd.profiler import profile as allocations_profile
-from torch.profiler import ProfilerActivity, record_function
+from torch.profiler import record_function
 
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import OpTable, finite
@@ -37,7 +37,7 @@ from mnistbench.gate.turns import Turns
 from mnistbench.measuring.events_to_table import events_of, table
 from mnistbench.measuring.host_events import host_events
 from mnistbench.measuring.marks import ITERATION, marked
-from mnistbench.measuring.profiling import started
+from mnistbench.measuring.profiling import activities_of, has_device_view, started
 from mnistbench.measuring.timing import on_device, timed
 
 #: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.
@@ -310,10 +310,9 @@ def _profiled(side_run: SideRun, one_turn: Callable[[], Iterable[None]], turns: 
         with side_run.side.errors_named():
             side_run.case.reset()
         side_run.run_case()  # the optimizer creates its state
-    activities = [ProfilerActivity.CPU]
-    if side_run.device.type in ("cuda", "xpu"):
-        activities.append(ProfilerActivity.CUDA if side_run.device.type == "cuda" else ProfilerActivity.XPU)
-    profiler = torch.profiler.profile(activities=activities, profile_memory=True)
+    device = side_run.case.params.device
+    view = "device" if has_device_view(device) else "host"
+    profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
     with started(profiler), marked(side_run.case):  # type: ignore[arg-type]  # the side's own Case
         for _ in one_turn():
             side_run.run_case()  # the profiler allocates its buffers
@@ -321,9 +320,8 @@ def _profiled(side_run: SideRun, one_turn: Callable[[], Iterable[None]], turns: 
             with record_function(ITERATION):
                 side_run.run_case()
     with gc_paused():
-        if len(activities) > 1:
-            return table(events_of(profiler), temperature="warm", view="device")
-        return table(host_events(profiler), temperature="warm", view="host")
+        events = host_events(profiler) if view == "host" else events_of(profiler)
+        return table(events, temperature="warm", view=view)
 
 
 def operations(profile: OpTable) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def simultaneous_bounds(
 
     Single-step maxT of the residuals: mean -+ c (se + s0), where c is the quantile of the largest statistic. Residuals sum to
     0, so they and their exchanges have a smaller range than errors; ``scale`` corrects each of the two. With normal errors the
-    coverage is the nominal one (94 to 96 % in simulations of 1 to 20 quantities in 8 to 12 launches).
+    coverage is the nominal one (94 to 96 % in simulations of 1 to 20 quantities in 8 to 12 launches; 91 to 96 % in 4).
     """
     mean = logs.mean(axis=1)
     residuals = logs - mean[:, None]

@@ -373,6 +373,7 @@ def _differ_in_profile(keys: Sequence[OpKey], build: Build) -> float:
         return _differ_by(difference, functools.partial(_times_of, keys), build)
 
     def mean_with_share(side: SideSample) -> list[float]:
+        # Half of log(time) + log(time / whole).
         return [
             time / math.sqrt(whole) if whole else 0.0
             for time, whole in zip(_times_of(keys, side), _times_of(side.operations, side), strict=True)

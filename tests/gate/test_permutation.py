@@ -36,25 +36,24 @@ def statistic(row, floor):
 def by_brute_force(logs, kinds, signs=None):
     """Adjusted p-values of all quantities by going through every exchange: one-sided where signs are given.
 
-    In steps: what is found leaves, and what is left is held against the largest of what is left.
+    In steps: while the quantity with the largest statistic is significant, the others are compared without it.
     """
     size = abs if signs is None else float
     rows = (logs if signs is None else logs * np.array(signs)[:, None]).tolist()
     limits = floors(logs, kinds)
+    observed = [size(statistic(row, limit)) for row, limit in zip(rows, limits, strict=True)]
     p, left, least = {}, list(range(len(rows))), 0.0
-    while left:
+    while left and least <= LEVEL:
         largest = [
             max(size(statistic([sign * d for sign, d in zip(exchange, rows[one], strict=True)], limits[one])) for one in left)
             for exchange in itertools.product((1, -1), repeat=logs.shape[1])
         ]
         for one in left:
-            observed = size(statistic(rows[one], limits[one]))
-            reached = sum(each >= observed - 1e-9 * abs(observed) for each in largest)
+            reached = sum(each >= observed[one] - 1e-9 * abs(observed[one]) for each in largest)
             p[one] = max(reached / len(largest), least)
-        found = [one for one in left if p[one] <= LEVEL]
-        if not found:
-            break
-        least, left = max(p[one] for one in found), [one for one in left if one not in found]
+        first = max(left, key=observed.__getitem__)
+        least = p[first]
+        left.remove(first)
     return [p[one] for one in range(len(rows))]
 
 
@@ -115,6 +114,17 @@ def test_a_large_effect_does_not_hide_a_small_one():
     assert max(p[:2]) <= LEVEL < min(p[2:])
     signs = np.ones(4)
     assert directed_test(logs, MIXED[:4], signs, SEED)[:2] == pytest.approx(by_brute_force(logs, MIXED[:4], signs)[:2])
+
+
+def test_the_p_value_of_a_small_effect_does_not_depend_on_a_large_one():
+    # Both are significant together, and the small one still has to be compared without the large one.
+    logs = drawn(3, 10, 4, common=0)
+    logs[0] += 0.2
+    logs[1] += 0.05
+    kinds, signs = ["call", "mean", "operation"], np.ones(3)  # each has its own s0
+    p, alone = directed_test(logs, kinds, signs, SEED), directed_test(logs[1:], kinds[1:], signs[1:], SEED)
+    assert p[0] == alone[0] == 1 / 2**10
+    assert p[1:] == pytest.approx(alone)
 
 
 def test_no_p_value_is_zero():
