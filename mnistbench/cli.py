@@ -23,6 +23,7 @@ COMMANDS = {
     "export": "write the cases and operations of one saved run for another tool",
     "prune": "list the oldest saved runs with their TensorBoard files; remove them with --yes",
     "gate": "measure a base and the working tree together and judge; exit code 0 passed, 1 regressed, 2 inconclusive",
+    "reproduce": "run scripts of slower operations on both sides and compare with the gate; exit code 0 done, 2 failed",
     "environments": "list the environments that the gate has made; remove them with --prune",
     "profile": "show the time, the FLOPs and bytes, and the roofline limit of each operation",
     "lab": "run the whole lab on this machine and write its report; exit code 0 done, 2 failed, 130 interrupted",

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mnistbench.core.operation import OpKey
 from mnistbench.core.record import OUTSIDE
 from mnistbench.gate.decision import Estimate
+from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.samples import BASE, CALL, MEAN, NEW, SCHEMA, Effect, Launch, Operation, SideSample
+from mnistbench.gate.snapshot import Tree
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"
 LABEL = "step convnet-b16-cpu on digits"
@@ -31,6 +35,26 @@ TINY: OpKey = ("aten::t", "forward", "fc1")
 FORWARD: OpKey = (OUTSIDE, "forward", "")
 BETWEEN: OpKey = (OUTSIDE, "", "")
 ENGINE: OpKey = ("autograd::engine::evaluate_function: AddmmBackward0", "backward", "fc1")
+
+
+# ---- Two sides ------------------------------------------------------------------------------------------------------
+
+
+def plan(folder: Path, *arguments: str) -> Plan:
+    """The plan of a gate whose sides are the folders ``base`` and ``head`` of a folder; they may be filled later."""
+    trees = {}
+    for side in (BASE, NEW):
+        (folder / side).mkdir()
+        trees[side] = Tree(folder / side, folder / side, side)
+    return Plan(
+        trees=trees,
+        pythons=dict.fromkeys(trees, sys.executable),
+        variables={BASE: {}, NEW: {}},
+        home=stage_home(folder),
+        repository=folder / "nowhere",
+        arguments=arguments,
+        phases=(),
+    )
 
 
 # ---- Samples ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import builders
 import pytest
+import reproducer_builders
 
 import mnistbench
 from mnistbench import cli
@@ -26,6 +27,7 @@ from mnistbench.core.params import STEPS
 from mnistbench.gate.decision import LOOKS
 from mnistbench.gate.run import LAUNCHES
 from mnistbench.pytest_plugin import plugin
+from mnistbench.reproducers.script import script
 
 #: Exit codes of ``mnistbench``.
 PASSED, REGRESSED, UNJUDGED = 0, 1, 2
@@ -141,6 +143,12 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("mnistbench.commands.gate.measure", measure)
     monkeypatch.setattr("mnistbench.commands.gate.held", measure)  # it would download PyTorch
     monkeypatch.setattr("mnistbench.commands.gate_versions.releases", lambda _, wanted: (wanted.first, wanted.last))
+    if words[0] == "reproduce":
+        path = Path(words[1])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        row = reproducer_builders.row()
+        path.write_text(script(reproducer_builders.header(), [row], [row]), encoding="utf-8")
+    monkeypatch.setattr("mnistbench.commands.reproduce.measure", measure)
     monkeypatch.setattr("mnistbench.commands.lab._measure", measure)
     monkeypatch.setattr("mnistbench.commands.lab._merge", measure)
     if "--resume" in words:
@@ -151,7 +159,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         words = [*words, *SHORT]
     code = cli.main([*words[: words.index("--")], "--"] if "--" in words else words)
     shown = capsys.readouterr()
-    if words[0] in ("gate", "lab", "profile", "scale"):
+    if words[0] in ("gate", "lab", "profile", "reproduce", "scale"):
         assert "WouldMeasureError" in shown.err
     else:
         assert code in (PASSED, REGRESSED), shown.err
@@ -260,12 +268,6 @@ def test_the_page_on_comparing_lists_the_options_that_need_the_command_line():
     assert re.findall(r"`(--[a-z-]+)`", sentence) == [setting.flag for setting in SETTINGS if not setting.configurable]
 
 
-def test_the_job_to_copy_runs_the_gate_on_a_clone_that_has_the_base():
-    job = PAGES["docs/ci.md"].split("```yaml", 1)[1].split("```", 1)[0]
-    assert "fetch-depth: 0" in job
-    assert "mnistbench gate --base origin/" in job
-
-
 def test_the_exit_codes_are_those_of_the_code():
     lines = [line for line in COMPARING.splitlines() if re.search(r"(\| \d +){4}", line)]
     ours = {line.split("`")[1].split()[0]: [int(cell) for cell in re.findall(r"\| (\d) ", line)] for line in lines}
@@ -285,6 +287,11 @@ def test_the_page_on_comparing_has_each_verdict(verdict):
 def test_the_page_on_comparing_has_every_reason_for_leaving_out_a_base_run():
     [line] = [line for line in COMPARING.splitlines() if line.startswith("base runs used: ")]
     assert set(re.findall(r"\(([^)]+)\)", line)) == {ELSEWHERE, DIRTY, OTHER_COMMIT}
+
+
+def test_every_schema_is_linked_and_every_link_to_a_schema_has_its_file():
+    linked = {name for page in PAGES.values() for name in re.findall(r"\]\((?:docs/)?schema/([^)]+)\)", page)}
+    assert linked == {path.name for path in (REPOSITORY / "docs" / "schema").iterdir()}
 
 
 def test_pictures_are_small_and_all_are_shown():

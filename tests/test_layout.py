@@ -26,7 +26,8 @@ ARROWS = {
     "profile": {"core", "workloads", "measuring"},
     "train": {"core", "workloads", "measuring"},
     "scale": {"core", "workloads", "measuring"},
-    "gate": {"core", "measuring", "compare"},
+    "reproducers": {"core", "measuring"},
+    "gate": {"core", "measuring", "compare", "reproducers"},
     "environments": {"core"},
     "report": {"core", "saved_runs", "compare", "profile", "scale", "gate"},
     "lab": {"core", "workloads", "measuring", "profile", "train"},
@@ -40,6 +41,7 @@ ARROWS = {
         "profile",
         "train",
         "scale",
+        "reproducers",
         "gate",
         "environments",
         "report",
@@ -53,7 +55,7 @@ TORCH = {"torch", "torchvision", "tensorboard", "sklearn"}
 NUMBERS = {"numpy", "matplotlib"}
 
 #: The part of the gate that runs inside a launch.
-IN_A_LAUNCH = {"gate.alternate", "gate.side", "gate.survey", "gate.worker"}
+IN_A_LAUNCH = {"gate.profiled", "gate.workload_case"}
 
 #: Modules that import torch nowhere, not even inside a function.
 TORCH_FREE = {
@@ -63,12 +65,17 @@ TORCH_FREE = {
     or name.startswith("lab.report")
 } - IN_A_LAUNCH
 TORCH_FREE |= {
+    "measuring.calls",
+    "measuring.clocks",
     "profile",
     "profile.result",
     "train",
     "train.result",
     "scale",
     "scale.result",
+    "reproducers",
+    "reproducers.run",
+    "reproducers.script",
     "lab",
     "lab.findings",
     "lab.progress",

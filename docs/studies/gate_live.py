@@ -58,6 +58,20 @@ def replace(path: Path, *pairs: tuple[str, str]) -> None:
     path.write_text(text)
 
 
+def cloned(folder: Path) -> Path:
+    """Return a clone of this repository in a folder; make both if they are not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    repository = folder / "repository"
+    if not repository.exists():
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(repository)], check=True)
+    return repository
+
+
+def restore(repository: Path) -> None:
+    """Undo all changes to the working tree of the clone."""
+    subprocess.run(["git", "checkout", "--quiet", "--", "."], cwd=repository, check=True)
+
+
 def judge(repository: Path, folder: Path, name: str, batch_sizes: str, options: Sequence[str]) -> str:
     """Run the gate once; return what it said."""
     start = time.monotonic()
@@ -74,17 +88,14 @@ def judge(repository: Path, folder: Path, name: str, batch_sizes: str, options: 
 
 def main() -> None:
     folder = Path(sys.argv[1]).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    repository = folder / "repository"
-    if not repository.exists():
-        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(repository)], check=True)
+    repository = cloned(folder)
     runs = []
     for word in sys.argv[2:]:
         what, _, times = word.partition("=")
         runs += [what] * int(times or 1)
     random.Random(1).shuffle(runs)  # the machine's slow drift must not fall on one kind
     for number, what in enumerate(runs):
-        subprocess.run(["git", "checkout", "--quiet", "--", "."], cwd=repository, check=True)
+        restore(repository)
         changed, _, batch_sizes = what.partition("@")
         kind = changed.rstrip("0123456789")
         change(repository, kind, int(changed.removeprefix(kind) or 0))

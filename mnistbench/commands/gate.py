@@ -7,7 +7,6 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -15,23 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-from packaging.version import Version
-
 from mnistbench.commands.arguments import add_format, add_output, add_settings, add_storage, add_top, given, whole
-from mnistbench.commands.gate_versions import FLAG, Changes, bisected, check_options
+from mnistbench.commands.gate_versions import FLAG, bisected, check_options
 from mnistbench.commands.output import BISECT_SKIPS, BISECT_STOPS, UNJUDGED, print_error
+from mnistbench.commands.sides import Changes, add_sides, changed, interpreter, refuse_old_torch, variables, wanted
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.compare.thresholds import acceptances, plain_threshold
 from mnistbench.core import units
-from mnistbench.core.cores import usable_cpus
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.environments.packages import Installed, asked, installed, loose_lines, requirement_lines
-from mnistbench.environments.store import Wanted, held
+from mnistbench.environments.packages import Installed, installed
+from mnistbench.environments.store import held
 from mnistbench.gate import samples
 from mnistbench.gate.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
-from mnistbench.gate.launcher import THREADS
 from mnistbench.gate.result import Verdict, conclude
 from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, check_base_and_storage, measure
 from mnistbench.report import bisection
@@ -62,16 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--op-threshold", default="5%", metavar="SHARE", help="smallest slowdown of an operation that matters (default: 5%%)"
     )
-    parser.add_argument("--base-python", metavar="EXE", help="Python interpreter for the base")
-    parser.add_argument("--new-python", metavar="EXE", help="Python interpreter for the working tree")
-    for side, what in (("base", "the base"), ("new", "the working tree")):
-        parser.add_argument(
-            f"--{side}-env", metavar="NAME=VALUE", action="append", help=f"environment variable of {what} alone; repeatable"
-        )
-        parser.add_argument(
-            f"--{side}-with", metavar="NAME==VERSION", action="append",
-            help=f"version of an installed package for {what}, in a new environment that uv makes; repeatable",
-        )  # fmt: skip
+    add_sides(parser, "the base", "the working tree")
     parser.add_argument(
         FLAG, metavar="NAME==FIRST..LAST", help="find the first slower release of an installed package: torch==2.13.0..2.15.0"
     )
@@ -80,6 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fail: exit code 2 if noise or the budget leaves the result open; ok: exit code 0 (default: fail)",
     )  # fmt: skip
     parser.add_argument("--bisect", action="store_true", help="exit code 125 instead of 2, for git bisect run")
+    parser.add_argument(
+        "--reproducers", metavar="DIR",
+        help="folder for scripts that reproduce slower operations (default: beside the raw samples)",
+    )  # fmt: skip
     add_top(parser)
     add_format(parser)
     add_settings(parser, [setting for setting in SETTINGS if setting.name in ("allow_missing", "accept", "reason")])
@@ -133,7 +122,7 @@ def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
 
         def gate(changes: Changes, only: tuple[str, ...], budget_s: float) -> tuple[str, Verdict]:
             for requirements in changes.values():
-                _refuse_old_torch(FLAG, requirements)
+                refuse_old_torch(FLAG, requirements)
             measured = _measured(replace(request, only=only, budget_s=budget_s), changes, packages, progress)
             return str(measured.path), concluded(measured)
 
@@ -147,7 +136,7 @@ def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
     else:
         request = _request(parsed, thresholds)
         packages = installed() if parsed.base_with or parsed.new_with else []
-        verdict = concluded(_measured(request, _changes(parsed, packages), packages, progress))
+        verdict = concluded(_measured(request, changed(parsed, packages), packages, progress))
     _report(functools.partial(rendered, verdict), parsed, top)
     return _CODES[verdict.outcome], verdict.is_excusable
 
@@ -157,6 +146,7 @@ def _check_replay(parsed: argparse.Namespace) -> None:
     of_measuring = {"--launches": parsed.launches, "--budget": parsed.budget, "--base-python": parsed.base_python,
                     "--new-python": parsed.new_python,
                     "--base-env": parsed.base_env, "--new-env": parsed.new_env,
+                    "--reproducers": parsed.reproducers,
                     "--base-with": parsed.base_with, "--new-with": parsed.new_with, "--": " ".join(parsed.pytest)}  # fmt: skip
     for option, value in of_measuring.items():
         if value:
@@ -171,47 +161,17 @@ def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
     return Request(
         base=given("--base", parsed.base),
         base_dir=given("--base-dir", parsed.base_dir),
-        base_python=_interpreter("--base-python", parsed.base_python),
-        new_python=_interpreter("--new-python", parsed.new_python),
-        base_variables=_variables("--base-env", parsed.base_env),
-        new_variables=_variables("--new-env", parsed.new_env),
+        base_python=interpreter("--base-python", parsed.base_python),
+        new_python=interpreter("--new-python", parsed.new_python),
+        base_variables=variables("--base-env", parsed.base_env),
+        new_variables=variables("--new-env", parsed.new_env),
         arguments=tuple(parsed.pytest),
         launches=_launches(parsed.launches),
         budget_s=_seconds(parsed.budget),
         thresholds=thresholds,
         storage=Path(parsed.storage),
+        reproducers=Path(folder) if (folder := given("--reproducers", parsed.reproducers)) else None,
     )
-
-
-def _changes(parsed: argparse.Namespace, packages: Sequence[Installed]) -> Changes:
-    """Return the requirements of each side that has a new environment.
-
-    Raises:
-        UsageError: an option cannot be used.
-    """
-    options = {side: (f"--{side}-with", getattr(parsed, f"{side}_with")) for side in ("base", "new")}
-    for side, (flag, texts) in options.items():
-        if texts and getattr(parsed, f"{side}_python") is not None:
-            raise UsageError(f"{flag}: the new environment has its own interpreter; remove --{side}-python or {flag}")
-    changes = {side: asked(flag, texts, packages) for side, (flag, texts) in options.items() if texts}
-    for side, requirements in changes.items():
-        _refuse_old_torch(options[side][0], requirements)
-    return changes
-
-
-def _refuse_old_torch(flag: str, requirements: Sequence[Requirement]) -> None:
-    """Check the version of torch that an option gives, before an environment of several GiB is made.
-
-    Raises:
-        UsageError: the gate cannot measure it.
-    """
-    oldest = Version(samples.OLDEST_TORCH)
-    for requirement in requirements:
-        exact = [each.version for each in requirement.specifier if each.operator == "==" and not each.version.endswith(".*")]
-        if canonicalize_name(requirement.name) == "torch" and any(Version(version) < oldest for version in exact):
-            raise UsageError(
-                f"{flag}: {requirement} is older than {oldest}, the oldest torch that the gate measures; give a newer version"
-            )
 
 
 def _measured(request: Request, changes: Changes, packages: Sequence[Installed], progress: Progress) -> Measured:
@@ -226,10 +186,7 @@ def _measured(request: Request, changes: Changes, packages: Sequence[Installed],
         check_base_and_storage(request)
     with ExitStack() as environments:
         for side, requirements in changes.items():
-            lines = requirement_lines(requirements, packages)
-            size_bytes = sum(package.size_bytes for package in packages if package.line)
-            wanted = Wanted(tuple(map(str, requirements)), lines, size_bytes, loose_lines(requirements, packages))
-            interpreters[side] = environments.enter_context(held(wanted, progress.say)).python
+            interpreters[side] = environments.enter_context(held(wanted(requirements, packages), progress.say)).python
         measured = measure(replace(request, base_python=interpreters["base"], new_python=interpreters["new"]), progress)
     progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench gate --replay {measured.path}")
     return measured
@@ -311,43 +268,3 @@ def _seconds(text: str | None) -> float:
     if not match or float(match[1]) <= 0:
         raise UsageError(f"--budget: {text!r} is not a time; give 5m or 300s")
     return float(match[1]) * _UNITS_S[match[2]]
-
-
-def _variables(flag: str, texts: Sequence[str] | None) -> dict[str, str]:
-    found = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not (name and equals) or "\0" in text:
-            raise UsageError(f"{flag}: {text!r} is not a variable with a value; give NAME=VALUE")
-        if name == "MKL_NUM_THREADS":
-            raise UsageError(f"{flag}: {text!r} has no effect, because cases set their threads; give {THREADS}={value}")
-        if name == THREADS:
-            _check_threads(flag, text, value)
-        found[name] = value
-    return found
-
-
-def _check_threads(flag: str, text: str, value: str) -> None:
-    if not re.fullmatch(r"[1-9]\d{0,5}", value, re.ASCII):
-        raise UsageError(f"{flag}: {text!r} is not a number of threads; give a whole number, at least 1")
-    if int(value) > usable_cpus():
-        raise UsageError(f"{flag}: {text!r} is more than the number of cores, {usable_cpus()}; give a smaller number")
-
-
-#: What interpreters older than 3.11 print, because they do not have the option ``-P``, with which a launch is started.
-_NO_OPTION_P = b"Unknown option: -P"
-
-
-def _interpreter(flag: str, named: str | None) -> str:
-    """Return the absolute path of an interpreter, because launches start in another directory."""
-    text = given(flag, named)
-    if not text:
-        return ""
-    found = shutil.which(text) or text
-    try:
-        tried = subprocess.run([found, "-P", "-c", ""], capture_output=True, check=False)
-    except OSError:  # not found, not executable, or a script without a first line that names its interpreter
-        raise UsageError(f"{flag}: {text!r} cannot be started; name a Python interpreter") from None
-    if _NO_OPTION_P in tried.stderr:
-        raise UsageError(f"{flag}: {text!r} is older than Python 3.11, the oldest that the gate runs; name another interpreter")
-    return os.path.abspath(found)  # noqa: PTH100  # resolve() would leave a virtual environment

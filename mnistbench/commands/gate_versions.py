@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from packaging.requirements import Requirement
-
+from mnistbench.commands.sides import Changes
 from mnistbench.core.errors import UsageError
 from mnistbench.environments.packages import Installed, asked
 from mnistbench.environments.releases import asked_range, releases
@@ -20,9 +19,6 @@ _OTHERS = (
     "--base", "--base-dir", "--replay", "--base-python", "--new-python", "--base-env", "--new-env", "--base-with", "--new-with",
     "--bisect",
 )  # fmt: skip
-
-#: Side, ``base`` or ``new`` -> the requirements that its environment changes.
-Changes = Mapping[str, Sequence[Requirement]]
 
 
 def check_options(parsed: argparse.Namespace) -> None:

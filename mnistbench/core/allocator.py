@@ -7,6 +7,7 @@ and a step gets faster. glibc reads the thresholds when a process starts, so onl
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
@@ -29,6 +30,16 @@ _OTHERS = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTORCH_ALLOC_CO
 def settings(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a process that configure its allocators."""
     return {name: environ[name] for name in (*PINNED, *_OTHERS) if environ.get(name)}
+
+
+def touch_heap() -> None:
+    """Allocate TOUCHED_BYTES, write to each of them, and free them: the heap keeps the pages if the thresholds are pinned."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    block = libc.malloc(TOUCHED_BYTES)
+    if block:
+        ctypes.memset(block, 1, TOUCHED_BYTES)
+        libc.free(block)
 
 
 #: Set by launchers of several processes (torchrun, Slurm, Open MPI), which start and watch their processes themselves.

@@ -13,6 +13,10 @@ from mnistbench.core.errors import UsageError
 PHASES = ("forward", "step", "train", "eval", "batch", "dataloader")
 PHASES_OF_DATA = ("batch", "dataloader")
 
+#: The phase of a test that calls pytest-benchmark's own fixture. What its function computes is its own: batch size, dtype, seed
+#: and dataset have default values, which nothing shows.
+CALL = "call"
+
 #: The models that mnistbench has.
 MODELS = ("convnet", "lenet5")
 
@@ -32,7 +36,7 @@ class Params:
     """
 
     workload: str
-    phase: str  # one of PHASES
+    phase: str  # one of PHASES, or CALL
     batch_size: int  # samples
     device: str  # name in torch: cpu, cuda, cuda:1, mps
     dtype: str  # one of DTYPES; bfloat16 is autocast, weights stay float32
@@ -48,7 +52,7 @@ class Params:
             value, expected = getattr(self, field.name), _TYPES[field.name]
             if type(value) is not expected:
                 raise UsageError(f"{field.name}={value!r}: needs {expected.__name__}")
-        if self.phase not in PHASES:
+        if self.phase not in (*PHASES, CALL):
             raise UsageError(f"phase {self.phase!r} is not known: one of {', '.join(PHASES)}")
         if self.dtype not in DTYPES:
             raise UsageError(f"dtype {self.dtype!r} is not known: one of {', '.join(DTYPES)}")
@@ -66,9 +70,16 @@ class Params:
 
     @property
     def label(self) -> str:
-        """A short name, unique in a run: ``step convnet-b16-cpu``."""
+        """A short name, unique in a run: ``step convnet-b16-cpu``; of a CALL its test."""
+        if self.phase == CALL:
+            return self.workload
         device = device_label(self.device, self.dtype, self.compile, self.step)
         return f"{self.phase} {self.workload}-b{self.batch_size}-{device}"
+
+    @property
+    def title(self) -> str:
+        """The label with the dataset, if there is one."""
+        return self.label if self.phase == CALL else f"{self.label} on {self.dataset}"
 
     def differences(self, other: Params) -> dict[str, tuple[Any, Any]]:
         """Return the differences: field name -> (own value, value of the other)."""
@@ -80,6 +91,11 @@ _TYPES: dict[str, type] = {
     "workload": str, "phase": str, "batch_size": int, "device": str, "dtype": str,
     "threads": int, "compile": bool, "seed": int, "dataset": str, "step": str,
 }  # fmt: skip
+
+
+def params_of_call(test: str, device: str, threads: int) -> Params:
+    """Return the parameters of a test that calls pytest-benchmark's own fixture."""
+    return Params(test, CALL, 1, device, "float32", threads, compile=False, seed=0, dataset="")
 
 
 def default_step(device: str) -> str:

@@ -113,6 +113,23 @@ class OpTable:
         """Sum of the self times of all rows per iteration: the base of shares."""
         return sum(row.self_ns(self.clock) for row in self.rows)
 
+    def of_one_call(self, calls: int) -> OpTable:
+        """Return the table of one call, if every iteration repeated it this number of times."""
+        if calls == 1:
+            return self
+
+        def each(times: _Times) -> _Times:
+            return tuple(ns // calls for ns in times)
+
+        rows = (
+            replace(
+                row, calls=row.calls / calls, self_cpu_ns=each(row.self_cpu_ns), total_cpu_ns=each(row.total_cpu_ns),
+                self_device_ns=each(row.self_device_ns), memory_bytes=round(row.memory_bytes / calls),
+            )
+            for row in self.rows
+        )  # fmt: skip
+        return replace(self, iteration_ns=each(self.iteration_ns), rows=tuple(rows))
+
     @classmethod
     def from_stored(cls, stored: Any) -> OpTable:
         """Read the result of :func:`table_to_json`.

@@ -5,43 +5,26 @@ speed of the machine, which changes within seconds on a shared one. A random dra
 pair has the reverse order. Both processes call these functions with equal random generators.
 
 CPU time is also measured while both sides run at once on their core. The kernel switches between them every few milliseconds,
-so both see the same speed even if it changes during an iteration.
+so both see the same speed even if it changes during an iteration. Does not import torch.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
-import hashlib
 import math
 import random
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import torch
-from torch import nn
-from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
-from torch.autograd.profiler import profile as allocations_profile
-from torch.profiler import record_function
-
-from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.record import OpTable, finite
+from mnistbench.gate.case import SAMPLE_NS, WARMUP_CALLS, Case, Outcome
 from mnistbench.gate.side import Side
 from mnistbench.gate.turns import Turns
-from mnistbench.measuring.events_to_table import events_of, table
-from mnistbench.measuring.host_events import host_events
-from mnistbench.measuring.marks import ITERATION, marked
-from mnistbench.measuring.profiling import activities_of, has_device_view, started
-from mnistbench.measuring.timing import on_device, timed
-
-#: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.
-WARMUP_CALLS = 2
+from mnistbench.measuring.clocks import Sample
 
 #: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
 #: whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
@@ -53,57 +36,39 @@ PROFILED_PAIRS = (2.6, 5, 16)
 FEW_PAIRS = (1.5, 5, 12)
 BLOCKS = (3.5, 5, 16)
 
+#: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes.
+LONG_NS = 100_000_000
+
 #: Shortest block, in nanoseconds of CPU time of a side: several times the few milliseconds for which the kernel lets one of two
 #: processes run.
 BLOCK_NS = 60_000_000
 
 
-class Case(Protocol):
-    """The part of a side's ``mnistbench.measuring.case.Case`` that the gate uses."""
-
-    params: Any
-    model: nn.Module
-    inputs: torch.Tensor | None
-    runner: Any
-
-    @property
-    def parameter_count(self) -> int:
-        """Number of trainable parameters of the model."""
-
-    def __call__(self) -> None:
-        """Run the measured work once and wait for the device."""
-
-    def reset(self) -> None:
-        """Restore the initial weights, optimizer state and random state."""
-
-
 @dataclass
 class SideRun:
-    """One side of one case: how to build it, and its samples in nanoseconds."""
+    """One side of one case, and its samples in nanoseconds."""
 
     side: Side
-    build: Callable[[], Case]
-    case: Case = field(init=False)
-    outcome: tuple[str, float | None] = field(init=False)  # after the warm-up
+    case: Case
+    outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
     device_ns: list[int] = field(default_factory=list)
     queued_ns: list[int] = field(default_factory=list)  # of wall_ns: another process had the core
     block_ns: list[int] = field(default_factory=list)  # CPU time of an iteration, mean of a block
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the case."""
-        return torch.device(self.case.params.device)
-
-    def run_case(self) -> None:
-        """Run the measured work once.
+    def run_case(self) -> Sample:
+        """Run an iteration and return its times.
 
         Raises:
             SideError: the code of the side raises.
         """
         with self.side.errors_named():
-            self.case()
+            self.case.prepare()
+            try:
+                return self.case.clocked()
+            finally:
+                self.case.finish()
 
 
 def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, *, shares_core: bool) -> dict[str, Any]:
@@ -121,33 +86,41 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
         PeerError: the process of the other side has ended.
     """
     for _ in turns.of(order):
-        _build(side_run)
-    iteration_ns = 0
+        with side_run.side.errors_named():
+            side_run.case.build()
+    case, of_side = side_run.case, list[Any]()
     for _ in turns.of(order):
-        iteration_ns = _warm_up(side_run)
-    of_side = [iteration_ns, side_run.case.runner is not None, _has_one_thread(side_run)]
-    durations_ns, have_runners, have_one_thread = zip(*turns.exchange(of_side), strict=True)
+        of_side = [_warm_up(side_run), case.may_be_repeated, _has_operations(side_run), _has_one_thread(case)]
+    durations_ns, repeatable, profilable, of_one_thread = zip(*turns.exchange(of_side), strict=True)
     longest = max(durations_ns)
-    in_blocks = shares_core and all(have_one_thread)
+    if all(repeatable):
+        case.loops = max(1, round(SAMPLE_NS / longest))
+        longest *= case.loops
+    in_blocks = shares_core and all(of_one_thread)
     pairs = _pairs(order, coin, _number(longest, *(FEW_PAIRS if in_blocks else TIMED_PAIRS)))
-    _time(side_run, turns, pairs, of_one_thread=all(have_one_thread))
+    _time(side_run, turns, pairs, of_one_thread=all(of_one_thread))
     if in_blocks:
         size = max(1, math.ceil(BLOCK_NS / longest))
         for _ in turns.at_once(_number(size * longest, *BLOCKS)):
             _time_block(side_run, size)
     found: dict[str, Any] = {
+        "loops": case.loops,
+        "by_share": case.by_share,
         "wall_ns": side_run.wall_ns,
         "queued_ns": side_run.queued_ns,
         "cpu_ns": side_run.cpu_ns,
         "device_ns": side_run.device_ns,
         "block_ns": side_run.block_ns,
-        "parameters": side_run.case.parameter_count,
+        "parameters": case.parameters,
     }
     for _ in turns.of(order):
-        found["outcome"] = _checked_outcome(side_run)
-    if all(have_runners):
+        digest, number = side_run.outcome
+        with side_run.side.errors_named():
+            found["outcome"] = digest, number if case.is_finite() else None
+    if all(profilable):
         pairs = _pairs(order, coin, _number(longest, *PROFILED_PAIRS))
-        found |= operations(_profiled(side_run, partial(turns.of, order), turns.of(pairs)))
+        with side_run.side.errors_named():
+            found |= case.operations(partial(turns.of, order), turns.of(pairs))
     return {"first": order[0], "sides": {side_run.side.name: found}}
 
 
@@ -157,39 +130,41 @@ def rehearse(side_run: SideRun) -> None:
     Raises:
         SideError: the code of the side raises.
     """
-    _build(side_run)
-    side_run.run_case()
-    if side_run.case.runner is not None:
-        _profiled(side_run, lambda: [None], [None])
-
-
-def _build(side_run: SideRun) -> None:
-    torch.set_num_threads(1)  # the previous case may have more; the initial weights must not depend on it
-    seed_all(0)  # the case seeds torch's generator; a user's model may use the others
     with side_run.side.errors_named():
-        side_run.case = side_run.build()
-    torch.set_num_threads(side_run.side.threads_of(side_run.case.params))
-
-
-def seed_all(seed: int) -> None:
-    """Seed all generators that a step may use."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    with contextlib.suppress(ModuleNotFoundError):  # the environment of a side may have torch and pytest alone
-        import numpy as np
-
-        np.random.seed(seed)  # noqa: NPY002  # the global one is what a user's code may draw from
+        side_run.case.build()
+    side_run.run_case()
+    if _has_operations(side_run):
+        with side_run.side.errors_named():
+            side_run.case.operations(lambda: [None], [None])
 
 
 def _warm_up(side_run: SideRun) -> int:
-    """Warm up, reset the case, and return the wall time of the last iteration in nanoseconds."""
+    """Warm up, reset the case, and return the duration of an iteration in nanoseconds, with what precedes and follows it."""
+    case = side_run.case
+    case.loops, elapsed = 1, 0
+    for _ in range(WARMUP_CALLS):
+        began = time.perf_counter_ns()
+        side_run.run_case()
+        elapsed = time.perf_counter_ns() - began
+    if case.may_be_repeated and elapsed < LONG_NS:
+        elapsed = _calibrated(side_run)
     with side_run.side.errors_named():
-        for _ in range(WARMUP_CALLS):
-            elapsed = timed(side_run.case).wall_ns
-    side_run.outcome = outcome(side_run)
-    with side_run.side.errors_named():
-        side_run.case.reset()
-    return elapsed
+        side_run.outcome = case.outcome()
+        case.reset()
+    return max(1, elapsed)
+
+
+def _calibrated(side_run: SideRun) -> int:
+    """Return the duration of one call of a short function, in nanoseconds: of ten times as many calls until they take long.
+
+    The shortest of three samples counts, because another program may have the core for longer than a sample.
+    """
+    case = side_run.case
+    while (elapsed := min(side_run.run_case().wall_ns for _ in range(3))) < SAMPLE_NS:
+        case.loops *= 10
+    each = elapsed // case.loops
+    case.loops = 1
+    return each
 
 
 def _number(duration_ns: int, factor: float, fewest: int, most: int) -> int:
@@ -218,12 +193,11 @@ def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, of_one_threa
     began_with_children, ended_s = _children()
     for _ in turns.of(pairs):
         queued_ns = _queued_ns()
-        with side_run.side.errors_named(), on_device(side_run.device):
-            sample = timed(side_run.case, side_run.device)
+        sample = side_run.run_case()
         side_run.wall_ns.append(sample.wall_ns)
         if sample.device_ns is not None:
             side_run.device_ns.append(sample.device_ns)
-        elif _has_one_thread(side_run):  # of several threads the CPU clock returns the sum
+        elif _has_one_thread(side_run.case):  # of several threads the CPU clock returns the sum
             side_run.cpu_ns.append(sample.cpu_ns)
         if of_one_thread:
             side_run.queued_ns.append(_queued_ns() - queued_ns)
@@ -253,162 +227,16 @@ def _children() -> tuple[bool, float]:
     return has_children, ended.ru_utime + ended.ru_stime
 
 
-def _has_one_thread(side_run: SideRun) -> bool:
-    return side_run.device.type == "cpu" and side_run.side.threads_of(side_run.case.params) == 1
+def _has_operations(side_run: SideRun) -> bool:
+    """Whether the case can be profiled; the first time, a call of a plain test is profiled to find out."""
+    with side_run.side.errors_named():
+        return side_run.case.has_operations
+
+
+def _has_one_thread(case: Case) -> bool:
+    return case.device == "cpu" and case.threads == 1
 
 
 def _time_block(side_run: SideRun, iterations: int) -> None:
-    with side_run.side.errors_named():
-        began = time.process_time_ns()
-        for _ in range(iterations):
-            side_run.case()
-        side_run.block_ns.append((time.process_time_ns() - began) // iterations)
-
-
-def outcome(side_run: SideRun) -> tuple[str, float | None]:
-    """Return a hash of all weights and of the output, and the mean of the output (or the sum of absolute weights).
-
-    On one thread of a CPU the same code returns the same hash, so different hashes mean different computations.
-    """
-    with side_run.side.errors_named(), torch.inference_mode():
-        case = side_run.case
-        state = case.model.state_dict().values()  # contains other objects for modules with get_extra_state
-        found = [tensor.detach().cpu().contiguous() for tensor in state if isinstance(tensor, torch.Tensor)]
-        number = sum(float(tensor.double().abs().sum()) for tensor in found)
-        training = case.model.training
-        if case.inputs is not None:
-            output = case.model.eval()(case.inputs)
-            case.model.train(training)
-            if isinstance(output, torch.Tensor):
-                found.append(output.cpu().contiguous())
-                number = float(output.double().mean())
-        digest = hashlib.sha256()
-        for tensor in found:
-            content = tensor.reshape(-1).view(torch.uint8)
-            digest.update(ctypes.string_at(content.data_ptr(), content.numel()))  # tensor.numpy() needs numpy
-    return digest.hexdigest()[:16], finite(number)
-
-
-def _checked_outcome(side_run: SideRun) -> tuple[str, float | None]:
-    """Return the outcome of the warm-up, with None as its number if the timed iterations led to NaN or infinity."""
-    digest, number = side_run.outcome
-    return digest, number if outcome(side_run)[1] is not None else None
-
-
-# ---- Operations ------------------------------------------------------------------------------------------------------
-
-
-def _profiled(side_run: SideRun, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]) -> OpTable:
-    """Profile iterations.
-
-    Args:
-        side_run: of a case that has a runner.
-        one_turn: returns a turn of this side.
-        turns: one for each profiled iteration.
-    """
-    for _ in one_turn():
-        with side_run.side.errors_named():
-            side_run.case.reset()
-        side_run.run_case()  # the optimizer creates its state
-    device = side_run.case.params.device
-    view = "device" if has_device_view(device) else "host"
-    profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
-    with started(profiler), marked(side_run.case):  # type: ignore[arg-type]  # the side's own Case
-        for _ in one_turn():
-            side_run.run_case()  # the profiler allocates its buffers
-        for _ in turns:
-            with record_function(ITERATION):
-                side_run.run_case()
-    with gc_paused():
-        events = host_events(profiler) if view == "host" else events_of(profiler)
-        return table(events, temperature="warm", view=view)
-
-
-def operations(profile: OpTable) -> dict[str, Any]:
-    """Return a table as JSON columns: counts, and the self times of every iteration in nanoseconds."""
-    clock = profile.clock
-    return {
-        "iteration_ns": list(profile.iteration_ns),
-        "keys": [list(row.key) for row in profile.rows],
-        "calls": [row.calls for row in profile.rows],
-        "memory_bytes": [row.memory_bytes for row in profile.rows],
-        "kernels": [list(row.kernels) for row in profile.rows],
-        "self_ns": [list(row.self_cpu_ns if clock == "cpu" else row.self_device_ns) for row in profile.rows],
-    }
-
-
-# ---- Memory ----------------------------------------------------------------------------------------------------------
-
-
-def peak_memory(side_run: SideRun) -> int | None:
-    """Build and warm up a case, and return the peak memory of tensors in the next iteration, in bytes.
-
-    On a CPU this is the memory of tensors that existed before the build plus what the allocator reports from then on, which
-    includes temporary buffers inside operations. On an accelerator it is the peak that its allocator reports. None on other
-    devices, and for whole epochs and data, which run once.
-
-    Raises:
-        SideError: the code of the side raises.
-    """
-    before = sum(live_storages().values())
-    with allocations_profile(profile_memory=True) as profiler:
-        _build(side_run)
-        of_cpu = side_run.case.runner is not None and side_run.device.type == "cpu"
-        if of_cpu:
-            _warm_iterations(side_run)
-            with gc_paused(), record_function(ITERATION):
-                side_run.run_case()
-    if of_cpu:
-        return before + _peak_bytes(profiler)
-    if side_run.case.runner is None:
-        side_run.run_case()
-        return None
-    _warm_iterations(side_run)
-    return _peak_of_device(side_run)
-
-
-def _warm_iterations(side_run: SideRun) -> None:
-    for _ in range(WARMUP_CALLS):
-        side_run.run_case()
-
-
-def live_storages() -> dict[int, int]:
-    """Return the bytes of each CPU storage in use, by address, without those of objects frozen by ``gc.freeze``."""
-    gc.collect()
-    found: dict[int, int] = {}
-    for thing in gc.get_objects():
-        if issubclass(type(thing), torch.Tensor) and thing.layout is torch.strided:
-            try:
-                storage = thing.untyped_storage()
-                if storage.device.type == "cpu":  # a fake tensor has the device of a CPU tensor, its storage has not
-                    found[storage.data_ptr()] = storage.nbytes()
-            except (NotImplementedError, RuntimeError):
-                continue  # a wrapper without a storage
-    return found
-
-
-def _peak_bytes(profiler: allocations_profile) -> int:
-    """Return the peak of the recorded allocations during the marked iteration, in bytes."""
-    recorded: Any = profiler.kineto_results
-    events = recorded.events()
-    [iteration] = [event for event in events if event.name() == ITERATION]
-    began, ended = iteration.start_ns(), iteration.start_ns() + iteration.duration_ns()
-    allocations = [e for e in events if e.name() == "[memory]" and e.device_type() == DeviceType.CPU]
-    current = peak = 0
-    for event in sorted(allocations, key=lambda event: event.start_ns()):
-        if event.start_ns() > ended:
-            break
-        if event.start_ns() >= began:
-            peak = max(peak, current)
-        current += event.nbytes()
-    return max(peak, current)
-
-
-def _peak_of_device(side_run: SideRun) -> int | None:
-    device = side_run.device
-    if device.type not in {"cuda", "xpu"}:
-        return None
-    of_device = torch.get_device_module(device)
-    of_device.reset_peak_memory_stats(device)
-    side_run.run_case()
-    return int(of_device.max_memory_allocated(device))
+    spent = sum(side_run.run_case().cpu_ns for _ in range(iterations))
+    side_run.block_ns.append(spent // iterations)

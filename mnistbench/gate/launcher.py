@@ -34,11 +34,7 @@ PATIENCE_S = 600.0
 #: Environment variable of a side that sets the number of intra-op threads of all its cases.
 THREADS = "OMP_NUM_THREADS"
 
-_BOOT = (
-    "import gc, sys; sys.path.insert(0, sys.argv[1]); "
-    "gc.disable(); from mnistbench.gate.worker import main; gc.enable(); "  # which saves a fifth of the time of importing torch
-    "main()"
-)
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.worker import main; main()"
 
 
 class LaunchError(MnistbenchError):
@@ -61,6 +57,7 @@ class Plan:
     arguments: tuple[str, ...]  # for pytest
     phases: tuple[str, ...]  # to measure; all if empty
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
+    with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
 
     def threads(self, side: str) -> int:
         """Return the number of threads of all cases of a side; 0 if each case has its own."""
@@ -73,11 +70,14 @@ class Listing:
 
     cases: Mapping[str, Mapping[str, Any]]  # node id -> label and params
     files: Mapping[str, str]  # module -> file
-    torch: str
+    torch: str  # version; empty if no test imports it
     packages: Mapping[str, str] = field(default_factory=dict)  # installed distribution -> version
     memory: Mapping[str, int] = field(default_factory=dict)  # node id -> peak memory of tensors in an iteration, bytes
     resident: int = 0  # peak resident memory of the process, bytes
     failed: Mapping[str, str] = field(default_factory=dict)  # node id -> why the case cannot be run
+    left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
+    notes: Mapping[str, str] = field(default_factory=dict)  # node id -> what a reader of the report has to know
+    uncompared: Mapping[str, str] = field(default_factory=dict)  # node id -> why its results cannot be compared
 
     @classmethod
     def read(cls, message: Reader) -> Listing:
@@ -96,7 +96,10 @@ class Listing:
             packages={name: version.text() for name, version in message["packages"].mapping().items()},
             memory={case: size.whole() for case, size in message["memory"].mapping().items()},
             resident=message["resident"].whole(),
-            failed={case: reason.text() for case, reason in message["failed"].mapping().items()},
+            **{
+                name: {case: reason.text() for case, reason in message[name].mapping().items()}
+                for name in ("failed", "left_out", "notes", "uncompared")
+            },
         )
 
 
@@ -209,11 +212,7 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
     Raises:
         LaunchError: a side cannot be loaded.
     """
-    processes: dict[str, _Process] = {}
-    try:
-        for side in (NEW, BASE):
-            with _uninterrupted():
-                processes[side] = _Process(plan, side, seed, log)
+    with _one_of_each_side(plan, seed, log) as processes:
         processes[NEW].begin(_job(plan, NEW, seed, plan.only or None, default=vars(default)))
         with _usable():
             selected = processes[NEW].receive("selected")
@@ -225,7 +224,46 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
                 message = process.receive("surveyed")
                 _check_shared(message)
                 found[side] = Listing.read(message)
-        return plan, found
+        return replace(plan, with_torch=frozenset(side for side in found if found[side].torch)), found
+
+
+def capture(
+    plan: Plan, seed: int, wanted: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path, log: Path
+) -> dict[str, Mapping[str, Any]]:
+    """Describe calls of operations on each side in a process of its own, both at the same time.
+
+    Args:
+        plan: of the gate.
+        seed: of hashes, the same for both sides.
+        wanted: side -> rows of operation tables, as ``gate.capture.capture`` takes them.
+        folder: receives files of values.
+        log: path of the log; each side has its own, with its name at the end.
+
+    Returns:
+        Side -> what ``gate.capture.capture`` sends.
+
+    Raises:
+        LaunchError: a side cannot be run.
+    """
+    with _one_of_each_side(plan, seed, log) as processes:
+        for side, process in processes.items():
+            process.begin(_job(plan, side, seed, None, capture=list(wanted[side]), folder=str(folder)))
+        found: dict[str, Mapping[str, Any]] = {}
+        for side, process in processes.items():
+            with _usable():
+                found[side] = process.receive("captured").read(Mapping[str, Any])
+        return found
+
+
+@contextmanager
+def _one_of_each_side(plan: Plan, seed: int, log: Path) -> Iterator[dict[str, _Process]]:
+    """Start a process for each side, and kill both at the end of the body."""
+    processes: dict[str, _Process] = {}
+    try:
+        for side in (NEW, BASE):
+            with _uninterrupted():
+                processes[side] = _Process(plan, side, seed, log)
+        yield processes
     finally:
         for process in processes.values():
             process.stop()
@@ -311,6 +349,7 @@ def _job(plan: Plan, side: str, seed: int, only: Sequence[str] | None, **more: A
         "phases": list(plan.phases),
         "threads": plan.threads(side),
         "only": only,
+        "torch": side in plan.with_torch,
         **more,
     }
 
@@ -335,7 +374,7 @@ class _Process:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def begin(self, job: Mapping[str, Any]) -> None:
-        """Send the job; until then the process only imports torch."""
+        """Send the job; until then the process only imports the gate."""
         self._tell(json.dumps(job))
 
     def go(self) -> None:
@@ -419,8 +458,13 @@ class _Process:
 
 
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
-    """Return the environment of a launch: the user's, with a pinned allocator and the same hash seed for both sides."""
+    """Return the environment of a launch: the user's, with a pinned allocator and the same hash seed for both sides.
+
+    Numerical libraries have one thread if the user sets no other number: a launch has one core for each.
+    """
     found = {**child_environment(inherited, home.parent / "pycache"), "PYTHONHASHSEED": str(seed % 2**32)}
+    found.setdefault(THREADS, "1")
+    found["PYTEST_DEBUG_TEMPROOT"] = str(home.parent)  # pytest keeps three temporary folders of a user and removes older ones
     if file := digits_file():
         found[DIGITS_VARIABLE] = str(file)
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # set by a git hook that starts the gate

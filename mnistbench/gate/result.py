@@ -54,6 +54,10 @@ class Header:
     packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # those that differ -> version of each side, or ""
     memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # node id -> side -> peak memory of tensors, bytes
     resident: Mapping[str, int] = field(default_factory=dict)  # side -> peak resident memory of its process, bytes
+    generated: tuple[str, ...] = ()  # files that git ignores, copied to the sides
+    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # side -> node id -> why the test is no case
+    notes: Mapping[str, str] = field(default_factory=dict)  # node id -> what a reader has to know about a case
+    uncompared: Mapping[str, str] = field(default_factory=dict)  # node id -> why the results of the sides are not compared
 
     @classmethod
     def read(cls, header: Mapping[str, Any]) -> Header:
@@ -82,6 +86,12 @@ class Header:
             else {},
             memory={case: _sizes(sizes) for case, sizes in reader["memory"].mapping().items()} if "memory" in header else {},
             resident=_sizes(reader["resident"]) if "resident" in header else {},
+            generated=reader["generated"].texts() if "generated" in header else (),
+            left_out={side: _texts(found) for side, found in reader["left_out"].mapping().items()}
+            if "left_out" in header
+            else {},
+            notes=_texts(reader["notes"]) if "notes" in header else {},
+            uncompared=_texts(reader["uncompared"]) if "uncompared" in header else {},
         )
 
     def name(self, case: str) -> str:
@@ -132,8 +142,13 @@ class Verdict:
         for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "other parameters in the head")):
             if cases:
                 more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
-                text = f"{what}, so not judged: {', '.join(cases[:3])}{more}; add --allow-missing if this is intended"
+                shown = ", ".join(f"{case}{self._why_missing(case)}" for case in cases[:3])
+                text = f"{what}, so not judged: {shown}{more}; add --allow-missing if this is intended"
                 yield Reason(MISSING, text)
+
+    def _why_missing(self, case: str) -> str:
+        why = self.header.left_out.get(NEW, {}).get(case)
+        return f" ({why})" if why else ""
 
     def _unmeasured(self) -> Iterator[Reason]:
         for case in self.unmeasured:
@@ -236,7 +251,8 @@ def conclude(
         different=tuple(
             read.name(case)
             for case in read.labels
-            if any(_differs(build, read.exact[case]) for launch in launches for build in launch.cases.get(case, ()))
+            if case not in read.uncompared
+            and any(_differs(build, read.exact[case]) for launch in launches for build in launch.cases.get(case, ()))
         ),
         not_finite={read.name(case): sides for case in read.labels if (sides := _not_finite(case, launches))},
         unmeasured=tuple(read.name(case) for case in read.labels if case not in measured) if first else (),

@@ -26,7 +26,7 @@ from mnistbench.core.allocator import TOUCHED_BYTES, settings
 from mnistbench.core.cores import own_cores
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
-from mnistbench.gate import samples, snapshot
+from mnistbench.gate import reproducers, samples, snapshot
 from mnistbench.gate.decision import LEAST_LAUNCHES, LOOKS, Thresholds, candidates, decide, is_settled, least_fresh
 from mnistbench.gate.launcher import (
     Default,
@@ -34,12 +34,13 @@ from mnistbench.gate.launcher import (
     Launching,
     Listing,
     Plan,
+    capture,
     environment,
     launching,
     stage_home,
     survey,
 )
-from mnistbench.gate.samples import BASE, COMPLETE, INTERRUPTED, NEW, End, Launch
+from mnistbench.gate.samples import BASE, COMPLETE, INTERRUPTED, NEW, End, Launch, Reproducer
 
 #: Launches of the first stage (docs/studies/gate_power.py). The numbers of fresh launches are decision.LOOKS.
 LAUNCHES = 10
@@ -54,6 +55,8 @@ FIRST_SHARE = 0.6
 DEFAULT_FOLDER, DEFAULT_PHASE = "bench", "step"
 
 Survey = Callable[[Plan, int, Default, Path], tuple[Plan, dict[str, Listing]]]
+Wanted = Mapping[str, Sequence[Mapping[str, Any]]]
+Describe = Callable[[Plan, int, Wanted, Path, Path], dict[str, Mapping[str, Any]]]
 Start = Callable[[Plan, int, "Sequence[str] | None", Path, "Sequence[int]"], AbstractContextManager[Launching]]
 
 
@@ -73,6 +76,7 @@ class Request:
     budget_s: float = math.inf
     thresholds: Thresholds = field(default_factory=Thresholds)
     storage: Path = Path(".benchmarks")
+    reproducers: Path | None = None  # folder for scripts of slower operations; None: beside the raw samples, with their name
 
 
 @dataclass
@@ -102,6 +106,7 @@ def measure(
     here: Path | None = None,
     look: Survey | None = None,
     start: Start | None = None,
+    describe: Describe | None = None,
     now: Callable[[], float] = time.monotonic,
     seed: int | None = None,
 ) -> Measured:
@@ -113,6 +118,7 @@ def measure(
         here: the user's directory.
         look: surveys each side; in a process if not given.
         start: starts a launch; in a process if not given.
+        describe: describes the calls of slower operations on both sides; in processes if not given.
         now: a clock, in seconds.
         seed: of all random decisions; random if not given.
 
@@ -125,7 +131,9 @@ def measure(
     began = now()
     with snapshot.scratch() as folder, _terminable():
         plan = _plan(request, here, folder)
-        gate = _Gate(request, plan, folder / "log", progress, look or survey, start or launching, now, seed, began)
+        gate = _Gate(
+            request, plan, folder / "log", progress, look or survey, start or launching, describe or capture, now, seed, began
+        )
         return gate.run(here)
 
 
@@ -193,11 +201,12 @@ class _Gate:
     """One run of the gate."""
 
     def __init__(
-        self, request: Request, plan: Plan, log: Path, progress: Progress, look: Survey, start: Start,
+        self, request: Request, plan: Plan, log: Path, progress: Progress, look: Survey, start: Start, describe: Describe,
         now: Callable[[], float], seed: int, began: float,
     ) -> None:  # fmt: skip
         self._request, self._plan, self._log, self._progress = request, plan, log, progress
-        self._look, self._start, self._now, self._seed, self._began = look, start, now, seed, began
+        self._look, self._start, self._describe = look, start, describe
+        self._now, self._seed, self._began = now, seed, began
         self._deadline = began + request.budget_s
         self._loading_s = 0.0  # of the sides, before anything is measured
         self._durations_s: dict[int, list[float]] = {1: [], 2: []}  # of the rounds of each stage
@@ -222,6 +231,7 @@ class _Gate:
             flagged = self._flagged(measured)
             if flagged:
                 self._measure_again(measured, flagged)
+                measured.end = replace(measured.end, reproducers=self._reproducers(measured))
         except KeyboardInterrupt:
             measured.end = INTERRUPTED
         except LaunchError as error:
@@ -269,12 +279,18 @@ class _Gate:
             "allocator": settings(environment(os.environ, self._plan.home, self._seed)),
             "variables": {side: dict(variables) for side, variables in self._plan.variables.items()},
             "packages": _differences(*(listing[side].packages for side in (BASE, NEW))),
-            "torch": " -> ".join(dict.fromkeys(listing[side].torch for side in (BASE, NEW))),
+            "torch": " -> ".join(dict.fromkeys(filter(None, (listing[side].torch for side in (BASE, NEW))))),
             "labels": {case: new[case]["label"] for case in common},
             "exact": {case: self._is_exact(new[case]["params"]) for case in common},
             "only_base": [case for case in base if case not in new],
             "only_head": [case for case in new if case not in base],
             "changed": changed,
+            "generated": sorted({name for tree in self._plan.trees.values() for name in tree.generated}),
+            "left_out": {side: dict(listing[side].left_out) for side in (BASE, NEW)},
+            "notes": {case: _joined(listing, "notes", case) for case in common if _joined(listing, "notes", case)},
+            "uncompared": {
+                case: _joined(listing, "uncompared", case) for case in common if _joined(listing, "uncompared", case)
+            },
             "files": {side: dict(listing[side].files) for side in (BASE, NEW)},
             "memory": {
                 case: {side: listing[side].memory[case] for side in (BASE, NEW)}
@@ -326,6 +342,21 @@ class _Gate:
                 return
             self._progress.say(f"{look} fresh launches are not enough to decide")
 
+    def _reproducers(self, measured: Measured) -> tuple[Reproducer, ...]:
+        """Write a script for each operation that was found slower."""
+        found = reproducers.slower_operations(measured.launches, self._request.thresholds, self._seed)
+        if not found:
+            return ()
+        self._progress.say("writing scripts that reproduce the slower operations")
+        folder = self._request.reproducers or measured.path.with_name(measured.path.name.removesuffix(".jsonl.gz"))
+
+        def described(wanted: Wanted, values: Path) -> dict[str, Mapping[str, Any]]:
+            if self._now() + self._loading_s > self._deadline:
+                raise LaunchError("the budget leaves no time for it; increase --budget")
+            return self._describe(self._plan, self._seed, wanted, values, self._log)
+
+        return reproducers.write(measured.header, found, described, folder)
+
     def _least(self, measured: Measured, stage: int) -> int:
         """Return the fewest launches of a stage that can be judged, or that can confirm a slowdown."""
         return LEAST_LAUNCHES if stage == 1 else least_fresh(sum(launch.stage == 1 for launch in measured.launches))
@@ -352,7 +383,10 @@ class _Gate:
         while (done := sum(launch.stage == stage for launch in measured.launches)) < count:
             each = statistics.fmean(durations) if durations else each
             too_few = done < self._least(measured, stage)  # to judge: time reserved for fresh launches would be of no use
-            if self._now() + each > (self._deadline if too_few else deadline):
+            limit = self._deadline
+            if not too_few:
+                limit = max(deadline, self._for_fewer_fresh(done, each)) if stage == 1 else deadline
+            if self._now() + each > limit:
                 used_up = f"the budget allowed {done} of {count} {'fresh ' if stage == 2 else ''}launches"
                 if too_few:
                     measured.end = End(used_up)
@@ -365,6 +399,14 @@ class _Gate:
             durations.append(self._now() - round_began)
         self._progress.launch(count, count, 0.0)
         return True
+
+    def _for_fewer_fresh(self, done: int, each: float) -> float:
+        """Return until when launches of the first stage may end that make fewer fresh ones sufficient; 0 if there are none.
+
+        After 8 or 9 launches 8 fresh ones are needed, after 10 only 4: together those are fewer.
+        """
+        fewest = min(LOOKS)
+        return self._deadline - each * math.ceil(fewest / self._at_once) if least_fresh(done) > fewest else 0.0
 
     def _round(self, measured: Measured, stage: int, count: int, cases: Sequence[str]) -> None:
         """Run launches at the same time, on different cores."""
@@ -407,6 +449,14 @@ def _available_bytes() -> float:
     return min(found, default=math.inf)
 
 
+def _joined(listing: Mapping[str, Listing], name: str, case: str) -> str:
+    """Return what the surveys say about a case: once if both say the same, else with the sides."""
+    said: dict[str, str] = {side: getattr(listing[side], name).get(case, "") for side in (BASE, NEW)}
+    if said[BASE] == said[NEW]:
+        return said[BASE]
+    return "; ".join(f"in the {side}: {text}" for side, text in said.items() if text)
+
+
 def _differences(base: Mapping[str, str], new: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the packages with other versions: name -> version in the base and in the head; empty if it is not installed."""
     names = sorted({*base, *new}, key=str.lower)
@@ -428,10 +478,15 @@ def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) 
     selection = " ".join(plan.arguments) or "the whole project"
     if listing[other].cases:
         return (
-            f"{side} ({what}) has no case in {selection}: no test there uses op_benchmark, or its mnistbench is too old "
-            "for the gate; choose another base, or other tests after --"
+            f"{side} ({what}) has no case in {selection}: no test there uses benchmark or op_benchmark, or its mnistbench is "
+            f"too old for the gate{_first_left_out(listing[side])}; choose another base, or other tests after --"
         )
-    return f"no case in {selection}: select tests that use the fixture op_benchmark after --"
+    left_out = _first_left_out(listing[side])
+    return f"no case in {selection}{left_out}: select tests that use the fixture benchmark or op_benchmark after --"
+
+
+def _first_left_out(listing: Listing) -> str:
+    return next((f" ({node_id} {why})" for node_id, why in listing.left_out.items()), "")
 
 
 def _new_file(storage: Path) -> Path:

@@ -23,7 +23,7 @@ from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within
 from mnistbench.core.operation import OpKey, operation_name, place_name, replacement_name, shortened
-from mnistbench.core.record import OUTSIDE, median_ns
+from mnistbench.core.record import OUTSIDE
 
 #: Version of the file. 1 (0.1.0): the first.
 SCHEMA = 1
@@ -72,12 +72,14 @@ class Operation(NamedTuple):
 class SideSample(NamedTuple):
     """One side of a case in one build."""
 
-    times: Mapping[str, tuple[int, ...]]  # clock -> ns of each untraced iteration; the nth of both sides are a pair
+    # Clock -> ns of each untraced iteration; the nth of both sides are a pair. Of calls that were repeated, the mean.
+    times: Mapping[str, tuple[float, ...]]
     # CPU time of an iteration in each block, which both sides run at once on one core; empty if they cannot
-    block_ns: tuple[int, ...]
+    block_ns: tuple[float, ...]
     outcome: Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
     parameters: int
     operations: Mapping[OpKey, Operation]
+    by_share: bool = True  # operations are compared by their share of the iteration as well
 
     @classmethod
     def from_stored(cls, stored: Any) -> SideSample:
@@ -89,13 +91,33 @@ class SideSample(NamedTuple):
             if of_one_thread and len(of_one_thread) != len(times[WALL]):
                 raise side[column].wrong(f"{len(times[WALL])} times")
         if queued_ns:
-            times[WALL] = tuple(max(0, wall - queued) for wall, queued in zip(times[WALL], queued_ns, strict=True))
+            times[WALL] = _without_queue(times[WALL], queued_ns, times[CPU])
+        loops = side["loops"].whole() if "loops" in side.mapping() else 1
         return cls(
-            times={clock: column for clock, column in times.items() if column},
-            block_ns=block_ns if times.get(CPU) else (),
+            times={clock: _of_one_call(column, loops) for clock, column in times.items() if column},
+            block_ns=_of_one_call(block_ns, loops) if times.get(CPU) else (),
             **side.members(cls, ("outcome", "parameters")),
             operations=_operations(side),
+            by_share=side["by_share"].flag() if "by_share" in side.mapping() else True,
         )
+
+
+def _without_queue(wall_ns: _Times, queued_ns: _Times, cpu_ns: _Times) -> _Times:
+    """Return wall times without the time in which another process had the core.
+
+    That time is longer than wall time minus CPU time if the process lost its core between the readings of the queue and of the
+    clock.
+    """
+    computed_ns = cpu_ns if len(cpu_ns) == len(wall_ns) else (0,) * len(wall_ns)
+    return tuple(
+        wall - min(queued, max(0, wall - computed))
+        for wall, queued, computed in zip(wall_ns, queued_ns, computed_ns, strict=True)
+    )
+
+
+def _of_one_call(column: _Times, loops: int) -> tuple[float, ...]:
+    """Return times of iterations that repeat a call as times of one call."""
+    return tuple(ns / loops for ns in column) if loops > 1 else column
 
 
 @dataclass(frozen=True)
@@ -235,13 +257,13 @@ def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Effect]
     for clock in (WALL, CPU, DEVICE):
         if all(clock in side.times for builds in launches for build in builds for side in build.values()):
             times = functools.partial(_times_by, clock)
-            for kind, differ, summed in ((CALL, difference, median_ns), (MEAN, difference_of_means, statistics.fmean)):
+            for kind, differ, summed in ((CALL, difference, statistics.median), (MEAN, difference_of_means, statistics.fmean)):
                 logs = _logs(launches, functools.partial(_differ_in_build, differ, clock))
                 base_ns, new_ns = (_typical(launches, side, times, summed) for side in (BASE, NEW))
                 yield Effect(case, kind, clock, clock, (), logs, base_ns, new_ns, 1.0)
 
 
-def _times_by(clock: str, side: SideSample) -> Sequence[int]:
+def _times_by(clock: str, side: SideSample) -> Sequence[float]:
     return side.times[clock]
 
 
@@ -276,8 +298,8 @@ def _logs(launches: Sequence[Sequence[Build]], of_build: Callable[[Build], float
 def _typical(
     launches: Sequence[Sequence[Build]],
     side: str,
-    times: Callable[[SideSample], Sequence[int]],
-    summed: Callable[[Sequence[int]], float] = median_ns,
+    times: Callable[[SideSample], Sequence[float]],
+    summed: Callable[[Sequence[float]], float] = statistics.median,
 ) -> float:
     """Return the median over all builds of a summary of each build's times, ns."""
     return statistics.median(summed(times(build[side]) or (0,)) for builds in launches for build in builds)
@@ -367,9 +389,10 @@ def _differ_in_profile(keys: Sequence[OpKey], build: Build) -> float:
     If both sides ran blocks at once, it is the mean of two estimates: the change of the operations over pairs of profiled
     iterations, and the change of their share of the iteration plus that of the untraced case. The share does not depend on a
     change of the machine's speed between the iterations of a pair. The overhead of the profiler has to be the same on both
-    sides, so they have to have the same number of calls.
+    sides, so they have to have the same number of calls, and small, which it is not for the short call of a plain test.
     """
-    if not all(side.block_ns for side in build.values()) or len({_calls(side) for side in build.values()}) > 1:
+    comparable = all(side.block_ns and side.by_share for side in build.values())
+    if not comparable or len({_calls(side) for side in build.values()}) > 1:
         return _differ_by(difference, functools.partial(_times_of, keys), build)
 
     def mean_with_share(side: SideSample) -> list[float]:
@@ -471,6 +494,14 @@ def difference_of_means(base: Sequence[float], new: Sequence[float]) -> float:
 # ---- The file --------------------------------------------------------------------------------------------------------
 
 
+class Reproducer(NamedTuple):
+    """The script of an operation that was found slower, or why there is none."""
+
+    key: Annotated[tuple[str, str, str], Members("case, kind and name of a quantity")]  # of its effect; the case is a node id
+    script: str  # path; empty if there is none
+    why_not: str
+
+
 @dataclass(frozen=True)
 class End:
     """How a run ended: the last line of a file."""
@@ -478,10 +509,12 @@ class End:
     cut_short: str = ""  # why the run is incomplete; empty for a complete run
     broken_off: bool = False  # by an error or a user, not by a time limit
     elapsed_s: Annotated[float, OPTIONAL] = 0.0  # from start to finish, in seconds; 0 in files of earlier versions
+    reproducers: Annotated[tuple[Reproducer, ...], OPTIONAL] = ()  # of the operations that were found slower
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""
-        return {"end": {"cut_short": self.cut_short, "broken_off": self.broken_off, "elapsed_s": self.elapsed_s}}
+        reproducers = {"reproducers": [one._asdict() for one in self.reproducers]} if self.reproducers else {}
+        return {"end": {"cut_short": self.cut_short, "broken_off": self.broken_off, "elapsed_s": self.elapsed_s, **reproducers}}
 
 
 #: The end of a complete run.

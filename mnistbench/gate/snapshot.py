@@ -12,9 +12,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO
 
@@ -30,6 +31,17 @@ _RAW = "/.benchmarks/gate/"
 _LEFT_OUT = (".git", ".hg", ".benchmarks", "__pycache__", ".venv", "venv", ".tox", ".nox", "node_modules")
 
 
+_COMPILED = ("*.so", "*.pyd", "*.dylib")
+
+#: Files that a build writes into packages, usually ignored by git: versions, generated code, compiled modules.
+_GENERATED = ("*.py", *_COMPILED)
+
+#: Sources of compiled modules.
+_SOURCES = (
+    "*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.cxx", "*.f", "*.f90", "*.h", "*.hpp", "*.pxd", "*.pyx", "*.rs",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Tree:
     """A side's copy."""
@@ -37,6 +49,7 @@ class Tree:
     root: Path  # of the copy
     directory: Path  # in the copy: corresponds to the user's current directory
     what: str  # shown in reports: "1a2b3c4", "working tree", a folder
+    generated: tuple[str, ...] = ()  # files that git ignores, copied from the working tree beside its own
 
 
 @contextmanager
@@ -115,10 +128,10 @@ def commit_of(here: Path, revision: str) -> tuple[Path, str]:
 
 
 def of_revision(here: Path, revision: str, into: Path) -> Tree:
-    """Write a revision of the repository that contains ``here`` into a folder.
+    """Write a revision of the repository that contains ``here`` into a folder, with the generated files of the working tree.
 
     Raises:
-        UsageError: there is no repository or no such revision.
+        UsageError: there is no repository or no such revision, or the working tree has compiled modules of other sources.
     """
     top, commit = commit_of(here, revision)
     into.mkdir()
@@ -127,7 +140,9 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     _git(top, "read-tree", commit, environ=own)
     _git(top, "checkout-index", "--all", "--force", f"--prefix={into}{os.sep}", environ=own)
     index.unlink(missing_ok=True)
-    return Tree(into, _inside(into, top, here), commit[:7])
+    generated = _add_generated(top, into)
+    _check_compiled(top, commit, generated)
+    return Tree(into, _inside(into, top, here), commit[:7], generated)
 
 
 def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
@@ -150,10 +165,45 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
             if source.is_symlink() or source.is_file():  # else: removed and not committed, or a submodule
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target, follow_symlinks=False)
+        generated = _add_generated(top, into)
     except (OSError, shutil.Error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"{option or here}: cannot be copied to {into.parent} ({reason}); make room, or set TMPDIR") from None
-    return Tree(into, _inside(into, top, here), option or "working tree")
+    return Tree(into, _inside(into, top, here), option or "working tree", generated)
+
+
+def _add_generated(top: Path, into: Path) -> tuple[str, ...]:
+    """Copy files that git ignores and that lie in packages; return their names.
+
+    Without them a package that is built in place cannot be imported, often for want of its ``_version.py``.
+    """
+    packages = {Path(name).parent for name in _listed(top, "--cached", "--", "*.py")}
+    found = []
+    for name in _listed(top, "--others", "--ignored", "--exclude-standard", "--", *_GENERATED):
+        target = into / name
+        if Path(name).parent in packages and target.parent.is_dir() and not target.exists() and (top / name).is_file():
+            shutil.copy2(top / name, target)
+            found.append(name)
+    return tuple(found)
+
+
+def _listed(top: Path, *arguments: str) -> list[str]:
+    return [name for name in _git(top, "ls-files", "-z", *arguments).split("\0") if name]
+
+
+def _check_compiled(top: Path, commit: str, generated: Sequence[str]) -> None:
+    """Check that compiled modules of the working tree are those of a revision, too.
+
+    Raises:
+        UsageError: their sources differ.
+    """
+    compiled = [name for name in generated if any(fnmatch(name, pattern) for pattern in _COMPILED)]
+    changed = _git(top, "diff", "--name-only", commit, "--", *_SOURCES).splitlines() if compiled else []
+    if changed:
+        raise UsageError(
+            f"{compiled[0]} is compiled from the working tree, and {changed[0]} differs from {commit[:7]}; "
+            "build the base in a checkout of its own, and name it with --base-dir"
+        )
 
 
 def head_of(here: Path) -> tuple[str, bool]:

@@ -11,38 +11,72 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mnistbench import __version__
-from mnistbench.gate.alternate import SideRun, live_storages, peak_memory, rehearse
-from mnistbench.gate.side import Side, SideError, TakenCase, stray_modules
+from mnistbench.gate.alternate import SideRun, rehearse
+from mnistbench.gate.case import Case
+from mnistbench.gate.fingerprint import fingerprint
+from mnistbench.gate.plain_case import PlainCase
+from mnistbench.gate.samples import BASE, NEW, OLDEST_TORCH
+from mnistbench.gate.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase, stray_modules
 
 
 def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     """Send the arguments that select the cases if the job asks for them, then the listing of the side."""
-    torch.set_num_threads(1)
     installed = packages()  # before setuptools, if a test imports it, adds its own copies of packages to sys.path
     side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
+    if _mentions_workloads(side.tree):
+        side.import_torch()
+        refuse_old_torch(side.name)
     if job["default"] is not None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], **job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
     taken = _Survey(side, Path(job["repository"]), job["phases"], say)
     only = job["only"]
-    side.run(
-        job["arguments"], lambda found: found if only is None else [node_id for node_id in found if node_id in only], taken.take
-    )
+    try:
+        side.run(
+            job["arguments"],
+            lambda found: found if only is None else [node_id for node_id in found if node_id in only],
+            taken.take,
+        )
+    except SideError:
+        refuse_old_torch(side.name)
+        raise
+    cases = {name: case for name, case in taken.cases.items() if name not in side.left_out}
     say(
         surveyed={
-            "torch": torch.__version__,
+            "torch": str(getattr(sys.modules.get("torch"), "__version__", "")),
             "packages": installed,
             "shared": taken.shared,
-            "cases": {name: {"label": case.label, "params": dict(vars(case.params))} for name, case in taken.cases.items()},
+            "cases": {name: {"label": case.label, "params": dict(vars(case.params))} for name, case in cases.items()},
+            "left_out": side.left_out,
             "files": side.files,
             "memory": taken.memory,
             "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
             "failed": taken.failed,
+            "notes": taken.notes,
+            "uncompared": taken.uncompared,
         }
     )
+
+
+def _mentions_workloads(tree: Path) -> bool:
+    """Whether a file of the tree names the fixture that measures workloads, which needs torch."""
+    return any(FIXTURE.encode() in path.read_bytes() for path in tree.rglob("*.py") if path.is_file())
+
+
+def refuse_old_torch(side: str) -> None:
+    """Check the version of torch in this process, if it is imported.
+
+    Raises:
+        SideError: it is older than OLDEST_TORCH.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.__version__ < OLDEST_TORCH:
+        option = {BASE: "--base-python", NEW: "--new-python"}[side]
+        raise SideError(
+            f"{side}: torch {torch.__version__} of {sys.executable} is older than {OLDEST_TORCH}, the oldest that the gate "
+            f"measures; install a newer one there, or name another interpreter with {option}"
+        )
 
 
 def packages() -> dict[str, str]:
@@ -84,28 +118,58 @@ class _Survey:
     cases: dict[str, TakenCase] = field(default_factory=dict)  # by node id, as the following ones
     memory: dict[str, int] = field(default_factory=dict)  # bytes
     failed: dict[str, str] = field(default_factory=dict)  # why it cannot be run
+    notes: dict[str, str] = field(default_factory=dict)  # what a reader of the report has to know
+    uncompared: dict[str, str] = field(default_factory=dict)  # why its results cannot be compared between the sides
     _imported_bytes: int = 0  # of tensors, before the first case was built
 
     def take(self, case: TakenCase) -> None:
         """Build and run a case, and store a failure: it does not matter for a case that the other side does not have."""
-        if self.phases and case.params.phase not in self.phases:
+        refuse_old_torch(self.side.name)
+        if not case.is_selected(self.phases):
             return
-        first = not self.cases
+        first = all(known.is_plain for known in self.cases.values())  # of a workload
         self.cases[case.node_id] = case
         self.shared = self.shared or stray_modules(self.repository, self.side)
         if self.shared:
             return
+        made = case.make()
         try:
-            if first:
-                self._imported_bytes = sum(live_storages().values())
-                gc.collect()
-                gc.freeze()  # so that the search for tensors skips all imported objects
-                rehearse(SideRun(self.side, case.build))
-            bytes_of_case = peak_memory(SideRun(self.side, case.build))
+            if case.is_plain:
+                self._call(case.node_id, made)
+            else:
+                self._measure_memory(case, made, first=first)
         except SideError as error:
             self.failed[case.node_id] = str(error)
             return
+        self.say(measured=case.node_id)
+
+    def _call(self, node_id: str, case: PlainCase) -> None:
+        """Run a plain test's function twice, to see what it changes and what it returns."""
+        with self.side.errors_named():
+            case.build()
+            given = case.arguments()
+            first = case.result()
+            left = case.arguments()
+            one, other = fingerprint(first), fingerprint(case.result())
+        if case.may_be_repeated and given.digest != left.digest:
+            self.notes[node_id] = (
+                "changes its arguments, so each call gets what the one before has left; "
+                "make them anew with benchmark.pedantic(setup=...)"
+            )
+        if one.unread:
+            self.uncompared[node_id] = f"returns {', '.join(one.unread[:3])}"
+        elif one.digest != other.digest:
+            self.uncompared[node_id] = "returns something else at each call"
+
+    def _measure_memory(self, case: TakenCase, made: Case, *, first: bool) -> None:
+        if first:
+            live_storages = self.side.load(WORKLOAD_CASE).live_storages
+            self._imported_bytes = sum(live_storages().values())
+            gc.collect()
+            gc.freeze()  # so that the search for tensors skips all imported objects
+            rehearse(SideRun(self.side, made))
+        with self.side.errors_named():
+            bytes_of_case = made.peak_memory()
         if bytes_of_case is not None:
             imported = self._imported_bytes if case.params.device == "cpu" else 0
             self.memory[case.node_id] = bytes_of_case + imported
-        self.say(measured=case.node_id)

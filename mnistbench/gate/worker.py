@@ -2,10 +2,13 @@
 
 The process reads a job (JSON) from the first line of its input, and writes messages (a JSON object per line) to its output:
 ``ready`` when its code is loaded, then, after a second line of input, ``result``; or ``error``. All other output goes to the
-log, which is its standard error. A job with the key ``default`` is a survey of the side, which times nothing.
+log, which is its standard error. A job with the key ``default`` is a survey of the side, one with the key ``capture`` describes
+calls of operations; both time nothing.
 
 Both processes of a launch have the same random generator and draw from it in the same order, so they agree about the order
 of cases, builds and iterations.
+
+The process imports torch before its session if the survey of the side has shown that the side uses it.
 """
 
 from __future__ import annotations
@@ -23,18 +26,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from mnistbench.core.allocator import TOUCHED_BYTES
+from mnistbench.core.allocator import touch_heap
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.gate.alternate import SideRun, measure, rehearse
-from mnistbench.gate.samples import BASE, NEW, OLDEST_TORCH
+from mnistbench.gate.capture import capture
+from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.side import Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.survey import survey
 from mnistbench.gate.turns import PeerError, Turns
 
-#: Builds of each case in a launch. The second has the reverse order of the first, so that effects of the order cancel.
-REBUILDS = 2
+#: Builds of each case of a workload in a launch. The second has the reverse order of the first, so that effects of the order
+#: cancel. A plain test has one, because its fixtures have made all objects before.
+BUILDS = 2
 
 
 def main() -> None:
@@ -48,9 +51,10 @@ def main() -> None:
 
     try:
         job = json.loads(sys.stdin.readline())
-        refuse_old_torch(job["side"])
         if "default" in job:
             survey(job, say)
+        elif "capture" in job:
+            capture(job, say)
         else:
             with closing(Turns(job["side"], socket.socket(fileno=job["peer"]))) as turns:
                 _Launch(job, turns, say).run()
@@ -63,20 +67,6 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001  # a side's code may raise anything; the log has the traceback
         traceback.print_exc()
         say(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
-
-
-def refuse_old_torch(side: str) -> None:
-    """Check the version of torch in this process.
-
-    Raises:
-        SideError: it is older than OLDEST_TORCH.
-    """
-    if torch.__version__ < OLDEST_TORCH:
-        option = {BASE: "--base-python", NEW: "--new-python"}[side]
-        raise SideError(
-            f"{side}: torch {torch.__version__} of {sys.executable} is older than {OLDEST_TORCH}, the oldest that the gate "
-            f"measures; install a newer one there, or name another interpreter with {option}"
-        )
 
 
 class _NotToMeasureError(SideError):
@@ -103,7 +93,8 @@ class _Launch:
             SideError: the code of the side cannot be measured.
             PeerError: the process of the other side has ended.
         """
-        torch.set_num_threads(1)
+        if self._job["torch"]:
+            self._side.import_torch()
         self._side.run(self._job["arguments"], self._in_random_order, self._take)
         self._turns.agree("")
         if self._start is None:
@@ -123,7 +114,7 @@ class _Launch:
 
     def _take(self, case: TakenCase) -> None:
         """Measure a case inside its test."""
-        if self._job["phases"] and case.params.phase not in self._job["phases"]:
+        if not case.is_selected(self._job["phases"]):
             return
         self._turns.agree(case.node_id)  # a test may be skipped or fail on one side
         cores = self._coin.sample(self._cores, len(self._cores))  # both sides draw alike, also if one has more threads
@@ -132,9 +123,9 @@ class _Launch:
         _use_cores(cores, self._side.threads_of(case.params), case.params.device)
         start = time.monotonic()
         builds = self._cases[case.node_id] = []
-        for rebuild in range(REBUILDS):
-            order = self._order[:: -1 if rebuild % 2 else 1]
-            side_run = SideRun(self._side, case.build)
+        for build in range(1 if case.is_plain else BUILDS):
+            order = self._order[:: -1 if build % 2 else 1]
+            side_run = SideRun(self._side, case.make())
             builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(self._cores)))
             gc.collect()
         self._seconds[case.node_id] = time.monotonic() - start
@@ -146,7 +137,7 @@ class _Launch:
         if threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
             _use_cores(cores, threads, case.params.device)
         with gc_paused():  # imports a thousand modules
-            rehearse(SideRun(self._side, case.build))
+            rehearse(SideRun(self._side, case.make()))
         _tidy_memory()
         self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
         if sys.stdin.readline().strip() != "go":
@@ -163,7 +154,7 @@ def _tidy_memory() -> None:
     """
     gc.collect()
     gc.freeze()
-    torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)
+    touch_heap()
 
 
 def _use_cores(cores: list[int], threads: int, device: str) -> None:

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any
 
 from torch import nn
+from torch.nn.modules import module as hooks
 from torch.profiler import record_function
 
 from mnistbench.measuring.case import Case
@@ -86,3 +87,33 @@ def _mark_modules(model: nn.Module, undo: ExitStack) -> None:
     for name, module in model.named_modules():
         undo.callback(module.register_forward_pre_hook(enter(name or MODEL)).remove)
         undo.callback(module.register_forward_hook(leave, always_call=True).remove)
+
+
+@contextmanager
+def marked_calls() -> Iterator[None]:
+    """Mark all modules that are called in the body; a name begins with the class of the outermost module."""
+    names: dict[int, str] = {}
+    open_ranges: list[record_function] = []
+
+    def enter(module: nn.Module, _: object) -> None:
+        if not open_ranges:
+            outermost = type(module).__name__
+            names.update({id(part): f"{outermost}.{name}" if name else outermost for name, part in module.named_modules()})
+        open_ranges.append(record_function(MODULE + names.get(id(module), type(module).__name__)))
+        open_ranges[-1].__enter__()  # type: ignore[no-untyped-call]
+
+    def leave(*_: object) -> None:
+        open_ranges.pop().__exit__(None, None, None)
+
+    entering = hooks.register_module_forward_pre_hook(enter)
+    leaving = hooks.register_module_forward_hook(leave, always_call=True)
+    try:
+        yield
+    finally:
+        entering.remove()
+        leaving.remove()
+
+
+def forward_range() -> record_function:
+    """Return a range whose operations are those of the phase ``forward``, except those that autograd runs for ``backward``."""
+    return record_function(PHASE + "forward")

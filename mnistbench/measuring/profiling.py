@@ -9,7 +9,7 @@ import contextlib
 import functools
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -17,10 +17,11 @@ from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import OpTable
-from mnistbench.measuring.case import Case
+from mnistbench.measuring.calls import PROFILED_NS, Call
+from mnistbench.measuring.case import Case, synchronizer
 from mnistbench.measuring.events_to_table import events_of, table
 from mnistbench.measuring.host_events import host_events
-from mnistbench.measuring.marks import ITERATION, marked
+from mnistbench.measuring.marks import ITERATION, forward_range, marked, marked_calls
 
 #: Iterations between a reset and profiling: the optimizer creates its state in the first. The profiler then creates its
 #: buffers in one more iteration, which is profiled and dropped.
@@ -70,6 +71,45 @@ def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTa
     with gc_paused():  # its searches take longer the more events there are
         events = host_events(recorded) if view == "host" else events_of(recorded)
         return replace(table(events, temperature="warm", view=view), profiler_ns=cost)
+
+
+def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
+    """Run once under the profiler; return whether there were operations of torch, and whether some were compiled."""
+    profiler = torch.profiler.profile(activities=activities_of("cpu", "host"))
+    with started(profiler):
+        run()
+    names = [event.name for event in host_events(profiler)]
+    return any("::" in name for name in names), any(name.startswith(("Torch-Compiled", "CompiledFunction")) for name in names)
+
+
+def profile_call(call: Call, *, iterations: int, duration_ns: float, device: str, shapes: bool = False) -> list[OpTable]:
+    """Return the operations of a warm call: host alone and, on an accelerator, with the device. Empty without operations.
+
+    Args:
+        call: what is profiled.
+        iterations: number of samples, at least 1.
+        duration_ns: of the call; a sample repeats a short one.
+        device: of its operations.
+        shapes: record the distinct input shapes of each operation.
+    """
+    may_be_repeated = call.setup is None and call.teardown is None
+    loops = max(1, round(PROFILED_NS / max(1.0, duration_ns))) if may_be_repeated else 1
+    with call.prepared() as run:
+        has_operations, is_compiled = operations_of(run)
+    if not has_operations:
+        return []
+    tables = []
+    for view in ("host", "device") if has_device_view(device) else ("host",):
+        profiler = torch.profiler.profile(activities=activities_of(device, view), record_shapes=shapes, profile_memory=True)
+        with started(profiler), contextlib.nullcontext() if is_compiled else marked_calls():
+            for number in range(1 + iterations):
+                mark = record_function(ITERATION) if number else contextlib.nullcontext()
+                with call.prepared() as run, mark, forward_range():
+                    for _ in range(loops):
+                        run()
+                    synchronizer(torch.device(device))()
+        tables.append(warm_table(profiler, device, view).of_one_call(loops))
+    return tables
 
 
 def activities_of(device: str, view: str) -> list[ProfilerActivity]:

@@ -6,15 +6,15 @@ Nothing else runs inside a timed region.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from mnistbench.core.record import OpTable
 from mnistbench.measuring.case import Case
+from mnistbench.measuring.clocks import Sample, clocked
 from mnistbench.measuring.profiling import profile_first_call
 
 #: Iterations after the first one and before the rounds, at every batch size: memory is allocated, algorithms are chosen.
@@ -29,14 +29,6 @@ CALLS_S = 1.0
 CALLS = (10, 1_000)
 
 _CPU = torch.device("cpu")
-
-
-class Sample(NamedTuple):
-    """Times of one iteration, in nanoseconds."""
-
-    wall_ns: int
-    cpu_ns: int  # summed over all threads of the process
-    device_ns: int | None  # on the accelerator's own clock; None on a CPU
 
 
 @dataclass(frozen=True)
@@ -111,21 +103,19 @@ def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]
 def timed(work: Callable[[], object], device: torch.device = _CPU) -> Sample:
     """Run one iteration and return its times.
 
-    Only ``work`` runs between the two readings of the wall clock. Those of the CPU clock, and then events, enclose them.
+    On an accelerator, its events enclose the readings of the other clocks.
 
     Args:
         work: has to wait for the device before it returns.
         device: the current accelerator if events are to be recorded.
     """
-    events = _events(device) if device.type != "cpu" else None
-    if events:
-        events[0].record()
-    cpu_start, start = time.process_time_ns(), time.perf_counter_ns()
-    work()
-    end, cpu_end = time.perf_counter_ns(), time.process_time_ns()
-    if events:
-        events[1].record()
-    return Sample(end - start, cpu_end - cpu_start, _elapsed_ns(*events) if events else None)
+    if device.type == "cpu":
+        return clocked(work)
+    began, ended = _events(device)
+    began.record()
+    sample = clocked(work)
+    ended.record()
+    return sample._replace(device_ns=_elapsed_ns(began, ended))
 
 
 def event_ns(work: Callable[[], object], device: torch.device) -> int:

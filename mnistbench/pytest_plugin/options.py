@@ -41,6 +41,7 @@ class Options:
     op_iterations: int
     op_profile: bool
     op_shapes: bool
+    op_benchmarks: bool
     tensorboard: Path | None  # None: off
 
     @classmethod
@@ -66,6 +67,7 @@ class Options:
             op_iterations=value["op_iterations"],
             op_profile=not value["no_op_profile"],
             op_shapes=value["op_shapes"],
+            op_benchmarks=value["op_benchmarks"],
             tensorboard=value["bench_tensorboard"],
         )
 
@@ -189,6 +191,7 @@ OPTIONS = (
     _Option("--op-iterations", "N", "10", _at_least(1, "a number of iterations"), "profiled iterations of each case"),
     _Option("--no-op-profile", "", "", str, "do not profile: times only, no operation tables"),
     _Option("--op-shapes", "", "", str, "record the input shapes of operations"),
+    _Option("--op-benchmarks", "", "", str, "attach operation tables to tests that use pytest-benchmark's own fixture, too"),
     _Option("--bench-tensorboard", "DIR", str(DEFAULT_TENSORBOARD), _tensorboard, "directory for TensorBoard, or off"),
 )
 

@@ -136,6 +136,18 @@ def op_benchmark(
     return OpBenchmark(request, benchmark, bench_workload, bench_batch_size, bench_device, bench_step)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[Any]:
+    """With ``--op-benchmarks``, attach operations to the tests that use pytest-benchmark's own fixture."""
+    value = yield
+    session = request.config.stash[SESSION]
+    if fixturedef.argname == "benchmark" and session.options.op_benchmarks and FIXTURE not in request.node.fixturenames:
+        from mnistbench.pytest_plugin.plain_tests import attach_operations
+
+        attach_operations(value, request.node, session)
+    return value
+
+
 # ---- What pytest-benchmark saves and compares ------------------------------------------------------------------------
 
 

@@ -15,6 +15,11 @@ from mnistbench.report.markdown import markdown_report
 from mnistbench.report.rows import Block, Table
 from mnistbench.report.terminal import draw_report
 
+#: Version of the JSON report, which docs/schema/bisect-1.json describes; raised as that of a gate's report, which it contains.
+#:
+#: 1: the first.
+SCHEMA = 1
+
 
 def rendered(bisection: Bisection, form: str, top: int, *, colour: bool = False) -> str:
     """Return the outcome of a search as ``terminal``, ``markdown`` or ``json``.
@@ -99,6 +104,7 @@ def _rows(gate: Gate) -> Iterable[tuple[str, ...]]:
 
 def _data(bisection: Bisection) -> dict[str, Any]:
     return {
+        "schema": SCHEMA,
         "outcome": bisection.outcome,
         "sentence": last_line(bisection),
         "package": bisection.package,

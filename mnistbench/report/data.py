@@ -17,7 +17,9 @@ from mnistbench.compare.judge import CaseJudgement, CheckedQuantity, Judgement
 from mnistbench.core import units
 from mnistbench.saved_runs.summary import RunSummary
 
-#: Version of the JSON report.
+#: Version of the JSON report, which docs/schema/compare-2.json describes. Raise it, and add a schema file, if a program that
+#: reads the report could fail or be misled: a key is removed or renamed, or its meaning, type or unit changes. For a new key
+#: or value, change the file of this version.
 #:
 #: 1: the first.
 #: 2: the outcome "held" is "passed", "facts" of a case are "exact", its "call" is "iteration", also as name and kind.

@@ -25,7 +25,7 @@ from mnistbench.gate.decision import (
     Finding,
 )
 from mnistbench.gate.permutation import CONFIDENCE
-from mnistbench.gate.result import Verdict
+from mnistbench.gate.result import Header, Verdict
 from mnistbench.gate.samples import ADDED, BASE, MEAN, NEW, Effect
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.rows import Block, Table
@@ -40,8 +40,15 @@ WIDEST = 10.0
 #: Share of a case from which on an operation is large; the bounds of large operations are a family of their own.
 _LARGE = units.percent(LARGE_SHARE)
 
-#: Exact differences shown per case.
-FACTS = 6
+#: Exact differences shown per case, and tests that are left out.
+FACTS = LEFT_OUT = 6
+
+#: Version of the JSON report, which docs/schema/gate-1.json describes. Raise it, and add a schema file, if a program that
+#: reads the report could fail or be misled: a key is removed or renamed, or its meaning, type or unit changes. For a new key
+#: or value, change the file of this version.
+#:
+#: 1: the first.
+SCHEMA = 1
 
 
 def rendered(verdict: Verdict, form: str, top: int, *, colour: bool = False) -> str:
@@ -63,6 +70,7 @@ def blocks(verdict: Verdict, top: int) -> list[Block]:
     return [
         Block("", tuple(_head(verdict))),
         Block("Found", tuple(_finding_line(finding, verdict) for finding in _without_echoes(verdict.decision.findings))),
+        Block("Reproducers", tuple(_reproducers(verdict))),
         Block("Cases", tables=tuple(_case_table(verdict))),
         Block("Operations", tables=tuple(_operation_tables(verdict, top))),
         Block("Replaced operations", tuple(_replacements(verdict, top))),
@@ -79,7 +87,8 @@ def _head(verdict: Verdict) -> Iterable[str]:
     time = units.duration(verdict.seconds * 1e9)
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish ({time} of measuring)"
-    yield f"measured: {count}, {decision.launches} launches{fresh}, {time}, torch {header.torch}"
+    torch = f", torch {header.torch}" if header.torch else ""
+    yield f"measured: {count}, {decision.launches} launches{fresh}, {time}{torch}"
     for side, variables in header.variables.items():
         if variables:
             yield f"{side} with {' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}"
@@ -90,12 +99,31 @@ def _head(verdict: Verdict) -> Iterable[str]:
     ):  # fmt: skip
         if names:
             yield f"{what}: {', '.join(names)}"
+    yield from _selection(header)
+
+
+def _selection(header: Header) -> Iterable[str]:
+    """Yield what was copied beside the commits, and the tests that are not judged."""
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("other parameters in the head, so not compared", header.changed),
     ):  # fmt: skip
         if cases:
             yield f"{what}: {', '.join(cases)}"
+    if header.generated:
+        yield f"ignored by git, and copied from the working tree: {', '.join(header.generated)}"
+    base, head = (header.left_out.get(side, {}) for side in (BASE, NEW))
+    left_out = list(dict.fromkeys((*base, *head)))
+    for case in left_out[:LEFT_OUT]:
+        yield f"left out: {case} {_said_by_sides(base.get(case, ''), head.get(case, ''))}"
+    if len(left_out) > LEFT_OUT:
+        yield f"left out: {len(left_out) - LEFT_OUT} more; use --format json to see all"
+
+
+def _said_by_sides(base: str, head: str) -> str:
+    if base == head:
+        return base
+    return "; ".join(f"{text} in the {side}" for side, text in ((BASE, base), (NEW, head)) if text)
 
 
 def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
@@ -122,6 +150,16 @@ def _finding_line(finding: Finding, verdict: Verdict) -> str:
     limits = [acceptance.limit or 0.0 for exceeding, acceptance in verdict.exceeded if exceeding is finding]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
     return "; ".join(filter(None, (told, *exceeded, _cause(finding, verdict))))
+
+
+def _reproducers(verdict: Verdict) -> Iterable[str]:
+    """Yield the script of each operation that was found slower, or why there is none."""
+    titles = {finding.screened.effect.key: finding.screened.effect.title for finding in verdict.decision.findings}
+    for one in verdict.end.reproducers:
+        node_id, kind, name = one.key
+        case = verdict.header.name(node_id)
+        name = f"{titles.get((case, kind, name), name)} ({case})"
+        yield f"reproducer: {one.script} for {name}" if one.script else f"no reproducer for {name}: {one.why_not}"
 
 
 def _change(estimate: Estimate, launches: str = "") -> str:
@@ -290,6 +328,10 @@ def _facts(verdict: Verdict) -> Iterable[str]:
 
 
 def _notes(verdict: Verdict) -> Iterable[str]:
+    for case, note in verdict.header.notes.items():
+        yield f"{verdict.header.name(case)}: {note}"
+    for case, why in verdict.header.uncompared.items():
+        yield f"{verdict.header.name(case)}: {why}, so the results of the sides are not compared"
     for case in verdict.different:
         yield f"{case}: the sides compute different numbers, so a difference in time may come from the data"
     for case, sides in verdict.not_finite.items():
@@ -369,6 +411,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     """Return the content of :func:`json_report`."""
     decision = verdict.decision
     return {
+        "schema": SCHEMA,
         "outcome": verdict.outcome,
         "sentence": last_line(verdict),
         "reasons": [reason._asdict() for reason in verdict.reasons],
@@ -402,6 +445,16 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "cases": [_estimate(one) for one in decision.cases],
         "operations": [_estimate(operation) for operation in decision.operations],
         "exact": {case: list(found) for case, found in verdict.exact_differences.items()},
+        "reproducers": [
+            {
+                "case": verdict.header.name(one.key[0]),
+                "kind": one.key[1],
+                "name": one.key[2],
+                "script": one.script or None,
+                "why_not": one.why_not,
+            }
+            for one in verdict.end.reproducers
+        ],
         "different": list(verdict.different),
         "not_finite": {case: list(sides) for case, sides in verdict.not_finite.items()},
         "unbounded": [{"case": one.effect.case, "name": one.effect.name} for one in decision.unbounded],
@@ -409,6 +462,10 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "only_base": list(verdict.header.only_base),
         "only_head": list(verdict.header.only_head),
         "changed": list(verdict.header.changed),
+        "generated": list(verdict.header.generated),
+        "left_out": {side: dict(found) for side, found in verdict.header.left_out.items()},
+        "notes": {verdict.header.name(case): note for case, note in verdict.header.notes.items()},
+        "uncompared": {verdict.header.name(case): why for case, why in verdict.header.uncompared.items()},
     }
 
 

@@ -12,7 +12,7 @@ from mnistbench.compare.exact import final_value
 from mnistbench.compare.judge import CaseJudgement, Judgement
 from mnistbench.core import units
 from mnistbench.core.allocator import status
-from mnistbench.core.params import REFERENCE
+from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, OpTable, Scalars, median_ns
 from mnistbench.report import charts
 from mnistbench.report.comparison import blocks
@@ -113,7 +113,7 @@ def run_view(number: int, shown: Shown) -> RunView:
 
 
 def _label(case: CaseRecord) -> str:
-    return f"{case.params.label} on {case.params.dataset}"
+    return case.params.title
 
 
 # ---- One case --------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ _COLUMNS = ("median", "IQR", "samples/s", "device time", "first call", "final ac
 def _case_view(key: str, case: CaseRecord, label: str, judged: CaseJudgement | None) -> _CaseView:
     timing, accuracy = case.timing, _accuracy(case.scalars)
     assert timing is not None, "a saved case has its timing"
-    rate = case.samples * 1e9 / timing.median_ns if timing.median_ns else None
+    rate = case.samples * 1e9 / timing.median_ns if timing.median_ns and case.params.phase != CALL else None
     cells = {
         "median": _time(timing.median_ns),
         "IQR": _time(timing.iqr_ns),
@@ -175,11 +175,13 @@ def _facts(case: CaseRecord) -> Iterable[tuple[str, str]]:
     """Yield the facts of a case besides its tables: (name, text)."""
     params = case.params
     yield "test", case.node_id
-    yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
-    yield "samples per iteration", units.count(case.samples)
+    if params.phase != CALL:
+        yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
+        yield "samples per iteration", units.count(case.samples)
     threads = f"{params.threads} thread{'s' if params.threads > 1 else ''}"
     others = (", compiled" if params.compile else "") + (f", {params.step} step" if params.step != REFERENCE else "")
-    yield "run with", f"{params.device}, {params.dtype}, {threads}, seed {params.seed}{others}"
+    of_workload = f", {params.dtype}, {threads}, seed {params.seed}{others}"
+    yield "run with", f"{params.device}, {threads}" if params.phase == CALL else f"{params.device}{of_workload}"
     if case.timing:
         timing = case.timing
         times = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mnistbench.core import units
 from mnistbench.core.operation import shortened
-from mnistbench.core.params import REFERENCE, device_label
+from mnistbench.core.params import CALL, REFERENCE, device_label
 from mnistbench.core.record import CaseRecord, OpTable, median_ns
 
 
@@ -62,6 +62,10 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     shown, rest = keys[:top], keys[top:]
     params, clock = records[0].params, tables[0].clock
     step = "" if params.step == REFERENCE else f", {params.step} step"
+    title = f"{params.phase} {params.workload} on {params.dataset}, {params.device}, {params.dtype}{step}"
+    sizes = [f"b{record.params.batch_size} " for record in records]
+    if params.phase == CALL:
+        title, sizes = f"{params.label}, {params.device}", [""]
     sums = [
         (f"other ({len(rest)} operations)", "", "", *_cells(columns, lambda column: column.sum(rest))),
         ("outside operations", "", "", *_cells(columns, lambda column: column.outside)),
@@ -76,11 +80,8 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
         ("first call", "", "", *_times(record.first_call_ns for record in records)),
     ]
     return Table(
-        title=units.printable(
-            f"{params.phase} {params.workload} on {params.dataset}, {params.device}, {params.dtype}{step}: "
-            f"self {'device' if clock == 'device' else 'CPU'} time per iteration"
-        ),
-        headers=("operation", "phase", "module", *(head for r in records for head in (f"b{r.params.batch_size} us", "share"))),
+        title=units.printable(f"{title}: self {'device' if clock == 'device' else 'CPU'} time per iteration"),
+        headers=("operation", "phase", "module", *(head for size in sizes for head in (f"{size}us", "share"))),
         rows=tuple(_operation_row(key, columns) for key in shown),
         sums=tuple(row for row in sums if any(cell not in ("", units.MISSING) for cell in row[3:])),
         numbers_from=3,

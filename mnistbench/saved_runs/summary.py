@@ -95,7 +95,7 @@ class CaseSummary:
     @property
     def label(self) -> str:
         """A readable name that no other case of the run has."""
-        return f"{self.params.label} on {self.params.dataset}" if self.params else self.node_id
+        return self.params.title if self.params else self.node_id
 
     @property
     def names(self) -> tuple[str, ...]:

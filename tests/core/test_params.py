@@ -13,7 +13,7 @@ from strategies import ANY_SPEED
 from strategies import params as any_params
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import DTYPES, PHASES, Params
+from mnistbench.core.params import CALL, DTYPES, PHASES, Params, params_of_call
 
 #: What a test id shows of a case; seed, threads and dataset are one to a run.
 SHOWN_IN_IDS = ("workload", "phase", "batch_size", "device", "dtype", "compile", "step")
@@ -156,3 +156,13 @@ def test_differences_name_each_field_with_both_values(
 def test_two_cases_differ_exactly_where_there_are_differences(one: Params, other: Params) -> None:
     assert (one == other) is (not one.differences(other))
     assert other.differences(one) == {name: (theirs, mine) for name, (mine, theirs) in one.differences(other).items()}
+
+
+def test_a_plain_test_is_named_by_itself() -> None:
+    found = params_of_call("test_own.py::test_mm[8]", "cuda:1", 2)
+    assert found.label == found.title == "test_own.py::test_mm[8]"
+    assert (found.phase, found.device, found.threads, found.trains) == (CALL, "cuda:1", 2, False)
+
+
+def test_a_title_has_the_dataset() -> None:
+    assert params().title == f"{params().label} on {params().dataset}"

@@ -781,3 +781,13 @@ def test_a_long_curve_is_thinned_evenly_and_keeps_its_ends(length: int) -> None:
 
 def test_a_thinned_curve_keeps_each_value_with_its_step() -> None:
     assert all(value == step * 2.0 for step, value in thin([(step, step * 2.0) for step in range(1000)]))
+
+
+def test_the_table_of_a_repeated_call_has_the_numbers_of_one_call() -> None:
+    row = op_row("aten::mm", 40_000, calls=20, memory_bytes=-80)
+    found = op_table(row, iteration_ns=100_000).of_one_call(10)
+    [one] = found.rows
+    assert (one.calls, one.memory_bytes) == (2, -8)
+    assert set(one.self_cpu_ns) == set(one.total_cpu_ns) == {4_000}
+    assert set(found.iteration_ns) == {10_000}
+    assert op_table(row).of_one_call(1) == op_table(row)

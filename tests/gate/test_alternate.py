@@ -15,10 +15,11 @@ import torch
 from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, tiny_workload
 
 from mnistbench.core.record import OUTSIDE
-from mnistbench.gate import alternate
-from mnistbench.gate.alternate import SideRun, live_storages, peak_memory
+from mnistbench.gate import alternate, profiled
+from mnistbench.gate.alternate import SideRun
 from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.side import Side, SideError
+from mnistbench.gate.workload_case import WorkloadCase, live_storages
 from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import profile
 
@@ -61,7 +62,8 @@ class Alone:
 
 def side_run(loss=None, workload=None, threads_of_side=0, **changes):
     workload = workload or (tiny_workload(loss=loss) if loss else tiny_workload())
-    return SideRun(Side("base", Path(), Path(), "", threads_of_side), lambda: build(tiny_params(**changes), workload))
+    side, params = Side("base", Path(), Path(), "", threads_of_side), tiny_params(**changes)
+    return SideRun(side, WorkloadCase(lambda: build(params, workload), params.device, side.threads_of(params)))
 
 
 def measure(run, turns=None, *, shares_core=False):
@@ -215,13 +217,13 @@ class TestSides:
 
     def test_a_case_is_built_in_one_thread(self):
         run, threads = side_run(threads=2), []
-        built = run.build
+        built = run.case._build
 
         def build_and_note():
             threads.append(torch.get_num_threads())
             return built()
 
-        run.build = build_and_note
+        run.case._build = build_and_note
         measure(run)
         measure(run)
         assert threads == [1, 1]
@@ -282,7 +284,7 @@ class TestOperations:
 
     def test_the_collector_rests_while_events_are_parsed_and_not_before(self, monkeypatch):
         collecting, parsing = [], []
-        parse = alternate.host_events
+        parse = profiled.host_events
 
         def parse_and_note(profiler):
             parsing.append(gc.isenabled())
@@ -292,7 +294,7 @@ class TestOperations:
             collecting.append(gc.isenabled())
             return torch.nn.functional.nll_loss(output, targets)
 
-        monkeypatch.setattr(alternate, "host_events", parse_and_note)
+        monkeypatch.setattr(profiled, "host_events", parse_and_note)
         measure(side_run(loss))
         assert (set(collecting), parsing) == ({True}, [False])
         assert gc.isenabled()
@@ -308,7 +310,7 @@ class TestMemory:
     """Peak bytes of a build and three iterations; a step of the tiny model takes some kilobytes."""
 
     def peak(self, **changes):
-        return peak_memory(side_run(**changes))
+        return side_run(**changes).case.peak_memory()
 
     def test_the_same_code_takes_the_same_memory_to_the_byte(self):
         first, second = self.peak(), self.peak()
@@ -347,7 +349,7 @@ class TestMemory:
                 return torch.nn.Sequential(torch.nn.Flatten(), linear(PIXELS, CLASSES))
 
             workload = tiny_workload(make_model=make_model)
-            return peak_memory(side_run(workload=workload))
+            return side_run(workload=workload).case.peak_memory()
 
         assert 4_000_000 <= peak(Keeping) - peak(torch.nn.Linear) < 9_000_000  # building copies the weights to reset them
 
@@ -375,4 +377,4 @@ class TestMemory:
     def test_an_epoch_has_no_number(self):
         from torch_builders import whole_tiny_set
 
-        assert peak_memory(side_run(workload=tiny_workload(load=whole_tiny_set), phase="train")) is None
+        assert side_run(workload=tiny_workload(load=whole_tiny_set), phase="train").case.peak_memory() is None

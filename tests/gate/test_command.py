@@ -161,7 +161,7 @@ def test_a_path_that_does_not_exist_is_named(repository):
 def test_a_base_without_a_case_is_named(repository):
     commit = git(repository, "rev-parse", "--short=7", "empty").strip()
     assert refused(repository, "--base", "empty", "--", "test_bench.py").startswith(
-        f"mnistbench: base ({commit}) has no case in test_bench.py: no test there uses op_benchmark"
+        f"mnistbench: base ({commit}) has no case in test_bench.py: no test there uses benchmark or op_benchmark"
     )
 
 

@@ -43,6 +43,9 @@ def surveyed(**changes):
         "cases": {"t.py::t": {"label": name, "params": {"threads": 1}}},
         "files": {"t": f"{name}.py"}, "memory": {"t.py::t": 4}, "resident": 8,
         "failed": {},
+        "left_out": {},
+        "notes": {},
+        "uncompared": {},
     }
     say(surveyed={**said, **changes})
 
@@ -189,6 +192,7 @@ result_of_side({"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys
             "phases": ["step"],
             "threads": 0,
             "only": ["t.py::t"],
+            "torch": False,
             "cores": [],
         }
         assert said["cwd"] == str(tmp_path / side / "project")
@@ -664,3 +668,12 @@ def test_an_interrupt_that_is_ignored_stays_ignored():
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(("given", "threads"), [({}, "1"), ({"OMP_NUM_THREADS": "3"}, "3")])
+def test_numerical_libraries_have_one_thread_unless_the_user_says_otherwise(given, threads):
+    assert environment(given, Path("/t/gate"), 1)["OMP_NUM_THREADS"] == threads
+
+
+def test_temporary_folders_of_tests_are_in_that_of_the_gate():
+    assert environment({"PYTEST_DEBUG_TEMPROOT": "/mine"}, Path("/t/gate"), 1)["PYTEST_DEBUG_TEMPROOT"] == "/t"

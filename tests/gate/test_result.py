@@ -156,6 +156,10 @@ def test_a_case_that_was_not_measured_in_every_launch_is_not_passed_over():
             {"only_base": list("abcd")},
             "not in the head, so not judged: a, b, c and 1 more; add --allow-missing if this is intended",
         ),
+        (
+            {"only_base": ["a"], "left_out": {"base": {}, "head": {"a": "is skipped: slow", "b": "xfails"}}},
+            "not in the head, so not judged: a (is skipped: slow); add --allow-missing if this is intended",
+        ),
         ({"changed": ["a"]}, "other parameters in the head, so not judged: a; add --allow-missing if this is intended"),
     ],
 )
@@ -546,6 +550,7 @@ def test_sides_that_do_not_compute_the_same_are_told(base, new, exact, different
     one = build(side(outcome=base), side(outcome=new))
     launches = [launch(), launch(build(), one, stage=stage)]
     assert concluded(launches, exact={CASE: exact}).different == (LABEL,) * different
+    assert concluded(launches, exact={CASE: exact}, uncompared={CASE: "returns object"}).different == ()
 
 
 def test_a_case_in_which_the_sides_differ_is_named_alone():

@@ -11,9 +11,11 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import gate_builders
 import pytest
+import reproducer_builders
 
 from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
@@ -74,6 +76,8 @@ class Launches:
         self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, NEW)}
         self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
         self.started = []  # (plan, seed, only) of each
+        self.operations = {}  # of the head: operation -> factor of its time
+        self.described = []  # (rows of each side, folder) of slower operations
         self.looked = []  # (plan, default) of each survey
         self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, NEW)}
         self.selects = lambda arguments, default: ((default.folder, *arguments), (default.phase,))
@@ -109,6 +113,12 @@ class Launches:
         listings = {side: self.listing(side) for side in (BASE, NEW)}
         return replace(plan, arguments=tuple(filter(None, arguments)), phases=phases), listings
 
+    def describe(self, plan, seed, wanted, folder, log):
+        assert all(tree.directory.is_dir() for tree in plan.trees.values())
+        self.described.append((wanted, folder))
+        rows = [reproducer_builders.row()]
+        return {side: {one["script"]: {"rows": rows, "why_not": "", "threads": 1} for one in wanted[side]} for side in wanted}
+
     def listing(self, side):
         cases = {case: {"label": case.rpartition("::")[2], "params": params} for case, params in self.cases[side].items()}
         memory = {case: {BASE: 1_000, NEW: 2_000}[side] for case in cases if case != SLOW}
@@ -122,7 +132,8 @@ class Launches:
         _, seed, only = self.started[-1]
         self.clock += self.of_case * len(only)
         self.before.get(len(self.started), lambda: None)()
-        cases = {case: gate_builders.Measured(factor=self.factors[case]) for case in only}
+        operations = {key: (ns, self.operations.get(key, 1.0)) for key, (ns, _) in gate_builders.Measured().operations.items()}
+        cases = {case: gate_builders.Measured(factor=self.factors[case], operations=operations) for case in only}
         [launch] = gate_builders.series(cases, count=1, seed=seed)
         line = gate_builders.line(launch)
         del line["stage"]
@@ -141,8 +152,9 @@ def gate(here, tmp_path, launches):
     def measured(progress=None, *, where=here, **changes):
         request = Request(**{"base_dir": str(tmp_path / "base"), "storage": tmp_path / "storage", "launches": 9, **changes})
         return measure(
-            request, progress or Heard(), here=where, look=launches.look, start=launches.start, now=launches.now, seed=100
-        )
+            request, progress or Heard(), here=where, look=launches.look, start=launches.start, describe=launches.describe,
+            now=launches.now, seed=100,
+        )  # fmt: skip
 
     return measured
 
@@ -260,7 +272,7 @@ def test_a_case_that_means_something_else_now_is_said_and_not_measured(gate, lau
 
 
 NO_CASE = (
-    "has no case in bench: no test there uses op_benchmark, or its mnistbench is too old for the gate; "
+    "has no case in bench: no test there uses benchmark or op_benchmark, or its mnistbench is too old for the gate; "
     "choose another base, or other tests after --"
 )
 
@@ -270,7 +282,7 @@ NO_CASE = (
     [
         ([], [QUICK], f"base ({{base}}) {NO_CASE}"),
         ([QUICK], [], f"head (working tree) {NO_CASE}"),
-        ([], [], "no case in bench: select tests that use the fixture op_benchmark after --"),
+        ([], [], "no case in bench: select tests that use the fixture benchmark or op_benchmark after --"),
         (
             ["t.py::a", "t.py::b", "t.py::c", "t.py::d"],
             [QUICK],
@@ -402,6 +414,48 @@ def test_after_fewer_launches_more_fresh_ones_are_needed(gate, launches):
     assert stages_of(gate(launches=8)) == [1] * 8 + [2] * 8
 
 
+@pytest.fixture
+def slower_mm(launches):
+    launches.factors = dict.fromkeys((QUICK, SLOW), 1.1)
+    launches.operations = {gate_builders.MM: 1.4}
+
+
+def test_scripts_of_slower_operations_lie_beside_the_raw_samples(gate, launches, slower_mm):
+    heard = Heard()
+    measured = gate(heard, launches=LAUNCHES)
+    folder = measured.path.with_name(measured.path.name.removesuffix(".jsonl.gz"))
+    assert [folder for _, folder in launches.described] == [folder]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"aten_mm-forward-fc1-test_step-{name}.py" for name in ("convnet-b16-cpu", "lenet5-b16-cpu")
+    ]
+    assert heard.said[-1] == "writing scripts that reproduce the slower operations"
+    assert {one.script for one in measured.end.reproducers} == {str(path) for path in folder.iterdir()}
+    assert samples.load(measured.path).end == measured.end
+
+
+def test_scripts_lie_where_the_user_wants_them(gate, launches, slower_mm, tmp_path):
+    measured = gate(launches=LAUNCHES, reproducers=tmp_path / "scripts")
+    assert {Path(one.script).parent for one in measured.end.reproducers} == {tmp_path / "scripts"}
+
+
+def test_without_a_slower_operation_no_process_describes_calls(gate, launches):
+    launches.factors[SLOW] = 1.1
+    measured = gate(launches=LAUNCHES)
+    assert (launches.described, measured.end.reproducers) == ([], ())
+
+
+def test_a_budget_that_is_used_up_is_why_there_is_no_script(gate, launches, slower_mm):
+    def use_up():
+        launches.clock += 10_000
+
+    launches.before[LAUNCHES + 4] = use_up
+    measured = gate(launches=LAUNCHES, budget_s=5_000)
+    assert {one.why_not for one in measured.end.reproducers} == {
+        "its calls could not be captured: the budget leaves no time for it; increase --budget"
+    }
+    assert launches.described == []
+
+
 def test_what_got_faster_is_measured_again_too(gate, launches):
     heard = Heard()
     launches.factors = {QUICK: 0.9, SLOW: 1.1}
@@ -441,7 +495,8 @@ def test_a_budget_that_is_large_enough_changes_nothing(gate):
         (200.0, 7, 0),
         (300.0, 8, 0),
         (325.0, 8, 8),
-        (400.0, 9, 8),
+        (360.0, 10, 4),
+        (400.0, 10, 4),
     ],  # 5 s of loading, 25 s a launch, fresh ones 15 s
 )
 def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launches(gate, launches, budget, first, fresh):

@@ -416,12 +416,13 @@ def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iterati
     assert log == pytest.approx((direct + share_and_case) / 2)
 
 
-@pytest.mark.parametrize("changes", [{"calls": 2.0}, {"blocks": ()}])
+@pytest.mark.parametrize("changes", [{"calls": 2.0}, {"blocks": ()}, {"by_share": False}])
 def test_their_share_does_not_count_where_it_shows_something_else(changes):
-    # More calls have a larger overhead of the profiler; without blocks the iteration's change is not known better.
-    blocks = changes.pop("blocks", (100,) * 3)
-    base = side(100, {MM: 100, ADD: 300}, block_ns=blocks)
-    new = side(100, {MM: operation(200, **changes), ADD: 600}, block_ns=blocks)
+    # More calls have a larger overhead of the profiler; without blocks the iteration's change is not known better; the ranges
+    # of the profiler are a large part of a short call.
+    blocks, by_share = changes.pop("blocks", (100,) * 3), changes.pop("by_share", True)
+    base = side(100, {MM: 100, ADD: 300}, block_ns=blocks, by_share=by_share)
+    new = side(100, {MM: operation(200, **changes), ADD: 600}, block_ns=blocks, by_share=by_share)
     [log] = [one.logs[0] for one in effects([launch(build(base, new))]) if one.name.startswith(MM[0])]
     assert log == pytest.approx(math.log(2))
 
@@ -467,9 +468,21 @@ def test_an_iteration_without_cpu_time_has_no_wall_time_either():
 def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path):
     stored = line(launch(build(side((100, 200, 300)))))
     stored["cases"][CASE][0]["sides"]["base"]["queued_ns"] = [10, 20, 400]
+    stored["cases"][CASE][0]["sides"]["base"]["cpu_ns"] = [80, 150, 290]
+    [read] = load(written(tmp_path / "x.jsonl.gz", header(), stored)).launches
+    assert read.cases[CASE][0]["base"].times["wall"] == (
+        90,
+        180,
+        290,
+    )  # the third lost its core outside of the wall time as well
+    assert read.cases[CASE][0]["head"].times["wall"] == (100, 200, 300)
+
+
+def test_without_cpu_time_all_of_it_is_subtracted(tmp_path):
+    stored = line(launch(build(side((100, 200, 300)))))
+    stored["cases"][CASE][0]["sides"]["base"] |= {"queued_ns": [10, 20, 400], "cpu_ns": []}
     [read] = load(written(tmp_path / "x.jsonl.gz", header(), stored)).launches
     assert read.cases[CASE][0]["base"].times["wall"] == (90, 180, 0)
-    assert read.cases[CASE][0]["head"].times["wall"] == (100, 200, 300)
 
 
 def test_a_file_of_an_earlier_version_has_no_blocks(tmp_path):

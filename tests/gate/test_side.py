@@ -181,7 +181,9 @@ def whole(tree):
             taken.append([case.node_id, (folder / tree / "open").exists(), (folder / tree / "timer").exists()])
             return
         with one.errors_named():
-            case.build()()
+            made = case.make()
+            made.build()
+            made()
         taken.append([case.node_id, case.label, case.params.phase, os.getcwd(), sys.path[0]])
 
     one.run([], lambda node_ids: sorted(node_ids, reverse=True), take)
@@ -335,6 +337,11 @@ def test_an_error_of_the_gate_ends_the_session(folder):
         ({"mnistbench": "own"}, {"benchmark": "a"}, ["-p", "own"]),
         ({"mnistbench": "own"}, {"benchmark": "a", "mnistbench": "b"}, ["-p", "no:mnistbench", "-p", "own"]),
         ({"other": "own"}, {"benchmark": "a", "mnistbench": "b"}, []),
+        (
+            {},
+            {"benchmark": "a", "mnistbench": "b", "xdist": "c", "pytest_cov": "d", "codspeed": "e"},
+            ["-n0", "--no-cov", "-p", "no:codspeed"],
+        ),
     ],
 )
 def test_plug_ins_that_pytest_does_not_find_are_named(tmp_path, monkeypatch, declared, installed, options):
@@ -350,7 +357,9 @@ def test_a_side_uses_the_plug_in_that_its_own_project_declares(folder):
 
 
 @pytest.mark.parametrize("text", ["", "entry-points = 1", "[project.entry-points]\npytest11 = 'x'"])
-def test_a_project_without_plug_ins_adds_no_option(tmp_path, text):
+def test_a_project_without_plug_ins_adds_no_option(tmp_path, monkeypatch, text):
+    points = [importlib.metadata.EntryPoint(name, "module", "pytest11") for name in ("benchmark", "mnistbench")]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
     (tmp_path / "pyproject.toml").write_text(f"[project]\n{text}")
     assert side_module._plugins(tmp_path) == []
 

@@ -316,6 +316,50 @@ def test_both_copies_have_paths_of_one_length(repository):
         assert names_of(base.root) == names_of(head.root)
 
 
+# ---- Generated files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def built(repository):
+    """A repository that ignores what its build writes."""
+    repository.write(".gitignore", "_version.py\n*.so\nbuild/\n")
+    repository.write("package/native.c", "int one;\n")
+    repository.commit()
+    for name in ("package/_version.py", "package/native.so", "build/package/part.py", "data/_version.py"):
+        repository.write(name, "built")
+    return repository
+
+
+def test_files_that_a_build_writes_into_packages_are_on_both_sides(built, into):
+    base, head = of_revision(built.path, "HEAD", into / "base"), of_working_tree(built.path, into / "head")
+    for tree in (base, head):
+        assert tree.generated == ("package/_version.py", "package/native.so")
+        assert (tree.root / "package/_version.py").read_text() == "built"
+        assert not (tree.root / "build").exists()
+        assert not (tree.root / "data").exists()
+
+
+def test_a_file_of_the_revision_is_not_replaced_by_a_generated_one(built, into):
+    built.write(".gitignore", "*.so\n")
+    built.write("package/_version.py", "committed")
+    built.commit()
+    built.write(".gitignore", "_version.py\n*.so\n")
+    built.git("rm", "--cached", "--quiet", "package/_version.py")
+    built.write("package/_version.py", "built")
+    base = of_revision(built.path, "HEAD", into / "base")
+    assert (base.root / "package/_version.py").read_text() == "committed"
+
+
+def test_a_compiled_module_of_other_sources_is_refused(built, into):
+    built.write("package/native.c", "int two;\n")
+    with pytest.raises(UsageError) as raised:
+        of_revision(built.path, "HEAD", into / "base")
+    assert str(raised.value).startswith(
+        "package/native.so is compiled from the working tree, and package/native.c differs from "
+    )
+    assert of_working_tree(built.path, into / "head").generated
+
+
 # ---- A folder that is no repository ------------------------------------------------------------------------------------
 
 

@@ -7,12 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate.launcher import Listing, environment, stage_home
+from mnistbench.gate.side import TakenCase
 
 CONFTEST = """
 from pathlib import Path
@@ -247,3 +249,16 @@ def test_a_case_that_fails_is_kept_with_its_reason(folder):
     found = listing(folder, "a case that fails")
     assert found.failed == {"bench/test_step.py::test_step[tiny-b4-cpu]": "head: ValueError: boom"}
     assert found.memory == {}
+
+
+def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(monkeypatch):
+    from mnistbench.gate import survey
+
+    taken = []
+    one = survey._Survey(SimpleNamespace(name="head"), Path("nowhere"), [], lambda **_: None)
+    monkeypatch.setattr(survey, "stray_modules", lambda *_: {})
+    monkeypatch.setattr(one, "_call", lambda node_id, _: taken.append((node_id, None)))
+    monkeypatch.setattr(one, "_measure_memory", lambda case, _, *, first: taken.append((case.node_id, first)))
+    for node_id, phase in (("plain", "call"), ("one", "step"), ("two", "step")):
+        one.take(TakenCase(node_id, node_id, SimpleNamespace(phase=phase), lambda: None))
+    assert taken == [("plain", None), ("one", True), ("two", False)]

@@ -6,13 +6,13 @@ import os
 import sys
 from dataclasses import replace
 
+import gate_builders
 import projects
 import pytest
 from bare_environments import installed_environment, linked_environment
 
-from mnistbench.gate.launcher import Default, LaunchError, Plan, launching, stage_home, survey
+from mnistbench.gate.launcher import Default, LaunchError, launching, survey
 from mnistbench.gate.samples import BASE, NEW, OLDEST_TORCH
-from mnistbench.gate.snapshot import Tree
 
 #: Writes when each iteration begins and ends.
 SPY = """
@@ -35,21 +35,10 @@ nn.Sequential.forward = spied_forward
 
 @pytest.fixture
 def plan(tmp_path):
-    trees = {}
-    for name in (BASE, NEW):
-        folder = tmp_path / name
-        folder.mkdir()
-        projects.Project(folder).append("conftest.py", SPY)
-        trees[name] = Tree(folder, folder, name)
-    return Plan(
-        trees=trees,
-        pythons=dict.fromkeys(trees, sys.executable),
-        variables={BASE: {}, NEW: {}},
-        home=stage_home(tmp_path),
-        repository=tmp_path / "nowhere",
-        arguments=("test_bench.py",),
-        phases=(),
-    )
+    plan = gate_builders.plan(tmp_path, "test_bench.py")
+    for tree in plan.trees.values():
+        projects.Project(tree.root).append("conftest.py", SPY)
+    return plan
 
 
 def whole(launch):
@@ -171,7 +160,7 @@ def test_a_torch_that_is_too_old_is_refused(monkeypatch, side, version, option) 
     from torch.torch_version import TorchVersion
 
     from mnistbench.gate.side import SideError
-    from mnistbench.gate.worker import refuse_old_torch
+    from mnistbench.gate.survey import refuse_old_torch
 
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
     with pytest.raises(SideError) as refused:
@@ -187,7 +176,7 @@ def test_a_torch_that_is_new_enough_is_not_refused(monkeypatch, version) -> None
     import torch
     from torch.torch_version import TorchVersion
 
-    from mnistbench.gate.worker import refuse_old_torch
+    from mnistbench.gate.survey import refuse_old_torch
 
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
     refuse_old_torch(BASE)

@@ -12,7 +12,7 @@ import torch
 from builders import op_table
 from torch_builders import CPU, LossSpy, tiny_params, tiny_workload, whole_tiny_set
 
-from mnistbench.measuring import timing
+from mnistbench.measuring import clocks, timing
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.timing import EVENT_CALLS, WARMUP_CALLS, Timed, device_times, measure
 
@@ -232,7 +232,7 @@ def test_calls_are_timed_for_a_second_within_limits(monkeypatch: pytest.MonkeyPa
     log: list[str] = []
     case = FakeCase(log)
     now = iter(range(0, 10_000 * call_ns, call_ns))
-    monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: next(now))
+    monkeypatch.setattr(clocks.time, "perf_counter_ns", lambda: next(now))
     assert timing.time_calls(case) == (call_ns,) * calls  # type: ignore[arg-type]
     assert log == [*["call"] * WARMUP_CALLS, "reset", *["call"] * calls]
 
@@ -248,9 +248,9 @@ def test_only_the_work_runs_between_the_readings_of_the_wall_clock(
 
         return read
 
-    monkeypatch.setattr(timing.time, "perf_counter_ns", clock("wall"))
-    monkeypatch.setattr(timing.time, "process_time_ns", clock("cpu"))
+    monkeypatch.setattr(clocks.time, "perf_counter_ns", clock("wall"))
+    monkeypatch.setattr(clocks.time, "process_time_ns", clock("cpu"))
     sample = timing.timed(lambda: accelerator.append("call"), torch.device(device))
-    clocks = ["cpu", "wall", "call", "wall", "cpu"]
-    assert accelerator == (["record", *clocks, "record", "wait for event"] if event else clocks)
+    read = ["cpu", "wall", "call", "wall", "cpu"]
+    assert accelerator == (["record", *read, "record", "wait for event"] if event else read)
     assert sample == (40, 30, 250_000 if event else None)

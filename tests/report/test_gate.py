@@ -15,7 +15,7 @@ from mnistbench.compare.thresholds import Acceptance
 from mnistbench.gate import permutation
 from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, UNCONFIRMED, Thresholds
 from mnistbench.gate.result import conclude
-from mnistbench.gate.samples import COMPLETE, End
+from mnistbench.gate.samples import COMPLETE, End, Reproducer
 from mnistbench.report.gate import FACTS, WIDTH, forest, last_line, rendered
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
@@ -47,7 +47,11 @@ def passed():
 def regressed():
     """Twice the calls of one operation."""
     twice = {MM: {"calls": 2.0, "memory_bytes": 4_096}}
-    return concluded({CASE: slower(new=twice), OTHER_CASE: Measured(900_000)}, 8)
+    scripts = (
+        Reproducer((CASE, "operation", "aten::mm, forward fc1"), ".benchmarks/gate/20261120_103105/aten_mm-forward-fc1.py", ""),
+        Reproducer((CASE, "other", "other"), "", "a group of small operations has no script"),
+    )
+    return concluded({CASE: slower(new=twice), OTHER_CASE: Measured(900_000)}, 8, end=End(reproducers=scripts))
 
 
 def inconclusive():
@@ -337,10 +341,31 @@ def test_of_several_findings_all_are_shown():
         ({"packages": {"y": ["2", ""], "x": ["", "1"]}}, "packages only in the base: y"),
         ({"packages": {"y": ["2", ""], "x": ["", "1"]}}, "packages only in the head: x"),
         ({"base": "main (1a2b3c4)", "head": "x"}, "base main (1a2b3c4) -> head x"),
+        ({"generated": ["a/_version.py", "b.so"]}, "ignored by git, and copied from the working tree: a/_version.py, b.so"),
+        ({"left_out": {"base": {"t": "is skipped"}, "head": {"t": "is skipped"}}}, "left out: t is skipped"),
+        ({"left_out": {"base": {}, "head": {"t": "xfails: x"}}}, "left out: t xfails: x in the head"),
+        ({"left_out": {"base": {"t": "a"}, "head": {"t": "b"}}}, "left out: t a in the base; b in the head"),
+        ({"left_out": {"base": dict.fromkeys("abcdefgh", "x"), "head": {}}}, "left out: 2 more; use --format json to see all"),
     ],
 )
 def test_the_head_says_what_was_measured(changes, line):
     assert line in rendered(concluded(Measured(), **changes), "terminal", 3).split("\n\n")[0].splitlines()
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"notes": {CASE: "changes its arguments"}}, f"{LABEL}: changes its arguments"),
+        ({"uncompared": {CASE: "returns object"}}, f"{LABEL}: returns object, so the results of the sides are not compared"),
+    ],
+)
+def test_what_the_survey_says_of_a_case_precedes_the_verdict(changes, line):
+    assert line in rendered(concluded(Measured(), **changes), "terminal", 3).splitlines()
+
+
+def test_without_torch_the_head_names_no_version():
+    text = rendered(concluded(Measured(), torch=""), "terminal", 3)
+    assert "measured: 1 case, 8 launches, 160 s\n" in text
 
 
 def test_the_head_counts_fresh_launches(scenes):

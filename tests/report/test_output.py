@@ -10,6 +10,7 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core.errors import UsageError
+from mnistbench.core.params import params_of_call
 from mnistbench.core.record import OUTSIDE
 from mnistbench.pytest_plugin.terminal_summary import session_line
 from mnistbench.report.environment import environment_text
@@ -285,3 +286,10 @@ def test_what_can_be_written_is_left_as_it_is(tmp_path):
     check(Path("/dev/stdout"))
     assert sorted(tmp_path.iterdir()) == before
     assert (tmp_path / "old.txt").read_text() == "old"
+
+
+def test_the_table_of_a_plain_test_is_named_by_it_and_has_no_batch_size():
+    record = builders.case_record(params=params_of_call("test_own.py::test_mm", "cpu", 1))
+    [table] = operation_tables([record], top=2)
+    assert table.title == "test_own.py::test_mm, cpu: self CPU time per iteration"
+    assert table.headers == ("operation", "phase", "module", "us", "share")

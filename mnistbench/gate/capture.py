@@ -1,0 +1,73 @@
+"""Describe the calls that rows of a side's operation tables consist of, in its process. Does not import torch by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mnistbench.gate.case import WARMUP_CALLS
+from mnistbench.gate.side import Side, TakenCase
+from mnistbench.reproducers.script import VALUES
+
+#: Most rows of a script: those of one operation are one row, those of a replaced one may be several. The longest are taken.
+MOST_ROWS = 3
+
+
+def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
+    """Send the rows of each script, or why there are none.
+
+    ``capture`` of the job is a list of objects: ``script`` (name of the file without its suffix), ``case`` (node id), and
+    ``rows``, the keys of the operation table. The message ``captured`` has for each name of a script ``rows``, as
+    ``reproducers.capture.Row.stored`` returns them, ``why_not`` (empty if there are rows) and ``threads`` of the case. Values
+    that a script reads are written to ``folder`` of the job.
+    """
+    side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
+    cases = {wanted["case"] for wanted in job["capture"]}
+    found: dict[str, Any] = {}
+
+    def take(case: TakenCase) -> None:
+        wanted = [one for one in job["capture"] if one["case"] == case.node_id]
+        rows = _rows(side, case, {tuple(key) for one in wanted for key in one["rows"]})
+        for one in wanted:
+            chosen = _longest([(tuple(key), rows[tuple(key)]) for key in one["rows"]])
+            stored = [row.stored(key[0]) for key, row in chosen]
+            why_not = "" if stored else next((rows[tuple(key)].why_not for key in one["rows"]), "")
+            found[one["script"]] = {"rows": stored, "why_not": why_not, "threads": side.threads_of(case.params)}
+            _save(chosen, Path(job["folder"]) / f"{one['script']}{VALUES[side.name]}")
+
+    side.run(job["arguments"], lambda node_ids: [node_id for node_id in node_ids if node_id in cases], take)
+    say(captured=found)
+
+
+def _rows(side: Side, case: TakenCase, keys: set[Any]) -> Any:
+    """Build and warm up a case as before its profiled iterations, and return the rows of one iteration."""
+    made = case.make()
+    with side.errors_named():
+        made.build()
+        for reset in (lambda: None, made.reset):
+            reset()
+            for _ in range(WARMUP_CALLS):
+                made.prepare()
+                made()
+                made.finish()
+        with made.marked() as run:
+            return side.load("mnistbench.reproducers.capture").capture(run, contextlib.nullcontext(), keys, made.device)
+
+
+def _longest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Return the rows with calls, the longest first."""
+    return sorted((item for item in rows if item[1].calls), key=lambda item: -item[1].whole_ns)[:MOST_ROWS]
+
+
+def _save(rows: list[tuple[Any, Any]], path: Path) -> None:
+    values = {
+        f"{position}.{place}.{number}": tensor
+        for position, (_, row) in enumerate(rows)
+        for place, call in enumerate(row.calls)
+        for number, tensor in call.saved.items()
+    }
+    if values:
+        sys.modules["torch"].save(values, path)

@@ -1,0 +1,10 @@
+"""Reproducers: a script for each operation that the gate finds slower.
+
+Question: does the operation show the change by itself?
+Input: a case on each side and the rows of the operation table that got slower.
+Output: a script that needs torch alone, and the change that it shows when it runs on both sides.
+
+``capture``, in a process of a side, describes the calls that a row of the operation table consists of, as JSON, with ``values``
+for tensors; ``script`` writes a script from such descriptions; ``run`` runs it on both sides. Only ``capture`` and ``values``
+import torch.
+"""

@@ -1,0 +1,344 @@
+"""One iteration of a case -> the calls that rows of its operation table consist of, described as JSON.
+
+A ``TorchDispatchMode`` sees each call of an operation below autograd, so also those of a backward pass. It puts a range with a
+running number around the call. The tree of the profiler's events then tells which call encloses an event, and the marks of the
+measurement give the event its phase and its module, as in the operation table. Operations that the mode does not see
+(``aten::mkldnn_convolution`` inside ``aten::convolution``) are found in the same way: a script makes the call around them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from mnistbench.core.operation import OpKey
+from mnistbench.measuring.events_to_table import events_of, placed
+from mnistbench.measuring.host_events import host_events
+from mnistbench.measuring.marks import ITERATION
+from mnistbench.measuring.profiling import activities_of, has_device_view, started
+from mnistbench.reproducers.values import description, why_not_described
+
+#: Names of ranges: around a call, with its number; around its description, whose own operations do not count.
+_CALL, _DESCRIBED = "mnistbench.call:", "mnistbench.described"
+
+#: Operations of these namespaces belong to torch; a script of torch alone can call them.
+_OF_TORCH = ("aten", "mkldnn", "mkl", "prims", "quantized")
+
+#: Beginnings of the names of operations that compare values of floating point. Their time may depend on the order of values, as
+#: processors predict branches: without vector instructions, ReLU's backward pass took 2.5 times as long with the same share of
+#: zeros in random order.
+_ORDERED = (
+    "max_pool", "adaptive_max_pool", "fractional_max_pool", "max_unpool", "sort", "argsort", "topk", "kthvalue", "median",
+    "mode", "unique", "nonzero", "searchsorted", "bucketize", "threshold", "relu", "leaky_relu", "rrelu", "prelu", "elu",
+    "clamp", "hardtanh", "hardshrink", "softshrink", "where", "max", "min", "amax", "amin", "argmax", "argmin", "aminmax",
+    "smooth_l1", "huber",
+)  # fmt: skip
+
+#: Beginnings of the names of operations that use no memory, beside those that return a view.
+_UNTOUCHING = ("empty", "new_empty", "_unsafe_view", "lift_fresh", "detach")
+
+#: Operations that write to an argument without reading it: repeating them changes nothing.
+_OVERWRITING = ("copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_zero_", "normal_", "uniform_", "bernoulli_", "random_")
+
+#: Calls of a row that a script makes: the largest ones, until they have this share of all elements, at most so many. Their
+#: times in one iteration are too noisy to choose by: the calls of the two sides would often be others.
+ENOUGH, MOST_CALLS = 0.9, 3
+
+
+@dataclass
+class Call:
+    """One call of an operation, as the mode has seen it."""
+
+    name: str  # aten::add
+    overload: str  # Tensor; ``default`` if it has none
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    writes: list[int] = field(default_factory=list)  # numbers of the tensors that it reads and changes
+    why_not: str = ""  # why a script cannot make this call
+    saved: dict[int, Tensor] = field(default_factory=dict)  # values, by the number of the tensor
+    elements: int = 0  # of its tensors
+    self_ns: int = 0  # of the row that it belongs to
+
+    def stored(self) -> dict[str, Any]:
+        """Return the call as JSON, without the saved values."""
+        return {
+            "name": self.name, "overload": self.overload, "args": self.args, "kwargs": self.kwargs, "writes": self.writes,
+            "self_ns": self.self_ns,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """The calls that a row of the operation table consists of."""
+
+    calls: tuple[Call, ...]  # those that a script makes, in the order of the program
+    number: int = 0  # of all calls, in one iteration
+    whole_ns: int = 0  # self time of the row in all calls, in the one iteration
+    self_share: float = 1.0  # of the row in the time of its calls: below 1 if other operations run inside them
+    why_not: str = ""  # why there is no call
+
+    def stored(self, name: str) -> dict[str, Any]:
+        """Return the row as JSON, without the saved values.
+
+        Args:
+            name: of the row's operation.
+        """
+        return {
+            "row": name, "calls": [call.stored() for call in self.calls], "number": self.number, "whole_ns": self.whole_ns,
+            "self_share": self.self_share,
+        }  # fmt: skip
+
+
+def capture(
+    run: Callable[[], object], marks: AbstractContextManager[object], wanted: Collection[OpKey], device: str = "cpu"
+) -> dict[OpKey, Row]:
+    """Run one iteration under the profiler and return the calls of rows of its operation table.
+
+    Args:
+        run: runs one iteration.
+        marks: entered while the profiler runs.
+        wanted: the rows.
+        device: of the iteration.
+    """
+    view = "device" if has_device_view(device) else "host"
+    profiler = torch.profiler.profile(activities=activities_of(device, view))
+    mode = _Recorder()
+    with started(profiler), marks, mode, record_function(ITERATION):
+        run()
+    events = host_events(profiler) if view == "host" else events_of(profiler)
+    mode.end()
+    return rows(events, mode.calls, wanted, view)
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Describes each call and puts a range with its number around it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[Call] = []
+        self._touched = _Touched()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload) or func.namespace == "profiler":  # noqa: SLF001  # the type of operations
+            return func(*args, **kwargs)
+        number = len(self.calls)
+        with record_function(_DESCRIBED), torch.no_grad():
+            self.calls.append(described(func, args, kwargs, self._touched.since))
+        with record_function(f"{_CALL}{number}"):
+            found = func(*args, **kwargs)
+        if not func.is_view and not self.calls[number].name.partition("::")[2].startswith(_UNTOUCHING):
+            for one in tree_leaves((args, kwargs, found)):
+                self._touched.add(one)
+        return found
+
+    def end(self) -> None:
+        """Complete the descriptions after the iteration: what it uses first it has used last in the iteration before."""
+        for call in self.calls:
+            for tensor in tree_leaves([call.args, call.kwargs], is_leaf=_is_tensor):
+                if _is_tensor(tensor) and tensor["tensor"]["since"] is None:
+                    tensor["tensor"]["since"] = self._touched.all_bytes
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, dict) and "tensor" in value
+
+
+class _Touched:
+    """The memory that operations have read or written in this iteration, the latest last.
+
+    It tells how much of it a cache may have replaced since a tensor was used. An operation on memory that was used just before
+    is up to twice as fast as on memory that was used an iteration before.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: dict[int, int] = {}  # by the address of the storage
+
+    @property
+    def all_bytes(self) -> int:
+        """All of them."""
+        return sum(self._bytes.values())
+
+    def add(self, value: object) -> None:
+        """Take note that a tensor is used now."""
+        if isinstance(value, Tensor) and not why_not_described(value):
+            storage = value.untyped_storage()
+            used = max(self._bytes.pop(storage.data_ptr(), 0), value.numel() * value.element_size())
+            self._bytes[storage.data_ptr()] = min(used, storage.nbytes())
+
+    def since(self, tensor: Tensor) -> int | None:
+        """Return the bytes that were used after a tensor; None if it has not been used."""
+        address = tensor.untyped_storage().data_ptr()
+        if address not in self._bytes:
+            return None
+        later = itertools.takewhile(lambda other: other != address, reversed(self._bytes))
+        return sum(self._bytes[other] for other in later)
+
+
+# ---- Arguments -------------------------------------------------------------------------------------------------------
+
+
+def described(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], since: Callable[[Tensor], int | None] = lambda _: None
+) -> Call:
+    """Return a call with its arguments as JSON.
+
+    Numbers, texts and None are themselves, lists are lists. Everything else is an object with one member that names its kind:
+    ``{"tensor": ...}`` as :func:`values.description` returns it, with ``since``; ``{"same": 0}`` for one that was described
+    before; ``{"float": "inf"}``, ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"layout": "strided"}``,
+    ``{"memory_format": "channels_last"}``, ``{"generator": "cpu"}``.
+
+    Args:
+        func: the operation.
+        args: positional arguments.
+        kwargs: arguments by name.
+        since: returns the bytes that were used after a tensor was used last; None if it is not known yet.
+    """
+    name, _, overload = func.name().partition(".")
+    call = Call(name, overload or "default")
+    if func.namespace not in _OF_TORCH:
+        call.why_not = "is not an operation of torch"
+        return call
+    arguments = _Arguments(call, since, values_matter=name.partition("::")[2].startswith(_ORDERED))
+    schema = func._schema.arguments  # noqa: SLF001  # there is no public way to the names of arguments
+    overwrites = name.partition("::")[2] in _OVERWRITING
+    for value, argument in zip(args, schema, strict=False):
+        call.args.append(arguments.stored(value, writes=_is_changed(argument) and not overwrites))
+    by_name = {argument.name: argument for argument in schema}
+    for key, value in kwargs.items():
+        call.kwargs[key] = arguments.stored(value, writes=_is_changed(by_name[key]) and not overwrites)
+    return call
+
+
+def _is_changed(argument: Any) -> bool:
+    """Whether an operation reads and changes an argument; a result that ``out=`` names is only written."""
+    alias = argument.alias_info
+    return alias is not None and alias.is_write and not argument.is_out
+
+
+class _Arguments:
+    """Describes the arguments of one call."""
+
+    def __init__(self, call: Call, since: Callable[[Tensor], int | None], *, values_matter: bool) -> None:
+        self._call, self._since, self._values_matter = call, since, values_matter
+        self._tensors: dict[tuple[Any, ...], int] = {}
+
+    def stored(self, value: Any, *, writes: bool) -> Any:
+        if isinstance(value, Tensor):
+            return self._tensor(value, writes=writes)
+        if isinstance(value, list | tuple):
+            return [self.stored(item, writes=writes) for item in value]
+        if value is None or isinstance(value, str | bool):
+            return value
+        if isinstance(value, int | torch.SymInt):
+            return int(value)
+        if isinstance(value, float | torch.SymFloat):
+            number = float(value)
+            return number if abs(number) < float("inf") else {"float": str(number)}
+        for kind, name in ((torch.dtype, "dtype"), (torch.layout, "layout"), (torch.memory_format, "memory_format")):
+            if isinstance(value, kind):
+                return {name: str(value).removeprefix("torch.")}
+        if isinstance(value, torch.device):
+            return {"device": str(value)}
+        if isinstance(value, torch.Generator):
+            return {"generator": value.device.type}
+        self._call.why_not = f"has an argument of the type {type(value).__qualname__}"
+        return None
+
+    def _tensor(self, tensor: Tensor, *, writes: bool) -> Any:
+        if why_not := why_not_described(tensor):
+            self._call.why_not = why_not
+            return None
+        identity = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        known = self._tensors.get(identity) if tensor.numel() else None
+        if known is not None:
+            return {"same": known}
+        number = self._tensors[identity] = len(self._tensors)
+        if writes:
+            self._call.writes.append(number)
+        found, saved = description(tensor, values_matter=self._values_matter)
+        found["since"] = self._since(tensor)
+        self._call.elements += found["elements"]
+        if saved is not None:
+            found["saved"] = {"elements": saved.numel()}
+            self._call.saved[number] = saved
+        return {"tensor": found}
+
+
+# ---- Events ----------------------------------------------------------------------------------------------------------
+
+
+def rows(events: Iterable[Any], calls: Sequence[Call], wanted: Collection[OpKey], view: str = "host") -> dict[OpKey, Row]:
+    """Return the calls of rows of the operation table.
+
+    Args:
+        events: of one iteration, in which the mode was active.
+        calls: what the mode has seen, by number.
+        wanted: the rows.
+        view: ``device`` if operations are ranked by the time of their kernels, else ``host``.
+    """
+    self_us: dict[OpKey, dict[int, float]] = {key: defaultdict(float) for key in wanted}
+    total_us: dict[int, float] = {}
+    seen: set[OpKey] = set()
+    for event, place in placed(events):
+        if event.name.startswith(_CALL):
+            number = int(event.name.removeprefix(_CALL))
+            total_us[number] = sum(_time(child, view) for child in event.cpu_children)
+        key = (event.name, place.phase, place.module)
+        if key in self_us:
+            seen.add(key)
+            around = _call_around(event)
+            if around >= 0:
+                self_us[key][around] += event.self_device_time_total if view == "device" else event.self_cpu_time_total
+    absent = Row((), why_not="was not called")
+    return {key: _row(key, self_us[key], total_us, calls) if key in seen else absent for key in wanted}
+
+
+def _time(event: Any, view: str) -> float:
+    """Return the time of an event with its children, in microseconds."""
+    if view == "host":
+        return float(event.cpu_time_total)
+    return float(event.self_device_time_total) + sum(_time(child, view) for child in event.cpu_children)
+
+
+def _call_around(event: Any) -> int:
+    """Return the number of the call that encloses an event; -1 if none does, or if the event is part of a description."""
+    above = event
+    while above is not None and not above.name.startswith((_CALL, _DESCRIBED)):
+        above = above.cpu_parent
+    return int(above.name.removeprefix(_CALL)) if above is not None and above.name.startswith(_CALL) else -1
+
+
+def _row(key: OpKey, self_us: Mapping[int, float], total_us: Mapping[int, float], calls: Sequence[Call]) -> Row:
+    if not self_us:
+        return Row((), why_not=f"{key[0]} is not a call of an operation, nor a part of one")
+    whole = sum(self_us.values())
+    elements = sum(calls[number].elements for number in self_us)
+    chosen: list[int] = []
+    for number in sorted(self_us, key=lambda number: (-calls[number].elements, number)):
+        if len(chosen) == MOST_CALLS or sum(calls[one].elements for one in chosen) >= ENOUGH * elements > 0:
+            break
+        chosen.append(number)
+    chosen.sort()
+    why_not = next((f"{calls[number].name} {calls[number].why_not}" for number in chosen if calls[number].why_not), "")
+    if why_not:
+        return Row((), why_not=why_not)
+    spent, total = (sum(times.get(number, 0.0) for number in chosen) for times in (self_us, total_us))
+    return Row(
+        tuple(replace(calls[number], self_ns=round(1_000 * self_us[number])) for number in chosen),
+        len(self_us),
+        round(1_000 * whole),
+        min(1.0, spent / total) if total else 1.0,
+    )

@@ -1,0 +1,485 @@
+"""Descriptions of calls and what the gate found -> a script, as text. It needs torch alone and has at most 40 lines.
+
+The script times the calls with ``torch.utils.benchmark``; where other operations run inside them, or they are too short for a
+function call in Python, it reads the self time of the row from the profiler, as the gate does. Its last line of output is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from mnistbench.core import units
+from mnistbench.core.errors import RecordError
+from mnistbench.core.json_reader import OPTIONAL, Reader
+
+#: Most lines of a script.
+MOST_LINES = 40
+
+#: Longest line, where there is room for more lines.
+_WIDTH = 120
+
+#: Share of the time of a call from which on the call as a whole is timed; below it the profiler times the row alone.
+_WHOLE = 0.9
+
+#: Shortest self time of a row that is timed without the profiler, in nanoseconds: calling an operation from Python takes 3 us.
+_SHORTEST_NS = 30_000
+
+#: Time that a measurement takes, in nanoseconds, and the fewest and the most calls that are timed one by one.
+_MEASUREMENT_NS, _FEWEST, _MOST = 300_000_000, 10, 300
+
+#: Most bytes that are used between two calls, more than most caches have, and the time that one takes.
+_MOST_BYTES, _NS_PER_BYTE = 128 * 2**20, 0.1
+
+#: The comment of a script that holds its :class:`Header`.
+_MARK = "# mnistbench: "
+
+#: Side -> ending of the file of saved values beside a script, a dictionary: ``ROW.CALL.TENSOR``, all numbers -> tensor.
+VALUES = {"base": ".base.pt", "head": ".pt"}
+
+#: One row of the operation table on one side, as ``capture.Row.stored`` returns it.
+StoredRow = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the gate found, as a script keeps it. Changes are shares (0.05 is 5 % slower), times nanoseconds per iteration."""
+
+    title: str  # aten::mm, backward fc1
+    case: str
+    change: float
+    low: float  # simultaneous 95 % bounds of the change
+    high: float
+    base_ns: float
+    head_ns: float
+    base: str  # commit or folder
+    head: str
+    torch: str  # version, or both versions with an arrow
+    packages: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)  # those that differ -> both versions
+    variables: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)  # side -> environment variables of it alone
+    threads: Annotated[int, OPTIONAL] = 1  # of the case
+
+
+def read_header(text: str) -> Header:
+    """Return what a script says about its origin.
+
+    Raises:
+        RecordError: the text is not that of a script of :func:`script`.
+    """
+    for line in text.splitlines():
+        if line.startswith(_MARK):
+            try:
+                return Reader(json.loads(line.removeprefix(_MARK))).read(Header)
+            except ValueError:
+                break
+    raise RecordError("is not a reproducer; name a script that mnistbench gate has written")
+
+
+def file_name(title: str) -> str:
+    """Return the name of a script without its suffix: ``aten_mm-backward-fc1``."""
+    words = re.split(r"\W+", re.sub(r"::|(?<=\w)\.(?=\w)", "_", title))
+    return "-".join(filter(None, words))[:100] or "operation"
+
+
+def differ(base: Sequence[StoredRow], head: Sequence[StoredRow]) -> bool:
+    """Whether the sides make other calls, or with clearly other values, so that a script needs the arguments of both."""
+    return [_compared(row) for row in base] != [_compared(row) for row in head] or any(
+        _far(one, other) for one, other in zip(_distributions(base), _distributions(head), strict=True)
+    )
+
+
+def is_of_both_sides(text: str) -> bool:
+    """Whether a script has the arguments of the base, too."""
+    return "\ndef base():\n" in text
+
+
+def script(header: Header, head: Sequence[StoredRow], base: Sequence[StoredRow] = ()) -> str:
+    """Return the script.
+
+    Args:
+        header: what the gate found.
+        head: rows of the head whose calls are made.
+        base: those of the base, if its calls differ. Then ``python FILE base`` makes them instead.
+    """
+    sides = {"base": base, "head": head} if base else {"head": head}
+    most_calls = max(len(row["calls"]) for rows in sides.values() for row in rows)
+    while True:
+        for width in (_WIDTH, None):
+            lines = list(_lines(header, sides, width=width, most_calls=most_calls))
+            for kept in (lines, list(filter(None, lines))):  # with blank lines, if there is room
+                if len(kept) <= MOST_LINES:
+                    return "\n".join(kept) + "\n"
+        if most_calls == 1:
+            return "\n".join(kept) + "\n"
+        most_calls -= 1
+
+
+def _lines(header: Header, sides: Mapping[str, Sequence[StoredRow]], *, width: int | None, most_calls: int) -> Iterator[str]:
+    profiled = not any(len(rows) > 1 for rows in sides.values()) and any(map(_needs_profiler, sides.values()))
+    yield from _comments(header, sides, most_calls)
+    yield "import json"
+    yield from [] if _threads(header).isdecimal() else ["import os"]
+    yield "import statistics"
+    yield "import sys"
+    yield "import torch"
+    yield from [] if profiled else ["from torch.utils.benchmark import Timer"]
+    yield from ("", "torch.manual_seed(0)", f"torch.set_num_threads({_threads(header)})")
+    for side, rows in sides.items():
+        yield from ("", f"def {side}():")
+        for line in _side(side, [_shortened(row, most_calls) for row in rows]):
+            yield from _wrapped(f"    {line}", width)
+    chosen = '(base if "base" in sys.argv else head)()' if "base" in sides else "head()"
+    yield from ("", f"call, written, used = {chosen}")
+    if _writes(sides):
+        yield "kept = [one.clone() for one in written]"
+    if _prepares(sides):
+        yield "other = torch.zeros(max(since for _, since in used), dtype=torch.uint8)"
+    if profiled or _writes(sides) or _is_on_cpu(sides):
+        yield from _preparation(sides)
+    yield from _profiled(sides) if profiled else _timed(header, sides)
+    yield ""
+    yield 'for _ in sys.stdin if "--turns" in sys.argv else range(1):  # mnistbench reproduce lets two processes take turns'
+    yield "    seconds = measure()"
+    yield '    print(f"{1e6 * seconds:,.1f} us")'
+    yield '    print(json.dumps({"seconds": seconds}), flush=True)'
+
+
+def _threads(header: Header) -> str:
+    """Return the number of threads as an expression: a variable that only one side has may set it."""
+    by_variable = any("OMP_NUM_THREADS" in found for found in header.variables.values())
+    return 'int(os.environ.get("OMP_NUM_THREADS", "1"))' if by_variable else str(header.threads)
+
+
+def _comments(header: Header, sides: Mapping[str, Sequence[StoredRow]], most_calls: int) -> Iterator[str]:
+    change, low, high = (units.percent(value, signed=True) for value in (header.change, header.low, header.high))
+    base, head = (units.duration(ns) for ns in (header.base_ns, header.head_ns))
+    yield f"# {header.title} is slower: {change} ({low} to {high}), {base} -> {head} in each iteration of {header.case}"
+    yield f"# base {header.base} -> head {header.head}, torch {header.torch}{_settings(header)}"
+    for side, rows in sides.items():
+        made = [call for row in rows for call in row["calls"][:most_calls]]
+        number = sum(row["number"] for row in rows)
+        share = sum(call["self_ns"] for call in made) / max(1, sum(row["whole_ns"] for row in rows))
+        part = "" if len(made) == number else f", {share:.0%} of their time".replace("%", " %")
+        of_side = f"{len(made)} of {number} calls in an iteration of the {side}{part}"
+        yield f"# {of_side}{'; python FILE base makes them' if side == 'base' else ''}"
+    yield f"{_MARK}{json.dumps(header.__dict__)}"
+
+
+def _settings(header: Header) -> str:
+    """Return which packages and variables differ, beside torch."""
+    packages = [f"{name} {' -> '.join(versions)}" for name, versions in header.packages.items() if name != "torch"]
+    variables = [
+        f"{side} with {' '.join(f'{name}={value}' for name, value in found.items())}"
+        for side, found in header.variables.items()
+        if found
+    ]
+    return "".join(f", {text}" for text in (*packages[:5], *variables))
+
+
+def _shortened(row: StoredRow, most_calls: int) -> StoredRow:
+    return {**row, "calls": row["calls"][:most_calls]}
+
+
+# ---- Timing ----------------------------------------------------------------------------------------------------------
+
+
+def _needs_profiler(rows: Sequence[StoredRow]) -> bool:
+    """Whether the row is only a part of its calls, or too short to be called from Python."""
+    on_cpu = all(tensor["device"] == "cpu" for tensor in _tensors(rows))
+    return on_cpu and any(row["self_share"] < _WHOLE or _self_ns(row) < _SHORTEST_NS * len(row["calls"]) for row in rows)
+
+
+def _self_ns(row: StoredRow) -> int:
+    return sum(call["self_ns"] for call in row["calls"])
+
+
+def _writes(sides: Mapping[str, Sequence[StoredRow]]) -> bool:
+    return any(call["writes"] for rows in sides.values() for row in rows for call in row["calls"])
+
+
+def _is_on_cpu(sides: Mapping[str, Sequence[StoredRow]]) -> bool:
+    """Whether calls use the CPU; those without tensors do."""
+    devices = {tensor["device"] for rows in sides.values() for tensor in _tensors(rows)}
+    return not devices or "cpu" in devices
+
+
+def _repetitions(sides: Mapping[str, Sequence[StoredRow]]) -> int:
+    """Return how many calls are timed one by one."""
+    ns = max(sum(_self_ns(row) / max(row["self_share"], 0.01) for row in rows) for rows in sides.values())
+    of_preparation = max(map(_used_bytes, sides.values())) * _NS_PER_BYTE
+    # Before each timed call there are two others and two preparations.
+    return max(_FEWEST, min(_MOST, int(_MEASUREMENT_NS / max(1.0, 3 * ns + 2 * of_preparation))))
+
+
+def _used_bytes(rows: Sequence[StoredRow]) -> int:
+    """Return the most bytes that the program uses between a call and the last use of one of its tensors before."""
+    return max((_since(tensor) for tensor in _tensors(rows)), default=0)
+
+
+def _since(tensor: Mapping[str, Any]) -> int:
+    return min(_MOST_BYTES, int(float(f"{tensor.get('since') or 0:.3g}"))) if tensor["device"] == "cpu" else 0
+
+
+def _prepares(sides: Mapping[str, Sequence[StoredRow]]) -> bool:
+    """Whether the state of the caches matters: on a CPU, if tensors were not used just before."""
+    return any(map(_used_bytes, sides.values()))
+
+
+def _preparation(sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
+    """Yield the function that runs before each timed call."""
+    yield "def prepare():  # not timed"
+    if _writes(sides):
+        yield "    for one, values in zip(written, kept): one.copy_(values)  # the call changes these tensors"
+    if _prepares(sides):
+        yield "    for (one, since), (_, next_since) in zip(used, [*used[1:], (None, 0)]):"
+        yield "        one.sum()"
+        yield "        other[next_since:since].add_(1)  # as many bytes as the program uses between this tensor and the call"
+    if not (_writes(sides) or _prepares(sides)):
+        yield "    pass"
+
+
+def _timed(header: Header, sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
+    threads = header.threads if _threads(header).isdecimal() else "torch.get_num_threads()"  # the timer's default is 1
+    if not (_writes(sides) or _is_on_cpu(sides)):
+        yield f'timer = Timer("call()", globals={{"call": call}}, num_threads={threads})'
+        yield "def measure():  # median time of the calls, in seconds; repeated, as a kernel may end before the next starts"
+        yield f"    return timer.blocked_autorange(min_run_time={_MEASUREMENT_NS / 1e9}).median"
+        return
+    yield f'timer = Timer("call()", "prepare()", globals={{"call": call, "prepare": prepare}}, num_threads={threads})'
+    yield "def measure():  # median time of the calls, in seconds"
+    yield f"    return statistics.median(timer.timeit(1).median for _ in range({_repetitions(sides)}))"
+
+
+def _profiled(sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
+    names = sorted({row["row"] for rows in sides.values() for row in rows})
+    times = _repetitions(sides)
+    yield "def is_timed(event):"
+    yield '    return event is not None and (event.name == "timed" or is_timed(event.cpu_parent))'
+    yield f"def measure():  # median over repetitions of the self time of {' or '.join(names)}, in seconds"
+    yield "    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:"
+    yield f"        for _ in range({times}):"
+    yield "            prepare()"
+    yield '            with torch.profiler.record_function("timed"): call()'
+    chosen = f'== "{names[0]}"' if len(names) == 1 else f"in {names}"
+    yield f"    times = [event.self_cpu_time_total for event in profiler.events() if event.name {chosen} and is_timed(event)]"
+    yield f"    each = len(times) // {times}  # events of this name in a repetition"
+    yield "    return statistics.median(sum(times[i : i + each]) for i in range(0, len(times), each)) / 1e6"
+
+
+# ---- Arguments -------------------------------------------------------------------------------------------------------
+
+
+def _side(side: str, rows: Sequence[StoredRow]) -> Iterator[str]:
+    """Yield the body of the function that makes the arguments of one side.
+
+    It returns the calls, the tensors that they change, and all tensors, each with the bytes that the program uses between its
+    last use and the call, the earliest first. Of a list only the largest tensor is among these.
+    """
+    if any("saved" in tensor for tensor in _tensors(rows)):
+        yield f'saved = torch.load(__file__.removesuffix(".py") + "{VALUES[side]}")'
+    calls, written, used = [], [], list[tuple[str, int]]()
+    numbered = 0
+    for position, row in enumerate(rows):
+        for place, call in enumerate(row["calls"]):
+            made = _Call(call, f"{position}.{place}", numbered)
+            yield from made.lines
+            numbered = made.numbered
+            calls.append(made.text)
+            written += made.written
+            used += made.used
+    yield "def call():"
+    yield from (f"    {call}" for call in calls)
+    in_order = sorted(used, key=lambda item: -item[1])
+    yield f"return call, [{', '.join(written)}], [{', '.join(f'({name}, {since})' for name, since in in_order)}]"
+
+
+class _Call:
+    """One call as text: the lines that make its tensors, and the line that makes the call."""
+
+    def __init__(self, call: Mapping[str, Any], key: str, numbered: int) -> None:
+        self.lines: list[str] = []
+        self.numbered = numbered
+        self.used: list[tuple[str, int]] = []  # tensor, and the bytes that the program uses between its last use and the call
+        self._key, self._names = key, list[str]()
+        namespace, _, name = call["name"].partition("::")
+        arguments = [*map(self._text, call["args"]), *(f"{name}={self._text(value)}" for name, value in call["kwargs"].items())]
+        self.text = f"torch.ops.{namespace}.{name}.{call['overload']}({', '.join(arguments)})"
+        self.written = [self._names[number] for number in call["writes"]]
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, list):
+            return self._list(value)
+        if not isinstance(value, dict):
+            return repr(value)
+        [(kind, found)] = value.items()
+        if kind == "tensor":
+            name = self._variable()
+            self.lines.append(f"{name} = {_tensor(found, f'{self._key}.{len(self._names)}')}")
+            self._names.append(name)
+            self.used.append((name, _since(found)))
+            return name
+        if kind == "same":
+            return self._names[found]
+        texts = {"float": f'float("{found}")', "device": f'torch.device("{found}")', "generator": "None"}
+        return texts.get(kind, f"torch.{found}")
+
+    def _variable(self) -> str:
+        self.numbered += 1
+        return f"x{self.numbered}"
+
+    def _list(self, items: Sequence[Any]) -> str:
+        tensors = [item["tensor"] for item in items if isinstance(item, dict) and "tensor" in item]
+        if len(items) < 3 or len(tensors) < len(items) or not _is_alike(tensors):
+            return f"[{', '.join(map(self._text, items))}]"
+        name = self._variable()
+        self.lines.append(f"{name} = {_tensors_of_list(tensors)}")
+        names = [f"{name}[{number}]" for number in range(len(items))]
+        self._names += names
+        largest = max(range(len(items)), key=lambda number: int(tensors[number]["elements"]))
+        self.used.append((names[largest], _since(tensors[largest])))
+        return name
+
+
+def _is_alike(tensors: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the tensors of a list can be made by one expression; their values then have the distribution of the largest."""
+    kinds = {(tensor["dtype"], tensor["device"]) for tensor in tensors}
+    return len(kinds) == 1 and not any(tensor["offset"] or "saved" in tensor for tensor in tensors)
+
+
+def _tensors_of_list(tensors: Sequence[Mapping[str, Any]]) -> str:
+    largest = max(tensors, key=lambda tensor: tensor["elements"])
+    if all(map(_is_contiguous, tensors)):
+        shapes = ", ".join(str(tuple(tensor["shape"])) for tensor in tensors)
+        return f"[{_values(largest, 'torch.Size(s).numel()')}.view(s) for s in [{shapes}]]"
+    places = ", ".join(str((tensor["elements"], tuple(tensor["shape"]), tuple(tensor["stride"]))) for tensor in tensors)
+    return f"[{_values(largest, 'n')}.as_strided(s, t) for n, s, t in [{places}]]"
+
+
+def _tensor(tensor: Mapping[str, Any], key: str) -> str:
+    """Return the expression that makes a tensor with the same place in memory and the same distribution of values."""
+    flat = _values(tensor, str(tensor["elements"]), key)
+    shape, stride = tuple(tensor["shape"]), tuple(tensor["stride"])
+    if tensor["offset"]:
+        return f"torch.nn.functional.pad({flat}, ({tensor['offset']}, 0)).as_strided({shape}, {stride}, {tensor['offset']})"
+    if not _is_contiguous(tensor):
+        return f"{flat}.as_strided({shape}, {stride})"
+    return flat if len(shape) == 1 else f"{flat}.view({shape})"
+
+
+def _is_contiguous(tensor: Mapping[str, Any]) -> bool:
+    expected, strides = 1, []
+    for size in reversed(tensor["shape"]):
+        strides.append(expected)
+        expected *= size
+    relevant = zip(tensor["shape"], tensor["stride"], reversed(strides), strict=True)
+    return math.prod(tensor["shape"]) == tensor["elements"] and all(size == 1 or own == one for size, own, one in relevant)
+
+
+def _values(tensor: Mapping[str, Any], n: str, key: str = "") -> str:
+    """Return the expression of a tensor of one dimension with ``n`` elements."""
+    dtype = tensor["dtype"]
+    if "saved" in tensor:
+        elements = tensor["saved"]["elements"]
+        whole = f'saved["{key}"]'
+        repeated = whole if elements == tensor["elements"] else f"{whole}.repeat({-(-tensor['elements'] // elements)})[:{n}]"
+        return f"{repeated}{_on_device(tensor)}"
+    text, own = _distributed(tensor["values"], n, dtype)
+    return f"{text}{'' if own == dtype else f'.to(torch.{dtype})'}{_on_device(tensor)}"
+
+
+def _on_device(tensor: Mapping[str, Any]) -> str:
+    return "" if tensor["device"] == "cpu" else f'.to("{tensor["device"]}")'
+
+
+def _distributed(values: Mapping[str, Any], n: str, dtype: str) -> tuple[str, str]:
+    """Return an expression with these values, and its dtype."""
+    match values["kind"]:
+        case "constant":
+            return f"torch.full(({n},), {values['value']}, dtype=torch.{dtype})", dtype
+        case "booleans":
+            return f"(torch.rand({n}) < {values['share']})", "bool"
+        case "integers":
+            return f"torch.randint({values['least']}, {values['most'] + 1}, ({n},))", "int64"
+    if dtype.startswith("complex"):
+        return f"torch.randn({n}, dtype=torch.{dtype})", dtype
+    mean, std = values["mean"], values["std"]
+    logarithm = values["kind"] == "lognormal"
+    if logarithm:  # the parameters of the normal distribution of the logarithms
+        variance = math.log1p((std / mean) ** 2)
+        mean, std = (float(f"{number:.4g}") for number in (math.log(mean) - variance / 2, math.sqrt(variance)))
+    text = f"torch.randn({n}).mul({std}).add({mean}){'.exp()' if logarithm else ''}.clamp({values['least']}, {values['most']})"
+    zeros = f".mul(torch.rand({n}) >= {values['zeros']})" if values["zeros"] else ""
+    return f"{text}{zeros}", "float32"
+
+
+def _wrapped(line: str, width: int | None) -> Iterator[str]:
+    """Break a line after commas, all of which are in brackets."""
+    if width is None or len(line) <= width:
+        yield line
+        return
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    pieces = line.split(", ")
+    current = pieces[0]
+    for piece in pieces[1:]:
+        if len(current) + len(piece) + 3 > width:
+            yield f"{current},"
+            current = f"{indent}{piece}"
+        else:
+            current = f"{current}, {piece}"
+    yield current
+
+
+# ---- Comparison of the sides -----------------------------------------------------------------------------------------
+
+#: From these differences on, the values of the sides count as others: of the mean and of the standard deviation, as parts of
+#: the standard deviation; of the share of zeros.
+_FAR_MEAN, _FAR_ZEROS, _FAR_STD = 0.2, 0.05, 0.2
+
+
+def _tensors(rows: Iterable[StoredRow]) -> Iterator[Mapping[str, Any]]:
+    def walked(value: Any) -> Iterator[Mapping[str, Any]]:
+        if isinstance(value, list):
+            for item in value:
+                yield from walked(item)
+        elif isinstance(value, dict) and "tensor" in value:
+            yield value["tensor"]
+
+    for row in rows:
+        for call in row["calls"]:
+            yield from walked([*call["args"], *call["kwargs"].values()])
+
+
+def _distributions(rows: Iterable[StoredRow]) -> list[Mapping[str, Any]]:
+    return [tensor["values"] for tensor in _tensors(rows)]
+
+
+def _compared(row: StoredRow) -> Any:
+    """Return a row without values and times."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        if isinstance(value, dict) and "tensor" in value:
+            return {name: item for name, item in value["tensor"].items() if name not in ("values", "saved", "since")}
+        return value
+
+    return [
+        (call["name"], call["overload"], plain(call["args"]), {name: plain(value) for name, value in call["kwargs"].items()})
+        for call in row["calls"]
+    ]
+
+
+def _far(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two distributions differ clearly."""
+    if one["kind"] != other["kind"] or "std" not in one:
+        return bool(one["kind"] != other["kind"])
+    spread = max(one["std"], other["std"])
+    return bool(
+        abs(one["mean"] - other["mean"]) > _FAR_MEAN * spread
+        or abs(one["std"] - other["std"]) > _FAR_STD * spread
+        or abs(one["zeros"] - other["zeros"]) > _FAR_ZEROS
+    )

@@ -1,0 +1,248 @@
+"""A call of pytest-benchmark's fixture is run as pytest-benchmark would run it, and clocked alone."""
+
+import gc
+import importlib
+import itertools
+import random
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pytest_benchmark.fixture import FixtureAlreadyUsed
+
+from mnistbench.gate import alternate
+from mnistbench.gate.case import SAMPLE_NS, WARMUP_CALLS
+from mnistbench.gate.plain_case import PlainCase, own_threads
+from mnistbench.gate.samples import BASE, NEW
+from mnistbench.gate.side import Side
+from mnistbench.measuring.calls import Call, intercept, refuse_weave
+from mnistbench.measuring.clocks import Sample
+
+
+def never(name):
+    raise AssertionError(f"{name} needs torch")
+
+
+def case(function, *args, load=never, **more):
+    made = PlainCase(Call(function, args, **more), threads=1, load=load)
+    made.build()
+    return made
+
+
+def iteration(made):
+    made.prepare()
+    sample = made.clocked()
+    made.finish()
+    return sample
+
+
+class TestCalls:
+    def test_an_iteration_repeats_the_call(self):
+        seen = []
+        made = case(seen.append, 3)
+        made.loops = 5
+        iteration(made)
+        assert seen == [3] * 5
+
+    def test_setup_makes_the_arguments_of_each_iteration_and_teardown_gets_them(self):
+        seen = []
+        setups = iter(range(10))
+        made = case(
+            lambda *args, **kwargs: seen.append(("call", args, kwargs)),
+            setup=lambda: ((next(setups),), {"key": 1}),
+            teardown=lambda *args, **kwargs: seen.append(("teardown", args, kwargs)),
+        )
+        iteration(made)
+        iteration(made)
+        assert seen == [(what, (number,), {"key": 1}) for number in (0, 1) for what in ("call", "teardown")]
+
+    def test_setup_and_teardown_are_outside_of_the_time(self):
+        made = case(lambda: None, setup=lambda: time.sleep(0.02), teardown=lambda: time.sleep(0.02))
+        assert iteration(made).wall_ns < 20_000_000
+
+    def test_arguments_from_the_test_and_from_setup_are_refused_as_by_pytest_benchmark(self):
+        with pytest.raises(TypeError, match="Can't use `args` or `kwargs` if `setup` returns the arguments"):
+            case(print, 1, setup=lambda: ((2,), {})).prepare()
+
+    def test_only_a_call_without_setup_and_teardown_may_be_repeated_within_an_iteration(self):
+        assert case(int).may_be_repeated
+        assert not case(int, setup=lambda: None).may_be_repeated
+        assert not case(int, teardown=lambda: None).may_be_repeated
+
+    def test_warm_up_rounds_beyond_those_of_the_gate_are_run(self):
+        seen = []
+        case(seen.append, 1, warmup_rounds=7)
+        assert len(seen) == 7 - WARMUP_CALLS
+
+    @pytest.mark.parametrize("collects", [True, False])
+    def test_garbage_is_collected_unless_the_test_says_otherwise(self, collects):
+        seen = []
+        made = case(lambda: seen.append(gc.isenabled()), collects_garbage=collects)
+        iteration(made)
+        assert seen == [collects]
+        assert gc.isenabled()
+
+    def test_a_tracer_is_paused(self):
+        tracer = sys.gettrace()
+        seen = []
+        sys.settrace(lambda *_: None)
+        try:
+            iteration(case(lambda: seen.append(sys.gettrace())))
+            assert sys.gettrace() is not None
+        finally:
+            sys.settrace(tracer)
+        assert seen == [None]
+
+
+class TestResults:
+    def test_generators_are_seeded_before_each_result(self):
+        made = case(random.random)
+        assert made.result() == made.result()
+        assert made.outcome() == made.outcome() != ("", 0.0)
+
+    def test_what_cannot_be_compared_never_differs(self):
+        assert case(object).outcome() == case(lambda: [object()]).outcome() == ("", 0.0)
+
+    def test_arguments_and_what_the_function_refers_to_have_a_fingerprint(self):
+        data = [2, 1]
+        calls = [case(sorted, data), case(data.sort), case(lambda: data.sort() or 1)]
+        before = [made.arguments() for made in calls]
+        data.sort()
+        assert all(made.arguments() != earlier for made, earlier in zip(calls, before, strict=True))
+
+
+class TestOperations:
+    def test_a_process_without_torch_has_none(self, monkeypatch):
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+        assert not case(lambda: 1).has_operations
+
+    def test_torch_is_asked_only_once(self):
+        import torch
+
+        loaded = []
+
+        def load(name):
+            loaded.append(name)
+            return sys.modules.setdefault(name, __import__(name, fromlist=["x"]))
+
+        made = case(torch.ones, 3, load=load)
+        assert made.has_operations
+        assert made.has_operations
+        assert loaded == ["mnistbench.measuring.profiling"]
+        assert not case(int, load=load).has_operations
+
+
+@pytest.mark.parametrize(("value", "threads"), [("", 1), ("2", 2), ("0", 1), ("2,1", 1)])
+def test_numerical_libraries_have_one_thread_unless_the_environment_says_otherwise(monkeypatch, value, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    assert own_threads() == threads
+
+
+class TestFixture:
+    @pytest.fixture
+    def taken(self, benchmark):
+        """The calls that the fixture hands over."""
+        found = []
+        benchmark.disabled = True
+        intercept(benchmark, before=found.append)
+        refuse_weave(benchmark)
+        return found
+
+    def test_a_call_is_handed_over_and_its_result_is_returned(self, benchmark, taken):
+        assert benchmark(max, 1, 2, key=lambda number: -number) == 1
+        [call] = taken
+        assert (call.function, call.args, list(call.kwargs)) == (max, (1, 2), ["key"])
+        assert call.collects_garbage
+
+    def test_a_decorated_function_is_a_call(self, benchmark, taken):
+        @benchmark
+        def result():
+            return 5
+
+        assert result == 5
+        assert len(taken) == 1
+
+    @pytest.mark.parametrize("positional", [False, True])
+    def test_pedantic_hands_over_all_its_parts(self, benchmark, taken, positional):
+        def setup():
+            return (1,), {}
+
+        if positional:
+            assert benchmark.pedantic(abs, (), None, setup, abs, 3, 4) == 1
+        else:
+            assert benchmark.pedantic(abs, setup=setup, teardown=abs, rounds=3, warmup_rounds=4) == 1
+        [call] = taken
+        assert (call.function, call.setup, call.teardown, call.warmup_rounds) == (abs, setup, abs, 4)
+
+    @pytest.mark.benchmark(disable_gc=True)
+    def test_a_mark_that_disables_the_garbage_collector_is_part_of_the_call(self, benchmark, taken):
+        benchmark(int)
+        assert not taken[0].collects_garbage
+
+    def test_a_second_call_is_refused_by_pytest_benchmark_and_not_handed_over(self, benchmark, taken):
+        benchmark(int)
+        with pytest.raises(FixtureAlreadyUsed):
+            benchmark(int)
+        assert len(taken) == 1
+
+    def test_two_interceptions_see_a_call_once_each(self, benchmark, taken):
+        after = []
+        intercept(benchmark, after=after.append)
+        assert benchmark(max, 1, 2) == 2
+        assert len(taken) == len(after) == 1
+
+    def test_another_fixture_of_that_name_is_left_alone(self):
+        def own(function):
+            return function()
+
+        intercept(own, before=never)
+        refuse_weave(own)
+        assert own(int) == 0
+
+    @pytest.mark.parametrize("name", ["weave", "patch"])
+    def test_weave_is_refused_by_name(self, benchmark, taken, name):
+        with pytest.raises(pytest.skip.Exception, match=r"benchmark\.weave cannot be measured"):
+            getattr(benchmark, name)("module.function")
+        benchmark(int)
+        assert len(taken) == 1
+
+
+class Alone:
+    """Turns of a side without another one."""
+
+    def of(self, names):
+        return (None for name in names if name == BASE)
+
+    def exchange(self, value):
+        return [value]
+
+
+class TestShortFunctions:
+    @pytest.fixture
+    def run(self):
+        return lambda *args: alternate.SideRun(Side("base", Path(), Path(), ""), case(*args, load=importlib.import_module))
+
+    def test_the_duration_is_that_of_one_call(self, run):
+        one = run(sum, range(1000))
+        assert 1_000 < alternate._warm_up(one) < 1_000_000
+        assert one.case.loops == 1
+
+    @pytest.mark.parametrize(("seconds", "extra"), [(0.006, 3), (0.11, 0)])
+    def test_a_long_function_is_hardly_calibrated(self, run, seconds, extra):
+        calls = []
+        one = run(lambda: (calls.append(1), time.sleep(seconds)))
+        one.case.__dict__["_seen"] = False, False  # it calls no operation of torch
+        assert alternate._warm_up(one) > SAMPLE_NS
+        assert len(calls) == WARMUP_CALLS + extra + 1  # and one for its result
+
+    def test_a_disturbed_sample_does_not_end_the_calibration(self, run, monkeypatch):
+        one = run(int)
+        samples = itertools.cycle([SAMPLE_NS * 2, 100, 200])  # another program had the core in the first of each three
+        monkeypatch.setattr(one.case, "clocked", lambda: Sample(next(samples) * one.case.loops, 0))
+        assert alternate._calibrated(one) == 100
+
+    def test_a_short_function_is_repeated_in_each_sample(self, run):
+        one = run(sum, range(100))
+        found = alternate.measure(one, Alone(), (BASE, NEW), random.Random(1), shares_core=False)["sides"][BASE]
+        assert found["loops"] == one.case.loops > 100

@@ -1,0 +1,290 @@
+"""Tests with pytest-benchmark's own fixture, unmodified, in the processes of both sides. None of these projects has torch."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import gate_builders
+import pytest
+from bare_environments import linked_environment
+
+from mnistbench.core.params import params_of_call
+from mnistbench.gate.launcher import Default, LaunchError, launching, survey
+from mnistbench.gate.samples import BASE, NEW
+
+TESTS = """
+import random
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def numbers():
+    return list(range(100))
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_sum(benchmark, numbers, factor):
+    assert benchmark(lambda: sum(numbers) * factor) == 4950 * factor
+
+
+class TestClass:
+    def test_pedantic(self, benchmark):
+        def setup():
+            return ([3, 1, 2],), {}
+
+        benchmark.pedantic(list.sort, setup=setup, rounds=3)
+
+
+@pytest.fixture
+def autouse_style(benchmark):
+    return benchmark
+
+
+def test_decorated(autouse_style):
+    @autouse_style
+    def result():
+        return {"a": [1.5]}
+
+    assert result == {"a": [1.5]}
+
+
+def test_without_a_fixture():
+    Path("ran").touch()
+"""
+
+ODD = """
+import random
+from pathlib import Path
+
+import pytest
+
+
+def test_changes(benchmark):
+    benchmark([3, 1, 2].append, 1)
+
+
+def test_random(benchmark):
+    benchmark(random.SystemRandom().random)
+
+
+def test_object(benchmark):
+    benchmark(object)
+
+
+@pytest.mark.skip(reason="not today")
+def test_skipped(benchmark):
+    benchmark(int)
+
+
+@pytest.mark.xfail(reason="wrong")
+def test_expected(benchmark):
+    assert benchmark(int) == 1
+
+
+def test_skips_inside(benchmark):
+    benchmark(lambda: pytest.skip("inside"))
+
+
+def test_weaves(benchmark):
+    benchmark.weave("pathlib.Path.cwd")
+
+
+def test_never_calls(benchmark):
+    pass
+
+
+def test_folder(benchmark, tmp_path):
+    Path("folder").write_text(str(tmp_path))
+    benchmark(int)
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    plan = gate_builders.plan(tmp_path, "test_own.py")
+    for tree in plan.trees.values():
+        (tree.root / "test_own.py").write_text(TESTS)
+        (tree.root / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    return plan
+
+
+def surveyed(plan, tmp_path):
+    return survey(plan, 1, Default("", "step"), tmp_path / "log")
+
+
+def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
+    plan, listings = surveyed(plan, tmp_path)
+    names = ["TestClass::test_pedantic", "test_decorated", "test_sum[1]", "test_sum[2]"]
+    assert sorted(listings[NEW].cases) == [f"test_own.py::{name}" for name in names]
+    assert listings[BASE] == replace(listings[NEW], resident=listings[BASE].resident, files=listings[BASE].files)
+    assert listings[NEW].torch == ""
+    assert not plan.with_torch
+    assert listings[NEW].left_out == listings[NEW].failed == listings[NEW].notes == listings[NEW].uncompared == {}
+    assert listings[NEW].cases["test_own.py::test_sum[1]"] == {
+        "label": "test_own.py::test_sum[1]", "params": asdict(params_of_call("test_own.py::test_sum[1]", "cpu", 1)),
+    }  # fmt: skip
+    with launching(plan, 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
+        launch.ready()
+        found = launch.measure()
+    assert sorted(found["cases"]) == sorted(listings[NEW].cases)
+    for case, builds in found["cases"].items():
+        assert len(builds) == 1
+        for build in builds:
+            base, head = build["sides"][BASE], build["sides"][NEW]
+            assert base["outcome"] == head["outcome"]
+            assert base["loops"] == head["loops"]
+            assert (base["loops"] > 100) == ("pedantic" not in case)
+            assert len(base["wall_ns"]) == len(head["wall_ns"]) > 4
+            assert len(base["block_ns"]) == len(head["block_ns"]) > 4
+            assert "keys" not in base
+    assert not (tmp_path / NEW / "ran").exists()
+
+
+def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
+    for side in (BASE, NEW):
+        (tmp_path / side / "test_own.py").write_text(ODD)
+        (tmp_path / side / "pytest.ini").unlink()  # pytest-benchmark warns of a fixture that is not used
+    plan, listings = surveyed(plan, tmp_path)
+    assert listings[NEW].left_out == {
+        "test_own.py::test_skipped": "is skipped: not today",
+        "test_own.py::test_expected": "xfails: wrong",
+        "test_own.py::test_skips_inside": "is skipped: inside",
+        "test_own.py::test_weaves": "is skipped: benchmark.weave cannot be measured",
+        "test_own.py::test_never_calls": "does not call its benchmark fixture",
+    }
+    assert list(listings[NEW].cases) == [f"test_own.py::test_{name}" for name in ("changes", "random", "object", "folder")]
+    assert listings[NEW].uncompared == {
+        "test_own.py::test_random": "returns something else at each call",
+        "test_own.py::test_object": "returns object",
+    }
+    [(changing, note)] = listings[NEW].notes.items()
+    assert changing == "test_own.py::test_changes"
+    assert note.startswith("changes its arguments")
+
+
+def test_each_side_has_its_own_temporary_folder(plan, tmp_path):
+    for side in (BASE, NEW):
+        (tmp_path / side / "test_own.py").write_text(ODD)
+    plan, _ = surveyed(replace(plan, arguments=("test_own.py", "-k", "folder")), tmp_path)
+    folders = [(tmp_path / side / "folder").read_text() for side in (BASE, NEW)]
+    assert folders[0] != folders[1]
+
+
+TWICE = """
+def test_twice(benchmark):
+    benchmark(int)
+    benchmark(int)
+"""
+
+RAISING = """
+def test_raising(benchmark):
+    benchmark(lambda: 1 / 0)
+"""
+
+UNREPEATABLE = """
+def test_once(benchmark):
+    benchmark.pedantic([1].pop)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TWICE, "head: test_own.py::test_twice fails: pytest_benchmark.fixture.FixtureAlreadyUsed: Fixture can only be used"),
+        (RAISING, "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero"),
+        (UNREPEATABLE, "head: test_own.py::test_once fails: IndexError: pop from empty list"),
+    ],
+)
+def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path, text, said):
+    (tmp_path / NEW / "test_own.py").write_text(text)
+    with pytest.raises(LaunchError) as raised:
+        surveyed(plan, tmp_path)
+    assert str(raised.value).startswith(said)
+
+
+@pytest.mark.parametrize("arguments", [("--benchmark-only",), ("-n2",), ("-p", "no:randomly", "--benchmark-autosave")])
+def test_options_of_other_plugins_do_not_matter(plan, tmp_path, arguments):
+    if "-n2" in arguments:
+        pytest.importorskip("xdist")
+    _, listings = surveyed(replace(plan, arguments=(*arguments, "test_own.py", "-k", "decorated")), tmp_path)
+    assert list(listings[NEW].cases) == ["test_own.py::test_decorated"]
+    assert not list((tmp_path / NEW).rglob("*.json"))
+
+
+def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(plan, tmp_path):
+    plan = replace(plan, variables={BASE: {}, NEW: {"OMP_NUM_THREADS": "2"}})
+    _, listings = surveyed(plan, tmp_path)
+    for side, threads in ((BASE, 1), (NEW, 2)):
+        assert {case["params"]["threads"] for case in listings[side].cases.values()} == {threads}
+
+
+def test_a_side_may_have_pytest_alone(plan, tmp_path):
+    python = linked_environment(tmp_path / "bare", "pytest")
+    plan = replace(plan, pythons={BASE: python, NEW: sys.executable}, arguments=("test_own.py", "-k", "decorated"))
+    plan, listings = surveyed(plan, tmp_path)
+    assert "torch" not in listings[BASE].packages
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        [case] = launch.measure()["cases"]
+    assert case == "test_own.py::test_decorated"
+
+
+TORCH = """
+import torch
+
+
+def test_model(benchmark):
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU())
+    inputs = torch.ones(4, 16)
+    benchmark(lambda: model(inputs).sum().backward())
+
+
+def test_function(benchmark):
+    benchmark(torch.mm, torch.rand(8, 8), torch.ones(8, 8))
+
+
+def test_without_torch(benchmark):
+    benchmark(sum, [1, 2])
+"""
+
+
+def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
+    for side in (BASE, NEW):
+        (tmp_path / side / "test_own.py").write_text(TORCH)
+    plan, listings = surveyed(plan, tmp_path)
+    assert plan.with_torch == {BASE, NEW}
+    assert listings[NEW].uncompared == {}
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        found = launch.measure()["cases"]
+    keys = {case.partition("::test_")[2]: builds[0]["sides"][NEW].get("keys", []) for case, builds in found.items()}
+    assert ["aten::addmm", "forward", "Sequential.0"] in keys["model"]
+    assert ["aten::clamp_min", "forward", "Sequential.1"] in keys["model"]
+    assert ["aten::sum", "forward", ""] in keys["model"]
+    assert ["aten::mm", "backward", "Sequential.0"] in keys["model"]
+    assert ["aten::mm", "forward", ""] in keys["function"]
+    assert keys["without_torch"] == []
+    for case, builds in found.items():
+        for build in builds:
+            base, head = build["sides"][BASE], build["sides"][NEW]
+            assert base["outcome"] == head["outcome"], case
+            if "keys" in base:
+                assert json.dumps(base["calls"]) == json.dumps(head["calls"])
+                whole = sum(sum(times) for times in base["self_ns"])
+                assert whole == pytest.approx(sum(base["iteration_ns"]), rel=0.1)
+                assert all(calls == round(calls) for calls in base["calls"])
+
+
+def test_the_code_of_the_gate_that_a_plain_suite_loads_has_no_torch(tmp_path):
+    program = (
+        "import sys; from mnistbench.gate import worker, launcher, run; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path.cwd())
+    assert "torch" not in done.stdout

@@ -1,0 +1,237 @@
+"""Scripts of slower operations: which operations have one, its path, and what the processes of both sides describe."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import gate_builders
+import projects
+import pytest
+import reproducer_builders
+
+from mnistbench.core.record import OUTSIDE
+from mnistbench.gate.decision import REGRESSED, Finding, Thresholds
+from mnistbench.gate.launcher import LaunchError, capture
+from mnistbench.gate.reproducers import slower_operations, write
+from mnistbench.gate.samples import ADDED, BASE, NEW, OPERATION, OTHER, OUTSIDE_KIND, REPLACED, End, Replaced, append, load
+from mnistbench.reproducers.script import read_header
+
+CASE = gate_builders.CASE
+
+
+def finding(change=0.1, **effect):
+    changes = {"case": CASE, "kind": OPERATION, "name": "aten::mm, forward fc1", "members": (gate_builders.MM,), **effect}
+    estimate = gate_builders.estimate(change, change - 0.02, change + 0.02, **changes)
+    return Finding(estimate, estimate, REGRESSED)
+
+
+def described(rows=None, why_not=""):
+    return {"rows": [reproducer_builders.row()] if rows is None else rows, "why_not": why_not, "threads": 1}
+
+
+class Described:
+    """Stands in for the processes: keeps what is wanted, and describes the same calls on both sides."""
+
+    def __init__(self, **sides):
+        self.sides = {BASE: {}, NEW: {}, **sides}
+        self.wanted = None
+
+    def __call__(self, wanted, folder):
+        assert folder.is_dir()
+        assert folder.is_absolute()
+        self.wanted = wanted
+        for side in (BASE, NEW):
+            for one in wanted[side]:
+                (folder / f"{one['script']}{'.base.pt' if side == BASE else '.pt'}").touch()
+        return {side: {one["script"]: described() for one in wanted[side]} | self.sides[side] for side in (BASE, NEW)}
+
+
+def written(folder, *findings, describe=None, **header):
+    return write(gate_builders.header(**header), findings, describe or Described(), folder)
+
+
+def test_a_slower_operation_has_a_script_with_what_the_gate_found(tmp_path):
+    describe = Described()
+    [found] = written(tmp_path / "scripts", finding(), describe=describe, packages={"torch": ["2.14.0", "2.15.0"]})
+    path = tmp_path / "scripts" / "aten_mm-forward-fc1.py"
+    assert (found.key, found.script, found.why_not) == ((CASE, OPERATION, "aten::mm, forward fc1"), str(path), "")
+    header = read_header(path.read_text())
+    assert (header.title, header.case) == ("aten::mm, forward fc1", gate_builders.LABEL)
+    assert (header.change, header.low, header.high) == (0.1, 0.08, pytest.approx(0.12))
+    assert (header.base, header.head, header.packages) == (
+        "origin/main (1a2b3c4)", "5d6e7f8 with changes", {"torch": ["2.14.0", "2.15.0"]},
+    )  # fmt: skip
+    wanted = [{"script": "aten_mm-forward-fc1", "case": CASE, "rows": [["aten::mm", "forward", "fc1"]]}]
+    assert describe.wanted == {BASE: wanted, NEW: wanted}
+    assert sorted(each.name for each in path.parent.iterdir()) == ["aten_mm-forward-fc1.pt", path.name]
+
+
+def test_if_the_calls_differ_the_script_has_those_of_both_sides(tmp_path):
+    small = reproducer_builders.row(reproducer_builders.call("aten::mm", *[reproducer_builders.tensor(8, 8)] * 2))
+    describe = Described(base={"aten_mm-forward-fc1": described([small])})
+    written(tmp_path, finding(), describe=describe)
+    text = (tmp_path / "aten_mm-forward-fc1.py").read_text()
+    assert text.index("def base():") < text.index("(8, 8)") < text.index("def head():") < text.index("(16, 9216)")
+    assert (tmp_path / "aten_mm-forward-fc1.base.pt").exists()
+
+
+def test_of_a_replaced_operation_each_side_describes_its_own(tmp_path):
+    mm, gemm, clone = gate_builders.MM, gate_builders.GEMM, gate_builders.CLONE
+    replaced = (Replaced(mm, 5.0, None), Replaced(gemm, None, 6.0), Replaced(clone, 1.0, 2.0))
+    describe = Described()
+    [found] = written(
+        tmp_path, finding(kind=REPLACED, replaced=replaced, members=[one.key for one in replaced]), describe=describe
+    )
+    rows = {side: describe.wanted[side][0]["rows"] for side in (BASE, NEW)}
+    assert rows == {BASE: [list(mm), list(clone)], NEW: [list(gemm), list(clone)]}
+    assert Path(found.script).name == "aten_mm-aten_clone-aten__scaled_mm-aten_clone-forward-fc1.py"
+
+
+def test_an_operation_of_two_cases_has_two_scripts(tmp_path):
+    other = CASE.replace("b16", "b64")
+    found = written(tmp_path, finding(), finding(case=other), labels={CASE: "step b16", other: "step b64"})
+    assert [Path(one.script).name for one in found] == [f"aten_mm-forward-fc1-step-{size}.py" for size in ("b16", "b64")]
+    assert [read_header(Path(one.script).read_text()).case for one in found] == ["step b16", "step b64"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "members", "said"),
+    [
+        (OTHER, (gate_builders.TINY, gate_builders.ADD), "a group of small operations"),
+        (OUTSIDE_KIND, ((OUTSIDE, "", ""),), "time outside operations"),
+        (ADDED, (gate_builders.CLONE,), "new, gone or small replaced operations"),
+    ],
+)
+def test_what_is_no_operation_has_a_reason_and_no_process_starts(tmp_path, kind, members, said):
+    [found] = written(tmp_path / "scripts", finding(kind=kind, members=members), describe=None)
+    assert found.script == ""
+    assert found.why_not.startswith(said)
+    assert not (tmp_path / "scripts").exists()
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "said"),
+    [
+        (described([], "aten::mm is sparse"), described([], "aten::mm is sparse"), "aten::mm is sparse"),
+        (described(), described([], "was not called"), "was not called in the head"),
+        (described([], "was not called"), described(), "was not called in the base"),
+    ],
+)
+def test_without_calls_on_both_sides_there_is_a_reason(tmp_path, base, head, said):
+    name = "aten_mm-forward-fc1"
+    [found] = written(tmp_path, finding(), describe=Described(base={name: base}, head={name: head}))
+    assert (found.script, found.why_not) == ("", said)
+    assert list(tmp_path.glob("*.py")) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (LaunchError("a launch ended"), "its calls could not be captured: a launch ended"),
+        (KeyboardInterrupt(), "interrupted"),
+    ],
+)
+def test_an_error_while_calls_are_described_is_the_reason(tmp_path, error, said):
+    def describe(wanted, folder):
+        raise error
+
+    [found] = written(tmp_path, finding(), describe=describe)
+    assert (found.script, found.why_not) == ("", said)
+
+
+def test_a_folder_that_cannot_be_written_is_the_reason(tmp_path):
+    (tmp_path / "file").touch()
+    [found] = written(tmp_path / "file" / "scripts", finding())
+    assert found.why_not == f"{tmp_path / 'file' / 'scripts'} cannot be written (Not a directory)"
+
+
+def test_only_confirmed_slowdowns_of_operations_have_scripts():
+    operations = {
+        gate_builders.CONV: (1_500_000, 1.2), gate_builders.MM: (1_500_000, 0.8), gate_builders.ADD: (1_000_000, 1.0),
+    }  # fmt: skip
+    slower = gate_builders.Measured(factor=1.2, operations=operations)
+    first, fresh = gate_builders.series(slower, count=10), gate_builders.series(slower, count=8, stage=2, seed=2)
+    [found] = slower_operations([*first, *fresh], Thresholds(), 1)
+    assert found.screened.effect.name == "aten::mkldnn_convolution, forward conv2"
+    assert slower_operations(first, Thresholds(), 1) == []
+
+
+def test_the_scripts_are_in_the_file_of_raw_samples(tmp_path):
+    found = written(tmp_path, finding(), finding(kind=OTHER))
+    path = tmp_path / "raw.jsonl.gz"
+    append(path, gate_builders.header())
+    append(path, End(reproducers=found).line())
+    assert load(path).end.reproducers == found
+    assert "reproducers" not in End().line()["end"]
+
+
+# ---- The processes -----------------------------------------------------------------------------------------------------
+
+#: The model has one layer, named ``fc``, with SIZE outputs.
+CONFTEST = "from collections import OrderedDict\n" + projects.CONFTEST.replace(
+    "nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))", "nn.Sequential(OrderedDict(fc=nn.Linear(8, SIZE)))"
+)
+
+TESTS = """
+import torch
+
+
+def test_step(op_benchmark):
+    op_benchmark("step")
+
+
+def test_plain(benchmark):
+    benchmark.pedantic(torch.sin, setup=lambda: ((torch.ones(SIZE),), {}))
+"""
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    plan = gate_builders.plan(tmp_path_factory.mktemp("plan"), "test_own.py")
+    for side, size in ((BASE, "4"), (NEW, "5")):
+        root = plan.trees[side].root
+        (root / "conftest.py").write_text(CONFTEST.replace("SIZE", size))
+        (root / "test_own.py").write_text(TESTS.replace("SIZE", size))
+        (root / "pytest.ini").write_text(
+            "[pytest]\nbench_model = tiny\nbench_batch_size = 4\nbench_device = cpu\nfilterwarnings = error\n"
+        )
+    return plan
+
+
+STEP, PLAIN = "test_own.py::test_step[tiny-b4-cpu]", "test_own.py::test_plain"
+
+
+def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
+    wanted = [
+        {"script": "mm", "case": STEP, "rows": [["aten::mm", "backward", "fc"]]},
+        {"script": "loss", "case": STEP, "rows": [["aten::nll_loss_forward", "forward", "(loss)"]]},
+        {"script": "gone", "case": STEP, "rows": [["aten::cos", "forward", "fc"]]},
+        {"script": "plain", "case": PLAIN, "rows": [["aten::sin", "forward", ""]]},
+    ]
+    found = capture(plan, 1, {BASE: wanted, NEW: wanted}, tmp_path, tmp_path / "log")
+    for side, size in ((BASE, 4), (NEW, 5)):
+        [mm] = found[side]["mm"]["rows"]
+        assert [arg["tensor"]["shape"] for arg in mm["calls"][0]["args"]] == [[size, 4], [4, 8]]
+        assert found[side]["gone"] == {"rows": [], "why_not": "was not called", "threads": 1}
+        [plain] = found[side]["plain"]["rows"]
+        assert plain["calls"][0]["args"][0]["tensor"]["shape"] == [size]
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["loss.base.pt", "loss.pt"]
+    program = "import sys, torch; print({key: list(value.shape) for key, value in torch.load(sys.argv[1]).items()})"
+    done = subprocess.run([sys.executable, "-c", program, tmp_path / "loss.pt"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "{'0.0.1': [4]}"  # the targets, second argument of the first call of the first row
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_an_error_of_the_code_of_a_side_is_named(plan, tmp_path):
+    wanted = [{"script": "x", "case": PLAIN, "rows": [["aten::sin", "forward", ""]]}]
+    broken = plan.trees[NEW].directory / "test_own.py"
+    text = broken.read_text()
+    broken.write_text(text.replace("torch.ones(5)", "1 / 0"))
+    try:
+        with pytest.raises(LaunchError, match=r"^head: test_own.py::test_plain fails: ZeroDivisionError: division by zero$"):
+            capture(plan, 1, {BASE: wanted, NEW: wanted}, tmp_path, tmp_path / "log")
+    finally:
+        broken.write_text(text)

@@ -1,0 +1,135 @@
+"""``--op-benchmarks``: tests with pytest-benchmark's own fixture get operation tables."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from mnistbench.core.record import KEY
+
+TESTS = """
+import pytest
+import torch
+
+
+@pytest.mark.parametrize("size", [8, 16])
+def test_mm(benchmark, size):
+    assert benchmark(torch.mm, torch.ones(size, size), torch.ones(size, size)).shape == (size, size)
+
+
+def test_model(benchmark):
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU())
+    inputs = torch.ones(4, 16)
+    benchmark(lambda: model(inputs).sum().backward())
+
+
+def test_setup(benchmark):
+    benchmark.pedantic(torch.Tensor.sqrt_, setup=lambda: ((torch.ones(100),), {}), rounds=3)
+
+
+def test_without_torch(benchmark):
+    benchmark(sum, [1, 2])
+"""
+
+
+@pytest.fixture
+def suite(project):
+    (project.path / "conftest.py").unlink()
+    project.write("test_bench.py", TESTS)
+    return project
+
+
+def records(saved):
+    return {found["name"]: found["extra_info"].get(KEY) for found in saved["benchmarks"]}
+
+
+def keys_of(record):
+    return {tuple(key) for table in record["tables"] for key in zip(*json.loads(table["operations"]).values(), strict=False)}
+
+
+def test_calls_of_torch_have_operations(suite):
+    result, saved = suite.run_saved("--op-benchmarks")
+    result.assert_outcomes(passed=5)
+    found = records(saved)
+    assert [name for name, record in found.items() if record] == ["test_mm[8]", "test_mm[16]", "test_model", "test_setup"]
+    assert found["test_mm[8]"]["params"]["phase"] == "call"
+    assert found["test_mm[8]"]["params"]["workload"] == "test_bench.py::test_mm[8]"
+    assert saved[KEY]["environment"]["torch"]
+    result.stdout.fnmatch_lines(
+        [
+            "test_bench.py::test_mm[[]8], cpu: self CPU time per iteration",
+            "operation *phase *module *us *share",
+            "aten::mm *forward *",
+            "test_bench.py::test_model, cpu: self CPU time per iteration",
+        ]
+    )
+    lines = [line.split()[:3] for line in result.outlines]
+    assert ["aten::addmm", "forward", "Sequential.0"] in lines
+    assert ["aten::mm", "backward", "Sequential.0"] in lines
+    assert ["aten::sqrt_", "forward", "-"] in lines
+
+
+def test_a_short_call_has_the_times_and_numbers_of_one_call(suite):
+    result, saved = suite.run_saved("--op-benchmarks", "-k", "test_mm")
+    result.assert_outcomes(passed=2, deselected=3)
+    [table] = records(saved)["test_mm[8]"]["tables"]
+    operations, times = (json.loads(table[name]) for name in ("operations", "times"))
+    index = operations["name"].index("aten::mm")
+    assert operations["calls"][index] == 1
+    assert 0 < times["self_ns"][index] < 100_000
+
+
+def test_without_the_option_a_plain_test_stays_as_it_was(suite):
+    suite.append(
+        "test_bench.py",
+        "\n\ndef test_type(benchmark):\n    assert type(benchmark).__name__ == 'BenchmarkFixture'\n    benchmark(int)\n",
+    )
+    result, saved = suite.run_saved()
+    result.assert_outcomes(passed=6)
+    assert set(records(saved).values()) == {None}
+    assert KEY not in saved
+    result.stdout.no_fnmatch_line("*mnistbench: operations*")
+
+
+def test_the_configuration_can_set_it_and_a_saved_run_is_explained(suite):
+    suite.append("pytest.ini", "op_benchmarks = true\n")
+    suite.run("--benchmark-save=base", "-k", "mm").assert_outcomes(passed=2, deselected=3)
+    result = suite.run("--benchmark-compare", "-k", "mm")
+    result.assert_outcomes(passed=2, deselected=3)
+    result.stdout.fnmatch_lines(
+        ["*mnistbench: operations compared*", "test_bench.py::test_mm[[]8]", "wall time of one iteration *"]
+    )
+
+
+def test_a_call_that_cannot_be_repeated_keeps_its_time_and_has_a_note(suite):
+    lines = "    values = [torch.ones(1)]\n    benchmark.pedantic(lambda: values.pop().neg())\n"
+    suite.write("test_bench.py", f"import torch\n\n\ndef test_once(benchmark):\n{lines}")
+    result, saved = suite.run_saved("--op-benchmarks")
+    result.assert_outcomes(passed=1)
+    assert records(saved)["test_once"]["notes"] == ["not profiled: IndexError: pop from empty list"]
+    result.stdout.fnmatch_lines(["test_bench.py::test_once: not profiled: IndexError: pop from empty list"])
+
+
+def test_a_suite_without_torch_does_not_import_it(suite):
+    suite.write(
+        "test_bench.py",
+        "import sys\n\n\ndef test_sum(benchmark):\n    benchmark(sum, [1])\n    assert 'torch' not in sys.modules\n",
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--op-benchmarks",
+    ]  # other tests share a process with torch
+    done = subprocess.run(command, cwd=suite.path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_failing_call_fails_as_without_the_option(suite):
+    suite.write("test_bench.py", "import torch\n\n\ndef test_failing(benchmark):\n    benchmark(lambda: 1 / 0)\n")
+    result = suite.run("--op-benchmarks")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ZeroDivisionError*"])

@@ -1,0 +1,154 @@
+"""Running a script on both sides: turns of two processes, what a launch gives, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+
+import pytest
+import reproducer_builders as builders
+
+from mnistbench.core.errors import RecordError
+from mnistbench.reproducers.run import Reproduced, ReproducerError, SideOfRun, measure, read, sentence
+from mnistbench.reproducers.script import script
+
+SIDES = {side: SideOfRun(sys.executable) for side in ("base", "head")}
+
+#: A stand-in for a script: appends its side to a file, and prints what its body says for each line of input.
+PROGRAM = """
+import json, os, sys
+side = sys.argv[1]
+assert sys.argv[2:] == ["--turns"]
+for number, _ in enumerate(sys.stdin):
+    with open("log", "a") as log:
+        log.write(side + " ")
+    print("12 us")
+{body}
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def measured(body, sides=SIDES, **changes):
+        path = tmp_path / "x.py"
+        path.write_text(PROGRAM.format(body=textwrap.indent(body, "    ")))
+        return measure(path, sides, **{"launches": 2, "pairs": 4, "seed": 1, **changes})
+
+    return measured
+
+
+def seconds(base, head):
+    return f'print(json.dumps({{"seconds": {base} if side == "base" else {head}}}), flush=True)'
+
+
+def test_the_change_is_that_of_the_head(run):
+    found = run(seconds(0.001, 0.0012))
+    assert found.changes == pytest.approx((0.2, 0.2))
+    assert found.change == pytest.approx(0.2)
+    assert (found.base_s, found.head_s) == (0.001, 0.0012)
+
+
+def test_the_sides_take_turns_and_the_first_measurement_does_not_count(run, tmp_path):
+    found = run(seconds("1.0 if number == 0 else 0.1", 0.1), launches=1)
+    assert found.change == 0
+    log = (tmp_path / "log").read_text().split()
+    assert sorted(log) == ["base"] * 5 + ["head"] * 5
+    pairs = [tuple(log[start : start + 2]) for start in range(0, 10, 2)]
+    assert all(set(pair) == {"base", "head"} for pair in pairs)
+    assert pairs[2] == pairs[1][::-1]
+    assert pairs[4] == pairs[3][::-1]
+
+
+def test_a_disturbed_pair_and_a_disturbed_launch_do_not_count(run):
+    assert run(seconds(0.1, "0.5 if number == 2 else 0.11"), pairs=5).change == pytest.approx(0.1)
+    assert Reproduced((0.1, 0.1, 5.0), 1.0, 1.1).change == pytest.approx(0.1)
+
+
+def test_both_processes_have_one_core_and_this_process_keeps_its_own(run):
+    before = os.sched_getaffinity(0)
+    run(f"assert len(os.sched_getaffinity(0)) == 1\n{seconds(1.0, 1.0)}", launches=1)
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_two_launches_run_at_the_same_time_on_different_cores(run, tmp_path):
+    body = 'open(f"cores-{os.getpid()}", "w").write(str(os.sched_getaffinity(0)))\n' + seconds(1.0, 1.0)
+    assert len(run(body, launches=3).changes) == 3
+    cores = [path.read_text() for path in sorted(tmp_path.glob("cores-*"), key=lambda path: int(path.name[6:]))]
+    assert len(cores) == 6
+    assert {cores.count(core) for core in cores[:4]} <= {2, 4}
+    assert len(set(cores[:4])) == 2
+
+
+def test_each_side_has_its_variables_and_pinned_thresholds(run):
+    sides = {**SIDES, "head": SideOfRun(sys.executable, {"OWN": "7"})}
+    body = 'assert "MALLOC_TRIM_THRESHOLD_" in os.environ\n' + seconds(1.0, 'float(os.environ["OWN"])')
+    assert run(body, sides).change == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('raise ValueError("boom")', r"^(base|head): the script failed: ValueError: boom$"),
+        ("sys.exit(3)", r"^(base|head): the script failed: exit code 3$"),
+        ("os.kill(os.getpid(), 9)", r"^(base|head): the script failed: killed by SIGKILL$"),
+        ('print("{", flush=True)', r"the script printed '\{' instead of its seconds$"),
+        ('print("{}", flush=True)', r"the script printed '\{\}' instead of its seconds$"),
+        ("print('{\"seconds\": 0}', flush=True)", r"the script measured 0.0 s; its operation may not have run$"),
+        ("print('{\"seconds\": NaN}', flush=True)", r"the script measured nan s; its operation may not have run$"),
+    ],
+)
+def test_a_script_that_fails_is_one_line(run, body, said):
+    with pytest.raises(ReproducerError, match=said):
+        run(body)
+
+
+def test_an_interpreter_that_cannot_be_started_is_named(run):
+    with pytest.raises(ReproducerError, match=r"^/nowhere: cannot be started "):
+        run(seconds(1.0, 1.0), {**SIDES, "base": SideOfRun("/nowhere")})
+
+
+HIDDEN = "; the cause is in its surroundings (layout of its input, allocator, cache)"
+LARGER = "; the surroundings hide a part of it (cache, other operations of the program)"
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "high", "said"),
+    [
+        (0.12, 0.05, 0.15, "reproduced: +12.0 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
+        (0.199, 0.05, 0.15, "reproduced: +19.9 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
+        (0.01, 0.05, 0.15, "reproduced: +1.0 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
+        (-0.01, 0.02, 0.15, f"does not show by itself: -1.0 % (the gate: +11.1 %, +2.0 % to +15.0 %){HIDDEN}"),
+        (0.03, 0.1, 0.15, f"does not show by itself: +3.0 % (the gate: +11.1 %, +10.0 % to +15.0 %){HIDDEN}"),
+        (0.25, 0.05, 0.15, f"larger by itself: +25.0 % (the gate: +11.1 %, +5.0 % to +15.0 %){LARGER}"),
+    ],
+)
+def test_what_is_said(change, low, high, said):
+    assert sentence(Reproduced((change,), 1.0, 1 + change), builders.header(low=low, high=high)) == said
+
+
+def test_a_script_is_read(tmp_path):
+    path = tmp_path / "x.py"
+    header, row = builders.header(), builders.row()
+    for base, has_both in (((), False), ([row], True)):
+        path.write_text(script(header, [row], base))
+        assert read(path) == (header, has_both)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"import torch\n", "is not a reproducer; name a script that mnistbench gate has written"),
+        (b"\xff\xfe", r"cannot be read \(it is not text\)"),
+        (None, r"cannot be read \(No such file or directory\)"),
+    ],
+)
+def test_another_file_is_one_line(tmp_path, content, said):
+    path = tmp_path / "x.py"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(RecordError, match=f"^{path}: {said}$"):
+        read(path)

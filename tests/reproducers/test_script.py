@@ -1,0 +1,311 @@
+"""Scripts: what they look like, and that they run with the arguments that were captured."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from contextlib import nullcontext, redirect_stdout
+
+import pytest
+import reproducer_builders as builders
+import torch
+from torch import nn
+
+from mnistbench.core.errors import RecordError
+from mnistbench.core.record import UNTIED
+from mnistbench.reproducers.capture import capture
+from mnistbench.reproducers.script import MOST_LINES, differ, file_name, read_header, script
+
+F = nn.functional
+
+
+# ---- What it looks like ------------------------------------------------------------------------------------------------
+
+
+def test_a_script_for_one_operation(golden):
+    golden(script(builders.header(), [builders.row()]), "reproducer_mm.py.txt")
+
+
+def test_a_script_for_calls_that_differ_between_the_sides_and_change_a_tensor(golden):
+    calls = {
+        size: builders.call("aten::addcmul_", builders.tensor(size), builders.tensor(size), {"same": 1}, writes=[0], value=0.5)
+        for size in (64, 80)
+    }
+    found = builders.header(
+        title="aten::addcmul_, optimizer", variables={"base": {}, "head": {"ATEN_CPU_CAPABILITY": "default"}},
+        packages={"torch": ["2.14.0", "2.15.0"], "numpy": ["2.3.0", "2.4.0"]},
+    )  # fmt: skip
+    rows = {size: [builders.row(call, row="aten::addcmul_", number=8, whole_ns=1_100_000)] for size, call in calls.items()}
+    golden(script(found, rows[80], rows[64]), "reproducer_sides.py.txt")
+
+
+def test_a_script_for_a_part_of_an_operation(golden):
+    images, weight = (builders.tensor(*shape) for shape in ((16, 32, 26, 26), (64, 32, 3, 3)))
+    call = builders.call("aten::convolution", images, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    found = builders.header(title="aten::mkldnn_convolution, forward conv2")
+    row = builders.row(call, row="aten::mkldnn_convolution", self_share=0.8)
+    golden(script(found, [row]), "reproducer_part.py.txt")
+
+
+def test_the_header_is_read_again():
+    found = builders.header(variables={"head": {"X": "1"}})
+    assert read_header(script(found, [builders.row()])) == found
+
+
+@pytest.mark.parametrize("text", ["", "import torch\n", "# mnistbench: {\n", "# mnistbench: {}\n"])
+def test_another_file_is_refused(text):
+    with pytest.raises(RecordError):
+        read_header(text)
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("aten::mm, backward fc1", "aten_mm-backward-fc1"),
+        ("aten::addmm -> aten::mm + aten::add_, forward 0.1", "aten_addmm-aten_mm-aten_add_-forward-0_1"),
+        ("../../x", "x"),
+        ("", "operation"),
+    ],
+)
+def test_a_title_gives_a_file_name(title, name):
+    assert file_name(title) == name
+
+
+def test_a_long_list_stays_within_the_lines_that_a_script_may_have():
+    tensors = [builders.tensor(64 + number, 64, 3, 3) for number in range(160)]
+    call = builders.call("aten::_foreach_add_", tensors, tensors, writes=list(range(160)), overload="List")
+    text = script(builders.header(), [builders.row(call)])
+    assert text.count("\n") <= MOST_LINES
+    compile(text, "script", "exec")
+
+
+def test_calls_are_left_out_until_a_script_is_short_enough():
+    call = builders.call("aten::cat", [builders.tensor(number + 1, offset=4) for number in range(5)], 0)
+    text = script(builders.header(), [builders.row(call, call, call)])
+    assert text.count("\n") <= MOST_LINES
+    assert text.count("torch.ops.aten.cat") == 2
+    assert "# 2 of 3 calls in an iteration of the head, 67 % of their time" in text
+
+
+# ---- Whether the sides differ ------------------------------------------------------------------------------------------
+
+
+def test_sides_differ_by_arguments_and_clearly_other_values_but_not_by_time():
+    def row(mean=0.0, zeros=0.0, size=4, **changes):
+        values = {"kind": "normal", "mean": mean, "std": 1.0, "least": -3.0, "most": 3.0, "zeros": zeros}
+        return builders.row(builders.call("aten::relu", builders.tensor(size, values=values)), **changes)
+
+    assert not differ([row()], [row(whole_ns=7, self_share=0.95)])
+    assert not differ([row()], [row(mean=0.1, zeros=0.01)])
+    assert differ([row()], [row(mean=0.5)])
+    assert differ([row()], [row(zeros=0.5)])
+    assert differ([row()], [row(size=5)])
+    assert differ([row()], [row(), row()])
+
+
+# ---- That it runs ------------------------------------------------------------------------------------------------------
+
+
+def ran(path, monkeypatch, *arguments):
+    """Run a script in this process; return its names and the seconds in its last line."""
+    monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+    names = {"__file__": str(path), "__name__": "__main__"}
+    output = io.StringIO()
+    with torch.random.fork_rng(), redirect_stdout(output):
+        exec(compile(path.read_text(), str(path), "exec"), names)
+    return names, json.loads(output.getvalue().splitlines()[-1])["seconds"]
+
+
+@pytest.fixture
+def reproduced(tmp_path, monkeypatch):
+    """Capture the calls of a row, write their script and run it; return the script's names, its text and the row."""
+    monkeypatch.setattr("mnistbench.reproducers.script._MEASUREMENT_NS", 1_000_000)
+    threads = torch.get_num_threads()
+
+    def reproduce(run, name, *, profiled=False):
+        # Whether the profiler is needed depends on measured times: of the calls, and of the operations inside them.
+        monkeypatch.setattr("mnistbench.reproducers.script._SHORTEST_NS", math.inf if profiled else 0)
+        if not profiled:
+            monkeypatch.setattr("mnistbench.reproducers.script._WHOLE", 0)
+
+        found = capture(run, nullcontext(), {(name, phase, UNTIED) for phase in ("", "backward")}).values()
+        row = max(found, key=lambda row: row.whole_ns)
+        assert row.why_not == ""
+        stored = json.loads(json.dumps(row.stored(name)))
+        text = script(builders.header(title=name), [stored])
+        assert text.count("\n") <= MOST_LINES
+        path = tmp_path / f"{file_name(name)}.py"
+        path.write_text(text)
+        values = {f"0.{place}.{number}": found for place, call in enumerate(row.calls) for number, found in call.saved.items()}
+        torch.save(values, path.with_suffix(".pt"))
+        names, seconds = ran(path, monkeypatch)
+        assert 0 < seconds < 1
+        return names, text, row
+
+    yield reproduce
+    torch.set_num_threads(threads)
+
+
+def tensors(names):
+    """The tensors that the function ``call`` of a script uses, in order."""
+    return [cell.cell_contents for cell in names["call"].__closure__ or ()]
+
+
+X, W = torch.randn(8, 16), torch.randn(4, 16)
+IMAGES, KERNELS = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
+
+
+def backward(output):
+    output.sum().backward()
+
+
+def norm():
+    torch.native_batch_norm(IMAGES, torch.ones(3), torch.zeros(3), torch.zeros(3), torch.ones(3), True, 0.1, 1e-5)
+
+
+RUNS = {
+    "aten::addmm": lambda: F.linear(X, W, torch.ones(4)),
+    "aten::mm": lambda: backward(F.linear(X, W.clone().requires_grad_())),
+    "aten::convolution": lambda: F.conv2d(IMAGES, KERNELS, padding=1),
+    "aten::convolution_backward": lambda: backward(F.conv2d(IMAGES, KERNELS.clone().requires_grad_())),
+    "aten::mkldnn_convolution": lambda: F.conv2d(IMAGES, KERNELS),
+    "aten::max_pool2d_with_indices": lambda: F.max_pool2d(IMAGES, 2, return_indices=True),
+    "aten::max_pool2d_with_indices_backward": lambda: backward(F.max_pool2d(IMAGES.clone().requires_grad_(), 2)),
+    "aten::_foreach_add": lambda: torch._foreach_add([X, W, X[:2]], [X, W, W[:2]], alpha=0.1),
+    "aten::_foreach_mul_": lambda: torch._foreach_mul_([X.clone(), W.clone()], 0.5),
+    "aten::native_batch_norm": norm,
+    "aten::nll_loss_forward": lambda: F.nll_loss(X, torch.arange(8)),
+    "aten::nll_loss_backward": lambda: F.nll_loss(X.clone().requires_grad_(), torch.arange(8)).backward(),
+    "aten::sum": lambda: X.sum([0, 1], keepdim=True),
+    "aten::exp": lambda: X.t()[2:9:2].unsqueeze(0).expand(3, -1, -1).exp(),
+    "aten::sqrt_": lambda: torch.sqrt_(X**2),
+    "aten::add_": lambda: X.clone().add_(3, alpha=2),
+    "aten::pow": lambda: torch.pow(X, 3),
+    "aten::index": lambda: X[torch.tensor([3, 1, 7])],
+    "aten::embedding": lambda: F.embedding(torch.tensor([[3, 1], [7, 0]]), X),
+    "aten::where": lambda: torch.where(X > 0, X, 0.0),
+    "aten::_to_copy": lambda: X.to(torch.bfloat16),
+    "aten::empty": lambda: torch.empty(3, 4, dtype=torch.int32, memory_format=torch.contiguous_format),
+}
+
+
+@pytest.mark.parametrize("profiled", [False, True])
+@pytest.mark.parametrize("name", RUNS)
+def test_the_script_of_an_operation_runs(name, profiled, reproduced):
+    names, text, row = reproduced(RUNS[name], name, profiled=profiled)
+    assert row.calls[0].name.removeprefix("aten::") in text
+    wanted = [found["tensor"] for call in row.calls for found in _described([*call.args, *call.kwargs.values()])]
+    made = [one for found in tensors(names) for one in (found if isinstance(found, list) else [found])]
+    assert sorted((list(one.shape), list(one.stride()), str(one.dtype)) for one in made) == sorted(
+        (one["shape"], one["stride"], f"torch.{one['dtype']}") for one in wanted
+    )
+
+
+def _described(values):
+    for value in values:
+        if isinstance(value, list):
+            yield from _described(value)
+        elif isinstance(value, dict) and "tensor" in value:
+            yield value
+
+
+def test_an_operation_in_bfloat16_runs_in_bfloat16(reproduced):
+    names, _, _ = reproduced(lambda: torch.mm(X.bfloat16(), W.t().bfloat16()), "aten::mm")
+    assert {one.dtype for one in tensors(names)} == {torch.bfloat16}
+
+
+def test_an_operation_that_writes_to_a_result_runs(reproduced):
+    names, text, _ = reproduced(lambda: torch.sin(X, out=torch.empty(8, 16)), "aten::sin")
+    assert "out=x2" in text
+    assert names["written"] == []
+
+
+@pytest.mark.parametrize(("profiled", "timing"), [(True, "torch.profiler.profile"), (False, "timer.timeit(1)")])
+def test_values_of_a_tensor_that_is_changed_are_restored(profiled, timing, reproduced):
+    names, text, _ = reproduced(lambda: torch.full((100,), 2.0).pow_(2), "aten::pow_", profiled=profiled)
+    assert timing in text
+    [changed] = names["written"]
+    assert changed.isfinite().all()  # 2 ** (2 ** n) is infinite after 8 calls
+    names["prepare"]()
+    assert (changed == 2).all()
+
+
+def test_the_part_of_an_operation_is_timed_by_its_name(reproduced):
+    _, text, _ = reproduced(RUNS["aten::mkldnn_convolution"], "aten::mkldnn_convolution", profiled=True)
+    assert "torch.ops.aten.convolution.default(x1, x2, None, [1, 1]" in text
+    assert 'event.name == "aten::mkldnn_convolution"' in text
+
+
+def test_what_prepares_a_call_does_not_count_as_the_call(tmp_path, monkeypatch):
+    small = builders.call("aten::add_", builders.tensor(4, since=20_000_000), 1.0, writes=[0], overload="Scalar")
+    path = tmp_path / "x.py"
+    path.write_text(script(builders.header(), [builders.row({**small, "self_ns": 1_000}, row="aten::add_")]))
+    assert "is_timed(event)" in path.read_text()
+    _, seconds = ran(path, monkeypatch)
+    assert seconds < 200e-6  # adding 1 to 20 MB takes milliseconds
+
+
+def test_on_an_accelerator_calls_are_repeated():
+    on_device = builders.call("aten::sin", builders.tensor(4, since=20_000_000, device="cuda"))
+    text = script(builders.header(), [builders.row(on_device, row="aten::sin", self_share=0.5)])
+    assert "timer.blocked_autorange" in text
+    assert '.to("cuda")' in text
+    assert "prepare" not in text
+
+
+def test_an_operation_as_a_whole_is_timed_by_the_timer_of_torch(reproduced):
+    large = torch.randn(300, 300)
+    _, text, row = reproduced(lambda: large @ large, "aten::mm")
+    assert row.self_share > 0.9
+    assert "timer.timeit(1)" in text
+
+
+def test_saved_values_are_those_of_the_call(reproduced):
+    names, _, _ = reproduced(RUNS["aten::max_pool2d_with_indices"], "aten::max_pool2d_with_indices")
+    assert torch.equal(tensors(names)[0], IMAGES)
+
+
+def test_made_values_are_distributed_like_those_of_the_call(reproduced):
+    torch.manual_seed(0)
+    activations = (torch.randn(100_000) * 3 + 1).relu()
+    names, _, _ = reproduced(activations.exp2, "aten::exp2")
+    [made] = tensors(names)
+    for of_made, of_call in ((made, activations), (made[made > 0], activations[activations > 0])):
+        assert float(of_made.mean()) == pytest.approx(float(of_call.mean()), rel=0.05)
+    assert float((made == 0).double().mean()) == pytest.approx(float((activations == 0).double().mean()), abs=0.02)
+    assert float(made.max()) <= float(activations.max()) * 1.001
+
+
+def test_first_rows_are_repeated_if_not_all_are_saved(reproduced, monkeypatch):
+    monkeypatch.setattr("mnistbench.reproducers.values.LARGEST_SAVED", 3 * 3 * 64 * 4)
+    names, text, _ = reproduced(
+        lambda: F.max_pool2d(IMAGES.repeat(4, 1, 1, 1), 2, return_indices=True), "aten::max_pool2d_with_indices"
+    )
+    assert ".repeat(3)[:1536]" in text
+    [made] = tensors(names)
+    assert all(torch.equal(made[number], IMAGES[number % 3 % 2]) for number in range(8))
+
+
+def test_a_side_has_its_own_arguments(tmp_path, monkeypatch):
+    rows = {size: [builders.row(builders.call("aten::sin", builders.tensor(size)), row="aten::sin")] for size in (64, 80)}
+    path = tmp_path / "sin.py"
+    path.write_text(script(builders.header(), rows[80], rows[64]))
+    monkeypatch.setattr("mnistbench.reproducers.script._MEASUREMENT_NS", 1_000_000)
+    for arguments, size in (((), 80), (("head",), 80), (("base",), 64)):
+        names, seconds = ran(path, monkeypatch, *arguments)
+        assert [len(one) for one in tensors(names)] == [size]
+        assert math.isfinite(seconds)
+
+
+def test_with_turns_a_script_measures_once_per_line_of_input(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "sin.py"
+    monkeypatch.setattr("mnistbench.reproducers.script._MEASUREMENT_NS", 1_000_000)
+    path.write_text(script(builders.header(), [builders.row(builders.call("aten::sin", builders.tensor(64)), row="aten::sin")]))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n\n"))
+    monkeypatch.setattr(sys, "argv", [str(path), "--turns"])
+    with torch.random.fork_rng():
+        exec(compile(path.read_text(), str(path), "exec"), {"__file__": str(path)})
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert len(lines) == 3
