@@ -1,0 +1,384 @@
+"""action.yml: its steps are run with bash, with a stand-in for Python and for gh, and docs/ci.md shows how to use it.
+
+Tests of actionlint are skipped without it; `tox -e actions` installs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from mnistbench import cli
+from mnistbench.commands.gate import _seconds
+
+REPOSITORY = Path(__file__).parent.parent
+ACTION = yaml.safe_load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))
+INPUTS = ACTION["inputs"]
+STEPS = ACTION["runs"]["steps"]
+PAGE = (REPOSITORY / "docs" / "ci.md").read_text(encoding="utf-8")
+[WORKFLOW] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+PASSED, REGRESSED, UNJUDGED = 0, 1, 2
+
+#: What the gate prints while it measures; the exit code and the report are those of the test.
+PYTHON = r"""#!/usr/bin/env bash
+if [ "$1 $2 $3" = "-P -c import mnistbench" ]; then exit "$FAKE_MISSING"; fi
+if [ "$1 $2" = "-m pip" ]; then printf '%s\n' "$@" > "$FAKE/pip"; exit 0; fi
+if [ "$1 $2 $3" != "-P -m mnistbench" ]; then exec "$FAKE_PYTHON" "$@"; fi
+printf '%s\0' "${@:4}" > "$FAKE/gate"
+echo "loading both sides"
+echo "mnistbench: $FAKE_ERROR" >&2
+for word in "$@"; do
+  case $word in
+    --output=*) output=${word#--output=} ;;
+    --storage=*) mkdir -p "${word#--storage=}/gate"; echo raw > "${word#--storage=}/gate/1.jsonl.gz" ;;
+  esac
+done
+if [ -n "$FAKE_REPORT" ]; then cat "$FAKE_REPORT" > "$output"; fi
+exit "$FAKE_CODE"
+"""
+
+GH = r"""#!/usr/bin/env bash
+printf '%s\0' "$@" > "$FAKE/gh"
+for word in "$@"; do body=$word; done
+cp "$body" "$FAKE/body"
+echo "$GH_REPO $GH_TOKEN" > "$FAKE/gh_environment"
+exit "$FAKE_GH_CODE"
+"""
+
+REPORT = "### mnistbench: regressed: 1 confirmed by fresh launches: aten::mm\n\n- more\n"
+ERROR = "--base 'origin/main...': no such commit"
+
+
+class Ran(NamedTuple):
+    """What is left after the steps of a job."""
+
+    code: int  # of the step that fails first; 0 if none does
+    log: str
+    gate: list[str] | None  # arguments; None if it was not called
+    pip: list[str] | None
+    gh: list[str] | None
+    body: str | None  # of the comment
+    summary: str
+    outputs: dict[str, str]  # of the gate's step
+    upload: dict[str, str] | None  # what the last step is given
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """Run the steps of the action as a job of GitHub would."""
+    fakes = tmp_path / "bin"
+    fakes.mkdir()
+    for name, text in (("python", PYTHON), ("gh", GH)):
+        (fakes / name).write_text(text)
+        (fakes / name).chmod(0o755)
+    for name in [name for name in os.environ if name.startswith(("GITHUB_", "RUNNER_", "INPUT_", "GH_"))]:
+        monkeypatch.delenv(name)
+    (tmp_path / "temp").mkdir()
+
+    def run(*, event="pull_request", code=PASSED, report=REPORT, gh_code=0, missing=False, **inputs):
+        assert inputs.keys() <= INPUTS.keys()
+        seen = tmp_path / "seen"
+        shutil.rmtree(seen, ignore_errors=True)
+        seen.mkdir()
+        (seen / "report").write_text(report or "")
+        given = {name: str(each["default"]) for name, each in INPUTS.items()} | {"token": "a token"} | inputs
+        contexts = {f"inputs.{name}": value for name, value in given.items()}
+        contexts |= {
+            "github.event_name": event, "github.repository": "owner/project",
+            "github.event.pull_request.number": "12" if event == "pull_request" else "",
+        }  # fmt: skip
+        variables = {
+            **os.environ, "PATH": f"{fakes}{os.pathsep}{os.environ['PATH']}", "GITHUB_ACTION_PATH": "/the action",
+            "GITHUB_BASE_REF": "main" if event == "pull_request" else "", "GITHUB_SERVER_URL": "https://github.example",
+            "GITHUB_REPOSITORY": "owner/project", "GITHUB_RUN_ID": "34", "GITHUB_OUTPUT": str(seen / "output"),
+            "GITHUB_STEP_SUMMARY": str(seen / "summary"), "RUNNER_TEMP": str(tmp_path / "temp"), "FAKE": str(seen),
+            "FAKE_PYTHON": sys.executable, "FAKE_MISSING": str(int(missing)), "FAKE_CODE": str(code), "FAKE_ERROR": ERROR,
+            "FAKE_REPORT": str(seen / "report") if report else "", "FAKE_GH_CODE": str(gh_code),
+        }  # fmt: skip
+        return _run(contexts, variables, seen)
+
+    return run
+
+
+def _run(contexts, variables, seen):
+    failed, log, outputs, upload = 0, "", {}, None
+    for step in STEPS:
+        if not _holds(step.get("if", "success()"), contexts, failed):
+            continue
+        if "uses" in step:
+            upload = {name: _filled(value, contexts) for name, value in step["with"].items()}
+            continue
+        own = {name: _filled(value, contexts) for name, value in step.get("env", {}).items()}
+        script = seen / "script.sh"
+        script.write_text(step["run"])
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],  # what GitHub runs for `shell: bash`
+            env={**variables, **own}, cwd=seen, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        failed, log = failed or done.returncode, log + done.stdout
+        if step.get("id") == "gate" and (seen / "output").exists():
+            outputs = dict(line.split("=", 1) for line in (seen / "output").read_text().splitlines())
+            contexts |= {f"steps.gate.outputs.{name}": value for name, value in outputs.items()}
+
+    def text(name):
+        return (seen / name).read_text() if (seen / name).exists() else None
+
+    words = {name: (text(name) or "").split("\0")[:-1] or None for name in ("gate", "gh")}
+    pip = (text("pip") or "").splitlines() or None
+    return Ran(failed, log, words["gate"], pip, words["gh"], text("body"), text("summary") or "", outputs, upload)
+
+
+def _filled(value, contexts):
+    return re.sub(r"\$\{\{ ([a-z_.]+) \}\}", lambda found: contexts.get(found[1], ""), str(value))
+
+
+def _holds(condition, contexts, failed):
+    """Evaluate a condition of a step: names, texts, ``==``, ``!=``, ``&&`` and functions of the state of the job.
+
+    Without such a function, a step is skipped after a failure.
+    """
+    if failed and "()" not in condition:
+        return False
+    words = re.findall(r"'[^']*'|&&|[!=]=|!?[a-z_.]+(?:\(\))?", condition.removeprefix("${{").removesuffix("}}"))
+    known = {"&&": "and", "==": "==", "!=": "!=", "!cancelled()": "True", "success()": str(not failed)}
+    told = [known[word] if word in known else word if word[0] == "'" else repr(contexts.get(word, "")) for word in words]
+    return eval(" ".join(told))
+
+
+# ---- Steps -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gate_that_passes(job):
+    ran = job(paths="bench/test_step.py")
+    assert ran.code == PASSED
+    report, folder = ran.outputs["report"], ran.outputs["folder"]
+    assert ran.gate == [
+        "gate", "--base=origin/main...", "--budget=7m", "--inconclusive=fail", "--format=markdown", f"--output={report}",
+        f"--storage={folder}", "--", "bench/test_step.py",
+    ]  # fmt: skip
+    assert Path(report).read_text() == REPORT
+    assert REPORT in ran.log
+    assert (ran.pip, ran.summary) == (None, "")  # the gate writes to the summary itself
+    assert ran.gh == ["pr", "comment", "12", "--edit-last", "--create-if-none", "--body-file", report]
+    assert ran.body == REPORT
+    assert ran.upload == {"name": ran.outputs["artifact"], "path": folder, "if-no-files-found": "ignore"}
+    assert {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.*")} == {
+        "report.md", "log.txt", "gate/1.jsonl.gz",
+    }  # fmt: skip
+
+
+def test_the_arguments_of_the_gate_are_those_that_the_command_takes(job):
+    words = job().gate
+    parsed = cli.parser("gate").parse_args(words[: words.index("--")])
+    assert (parsed.base, parsed.format, parsed.inconclusive) == ("origin/main...", "markdown", "fail")
+    assert _seconds(parsed.budget) == 420
+
+
+@pytest.mark.parametrize("code", [REGRESSED, UNJUDGED])
+def test_a_gate_that_fails_is_the_exit_code_and_is_reported_too(job, code):
+    ran = job(code=code)
+    assert (ran.code, ran.body, ran.summary) == (code, REPORT, "")
+    assert ran.upload["path"] == ran.outputs["folder"]
+
+
+def test_an_error_is_reported_in_the_comment_and_in_the_summary(job):
+    ran = job(code=UNJUDGED, report=None)
+    assert ran.code == UNJUDGED
+    assert ran.body == f"### mnistbench: the gate could not measure\n\n    loading both sides\n    mnistbench: {ERROR}\n"
+    assert ran.summary == ran.body
+    assert ran.upload["path"] == ran.outputs["folder"]
+
+
+def test_an_error_is_not_reported_with_the_report_of_an_earlier_step(job):
+    first, second = job(code=REGRESSED), job(code=UNJUDGED, report=None)
+    assert REPORT not in second.body
+    assert first.outputs["artifact"] != second.outputs["artifact"]  # two artifacts of one name are an error
+    assert Path(first.outputs["report"]).read_text() == REPORT
+
+
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        ("", []),
+        ("bench", ["bench"]),
+        ("bench/test_step.py -k 'b16 and not b1' --bench-model=convnet", None),
+        ("'a folder/test_x.py::test_y[a b]' -v", ["a folder/test_x.py::test_y[a b]", "-v"]),
+        ("a\nb  c\n", ["a", "b", "c"]),
+        ("-k '' *", ["-k", "", "*"]),
+        ('"$(touch hacked)" `touch hacked` ; touch hacked', ["$(touch hacked)", "`touch", "hacked`", ";", "touch", "hacked"]),
+        (r'"a \" b" \'c', ['a " b', "'c"]),
+        ("größe", ["größe"]),
+    ],
+)
+def test_paths_are_split_as_a_shell_does_and_nothing_in_them_is_run(job, tmp_path, paths, words):
+    if words is None:
+        words = ["bench/test_step.py", "-k", "b16 and not b1", "--bench-model=convnet"]
+    ran = job(paths=paths)
+    assert ran.gate[ran.gate.index("--") + 1 :] == words
+    assert (ran.code, list(tmp_path.rglob("hacked"))) == (PASSED, [])
+
+
+def test_a_quote_that_is_not_closed_is_not_taken_for_a_regression(job):
+    ran = job(paths="-k 'b16")
+    assert (ran.code, ran.gate, ran.gh, ran.upload) == (UNJUDGED, None, None, None)
+    assert "::error title=mnistbench::paths: a quote is not closed\n" in ran.log
+
+
+@pytest.mark.parametrize("name", ["base", "budget", "inconclusive"])
+def test_an_input_is_one_argument_whatever_it_is(job, tmp_path, name):
+    ran = job(**{name: "--x 'y'; $(touch hacked)"})
+    assert f"--{name}=--x 'y'; $(touch hacked)" in ran.gate
+    assert list(tmp_path.rglob("hacked")) == []
+
+
+def test_what_is_no_pull_request_needs_a_base_and_has_no_comment(job):
+    ran = job(event="push")
+    assert (ran.code, ran.gate, ran.upload) == (UNJUDGED, None, None)
+    assert "::error title=mnistbench::base: is empty, and this is not a pull request; give a commit" in ran.log
+    ran = job(event="push", base="HEAD^", code=REGRESSED)
+    assert (ran.code, ran.gate[1], ran.gh) == (REGRESSED, "--base=HEAD^", None)
+    assert ran.upload["path"] == ran.outputs["folder"]
+
+
+def test_a_base_that_is_given_takes_the_place_of_that_of_the_pull_request(job):
+    assert job(base="v1.0").gate[1] == "--base=v1.0"
+
+
+@pytest.mark.parametrize("code", [PASSED, REGRESSED])
+def test_a_token_that_cannot_write_does_not_fail_the_job(job, code):
+    ran = job(gh_code=1, code=code)
+    assert (ran.code, ran.gh[:3]) == (code, ["pr", "comment", "12"])
+    assert "::notice title=mnistbench::There is no comment" in ran.log
+    assert "::notice" not in job().log
+
+
+def test_no_comment_if_it_is_not_wanted(job):
+    ran = job(comment="false", code=REGRESSED)
+    assert (ran.code, ran.gh) == (REGRESSED, None)
+
+
+def test_the_token_and_the_repository_are_handed_to_gh(job, tmp_path):
+    job(token="secret")
+    assert (tmp_path / "seen" / "gh_environment").read_text() == "owner/project secret\n"
+
+
+def test_a_report_that_is_too_long_for_a_comment_has_a_link(job):
+    long = REPORT + "- x\n" * 20_000
+    ran = job(report=long)
+    assert Path(ran.outputs["report"]).read_text() == long
+    assert ran.body.startswith(REPORT.splitlines()[0])
+    assert "[the summary](https://github.example/owner/project/actions/runs/34)" in ran.body
+    assert len(ran.body) < 65_536
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_it_is_installed_from_the_folder_of_the_action_if_it_is_missing(job, missing):
+    assert job(missing=missing).pip == (["-m", "pip", "install", "/the action"] if missing else None)
+
+
+# ---- The file --------------------------------------------------------------------------------------------------------------
+
+
+def test_no_script_has_an_expression():
+    # What it stands for would be run: a branch may have the name $(...).
+    scripts = [step["run"] for step in STEPS if "run" in step]
+    assert len(scripts) == 3
+    assert not any("${{" in script for script in scripts)
+
+
+def test_every_input_is_used_and_described():
+    text = json.dumps(STEPS)
+    for name, each in INPUTS.items():
+        assert f"inputs.{name} " in text, name
+        assert each["description"], name
+        assert "default" in each, name
+
+
+def test_the_source_distribution_has_the_action():
+    assert '"/action.yml"' in (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+
+
+# ---- The page on continuous integration ------------------------------------------------------------------------------------
+
+
+def test_the_page_lists_the_inputs():
+    rows = dict(re.findall(r"^\| `([a-z]+)` \| (.*?) \|", PAGE, re.MULTILINE))
+    assert list(rows) == list(INPUTS)
+    shown = {
+        name: default.strip("`") for name, default in rows.items() if name in ("budget", "inconclusive", "comment", "python")
+    }
+    assert shown == {name: INPUTS[name]["default"] for name in shown}
+
+
+def test_the_workflow_is_short_has_the_base_commit_and_may_comment():
+    assert len(WORKFLOW.splitlines()) <= 15
+    workflow = yaml.safe_load(WORKFLOW)
+    assert workflow["permissions"]["pull-requests"] == "write"
+    checkout, *_, action = workflow["jobs"]["gate"]["steps"]
+    assert checkout["with"]["fetch-depth"] == 0
+    assert action["uses"] == "OWNER/mnistbench@v1"
+    assert action["with"].keys() <= INPUTS.keys()
+
+
+@pytest.fixture
+def lint(tmp_path):
+    """Run actionlint over a workflow in a repository with this action; return its complaints."""
+    actionlint = shutil.which("actionlint")
+    if not actionlint:
+        pytest.skip("no actionlint; tox -e actions")
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+
+    def run(workflow, action=None):
+        (tmp_path / "action.yml").write_text(action or (REPOSITORY / "action.yml").read_text(encoding="utf-8"))
+        (folder / "operations.yml").write_text(workflow)
+        done = subprocess.run([actionlint, "-no-color"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) is (done.stdout == "")
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_actionlint_accepts_the_workflow(lint):
+    assert lint(WORKFLOW) == ""
+    assert "fetch-dept" in lint(WORKFLOW.replace("fetch-depth", "fetch-dept"))
+
+
+def test_actionlint_accepts_the_action_and_all_its_inputs(lint):
+    given = ", ".join(f"{name}: x" for name in INPUTS)
+    local = WORKFLOW.replace("OWNER/mnistbench@v1", "./").replace("{paths: bench/test_step.py}", f"{{{given}}}")
+    assert local.count("./\n") == 1
+    assert lint(local) == ""
+    assert 'input "path" is not defined' in lint(local.replace("paths:", "path:"))
+    text = (REPOSITORY / "action.yml").read_text(encoding="utf-8")
+    assert 'invalid runner name "node16"' in lint(local, text.replace("using: composite", "using: node16"))
+
+
+def test_actionlint_accepts_the_steps_as_those_of_a_workflow(lint):
+    # It does not check the steps of an action. Those of a workflow that is called with the same inputs have the same contexts.
+    called = {name: {"type": "string", "default": str(each["default"])} for name, each in INPUTS.items() if name != "token"}
+    called["token"] = {"type": "string"}
+
+    def workflow(steps):
+        jobs = {"gate": {"runs-on": "ubuntu-24.04", "steps": steps}}
+        return yaml.safe_dump({"name": "steps", "on": {"workflow_call": {"inputs": called}}, "jobs": jobs}, sort_keys=False)
+
+    assert lint(workflow(STEPS)) == ""
+    install, gate, comment, upload = STEPS
+    for change, complaint in (
+        ([install, gate, {**comment, "env": {"REPORT": "${{ steps.gat.outputs.report }}"}}, upload], '"gat" is not defined'),
+        ([install, gate, comment, {**upload, "with": {"title": "x"}}], 'input "title" is not defined'),
+        ([install, {**gate, "run": "echo ${{ github.event.pull_request.title }}"}], "potentially untrusted"),
+    ):
+        assert complaint in lint(workflow(change))
