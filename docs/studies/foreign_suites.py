@@ -54,6 +54,7 @@ class Suite:
     file: str  # with the function
     added: str = ""  # at its end, after SLOWER
     replaced: tuple[tuple[str, str], ...] = ()
+    kept: str = ""  # the only folder that is kept: compiled modules are not built, the installed package is measured
 
     @property
     def name(self) -> str:
@@ -80,7 +81,7 @@ SUITES = (
     Suite(
         "pytorch/tensordict", "a1a061e3d", ("tensordict==0.15.3",),
         ("benchmarks/common/common_ops_test.py", "-k", "test_unbind_speed_stack1 or test_chunk"),
-        "benchmarks/common/common_ops_test.py", "TensorDict.chunk = _slower(TensorDict.chunk)",
+        "benchmarks/common/common_ops_test.py", "TensorDict.chunk = _slower(TensorDict.chunk)", kept="benchmarks",
     ),
     Suite(
         "pydantic/pydantic-core", "383eb95", ("pydantic-core==2.50.4", "hypothesis"),
@@ -90,6 +91,7 @@ SUITES = (
             ("    def f():\n        v.isinstance_python", "    @_slower\n    def f():\n        v.isinstance_python"),
             ("import json\n", f"import json\n{SLOWER}\n"),
         ),
+        kept="tests",
     ),
 )  # fmt: skip
 
@@ -109,7 +111,12 @@ def checked_out(folder: Path, suite: Suite) -> Path:
     repository = folder / suite.name
     if not repository.exists():
         subprocess.run(["git", "clone", "--quiet", f"https://github.com/{suite.project}", str(repository)], check=True)
-    subprocess.run(["git", "-C", str(repository), "checkout", "--quiet", "--force", suite.commit], check=True)
+    git = ["git", "-C", str(repository), "-c", "user.name=study", "-c", "user.email=study@localhost"]
+    subprocess.run([*git, "checkout", "--quiet", "--force", suite.commit], check=True)
+    if suite.kept:
+        subprocess.run([*git, "rm", "-r", "--quiet", "."], check=True)
+        subprocess.run([*git, "checkout", "--quiet", suite.commit, "--", suite.kept], check=True)
+        subprocess.run([*git, "commit", "--quiet", "--message", f"{suite.kept} alone"], check=True)
     return repository
 
 
