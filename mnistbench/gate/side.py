@@ -59,6 +59,9 @@ WORKLOAD_CASE = f"{_PACKAGE}.gate.workload_case"
 FIXTURE, _BENCHMARK = "op_benchmark", "benchmark"
 _FIXTURES = {FIXTURE, _BENCHMARK}
 
+#: The parameter of a test that measures a phase of a workload; ``op_benchmark(function)`` calls the other fixture.
+_WORKLOAD = "bench_workload"
+
 #: The plug-ins that ``op_benchmark`` needs, by the names of their entry points. The folder ``fallback`` has copies of both.
 _FIXTURE_PLUGINS = {"benchmark": "pytest_benchmark.plugin", _PACKAGE: "mnistbench.pytest_plugin.plugin"}
 
@@ -211,6 +214,11 @@ class Side:
         }
 
 
+def _is_of_workload(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and _WORKLOAD in callspec.params
+
+
 def _modules() -> dict[str, ModuleType]:
     """Return the imported modules of mnistbench."""
     return {name: module for name, module in sys.modules.items() if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")}
@@ -294,7 +302,7 @@ class _Session:
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[Any]:
         """Take over pytest-benchmark's fixture, which measures nothing itself."""
         value = yield
-        if fixturedef.argname == _BENCHMARK and FIXTURE not in request.node.fixturenames:
+        if fixturedef.argname == _BENCHMARK and not _is_of_workload(request.node):
             intercept(value, before=functools.partial(self._take_call, request.node))
             refuse_weave(value)
         return value

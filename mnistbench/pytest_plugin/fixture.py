@@ -1,4 +1,4 @@
-"""The value of the fixture ``op_benchmark``: a callable that builds, measures and records a case."""
+"""The value of the fixture ``op_benchmark``: a callable that measures and records a case of a workload, or a function."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.tensorboard import first_line
 from mnistbench.measuring.timing import Timed, measure
 from mnistbench.pytest_plugin import attachments
-from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, STEP, WORKLOAD, thresholds_of
+from mnistbench.pytest_plugin.plain_tests import attach_operations
+from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.pytest_plugin.workloads import known_workloads
 from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
 
 
 class OpBenchmark:
-    """Measures one phase of one workload at one batch size on one device with one step."""
+    """Measures one phase of one workload at one batch size on one device with one step, or a function."""
 
     def __init__(
         self, request: pytest.FixtureRequest, benchmark: Any, workload: str, batch_size: int, device: str, step: str
@@ -40,12 +41,41 @@ class OpBenchmark:
         self._step = step
         self._session = request.config.stash[SESSION]
 
-    def __call__(self, phase: str) -> None:
-        """Measure the phase and attach its record to the benchmark.
+    def __call__(self, measured: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Measure a phase or a function, and attach its record to the benchmark.
+
+        Args:
+            measured: name of a phase, or a function.
+            args: of the function.
+            kwargs: of the function.
+
+        Returns:
+            what the function returns.
 
         Raises:
-            UsageError: the phase, the workload or a parameter cannot be measured.
+            UsageError: the phase, the workload or a parameter cannot be measured, or the test is not parametrized for it.
         """
+        if callable(measured):
+            return self._measure_call(measured, args, kwargs)
+        if args or kwargs:
+            raise UsageError(f"op_benchmark({measured!r}, ...): a phase has no arguments; give its name alone, or a function")
+        if not self._workload:
+            raise UsageError(
+                f"op_benchmark({measured!r}): the test is not parametrized over workloads, because its source calls "
+                "op_benchmark with a variable; write the phase, or parametrize the variable with the mark parametrize"
+            )
+        return self._measure_phase(measured)
+
+    def _measure_call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if self._workload:
+            raise UsageError(
+                "op_benchmark(function): the test is parametrized over workloads, because its source does not show that it "
+                "measures a function; call op_benchmark(function, ...) in the test itself"
+            )
+        attach_operations(self._benchmark, self._request.node, self._session)
+        return self._benchmark(function, *args, **kwargs)
+
+    def _measure_phase(self, phase: str) -> None:
         if phase in PHASES_OF_DATA and self._step != REFERENCE:
             pytest.skip(f"a {phase} has no {self._step} step")
         if phase == "dataloader" and not mnist_unpacked(self._session.options.data_dir):
@@ -155,11 +185,10 @@ def _test_identity(node: pytest.Function) -> str:
     callspec = getattr(node, "callspec", None)
     if callspec is None:
         return node.nodeid
-    ours = (WORKLOAD, BATCH_SIZE, DEVICE, STEP)
     own = {
         name: value
         for name, value in callspec.params.items()
-        if name not in ours and not (isinstance(value, str) and value in PHASES)
+        if name not in PARAMETERS and not (isinstance(value, str) and value in PHASES)
     }
     shown = ",".join(f"{name}={value}" for name, value in own.items())
     return node.nodeid.removesuffix(f"[{callspec.id}]") + (f"[{shown}]" if shown else "")

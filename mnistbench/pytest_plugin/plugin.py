@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.core.params import REFERENCE, device_label
+from mnistbench.core.params import PHASES, REFERENCE, device_label
 from mnistbench.pytest_plugin import hookspec
 from mnistbench.pytest_plugin.options import Options, add_options, thresholds_are_set
-from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, SESSION, STEP, WORKLOAD, Session, thresholds_of
+from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, PARAMETERS, SESSION, STEP, WORKLOAD, Session, thresholds_of
 from mnistbench.pytest_plugin.workloads import registered_workloads
 
 FIXTURE = "op_benchmark"
@@ -55,13 +58,16 @@ def _one_line_errors() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)  # after pytest's own marks, so that a marked workload comes first in the id, too
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize the tests that use ``op_benchmark``; a parameter that a test's own mark sets is left alone."""
+    """Parametrize the tests that measure a phase of a workload; a parameter that a test's own mark sets is left alone."""
     if FIXTURE not in metafunc.fixturenames:
+        return
+    marks = list(metafunc.definition.iter_markers("parametrize"))
+    marked = {name for mark in marks for name in _argument_names(mark)}
+    if marked.isdisjoint(PARAMETERS) and _measures_a_function(metafunc.function, marks):
         return
     session = metafunc.config.stash[SESSION]
     session.collected = True
     options = session.options
-    marked = {name for mark in metafunc.definition.iter_markers("parametrize") for name in _argument_names(mark)}
     try:
         devices = session.devices
         registered = registered_workloads(metafunc.definition)
@@ -76,6 +82,37 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(DEVICE, devices, ids=[device_label(device, options.dtype, options.compile) for device in devices])
     if STEP not in marked and options.steps != (REFERENCE,):  # the ids of the default stay as they are
         metafunc.parametrize(STEP, options.steps)
+
+
+def _measures_a_function(test: Callable[..., Any], marks: Iterable[pytest.Mark]) -> bool:
+    """Whether a test calls ``op_benchmark`` with a function, or decorates one with it.
+
+    Read from its source, because a test is parametrized before it runs. An argument that is a variable is a function, unless
+    the ``parametrize`` marks have the name of a phase.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(test)))
+    except (OSError, TypeError, SyntaxError):  # no source
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and any(map(_is_fixture, node.decorator_list)):
+            return True
+        if isinstance(node, ast.Call) and _is_fixture(node.func):
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            if len(arguments) > 1 or not isinstance(arguments[0], (ast.Constant, ast.Name)):
+                return True
+            if isinstance(arguments[0], ast.Name) and not _has_phase([mark.args for mark in marks]):
+                return True
+    return False
+
+
+def _is_fixture(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == FIXTURE
+
+
+def _has_phase(value: object) -> bool:
+    """Whether a value or a member of a list is the name of a phase."""
+    return value in PHASES if isinstance(value, str) else isinstance(value, (list, tuple)) and any(map(_has_phase, value))
 
 
 def _argument_names(mark: pytest.Mark) -> list[str]:
@@ -111,6 +148,24 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
 
 
 @pytest.fixture
+def bench_workload() -> str:
+    """Return no workload: the test measures a function."""
+    return ""
+
+
+@pytest.fixture
+def bench_batch_size() -> int:
+    """Return no batch size: the test measures a function."""
+    return 0
+
+
+@pytest.fixture
+def bench_device() -> str:
+    """Return no device: the test measures a function."""
+    return ""
+
+
+@pytest.fixture
 def bench_step() -> str:
     """Return the step of a test that is not parametrized over ``--bench-step``."""
     return REFERENCE
@@ -124,12 +179,15 @@ def op_benchmark(
     bench_batch_size: int,
     bench_device: str,
     bench_step: str,
-) -> Callable[[str], None]:
+) -> Callable[..., Any]:
     """Measure one phase of a workload, operation by operation: ``op_benchmark("step")``.
 
     Phases: ``forward``, ``step``, ``train``, ``eval``, ``batch``, ``dataloader``. The options ``--bench-model``,
     ``--bench-batch-size``, ``--bench-device`` and ``--bench-step`` parametrize the test over ``bench_workload``,
     ``bench_batch_size``, ``bench_device`` and ``bench_step``; a ``parametrize`` mark of one of these names replaces the option.
+
+    ``op_benchmark(function, *args, **kwargs)`` measures a function as ``benchmark`` does, with its operations, and returns its
+    result. Such a test is not parametrized over workloads.
     """
     from mnistbench.pytest_plugin.fixture import OpBenchmark
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mnistbench.workloads.workload import Batch, Workload
 
 #: Names of the parameters of a test that uses the fixture ``op_benchmark``.
-WORKLOAD, BATCH_SIZE, DEVICE, STEP = "bench_workload", "bench_batch_size", "bench_device", "bench_step"
+PARAMETERS = WORKLOAD, BATCH_SIZE, DEVICE, STEP = "bench_workload", "bench_batch_size", "bench_device", "bench_step"
 
 #: Seconds of training before a progress bar is shown.
 SHOW_PROGRESS_AFTER = 2.0

@@ -250,6 +250,10 @@ def test_function(benchmark):
     benchmark(torch.mm, torch.rand(8, 8), torch.ones(8, 8))
 
 
+def test_explicit(op_benchmark):
+    op_benchmark(torch.mm, torch.rand(8, 8), torch.ones(8, 8))
+
+
 def test_without_torch(benchmark):
     benchmark(sum, [1, 2])
 """
@@ -270,6 +274,7 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
     assert ["aten::sum", "forward", ""] in keys["model"]
     assert ["aten::mm", "backward", "Sequential.0"] in keys["model"]
     assert ["aten::mm", "forward", ""] in keys["function"]
+    assert keys["explicit"] == keys["function"]
     assert keys["without_torch"] == []
     for case, builds in found.items():
         for build in builds:

@@ -44,10 +44,6 @@ def records(saved):
     return {found["name"]: found["extra_info"].get(KEY) for found in saved["benchmarks"]}
 
 
-def keys_of(record):
-    return {tuple(key) for table in record["tables"] for key in zip(*json.loads(table["operations"]).values(), strict=False)}
-
-
 def test_calls_of_torch_have_operations(suite):
     result, saved = suite.run_saved("--op-benchmarks")
     result.assert_outcomes(passed=5)
@@ -133,3 +129,118 @@ def test_a_failing_call_fails_as_without_the_option(suite):
     result = suite.run("--op-benchmarks")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*ZeroDivisionError*"])
+
+
+# ---- op_benchmark(function) --------------------------------------------------------------------------------------------
+
+EXPLICIT = """
+import pytest
+import torch
+
+
+def test_mm(op_benchmark):
+    assert op_benchmark(torch.mm, torch.ones(8, 8), mat2=torch.ones(8, 8)).shape == (8, 8)
+
+
+@pytest.mark.parametrize("size", [8, 16])
+def test_lambda(op_benchmark, size):
+    batch = {"batch": torch.ones(size)}
+    op_benchmark(lambda: batch["batch"].neg())
+
+
+class TestClass:
+    def test_variable(self, op_benchmark):
+        run = torch.nn.Linear(4, 4)
+        op_benchmark(lambda: run(torch.ones(1, 4)).sum().backward())
+
+
+def test_decorated(op_benchmark):
+    @op_benchmark
+    def run():
+        return torch.ones(3).exp()
+
+
+@pytest.fixture
+def run():
+    return torch.ones(100).exp
+
+
+def test_fixture(op_benchmark, run):
+    op_benchmark(run)
+
+
+def test_without_torch(op_benchmark):
+    op_benchmark(sum, [1])
+"""
+
+
+def test_a_function_is_measured_with_its_operations_without_an_option(suite):
+    suite.write("test_bench.py", EXPLICIT)
+    result, saved = suite.run_saved()
+    result.assert_outcomes(passed=7)
+    found = records(saved)
+    with_operations = ["test_mm", "test_lambda[8]", "test_lambda[16]", "test_variable", "test_decorated", "test_fixture"]
+    assert [name for name, record in found.items() if record] == with_operations
+    assert ["aten::mm", "forward", "-"] in [line.split()[:3] for line in result.outlines]
+
+
+def test_a_function_is_measured_once_also_with_the_option(suite):
+    suite.write("test_bench.py", EXPLICIT)
+    result, saved = suite.run_saved("--op-benchmarks", "-k", "test_mm")
+    result.assert_outcomes(passed=1, deselected=6)
+    assert records(saved)["test_mm"]["params"]["workload"] == "test_bench.py::test_mm"
+
+
+PHASES = """
+import pytest
+
+
+def test_phase(op_benchmark):
+    op_benchmark("forward")
+
+
+@pytest.mark.parametrize("phase", ["forward", "step"])
+def test_phases(op_benchmark, phase):
+    op_benchmark(phase)
+
+
+def measure(op_benchmark):
+    op_benchmark("forward")
+
+
+def test_elsewhere(op_benchmark):
+    measure(op_benchmark)
+"""
+
+
+def test_a_phase_stays_parametrized_over_workloads(suite):
+    suite.write(
+        "test_bench.py",
+        PHASES,
+    )
+    suite.run("--collect-only", "-q", "--bench-batch-size=1", "--bench-model=lenet5").stdout.fnmatch_lines(
+        [
+            "test_bench.py::test_phase[[]lenet5-b1-cpu]",
+            "test_bench.py::test_phases[[]forward-lenet5-b1-cpu]",
+            "test_bench.py::test_phases[[]step-lenet5-b1-cpu]",
+            "test_bench.py::test_elsewhere[[]lenet5-b1-cpu]",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("    phase = 'step'\n    op_benchmark(phase)", "op_benchmark('step'): the test is not parametrized over workloads*"),
+        ("    op_benchmark('step', 3)", "op_benchmark('step', ...): a phase has no arguments; *"),
+        (
+            "    measured = op_benchmark\n    measured(sum, [1])",
+            "op_benchmark(function): the test is parametrized over workloads*",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_has_one_line(suite, text, said):
+    suite.write("test_bench.py", f"def test_it(op_benchmark):\n{text}\n")
+    result = suite.run("--bench-batch-size=1", "--bench-model=lenet5")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*UsageError: {said.replace('(', '[(]')}"])
