@@ -134,7 +134,7 @@ def reproduce(name: str, reproducer: dict) -> dict:
         path = Path(reproducer["script"])
         header, _ = read(path)
         sides = {side: SideOfRun(sys.executable, header.variables.get(side, {})) for side in ("base", "head")}
-        shown = measure(path, sides, seed=1)
+        shown = measure(path, sides, threads=header.threads, case_ns=header.case_ns, seed=1)
         found |= {
             "reproduced": is_reproduced(shown, header), "said": sentence(shown, header), "changes": shown.changes,
             "gate": [header.change, header.low, header.high],

@@ -59,7 +59,7 @@ def run(parsed: argparse.Namespace) -> int:
                 side: SideOfRun(pythons[option] or sys.executable, {**header.variables.get(side, {}), **own[option]})
                 for side, option in (("base", "base"), ("head", "new"))
             }
-            found = measure(path, sides, launches=launches, threads=header.threads, progress=_progress)
+            found = measure(path, sides, launches=launches, threads=header.threads, case_ns=header.case_ns, progress=_progress)
             print(f"{header.title} ({header.case}): {sentence(found, header)}", flush=True)
     return PASSED
 

@@ -12,8 +12,9 @@ from mnistbench.gate.case import WARMUP_CALLS
 from mnistbench.gate.side import Side, TakenCase
 from mnistbench.reproducers.script import VALUES
 
-#: Most rows of a script: those of one operation are one row, those of a replaced one may be several. The longest are taken.
-MOST_ROWS = 3
+#: Most rows of a script: an operation is one row, a group of operations may be many. Those with the most elements are taken, as
+#: times in one iteration are too noisy: the rows of the two sides would often be others.
+MOST_ROWS = 6
 
 
 def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
@@ -32,7 +33,7 @@ def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
         wanted = [one for one in job["capture"] if one["case"] == case.node_id]
         rows = _rows(side, case, {tuple(key) for one in wanted for key in one["rows"]})
         for one in wanted:
-            chosen = _longest([(tuple(key), rows[tuple(key)]) for key in one["rows"]])
+            chosen = _largest([(tuple(key), rows[tuple(key)]) for key in one["rows"]])
             stored = [row.stored(key[0]) for key, row in chosen]
             why_not = "" if stored else next((rows[tuple(key)].why_not for key in one["rows"]), "")
             found[one["script"]] = {"rows": stored, "why_not": why_not, "threads": side.threads_of(case.params)}
@@ -57,9 +58,17 @@ def _rows(side: Side, case: TakenCase, keys: set[Any]) -> Any:
             return side.load("mnistbench.reproducers.capture").capture(run, contextlib.nullcontext(), keys, made.device)
 
 
-def _longest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Return the rows with calls, the longest first."""
-    return sorted((item for item in rows if item[1].calls), key=lambda item: -item[1].whole_ns)[:MOST_ROWS]
+def _largest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Return the rows with calls, the largest first, each call once: ``aten::copy_`` may run in the call of ``aten::clone``."""
+    found: list[tuple[Any, Any]] = []
+    taken: set[int] = set()
+    for key, row in sorted((item for item in rows if item[1].calls), key=lambda item: (-item[1].elements, item[0])):
+        others = row.without(taken)
+        if others.calls and len([one for _, one in found if one.calls]) == MOST_ROWS:
+            continue
+        found.append((key, others))
+        taken.update(row.positions)
+    return found
 
 
 def _save(rows: list[tuple[Any, Any]], path: Path) -> None:

@@ -11,7 +11,7 @@ from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate import samples
 from mnistbench.gate.decision import REGRESSED, Finding, Thresholds, decide
 from mnistbench.gate.result import Header as GateHeader
-from mnistbench.gate.samples import ADDED, BASE, NEW, OTHER, OUTSIDE_KIND, Effect, Launch, Reproducer
+from mnistbench.gate.samples import ADDED, BASE, NEW, OUTSIDE_KIND, Effect, Launch, Reproducer
 from mnistbench.reproducers.script import VALUES, Header, differ, file_name, script
 
 #: Rows of each side -> what ``launcher.capture`` returns.
@@ -21,11 +21,7 @@ Capture = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[st
 _LARGEST = 1e6
 
 #: Kind of a quantity -> why it has no script.
-_NO_OPERATION = {
-    OTHER: "a group of small operations has no script; profile them to see which of them are slower",
-    OUTSIDE_KIND: "time outside operations is that of Python and of autograd, so no operation shows it",
-    ADDED: "new, gone or small replaced operations have no counterpart on the other side that a script could compare them with",
-}
+_NO_OPERATION = {OUTSIDE_KIND: "time outside operations is that of Python and of autograd, so no operation shows it"}
 
 
 def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: int) -> list[Finding]:
@@ -100,11 +96,11 @@ def _reproducer(
         return Reproducer(effect.key, "", why_not)
     base, head = (found[side].get(name, {"rows": (), "why_not": "its test did not run again"}) for side in (BASE, NEW))
     for side, captured in ((BASE, base), (NEW, head)):
-        if not captured["rows"]:
+        if not captured["rows"] and not (side == BASE and effect.kind == ADDED):  # whose operations the base need not have
             where = "" if base["why_not"] == head["why_not"] else f" in the {side}"
             return Reproducer(effect.key, "", f"{captured['why_not']}{where}")
     has_two = differ(base["rows"], head["rows"])
-    text = script(_header(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else ())
+    text = script(_header(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else None)
     path = folder / f"{name}.py"
     try:
         path.write_text(text, encoding="utf-8")
@@ -132,4 +128,5 @@ def _header(gate: GateHeader, finding: Finding, threads: int) -> Header:
         packages=gate.packages,
         variables=gate.variables,
         threads=threads,
+        case_ns=max(effect.base_ns, effect.new_ns) / effect.share if effect.kind == ADDED else 0.0,
     )

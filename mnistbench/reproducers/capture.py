@@ -66,6 +66,7 @@ class Call:
     writes: list[int] = field(default_factory=list)  # numbers of the tensors that it reads and changes
     why_not: str = ""  # why a script cannot make this call
     saved: dict[int, Tensor] = field(default_factory=dict)  # values, by the number of the tensor
+    since: int | None = 0  # bytes used between the last use of the memory of its largest new result and the call; None: all
     elements: int = 0  # of its tensors
     self_ns: int = 0  # of the row that it belongs to
 
@@ -73,7 +74,7 @@ class Call:
         """Return the call as JSON, without the saved values."""
         return {
             "name": self.name, "overload": self.overload, "args": self.args, "kwargs": self.kwargs, "writes": self.writes,
-            "self_ns": self.self_ns,
+            "since": self.since, "self_ns": self.self_ns,
         }  # fmt: skip
 
 
@@ -86,6 +87,19 @@ class Row:
     whole_ns: int = 0  # self time of the row in all calls, in the one iteration
     self_share: float = 1.0  # of the row in the time of its calls: below 1 if other operations run inside them
     why_not: str = ""  # why there is no call
+    positions: tuple[int, ...] = ()  # of the calls among all of the iteration
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tensors of its calls."""
+        return sum(call.elements for call in self.calls)
+
+    def without(self, positions: Collection[int]) -> Row:
+        """Return the row without the calls at these positions, which another row has."""
+        kept = [
+            (call, position) for call, position in zip(self.calls, self.positions, strict=True) if position not in positions
+        ]
+        return replace(self, calls=tuple(call for call, _ in kept), positions=tuple(position for _, position in kept))
 
     def stored(self, name: str) -> dict[str, Any]:
         """Return the row as JSON, without the saved values.
@@ -140,6 +154,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with record_function(f"{_CALL}{number}"):
             found = func(*args, **kwargs)
         if not func.is_view and not self.calls[number].name.partition("::")[2].startswith(_UNTOUCHING):
+            self.calls[number].since = self._touched.since_of_new(found, (args, kwargs))
             for one in tree_leaves((args, kwargs, found)):
                 self._touched.add(one)
         return found
@@ -147,6 +162,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def end(self) -> None:
         """Complete the descriptions after the iteration: what it uses first it has used last in the iteration before."""
         for call in self.calls:
+            call.since = self._touched.all_bytes if call.since is None else call.since
             for tensor in tree_leaves([call.args, call.kwargs], is_leaf=_is_tensor):
                 if _is_tensor(tensor) and tensor["tensor"]["since"] is None:
                     tensor["tensor"]["since"] = self._touched.all_bytes
@@ -173,18 +189,32 @@ class _Touched:
 
     def add(self, value: object) -> None:
         """Take note that a tensor is used now."""
-        if isinstance(value, Tensor) and not why_not_described(value):
+        if _has_memory(value):
+            assert isinstance(value, Tensor), "it has memory"
             storage = value.untyped_storage()
             used = max(self._bytes.pop(storage.data_ptr(), 0), value.numel() * value.element_size())
             self._bytes[storage.data_ptr()] = min(used, storage.nbytes())
 
     def since(self, tensor: Tensor) -> int | None:
-        """Return the bytes that were used after a tensor; None if it has not been used."""
+        """Return the bytes that were used after the memory of a tensor; None if it has not been used."""
         address = tensor.untyped_storage().data_ptr()
         if address not in self._bytes:
             return None
         later = itertools.takewhile(lambda other: other != address, reversed(self._bytes))
         return sum(self._bytes[other] for other in later)
+
+    def since_of_new(self, found: object, arguments: object) -> int | None:
+        """Return that of the largest tensor among results that is no argument; 0 if there is none."""
+        given, results = (
+            {one.untyped_storage().data_ptr(): one for one in tree_leaves(values) if _has_memory(one)}
+            for values in (arguments, found)
+        )
+        new = [one for address, one in results.items() if address not in given]
+        return self.since(max(new, key=Tensor.numel)) if new else 0
+
+
+def _has_memory(value: object) -> bool:
+    return isinstance(value, Tensor) and not why_not_described(value)
 
 
 # ---- Arguments -------------------------------------------------------------------------------------------------------
@@ -341,4 +371,5 @@ def _row(key: OpKey, self_us: Mapping[int, float], total_us: Mapping[int, float]
         len(self_us),
         round(1_000 * whole),
         min(1.0, spent / total) if total else 1.0,
+        positions=tuple(chosen),
     )

@@ -56,7 +56,7 @@ class SideOfRun:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """What a script shows. Changes are shares (0.05 is 5 % slower)."""
+    """What a script shows. Changes are shares (0.05 is 5 % slower), of the calls or of their case."""
 
     changes: tuple[float, ...]  # of each launch
     base_s: float  # median over launches of the time of the calls, in seconds
@@ -75,6 +75,7 @@ def measure(
     launches: int = LAUNCHES,
     pairs: int = PAIRS,
     threads: int = 1,
+    case_ns: float = 0.0,
     seed: int | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
     environ: Mapping[str, str] | None = None,
@@ -87,6 +88,7 @@ def measure(
         launches: number of launches, at least 1.
         pairs: measurements of each side in a launch, at least 1.
         threads: of the calls; both processes share as many cores.
+        case_ns: of the script's header; if it is not 0, changes are shares of it.
         seed: of the order of the sides; random if not given.
         progress: receives the number of finished launches and the total.
         environ: environment of the processes; that of this process if not given.
@@ -95,7 +97,7 @@ def measure(
         ReproducerError: the script fails on a side.
     """
     coin = random.Random(seed)  # noqa: S311  # no secret
-    logs: list[float] = []
+    changes: list[float] = []
     seconds: dict[str, list[float]] = {side: [] for side in _SIDES}
     cores = own_cores()
     at_once = max(1, min(MOST_AT_ONCE, len(cores) // threads))
@@ -115,17 +117,29 @@ def measure(
         results = [one.result() for one in running]
         done += len(results)
         for found in results:
-            logs.append(statistics.median(math.log(head / base) for base, head in zip(found[BASE], found[HEAD], strict=True)))
+            changes.append(_change(list(zip(found[BASE], found[HEAD], strict=True)), case_ns))
             for side in _SIDES:
                 seconds[side].append(statistics.median(found[side]))
     progress(launches, launches)
     base_s, head_s = (statistics.median(seconds[side]) for side in _SIDES)
-    return Reproduced(tuple(map(math.expm1, logs)), base_s, head_s)
+    return Reproduced(tuple(changes), base_s, head_s)
+
+
+def _change(pairs: Sequence[tuple[float, float]], case_ns: float) -> float:
+    """Return the median over pairs of measurements, base and head, in seconds."""
+    if case_ns:
+        return statistics.median(1e9 * (head - base) / case_ns for base, head in pairs)
+    return math.expm1(statistics.median(math.log(head / base) for base, head in pairs))
 
 
 def is_reproduced(found: Reproduced, header: Header) -> bool:
-    """Whether a script shows the change that the gate found: inside its interval, widened by TOLERANCE, and slower at all."""
-    return header.low - TOLERANCE <= found.change <= header.high + TOLERANCE and found.change > 0
+    """Whether a script shows the change that the gate found: inside its interval, widened by TOLERANCE, and slower at all.
+
+    If the change is a share of the case, it may be smaller than TOLERANCE, so the interval is widened by this share of the
+    change.
+    """
+    tolerance = TOLERANCE * (abs(header.change) if header.case_ns else 1.0)
+    return header.low - tolerance <= found.change <= header.high + tolerance and found.change > 0
 
 
 def sentence(found: Reproduced, header: Header) -> str:
@@ -133,6 +147,7 @@ def sentence(found: Reproduced, header: Header) -> str:
     change, gate = (units.percent(value, signed=True) for value in (found.change, header.change))
     interval = f"{units.percent(header.low, signed=True)} to {units.percent(header.high, signed=True)}"
     gate = f"the gate: {gate}, {interval}"
+    change += " of the case" if header.case_ns else ""
     if is_reproduced(found, header):
         return f"reproduced: {change} ({gate})"
     if found.change < header.low:

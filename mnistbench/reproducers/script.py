@@ -62,6 +62,7 @@ class Header:
     packages: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)  # those that differ -> both versions
     variables: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)  # side -> environment variables of it alone
     threads: Annotated[int, OPTIONAL] = 1  # of the case
+    case_ns: Annotated[float, OPTIONAL] = 0.0  # time of the case if changes are shares of it: only one side makes the calls
 
 
 def read_header(text: str) -> Header:
@@ -97,29 +98,45 @@ def is_of_both_sides(text: str) -> bool:
     return "\ndef base():\n" in text
 
 
-def script(header: Header, head: Sequence[StoredRow], base: Sequence[StoredRow] = ()) -> str:
+def script(header: Header, head: Sequence[StoredRow], base: Sequence[StoredRow] | None = None) -> str:
     """Return the script.
 
     Args:
         header: what the gate found.
-        head: rows of the head whose calls are made.
-        base: those of the base, if its calls differ. Then ``python FILE base`` makes them instead.
+        head: rows of the head whose calls are made, the most important first.
+        base: those of the base, if its calls differ; it may have none. Then ``python FILE base`` makes them instead.
     """
-    sides = {"base": base, "head": head} if base else {"head": head}
-    most_calls = max(len(row["calls"]) for rows in sides.values() for row in rows)
+    sides = {"head": head} if base is None else {"base": base, "head": head}
+    most_calls = max(len(row["calls"]) for row in head)
+    most_rows = max(map(len, sides.values()))
     while True:
-        for width in (_WIDTH, None):
-            lines = list(_lines(header, sides, width=width, most_calls=most_calls))
+        for width, joins in ((_WIDTH, False), (None, False), (None, True)):
+            lines = list(_lines(header, sides, width=width, joins=joins, most_calls=most_calls))
             for kept in (lines, list(filter(None, lines))):  # with blank lines, if there is room
                 if len(kept) <= MOST_LINES:
                     return "\n".join(kept) + "\n"
-        if most_calls == 1:
+        if most_calls > 1:
+            most_calls -= 1
+        elif most_rows > 1:
+            most_rows -= 1
+            sides = {side: rows[:most_rows] for side, rows in sides.items()}
+        else:
             return "\n".join(kept) + "\n"
-        most_calls -= 1
 
 
-def _lines(header: Header, sides: Mapping[str, Sequence[StoredRow]], *, width: int | None, most_calls: int) -> Iterator[str]:
-    profiled = not any(len(rows) > 1 for rows in sides.values()) and any(map(_needs_profiler, sides.values()))
+def _lines(
+    header: Header, sides: Mapping[str, Sequence[StoredRow]], *, width: int | None, joins: bool, most_calls: int
+) -> Iterator[str]:
+    """Yield the lines.
+
+    Args:
+        header: what the gate found.
+        sides: side -> rows.
+        width: of the longest line; None: any.
+        joins: make all tensors of a call in one line.
+        most_calls: of a row.
+    """
+    profiled = not header.case_ns and any(map(_needs_profiler, sides.values()))
     yield from _comments(header, sides, most_calls)
     yield "import json"
     yield from [] if _threads(header).isdecimal() else ["import os"]
@@ -130,7 +147,7 @@ def _lines(header: Header, sides: Mapping[str, Sequence[StoredRow]], *, width: i
     yield from ("", "torch.manual_seed(0)", f"torch.set_num_threads({_threads(header)})")
     for side, rows in sides.items():
         yield from ("", f"def {side}():")
-        for line in _side(side, [_shortened(row, most_calls) for row in rows]):
+        for line in _side(side, [_shortened(row, most_calls) for row in rows], joins=joins):
             yield from _wrapped(f"    {line}", width)
     chosen = '(base if "base" in sys.argv else head)()' if "base" in sides else "head()"
     yield from ("", f"call, written, used = {chosen}")
@@ -157,7 +174,8 @@ def _threads(header: Header) -> str:
 def _comments(header: Header, sides: Mapping[str, Sequence[StoredRow]], most_calls: int) -> Iterator[str]:
     change, low, high = (units.percent(value, signed=True) for value in (header.change, header.low, header.high))
     base, head = (units.duration(ns) for ns in (header.base_ns, header.head_ns))
-    yield f"# {header.title} is slower: {change} ({low} to {high}), {base} -> {head} in each iteration of {header.case}"
+    of = " of the case" if header.case_ns else ""
+    yield f"# {header.title} is slower: {change}{of} ({low} to {high}), {base} -> {head} in each iteration of {header.case}"
     yield f"# base {header.base} -> head {header.head}, torch {header.torch}{_settings(header)}"
     for side, rows in sides.items():
         made = [call for row in rows for call in row["calls"][:most_calls]]
@@ -216,12 +234,22 @@ def _repetitions(sides: Mapping[str, Sequence[StoredRow]]) -> int:
 
 
 def _used_bytes(rows: Sequence[StoredRow]) -> int:
-    """Return the most bytes that the program uses between a call and the last use of one of its tensors before."""
-    return max((_since(tensor) for tensor in _tensors(rows)), default=0)
+    """Return the most bytes that the program uses between a call and the last use of memory of it before."""
+    return max((*map(_since, _tensors(rows)), *(_since_of_result(call) for row in rows for call in row["calls"])), default=0)
 
 
 def _since(tensor: Mapping[str, Any]) -> int:
-    return min(_MOST_BYTES, int(float(f"{tensor.get('since') or 0:.3g}"))) if tensor["device"] == "cpu" else 0
+    return _rounded(tensor.get("since")) if tensor["device"] == "cpu" else 0
+
+
+def _since_of_result(call: Mapping[str, Any]) -> int:
+    """Return the bytes for the memory of a result, which the allocator takes from what was freed before."""
+    on_cpu = all(tensor["device"] == "cpu" for tensor in _tensors([{"calls": [call]}]))
+    return _rounded(call.get("since")) if on_cpu else 0
+
+
+def _rounded(n_bytes: int | None) -> int:
+    return min(_MOST_BYTES, int(float(f"{n_bytes or 0:.3g}")))
 
 
 def _prepares(sides: Mapping[str, Sequence[StoredRow]]) -> bool:
@@ -236,7 +264,7 @@ def _preparation(sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
         yield "    for one, values in zip(written, kept): one.copy_(values)  # the call changes these tensors"
     if _prepares(sides):
         yield "    for (one, since), (_, next_since) in zip(used, [*used[1:], (None, 0)]):"
-        yield "        one.sum()"
+        yield "        if one is not None: one.sum()"
         yield "        other[next_since:since].add_(1)  # as many bytes as the program uses between this tensor and the call"
     if not (_writes(sides) or _prepares(sides)):
         yield "    pass"
@@ -273,26 +301,30 @@ def _profiled(sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
 # ---- Arguments -------------------------------------------------------------------------------------------------------
 
 
-def _side(side: str, rows: Sequence[StoredRow]) -> Iterator[str]:
+def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]:
     """Yield the body of the function that makes the arguments of one side.
 
     It returns the calls, the tensors that they change, and all tensors, each with the bytes that the program uses between its
-    last use and the call, the earliest first. Of a list only the largest tensor is among these.
+    last use and the call, the earliest first. Of a list only the largest tensor is among these. None stands for the memory of
+    the results, which the call before has used.
     """
     if any("saved" in tensor for tensor in _tensors(rows)):
         yield f'saved = torch.load(__file__.removesuffix(".py") + "{VALUES[side]}")'
     calls, written, used = [], [], list[tuple[str, int]]()
-    numbered = 0
+    numbered = since_of_results = 0
     for position, row in enumerate(rows):
         for place, call in enumerate(row["calls"]):
             made = _Call(call, f"{position}.{place}", numbered)
-            yield from made.lines
+            yield from filter(None, ["; ".join(made.lines)]) if joins else made.lines
             numbered = made.numbered
             calls.append(made.text)
             written += made.written
             used += made.used
+            since_of_results = max(since_of_results, _since_of_result(call))
+    if since_of_results > max((since for _, since in used), default=0):
+        used.append(("None", since_of_results))
     yield "def call():"
-    yield from (f"    {call}" for call in calls)
+    yield from (f"    {call}" for call in calls or ["pass"])
     in_order = sorted(used, key=lambda item: -item[1])
     yield f"return call, [{', '.join(written)}], [{', '.join(f'({name}, {since})' for name, since in in_order)}]"
 

@@ -22,7 +22,7 @@ ROW, OTHER = (builders.row(builders.call("aten::sin", builders.tensor(size)), ro
 def write(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def written(name="x.py", base=(), **changes):
+    def written(name="x.py", base=None, **changes):
         path = Path(name)
         path.write_text(script(builders.header(**changes), [OTHER], base))
         return str(path)
@@ -35,7 +35,8 @@ def measured(monkeypatch):
     """Stand in for the processes: keep how each script would run, and show 12 % more."""
     found = []
 
-    def measure(path, sides, *, launches, threads, progress):
+    def measure(path, sides, *, launches, threads, case_ns, progress):
+        assert case_ns == 0
         progress(0, launches)
         found.append((path, sides, launches, threads))
         return Reproduced((0.12,), 1.0, 1.12)

@@ -97,19 +97,32 @@ def test_an_operation_of_two_cases_has_two_scripts(tmp_path):
     assert [read_header(Path(one.script).read_text()).case for one in found] == ["step b16", "step b64"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "members", "said"),
-    [
-        (OTHER, (gate_builders.TINY, gate_builders.ADD), "a group of small operations"),
-        (OUTSIDE_KIND, ((OUTSIDE, "", ""),), "time outside operations"),
-        (ADDED, (gate_builders.CLONE,), "new, gone or small replaced operations"),
-    ],
-)
-def test_what_is_no_operation_has_a_reason_and_no_process_starts(tmp_path, kind, members, said):
-    [found] = written(tmp_path / "scripts", finding(kind=kind, members=members), describe=None)
+def test_time_outside_operations_has_a_reason_and_no_process_starts(tmp_path):
+    [found] = written(tmp_path / "scripts", finding(kind=OUTSIDE_KIND, members=((OUTSIDE, "", ""),)), describe=None)
     assert found.script == ""
-    assert found.why_not.startswith(said)
+    assert found.why_not.startswith("time outside operations")
     assert not (tmp_path / "scripts").exists()
+
+
+def test_a_group_of_small_operations_has_a_script(tmp_path):
+    describe = Described()
+    [found] = written(
+        tmp_path, finding(kind=OTHER, name="other", members=(gate_builders.TINY, gate_builders.ADD)), describe=describe
+    )
+    assert Path(found.script).name == "other.py"
+    assert describe.wanted[BASE][0]["rows"] == [list(gate_builders.TINY), list(gate_builders.ADD)]
+
+
+def test_operations_that_only_the_head_has_are_compared_with_nothing(tmp_path):
+    replaced = (Replaced(gate_builders.CLONE, None, 6_000.0),)
+    added = finding(kind=ADDED, replaced=replaced, members=(gate_builders.CLONE,), base_ns=0.0, new_ns=6_000.0, share=0.02)
+    name = "nothing-aten_clone-forward-fc1"
+    describe = Described(base={name: described([])})
+    [found] = written(tmp_path, added, describe=describe)
+    assert describe.wanted[BASE][0]["rows"] == []
+    text = Path(found.script).read_text()
+    assert "def base():\n    def call():\n        pass\n" in text
+    assert read_header(text).case_ns == 300_000
 
 
 @pytest.mark.parametrize(

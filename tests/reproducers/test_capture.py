@@ -15,7 +15,7 @@ from mnistbench.core.record import UNTIED
 from mnistbench.measuring import case
 from mnistbench.measuring.marks import marked
 from mnistbench.measuring.profiling import profile
-from mnistbench.reproducers.capture import Call, capture, rows
+from mnistbench.reproducers.capture import Call, Row, capture, rows
 from mnistbench.reproducers.values import LARGEST_SAVED, description, distribution
 
 
@@ -246,3 +246,24 @@ def test_the_bytes_that_are_used_after_a_tensor_are_counted_once():
     assert [since(call) for call in neg] == [[4 * (1_000 + 1_110)], [0]]
     assert since(dot[0]) == [0, 4 * (100 + 1_000 + 1_110)]
     assert since(add[0]) == [4 * 10, 0]
+
+
+def test_the_bytes_that_are_used_after_the_memory_of_a_result_are_counted():
+    a, out = torch.randn(100_000), torch.empty(100_000)
+
+    def run():
+        torch.sin(a, out=out)
+        a.exp().cos_()  # the result of the first is freed, and its block taken again
+        a.add_(1)
+
+    names = ("aten::sin", "aten::exp", "aten::cos_", "aten::add_")
+    calls = {name: captured(run, name)[name].calls[0].since for name in names}
+    assert calls["aten::sin"] == calls["aten::cos_"] == calls["aten::add_"] == 0  # they have no new result
+    assert calls["aten::exp"] == 3 * 400_000  # not used before in this iteration, so everything else was used since
+
+
+def test_a_row_without_the_calls_of_another_one():
+    row = Row((Call("aten::copy_", "default", elements=4), Call("aten::add", "Tensor", elements=3)), positions=(5, 8))
+    assert row.elements == 7
+    left = row.without({5, 6})
+    assert ([call.name for call in left.calls], left.positions) == (["aten::add"], (8,))

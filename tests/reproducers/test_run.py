@@ -10,7 +10,7 @@ import pytest
 import reproducer_builders as builders
 
 from mnistbench.core.errors import RecordError
-from mnistbench.reproducers.run import Reproduced, ReproducerError, SideOfRun, measure, read, sentence
+from mnistbench.reproducers.run import Reproduced, ReproducerError, SideOfRun, is_reproduced, measure, read, sentence
 from mnistbench.reproducers.script import script
 
 SIDES = {side: SideOfRun(sys.executable) for side in ("base", "head")}
@@ -130,10 +130,25 @@ def test_what_is_said(change, low, high, said):
     assert sentence(Reproduced((change,), 1.0, 1 + change), builders.header(low=low, high=high)) == said
 
 
+@pytest.mark.parametrize(
+    ("change", "is_shown"), [(0.013, True), (0.0116, True), (0.0114, False), (0.0144, True), (0.0146, False), (-0.001, False)]
+)
+def test_a_share_of_the_case_is_compared_with_the_width_of_its_own_change(change, is_shown):
+    header = builders.header(change=0.012, low=0.0121, high=0.0139, case_ns=1e8)
+    found = Reproduced((change,), 1.0, 1.0)
+    assert is_reproduced(found, header) == is_shown
+    assert " of the case (the gate: +1.2 %, +1.2 % to +1.4 %)" in sentence(found, header)
+
+
+def test_the_change_of_calls_that_only_the_head_makes_is_a_share_of_the_case(run):
+    found = run(seconds(1e-7, 0.02), case_ns=1e9)
+    assert found.change == pytest.approx(0.02, rel=1e-3)
+
+
 def test_a_script_is_read(tmp_path):
     path = tmp_path / "x.py"
     header, row = builders.header(), builders.row()
-    for base, has_both in (((), False), ([row], True)):
+    for base, has_both in ((None, False), ([row], True), ([], True)):
         path.write_text(script(header, [row], base))
         assert read(path) == (header, has_both)
 

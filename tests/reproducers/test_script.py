@@ -83,10 +83,11 @@ def test_a_long_list_stays_within_the_lines_that_a_script_may_have():
 
 def test_calls_are_left_out_until_a_script_is_short_enough():
     call = builders.call("aten::cat", [builders.tensor(number + 1, offset=4) for number in range(5)], 0)
-    text = script(builders.header(), [builders.row(call, call, call)])
+    text = script(builders.header(), [builders.row(*[call] * 20)])
     assert text.count("\n") <= MOST_LINES
-    assert text.count("torch.ops.aten.cat") == 2
-    assert "# 2 of 3 calls in an iteration of the head, 67 % of their time" in text
+    left = text.count("torch.ops.aten.cat")
+    assert 4 < left < 20
+    assert f"# {left} of 20 calls in an iteration of the head, {100 * left / 20:.0f} % of their time" in text
 
 
 # ---- Whether the sides differ ------------------------------------------------------------------------------------------
@@ -299,6 +300,41 @@ def test_a_side_has_its_own_arguments(tmp_path, monkeypatch):
         assert math.isfinite(seconds)
 
 
+def test_a_side_that_makes_no_call_does_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "sin.py"
+    row = builders.row(builders.call("aten::sin", builders.tensor(64)), row="aten::sin", self_share=0.5)
+    path.write_text(script(builders.header(case_ns=1e8), [row], []))
+    monkeypatch.setattr("mnistbench.reproducers.script._MEASUREMENT_NS", 1_000_000)
+    nothing, one = (ran(path, monkeypatch, side) for side in ("base", "head"))
+    assert tensors(nothing[0]) == []
+    assert [len(tensor) for tensor in tensors(one[0])] == [64]
+    assert 0 < nothing[1] < one[1]
+    assert "+11.1 % of the case" in path.read_text()
+
+
+def test_several_rows_are_timed_by_their_names_and_left_out_until_a_script_is_short_enough(tmp_path, monkeypatch):
+    names = [f"aten::{name}" for name in ("sin", "cos", "tan", "exp", "neg", "abs", "sqrt", "round")]
+    rows = [builders.row({**builders.call(name, builders.tensor(64)), "self_ns": 1_000}, row=name) for name in names]
+    text = script(builders.header(title="other"), rows, [*rows[1:], rows[0]])
+    assert text.count("\n") <= MOST_LINES
+    assert "torch.ops.aten.sin" in text
+    assert "torch.ops.aten.round" not in text
+    path = tmp_path / "other.py"
+    path.write_text(text)
+    _, seconds = ran(path, monkeypatch)
+    assert 0 < seconds < 1e-3
+
+
+def test_memory_of_a_result_is_as_cold_as_in_the_program(reproduced):
+    large = torch.randn(300, 300)
+    names, _, row = reproduced(lambda: large @ large, "aten::mm")
+    assert row.calls[0].since == 2 * large.nbytes  # all that the iteration uses
+    in_hot = {**row.calls[0].stored(), "args": [builders.tensor(300, 300), {"same": 0}]}
+    text = script(builders.header(), [builders.row(in_hot)])
+    assert "[(None, 720000), (x1, 0)]" in text
+    assert names["used"][0][1] == 2 * large.nbytes
+
+
 def test_with_turns_a_script_measures_once_per_line_of_input(tmp_path, monkeypatch, capsys):
     path = tmp_path / "sin.py"
     monkeypatch.setattr("mnistbench.reproducers.script._MEASUREMENT_NS", 1_000_000)
@@ -309,3 +345,12 @@ def test_with_turns_a_script_measures_once_per_line_of_input(tmp_path, monkeypat
         exec(compile(path.read_text(), str(path), "exec"), {"__file__": str(path)})
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert len(lines) == 3
+
+
+def test_tensors_of_a_call_share_a_line_before_a_call_is_left_out():
+    made = [builders.tensor(9216, 128 + number) for number in range(4)]
+    call = builders.call("aten::addcmul", *made[:3], value=0.5)
+    rows = {size: [builders.row(*[call] * size)] for size in (2, 3)}
+    text = script(builders.header(), rows[3], rows[2])
+    assert text.count("\n") <= MOST_LINES
+    assert text.count("torch.ops.aten.addcmul") == 5
