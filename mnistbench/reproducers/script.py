@@ -154,7 +154,7 @@ def _lines(
     if _writes(sides):
         yield "kept = [one.clone() for one in written]"
     if _prepares(sides):
-        yield "other = torch.zeros(max(since for _, since in used), dtype=torch.uint8)"
+        yield "other = torch.zeros(max((since for _, since in used), default=0), dtype=torch.uint8)"
     if profiled or _writes(sides) or _is_on_cpu(sides):
         yield from _preparation(sides)
     yield from _profiled(sides) if profiled else _timed(header, sides)

@@ -48,12 +48,12 @@ def measured(monkeypatch):
 def test_a_script_with_the_arguments_of_both_sides_runs_with_this_interpreter(write, measured, capsys):
     assert cli.main(["reproduce", write(base=[ROW])]) == 0
     here = SideOfRun(sys.executable)
-    assert measured == [(Path("x.py"), {"base": here, "head": here}, 6, 1)]
+    assert measured == [(Path("x.py"), {"base": here, "head": here}, 10, 1)]
     out, err = capsys.readouterr()
     assert out == (
         "aten::mm, backward fc1 (step convnet-b16-cpu on digits): reproduced: +12.0 % (the gate: +11.1 %, +4.2 % to +18.4 %)\n"
     )
-    assert err == "launch 1 of 6\n"
+    assert err == "launch 1 of 10\n"
 
 
 def test_variables_of_the_gate_are_set_again_and_options_come_before_them(write, measured):

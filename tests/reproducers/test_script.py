@@ -302,7 +302,7 @@ def test_a_side_has_its_own_arguments(tmp_path, monkeypatch):
 
 def test_a_side_that_makes_no_call_does_nothing(tmp_path, monkeypatch):
     path = tmp_path / "sin.py"
-    row = builders.row(builders.call("aten::sin", builders.tensor(64)), row="aten::sin", self_share=0.5)
+    row = builders.row(builders.call("aten::sin", builders.tensor(64, since=1_000)), row="aten::sin", self_share=0.5)
     path.write_text(script(builders.header(case_ns=1e8), [row], []))
     monkeypatch.setattr("mnistbench.reproducers.script._MEASUREMENT_NS", 1_000_000)
     nothing, one = (ran(path, monkeypatch, side) for side in ("base", "head"))
