@@ -136,7 +136,7 @@ def _lines(
         joins: make all tensors of a call in one line.
         most_calls: of a row.
     """
-    profiled = not header.case_ns and any(map(_needs_profiler, sides.values()))
+    profiled = any(map(_needs_profiler, sides.values()))
     yield from _comments(header, sides, most_calls)
     yield "import json"
     yield from [] if _threads(header).isdecimal() else ["import os"]
@@ -294,8 +294,9 @@ def _profiled(sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
     yield '            with torch.profiler.record_function("timed"): call()'
     chosen = f'== "{names[0]}"' if len(names) == 1 else f"in {names}"
     yield f"    times = [event.self_cpu_time_total for event in profiler.events() if event.name {chosen} and is_timed(event)]"
-    yield f"    each = len(times) // {times}  # events of this name in a repetition"
-    yield "    return statistics.median(sum(times[i : i + each]) for i in range(0, len(times), each)) / 1e6"
+    yield f"    each = max(1, len(times) // {times})  # events of this name in a repetition"
+    nothing = "" if all(sides.values()) else " or [1e-3]"
+    yield f"    return statistics.median([sum(times[i : i + each]) for i in range(0, len(times), each)]{nothing}) / 1e6"
 
 
 # ---- Arguments -------------------------------------------------------------------------------------------------------

@@ -300,9 +300,10 @@ def test_a_side_has_its_own_arguments(tmp_path, monkeypatch):
         assert math.isfinite(seconds)
 
 
-def test_a_side_that_makes_no_call_does_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("share", "timing"), [(0.5, "torch.profiler.profile"), (1.0, "timer.timeit(1)")])
+def test_a_side_that_makes_no_call_does_nothing(share, timing, tmp_path, monkeypatch):
     path = tmp_path / "sin.py"
-    row = builders.row(builders.call("aten::sin", builders.tensor(64, since=1_000)), row="aten::sin", self_share=0.5)
+    row = builders.row(builders.call("aten::sin", builders.tensor(64, since=1_000)), row="aten::sin", self_share=share)
     path.write_text(script(builders.header(case_ns=1e8), [row], []))
     monkeypatch.setattr("mnistbench.reproducers.script._MEASUREMENT_NS", 1_000_000)
     nothing, one = (ran(path, monkeypatch, side) for side in ("base", "head"))
@@ -310,6 +311,7 @@ def test_a_side_that_makes_no_call_does_nothing(tmp_path, monkeypatch):
     assert [len(tensor) for tensor in tensors(one[0])] == [64]
     assert 0 < nothing[1] < one[1]
     assert "+11.1 % of the case" in path.read_text()
+    assert timing in path.read_text()
 
 
 def test_several_rows_are_timed_by_their_names_and_left_out_until_a_script_is_short_enough(tmp_path, monkeypatch):
