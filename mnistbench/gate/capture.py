@@ -61,13 +61,16 @@ def _rows(side: Side, case: TakenCase, keys: set[Any]) -> Any:
 def _largest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Return the rows with calls, the largest first, each call once: ``aten::copy_`` may run in the call of ``aten::clone``."""
     found: list[tuple[Any, Any]] = []
-    taken: set[int] = set()
+    taken: dict[int, Any] = {}  # position of a call -> the call
     for key, row in sorted((item for item in rows if item[1].calls), key=lambda item: (-item[1].elements, item[0])):
         others = row.without(taken)
         if others.calls and len([one for _, one in found if one.calls]) == MOST_ROWS:
             continue
+        for position, call in zip(row.positions, row.calls, strict=True):
+            if position in taken:
+                taken[position].self_ns += call.self_ns
         found.append((key, others))
-        taken.update(row.positions)
+        taken.update(zip(others.positions, others.calls, strict=True))
     return found
 
 

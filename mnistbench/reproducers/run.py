@@ -29,8 +29,8 @@ from mnistbench.core.cores import own_cores
 from mnistbench.core.errors import MnistbenchError, RecordError
 from mnistbench.reproducers.script import Header, is_of_both_sides, read_header
 
-#: Launches, and pairs of measurements in each. A measurement takes 0.3 s. Where the tensors of a process are in memory may change
-#: its times by a third, so there are more launches than a pair of processes alone would need.
+#: Launches, and pairs of measurements in each. A measurement takes 0.3 s. Where the tensors of a process are in memory may
+#: change its times by a third, so there are many launches.
 LAUNCHES, PAIRS = 10, 5
 
 #: Most launches at the same time, each with cores of its own, as many as the gate runs: what runs beside an operation takes a

@@ -95,7 +95,7 @@ def differ(base: Sequence[StoredRow], head: Sequence[StoredRow]) -> bool:
 
 def is_of_both_sides(text: str) -> bool:
     """Whether a script has the arguments of the base, too."""
-    return "\ndef base():\n" in text
+    return "\ndef base():" in text
 
 
 def script(header: Header, head: Sequence[StoredRow], base: Sequence[StoredRow] | None = None) -> str:
@@ -109,9 +109,10 @@ def script(header: Header, head: Sequence[StoredRow], base: Sequence[StoredRow] 
     sides = {"head": head} if base is None else {"base": base, "head": head}
     most_calls = max(len(row["calls"]) for row in head)
     most_rows = max(map(len, sides.values()))
+    names = sorted({row["row"] for rows in sides.values() for row in rows})
     while True:
         for width, joins in ((_WIDTH, False), (None, False), (None, True)):
-            lines = list(_lines(header, sides, width=width, joins=joins, most_calls=most_calls))
+            lines = list(_lines(header, sides, names, width=width, joins=joins, most_calls=most_calls))
             for kept in (lines, list(filter(None, lines))):  # with blank lines, if there is room
                 if len(kept) <= MOST_LINES:
                     return "\n".join(kept) + "\n"
@@ -125,27 +126,35 @@ def script(header: Header, head: Sequence[StoredRow], base: Sequence[StoredRow] 
 
 
 def _lines(
-    header: Header, sides: Mapping[str, Sequence[StoredRow]], *, width: int | None, joins: bool, most_calls: int
+    header: Header,
+    sides: Mapping[str, Sequence[StoredRow]],
+    names: Sequence[str],
+    *,
+    width: int | None,
+    joins: bool,
+    most_calls: int,
 ) -> Iterator[str]:
     """Yield the lines.
 
     Args:
         header: what the gate found.
         sides: side -> rows.
+        names: of the operations of all rows, also of those that are left out: one may run in the call of another.
         width: of the longest line; None: any.
-        joins: make all tensors of a call in one line.
+        joins: write statements that belong together, such as all tensors of a call, in one line.
         most_calls: of a row.
     """
     profiled = any(map(_needs_profiler, sides.values()))
     yield from _comments(header, sides, most_calls)
-    yield "import json"
-    yield from [] if _threads(header).isdecimal() else ["import os"]
-    yield "import statistics"
-    yield "import sys"
-    yield "import torch"
+    modules = ["json", *([] if _threads(header).isdecimal() else ["os"]), "statistics", "sys", "torch"]
+    yield from [f"import {', '.join(modules)}"] if joins else [f"import {module}" for module in modules]
     yield from [] if profiled else ["from torch.utils.benchmark import Timer"]
-    yield from ("", "torch.manual_seed(0)", f"torch.set_num_threads({_threads(header)})")
+    settings = ("torch.manual_seed(0)", f"torch.set_num_threads({_threads(header)})")
+    yield from ("", "; ".join(settings)) if joins else ("", *settings)
     for side, rows in sides.items():
+        if not rows:
+            yield from ("", f"def {side}(): return (lambda: None), [], []")
+            continue
         yield from ("", f"def {side}():")
         for line in _side(side, [_shortened(row, most_calls) for row in rows], joins=joins):
             yield from _wrapped(f"    {line}", width)
@@ -157,7 +166,7 @@ def _lines(
         yield "other = torch.zeros(max((since for _, since in used), default=0), dtype=torch.uint8)"
     if profiled or _writes(sides) or _is_on_cpu(sides):
         yield from _preparation(sides)
-    yield from _profiled(sides) if profiled else _timed(header, sides)
+    yield from _profiled(sides, names) if profiled else _timed(header, sides)
     yield ""
     yield 'for _ in sys.stdin if "--turns" in sys.argv else range(1):  # mnistbench reproduce lets two processes take turns'
     yield "    seconds = measure()"
@@ -178,6 +187,9 @@ def _comments(header: Header, sides: Mapping[str, Sequence[StoredRow]], most_cal
     yield f"# {header.title} is slower: {change}{of} ({low} to {high}), {base} -> {head} in each iteration of {header.case}"
     yield f"# base {header.base} -> head {header.head}, torch {header.torch}{_settings(header)}"
     for side, rows in sides.items():
+        if not rows:
+            yield f"# no calls in the {side}"
+            continue
         made = [call for row in rows for call in row["calls"][:most_calls]]
         number = sum(row["number"] for row in rows)
         share = sum(call["self_ns"] for call in made) / max(1, sum(row["whole_ns"] for row in rows))
@@ -282,8 +294,7 @@ def _timed(header: Header, sides: Mapping[str, Sequence[StoredRow]]) -> Iterator
     yield f"    return statistics.median(timer.timeit(1).median for _ in range({_repetitions(sides)}))"
 
 
-def _profiled(sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
-    names = sorted({row["row"] for rows in sides.values() for row in rows})
+def _profiled(sides: Mapping[str, Sequence[StoredRow]], names: Sequence[str]) -> Iterator[str]:
     times = _repetitions(sides)
     yield "def is_timed(event):"
     yield '    return event is not None and (event.name == "timed" or is_timed(event.cpu_parent))'
@@ -325,7 +336,7 @@ def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]
     if since_of_results > max((since for _, since in used), default=0):
         used.append(("None", since_of_results))
     yield "def call():"
-    yield from (f"    {call}" for call in calls or ["pass"])
+    yield from (f"    {call}" for call in calls)
     in_order = sorted(used, key=lambda item: -item[1])
     yield f"return call, [{', '.join(written)}], [{', '.join(f'({name}, {since})' for name, since in in_order)}]"
 
