@@ -336,7 +336,8 @@ def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]
     if since_of_results > max((since for _, since in used), default=0):
         used.append(("None", since_of_results))
     yield "def call():"
-    yield from (f"    {call}" for call in calls)
+    # A result is kept until the last call, as in most programs: otherwise the next call would use its memory, which is warm.
+    yield from ([f"    {calls[0]}"] if len(calls) == 1 else (f"    y{number} = {call}" for number, call in enumerate(calls, 1)))
     in_order = sorted(used, key=lambda item: -item[1])
     yield f"return call, [{', '.join(written)}], [{', '.join(f'({name}, {since})' for name, since in in_order)}]"
 

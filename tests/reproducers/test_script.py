@@ -327,6 +327,12 @@ def test_several_rows_are_timed_by_their_names_and_left_out_until_a_script_is_sh
     assert 0 < seconds < 1e-3
 
 
+def test_results_are_kept_until_the_last_call():
+    call = builders.call("aten::sin", builders.tensor(64))
+    text = script(builders.header(), [builders.row(call, call)])
+    assert "        y1 = torch.ops.aten.sin.default(x1)\n        y2 = torch.ops.aten.sin.default(x2)\n" in text
+
+
 def test_memory_of_a_result_is_as_cold_as_in_the_program(reproduced):
     large = torch.randn(300, 300)
     names, _, row = reproduced(lambda: large @ large, "aten::mm")
