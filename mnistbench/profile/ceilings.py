@@ -34,9 +34,13 @@ _SIDE = 56
 
 def ceilings(params: Params) -> Ceilings:
     """Return the ceilings for a case's device, number type and number of threads, measured once per process."""
-    device = torch.device(params.device)
-    threads = params.threads if device.type == "cpu" else 1
-    return _measured(device, _precision(device, params.dtype), threads)
+    return ceilings_of(params.device, params.dtype, params.threads)
+
+
+def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
+    """Return the ceilings for a device, a number type and a number of intra-op threads, measured once per process."""
+    found = torch.device(device)
+    return _measured(found, _precision(found, dtype), threads if found.type == "cpu" else 1)
 
 
 @functools.cache

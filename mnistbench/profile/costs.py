@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -57,6 +57,14 @@ def operation_costs(case: Case) -> dict[OpKey, Cost]:
     events: list[Event] = events_of(recorded)
     case.reset()
     return _by_doer(events, counted.costs)
+
+
+def moved_bytes(call: Callable[[], object]) -> int:
+    """Return the bytes that the operations of a call read and write, each tensor once for each operation, ignoring caches."""
+    counted = _Counting()
+    with counted:
+        call()
+    return sum(cost.n_bytes for _, cost in counted.costs)
 
 
 def _by_doer(events: Sequence[Event], counted: Sequence[tuple[str, Cost]]) -> dict[OpKey, Cost]:

@@ -1,0 +1,97 @@
+"""The sizes of a convolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from mnistbench.core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a convolution of images with square strides and paddings.
+
+    Raises:
+        UsageError: no output is left, or the groups do not divide the channels.
+    """
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+    filters: int  # output channels
+    kernel_height: int
+    kernel_width: int
+    stride: int = 1
+    padding: int = 0  # zeros on each side
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.batch, self.channels, self.filters, self.kernel_height, self.kernel_width, self.stride, self.groups) < 1:
+            raise UsageError(f"{self}: a size is below 1")
+        if self.padding < 0 or min(self.out_height, self.out_width) < 1:
+            raise UsageError(f"{self}: the kernel is larger than the padded image; give a smaller kernel or a larger image")
+        if self.channels % self.groups or self.filters % self.groups:
+            raise UsageError(f"{self}: {self.groups} groups do not divide the channels and the filters")
+
+    @property
+    def out_height(self) -> int:
+        """Height of the output."""
+        return (self.height + 2 * self.padding - self.kernel_height) // self.stride + 1
+
+    @property
+    def out_width(self) -> int:
+        """Width of the output."""
+        return (self.width + 2 * self.padding - self.kernel_width) // self.stride + 1
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        """Shape of the images, [B, C, H, W]."""
+        return self.batch, self.channels, self.height, self.width
+
+    @property
+    def weight_shape(self) -> tuple[int, int, int, int]:
+        """Shape of the kernels, [F, C / groups, KH, KW]."""
+        return self.filters, self.channels_of_group, self.kernel_height, self.kernel_width
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        """Shape of the result, [B, F, OH, OW]."""
+        return self.batch, self.filters, self.out_height, self.out_width
+
+    @property
+    def channels_of_group(self) -> int:
+        """Input channels that each filter reads."""
+        return self.channels // self.groups
+
+    @property
+    def terms(self) -> int:
+        """Products that are added to one number of the output."""
+        return self.channels_of_group * self.kernel_height * self.kernel_width
+
+    @cached_property
+    def multiply_adds(self) -> int:
+        """Products by the definition."""
+        return self.batch * self.filters * self.out_height * self.out_width * self.terms
+
+    def tensors(self, dtype: torch.dtype = torch.float32, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """Return normally distributed images [B, C, H, W] and kernels [F, C / groups, KH, KW]."""
+        generator = torch.Generator().manual_seed(seed)
+        inputs, weights = (torch.randn(shape, generator=generator) for shape in (self.input_shape, self.weight_shape))
+        return inputs.to(dtype), weights.to(dtype)
+
+    def __str__(self) -> str:
+        def square(height: int, width: int) -> str:
+            return f"{height}x{width}"
+
+        extra = "".join(
+            f" {name} {value}"
+            for name, value, usual in (("stride", self.stride, 1), ("padding", self.padding, 0), ("groups", self.groups, 1))
+            if value != usual
+        )
+        images = f"{self.batch}x{self.channels}x{square(self.height, self.width)}"
+        return f"{images} with {self.filters} filters of {square(self.kernel_height, self.kernel_width)}{extra}"

@@ -1,0 +1,85 @@
+"""``mnistbench study convolution``: its tables, its formats, and the mistakes that a user can make."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from mnistbench import cli
+from mnistbench.operators.result import Cost, Study, dumps
+from mnistbench.profile.result import Ceilings
+from mnistbench.report.markdown import markdown_report
+from mnistbench.report.study import blocks
+from mnistbench.report.terminal import draw_report
+
+TINY = ("study", "convolution", "--images", "1x2x6x6", "--filters", "3x3x3")
+
+
+def study():
+    """Two ways of one convolution, and one that cannot compute it."""
+
+    def cost(way, flops, n_bytes, seconds, definition=None, **values):
+        sizes = "1x3x32x32 with 2 filters of 5x5"
+        return Cost("chapter", sizes, way, "float32", flops, definition or flops, n_bytes, seconds, **values)
+
+    costs = (
+        cost("fourier", 310_000, 240_000, 53e-6, definition=235_200, error=7.1e-6, bound=1.3e-2),
+        cost("library", 235_200, 19_000, 70e-6, error=6.4e-6, bound=3.53e-4, algorithm="jit:avx2, 2 reorders"),
+        cost("library_backward", 470_400, 38_000, 190e-6, algorithm="PyTorch's own code"),
+    )
+    refused = ("chapter: winograd: cannot compute 1x3x32x32 with 2 filters of 5x5; it needs kernels of 3x3",)
+    return Study("cpu", 1, "2.15.0", costs, refused, {"float32": Ceilings(150e9, 20e9, "float32")}, {"mkldnn": "on"})
+
+
+def test_the_report(golden):
+    golden(draw_report(blocks(study())) + "\n", "study_convolution.txt")
+    golden(markdown_report(blocks(study()), "one convolution, many ways"), "study_convolution.markdown")
+    golden(dumps(study()), "study_convolution.json")
+
+
+def test_a_convolution_of_ones_own_is_measured_in_every_way(capsys):
+    assert cli.main([*TINY, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    costs = {cost["way"]: cost for cost in found["costs"]}
+    assert len(costs) == 14
+    assert found["refused"] == []
+    assert costs["library"]["flops"] == 2 * 3 * 4 * 4 * 2 * 9
+    assert costs["winograd"]["flops"] != costs["library"]["flops"]
+    assert all(cost["error"] <= cost["bound"] for cost in costs.values() if cost["error"] is not None)
+    assert all(cost["seconds"] > 0 and cost["of_ceiling"] > 0 for cost in costs.values())
+    assert costs["seven_loops"]["seconds"] > costs["library"]["seconds"]
+
+
+def test_what_a_way_cannot_compute_is_said(capsys):
+    assert (
+        cli.main([*TINY, "--stride", "2", "--way", "library,winograd", "--dtype", "float32,bfloat16", "--format", "csv"]) == 0
+    )
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["way"], row["dtype"]) for row in rows] == [("library", "float32"), ("library", "bfloat16")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("study", "locality-of"), "STUDY: 'locality-of' is not known; choose convolution"),
+        (("study", "convolution", "--way", "magic"), "--way: 'magic' is not"),
+        (("study", "convolution", "--size", "conv9"), "--size: 'conv9' is not"),
+        (("study", "convolution", "--images", "1x3x32x32"), "--filters is missing; give --images and --filters together"),
+        (("study", "convolution", "--filters", "2x5x5"), "--images is missing; give --images and --filters together"),
+        (("study", "convolution", "--images", "1x3x32", "--filters", "2x5x5"), "--images: '1x3x32' is not of the form BxCxHxW"),
+        ((*TINY, "--size", "chapter"), "--size: 'chapter' cannot be used with --images"),
+        ((*TINY, "--groups", "2"), "2 groups do not divide"),
+        (("study", "convolution", "--images", "1x1x2x2", "--filters", "1x3x3"), "the kernel is larger than the padded image"),
+        ((*TINY, "--way", "winograd", "--stride", "2"), "winograd: cannot compute"),
+        ((*TINY, "--way", "fourier", "--dtype", "bfloat16"), "fourier: cannot compute in bfloat16; it needs float32"),
+        ((*TINY, "--mkldnn", "maybe"), "--mkldnn: 'maybe' is not"),
+        ((*TINY, "--fp32-precision", "tf33"), "--fp32-precision: 'tf33' is not"),
+        ((*TINY, "--stride", "0"), "--stride: '0'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line(arguments, said, capsys):
+    assert cli.main(list(arguments)) == 2
+    error = capsys.readouterr().err.strip().splitlines()
+    assert len(error) == 1
+    assert said in error[0]

@@ -1,0 +1,129 @@
+"""Every way computes the same convolution, within its own bound, or refuses it by name."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnistbench.core.errors import UsageError
+from mnistbench.operators.errors import reference
+from mnistbench.operators.sizes import Sizes
+from mnistbench.operators.ways import GRID, WAYS
+
+FORWARD = [way for way in WAYS.values() if not way.backward]
+BACKWARD = [way for way in WAYS.values() if way.backward]
+
+
+@st.composite
+def sizes(draw):
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    kernel_height, kernel_width = draw(st.sampled_from([(3, 3), (3, 3), (1, 1), (2, 3), (5, 5)]))
+    padding = draw(st.integers(0, 2))
+    stride = draw(st.integers(1, 3))
+    height, width = (draw(st.integers(max(1, side - 2 * padding), 9)) for side in (kernel_height, kernel_width))
+    channels, filters = (groups * draw(st.integers(1, 3)) for _ in range(2))
+    return Sizes(
+        draw(st.integers(1, 3)), channels, height, width, filters, kernel_height, kernel_width, stride, padding, groups
+    )
+
+
+def computed(way, one, seed=0, dtype=torch.float32):
+    """The error of each output, and the bound of it."""
+    inputs, weights = one.tensors(dtype, seed=seed)
+    output = way.compute(inputs, weights, one)
+    assert output.dtype == dtype
+    assert output.shape == one.output_shape
+    return (output.double() - reference(inputs, weights, one)).abs(), way.bound(inputs, weights, one)
+
+
+@settings(deadline=None)  # the first call loads a library
+@given(sizes(), st.sampled_from(FORWARD), st.integers(0, 99))
+def test_the_error_is_below_the_bound(one, way, seed):
+    if not way.can(one):
+        return
+    error, bound = computed(way, one, seed)
+    assert (error <= bound).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [(name, way.name) for name in ("chapter", "conv1-b1", "conv2-b1") for way in FORWARD if way.can(GRID[name])],
+)
+def test_the_errors_of_real_layers_are_below_their_bounds(name, way):
+    error, bound = computed(WAYS[way], GRID[name])
+    assert (error <= bound).all()
+    assert bound.max() < 0.1
+
+
+def test_winograd_and_fourier_are_less_exact_than_a_short_sum():
+    errors = {name: computed(WAYS[name], GRID["conv1-b1"])[0].square().mean() for name in ("im2col", "winograd", "fourier")}
+    assert errors["im2col"] < errors["winograd"] < errors["fourier"]
+
+
+def test_the_library_in_bfloat16_is_below_its_bound():
+    error, bound = computed(WAYS["library"], GRID["conv1-b1"], dtype=torch.bfloat16)
+    assert (error <= bound).all()
+
+
+@settings(deadline=None)
+@given(sizes(), st.sampled_from(BACKWARD))
+def test_gradients_are_those_of_autograd(one, way):
+    if not way.can(one):
+        return
+    inputs, weights = (tensor.double().requires_grad_() for tensor in one.tensors())
+    output = WAYS["library"].compute(inputs, weights, one)
+    gradient = torch.randn(one.output_shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    of_inputs, of_weights = torch.autograd.grad(output, [inputs, weights], gradient)
+    found = way.compute(gradient, inputs.detach(), weights.detach(), one)
+    if isinstance(found, tuple):
+        torch.testing.assert_close(found[0], of_inputs)
+        found = found[1]
+    torch.testing.assert_close(found, of_weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "said"),
+    [
+        ("winograd", {"kernel_height": 5, "kernel_width": 5}, "it needs kernels of 3x3"),
+        ("winograd", {"stride": 2}, "it needs stride 1"),
+        ("winograd", {"groups": 2}, "it needs one group"),
+        ("fourier", {"stride": 2}, "it needs stride 1"),
+        ("fourier", {"groups": 2}, "it needs one group"),
+        ("exchanged_weight_gradient", {"groups": 2}, "it needs one group"),
+        ("seven_loops", {"batch": 64}, "it needs at most 200,000 passes of its loops, and this has 2,654,208"),
+    ],
+)
+def test_what_a_way_cannot_compute_is_refused_by_name(name, changed, said):
+    one = Sizes(
+        **{"batch": 1, "channels": 4, "height": 26, "width": 26, "filters": 2, "kernel_height": 3, "kernel_width": 3} | changed
+    )
+    with pytest.raises(UsageError, match=said) as caught:
+        WAYS[name].check(one)
+    assert str(caught.value).startswith(f"{name}: cannot compute {one}; ")
+    assert not WAYS[name].can(one)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((1, 1, 2, 2, 1, 3, 3), "the kernel is larger than the padded image"),
+        ((0, 1, 5, 5, 1, 3, 3), "a size is below 1"),
+        ((1, 3, 5, 5, 2, 3, 3, 1, 0, 2), "2 groups do not divide"),
+    ],
+)
+def test_sizes_without_an_output_are_refused(values, said):
+    with pytest.raises(UsageError, match=said):
+        Sizes(*values)
+
+
+def test_every_way_computes_at_least_one_of_the_default_sizes():
+    assert all(any(way.can(one) for one in GRID.values()) for way in WAYS.values())
+
+
+def test_flops_are_those_of_the_sources():
+    chapter, conv2 = GRID["chapter"], GRID["conv2-b1"]
+    assert WAYS["library"].flops(chapter) == 2 * 2 * 28 * 28 * 3 * 5 * 5
+    # Lavin and Gray: 16 products for four outputs instead of 36, and transforms of tiles, kernels and results.
+    tiles = 12 * 12
+    assert WAYS["winograd"].flops(conv2) == 2 * 16 * tiles * 64 * 32 + 32 * tiles * 32 + 28 * 64 * 32 + 24 * tiles * 64
+    assert WAYS["winograd"].flops(conv2) < WAYS["library"].flops(conv2) / 2
