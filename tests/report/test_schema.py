@@ -48,7 +48,9 @@ CURRENT = {
     "bisect": f"bisect-{bisection_report.SCHEMA}.json",
 }
 
-GOLDEN = sorted((REPOSITORY / "tests" / "golden").glob("*.json"))
+GOLDEN = sorted(
+    path for path in (REPOSITORY / "tests" / "golden").glob("*.json") if path.stem.partition("_")[0] in ("comparison", "gate")
+)
 
 #: First word of the name of a golden file -> report.
 REPORTS = {"comparison": "compare", "gate": "gate"}
