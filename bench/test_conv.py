@@ -7,19 +7,19 @@ are done, the bytes moved, and the share of this machine's ceiling.
 import pytest
 
 from mnistbench.measuring.case import thread_count
-from mnistbench.operators.calls import call_of, cost
-from mnistbench.operators.ways import GRID, WAYS
+from mnistbench.operators.convolution.calls import call_of, cost
+from mnistbench.operators.convolution.ways import GRID, WAYS
 from mnistbench.profile.ceilings import ceilings_of
 
 #: Most passes of a way's loop over operations of torch: profiling them takes much longer than running them.
 MOST_PASSES = 1_300
 
 
-def can(way, sizes):
+def runs(way, sizes):
     return way.can(sizes) and (way.name == "seven_loops" or way.passes(sizes) <= MOST_PASSES)
 
 
-CASES = [(size, way.name) for size, sizes in GRID.items() for way in WAYS.values() if can(way, sizes)]
+CASES = [(size, way.name) for size, sizes in GRID.items() for way in WAYS.values() if runs(way, sizes)]
 
 
 @pytest.mark.study

@@ -28,12 +28,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "## Commands"
     yield ""
-    [commands] = [action for action in cli.parser()._actions if isinstance(action.choices, dict)]  # noqa: SLF001
-    for name, parser in commands.choices.items():
-        yield from (f"### `mnistbench {name}`", "", f"{_text(parser.description)}.", "")
-        rows = [(_usage(action), _text(action.help)) for action in parser._actions if action.dest != "help"]  # noqa: SLF001
-        if rows:
-            yield from (*_table(("Argument", "Meaning"), rows), "")
+    yield from _commands("mnistbench", cli.parser())
     yield "## pytest"
     yield ""
     yield "Each option with a setting can also be set in pytest's configuration; the command line overrides it."
@@ -60,6 +55,21 @@ def _lines() -> Iterator[str]:
         if setting.configurable
     ]
     yield from _table(("Setting", "Type", "Meaning"), table)
+
+
+def _commands(called: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield a section for each subcommand, and for those that it has."""
+    for action in parser._actions:  # noqa: SLF001
+        for name, subparser in action.choices.items() if isinstance(action.choices, dict) else ():
+            yield from (f"### `{called} {name}`", "", f"{_text(subparser.description)}.", "")
+            rows = [
+                (_usage(one), _text(one.help))
+                for one in subparser._actions  # noqa: SLF001
+                if one.dest != "help" and not isinstance(one.choices, dict)
+            ]
+            if rows:
+                yield from (*_table(("Argument", "Meaning"), rows), "")
+            yield from _commands(f"{called} {name}", subparser)
 
 
 def _usage(action: argparse.Action) -> str:

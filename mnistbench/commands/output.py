@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.launch import Launch
 from mnistbench.core.units import printable
+from mnistbench.report.rows import Block
 
 #: Exit codes: passed or done; regressed; undecided, wrong usage or failed.
 PASSED, REGRESSED, UNJUDGED = 0, 1, 2
@@ -57,3 +59,42 @@ def deliver(text: str, output: str) -> None:
         write(Path(output), text)
     else:
         sys.stdout.write(text)
+
+
+def deliver_tables(
+    form: str,
+    output: str,
+    *,
+    blocks: Sequence[Block],
+    heading: str,
+    json: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+) -> None:
+    """Write or print a report in the format ``terminal``, ``markdown``, ``json`` or ``csv``.
+
+    Args:
+        form: the format.
+        output: file to write; empty to print.
+        blocks: the report.
+        heading: its heading in Markdown.
+        json: the JSON.
+        columns: of the CSV.
+        rows: of the CSV.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    from mnistbench.report.data import csv_text
+    from mnistbench.report.markdown import markdown_report
+    from mnistbench.report.terminal import draw_report
+
+    if form == "json":
+        text = json
+    elif form == "csv":
+        text = csv_text(columns, rows)
+    elif form == "markdown":
+        text = markdown_report(blocks, heading)
+    else:
+        text = draw_report(blocks) + "\n"
+    deliver(text, output)

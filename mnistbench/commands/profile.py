@@ -24,7 +24,7 @@ from mnistbench.commands.arguments import (
     whole,
     wholes,
 )
-from mnistbench.commands.output import deliver, print_error, rank_0_reports
+from mnistbench.commands.output import deliver_tables, print_error, rank_0_reports
 from mnistbench.compare.thresholds import plain_threshold
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
@@ -32,12 +32,9 @@ from mnistbench.core.launch import Launch, launch
 from mnistbench.core.params import DATASETS, DTYPES, Params
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.result import Profiled, dumps
-from mnistbench.report.data import csv_text
-from mnistbench.report.markdown import markdown_report
 from mnistbench.report.output import check
 from mnistbench.report.profile import SORTS, Shown, blocks
 from mnistbench.report.profile_rows import CSV_COLUMNS, csv_rows
-from mnistbench.report.terminal import draw_report
 
 if TYPE_CHECKING:
     from mnistbench.workloads.ranks import Alone
@@ -172,15 +169,11 @@ def _reported(parsed: argparse.Namespace, place: Launch) -> int:
 
 
 def _deliver(form: str, cases: Sequence[Profiled], request: _Request) -> None:
-    if form == "json":
-        text = dumps(cases)
-    elif form == "csv":
-        text = csv_text(CSV_COLUMNS, csv_rows(cases, request.shown.by))
-    elif form == "markdown":
-        text = markdown_report(blocks(cases, request.shown), "operations: time, FLOPs and bytes, roofline limit")
-    else:
-        text = draw_report(blocks(cases, request.shown)) + "\n"
-    deliver(text, str(request.output or ""))
+    deliver_tables(
+        form, str(request.output or ""), blocks=blocks(cases, request.shown),
+        heading="operations: time, FLOPs and bytes, roofline limit", json=dumps(cases), columns=CSV_COLUMNS,
+        rows=csv_rows(cases, request.shown.by),
+    )  # fmt: skip
 
 
 def _profiled(request: _Request) -> list[Profiled]:

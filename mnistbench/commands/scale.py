@@ -20,14 +20,11 @@ from mnistbench.commands.arguments import (
     whole,
     wholes,
 )
-from mnistbench.commands.output import STOPPED, deliver
+from mnistbench.commands.output import STOPPED, deliver_tables
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import DATASETS, DTYPES, FAST, MODELS, STEPS
-from mnistbench.report.data import csv_text
-from mnistbench.report.markdown import markdown_report
 from mnistbench.report.output import check
 from mnistbench.report.scale import blocks
-from mnistbench.report.terminal import draw_report
 from mnistbench.scale import run as scale
 from mnistbench.scale.result import COLUMNS, STRONG, WEAK, Scaling, Settings, csv_rows, dumps
 
@@ -73,15 +70,10 @@ def run(parsed: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("mnistbench: interrupted", file=sys.stderr)
         return STOPPED
-    if parsed.format == "json":
-        text = dumps(scaling)
-    elif parsed.format == "csv":
-        text = csv_text(COLUMNS, csv_rows(scaling))
-    elif parsed.format == "markdown":
-        text = markdown_report(blocks(scaling), f"{settings.scaling} scaling over ranks")
-    else:
-        text = draw_report(blocks(scaling)) + "\n"
-    deliver(text, output)
+    deliver_tables(
+        parsed.format, output, blocks=blocks(scaling), heading=f"{settings.scaling} scaling over ranks", json=dumps(scaling),
+        columns=COLUMNS, rows=csv_rows(scaling),
+    )  # fmt: skip
     return 0
 
 

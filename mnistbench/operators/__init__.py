@@ -1,11 +1,4 @@
-"""A convolution, computed in many ways.
+"""Operator studies: what operators become on this machine, and what that costs.
 
-Question: what can a convolution become, and what does each way cost?
-Input: the sizes of a convolution (``sizes``).
-Output: tensors, and for each way (``ways``) its FLOPs, its error bound and what it cannot compute.
-
-Each way has a module, to be read: ``loops`` (seven loops, and the same with one loop after the other replaced by tensors),
-``im2col`` (a matrix product), ``fourier`` (a product of spectra), ``winograd`` (fewer multiplications) and ``library`` (what
-PyTorch calls). ``errors`` bounds the rounding errors, ``calls`` measures one way, ``onednn`` reads which algorithm the library
-took, ``run`` measures all ways of some convolutions.
+A package for each study: ``convolution`` computes one in many ways. ``mnistbench study`` runs them.
 """

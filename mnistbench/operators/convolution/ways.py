@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,16 +11,16 @@ from typing import Any
 from torch import Tensor
 
 from mnistbench.core.errors import UsageError
-from mnistbench.operators import loops
-from mnistbench.operators.errors import bound_of_fourier, bound_of_sum, bound_of_winograd
-from mnistbench.operators.fourier import fourier, fourier_flops
-from mnistbench.operators.im2col import im2col, im2col_backward
-from mnistbench.operators.library import exchanged_weight_gradient, library, library_backward, library_channels_last
-from mnistbench.operators.sizes import Sizes
-from mnistbench.operators.winograd import winograd, winograd_flops
+from mnistbench.operators.convolution import loops
+from mnistbench.operators.convolution.errors import bound_of_fourier, bound_of_sum, bound_of_winograd
+from mnistbench.operators.convolution.fourier import fourier, fourier_flops
+from mnistbench.operators.convolution.im2col import im2col, im2col_backward
+from mnistbench.operators.convolution.pytorch import exchanged_weight_gradient, library, library_backward, library_channels_last
+from mnistbench.operators.convolution.sizes import Sizes
+from mnistbench.operators.convolution.winograd import winograd, winograd_flops
 
-#: Dtypes of the ways that are written here.
-EXACT = ("float32", "float64")
+#: Dtypes of all ways but those of PyTorch, which compute in any.
+DTYPES = ("float32", "float64")
 
 #: Most passes of a way's innermost loop in Python: a few tenths of a second.
 MOST_PASSES = 200_000
@@ -49,13 +50,13 @@ class Way:
     flops: Callable[[Sizes], int] = by_definition  # that it does
     passes: Callable[[Sizes], int] = once  # of its innermost loop in Python
     kernel: int = 0  # side of the only kernel that it can compute; 0: any
-    plain: bool = False  # it cannot compute strides and groups
-    one_group: bool = False
+    strides: bool = True  # whether it can compute strides above 1
+    groups: bool = True  # whether it can compute several groups
     bound: Callable[[Tensor, Tensor, Sizes], Tensor] = bound_of_sum  # of the error of each output
     backward: bool = False
-    is_library: bool = False  # which computes in any dtype, and decides about the algorithm
+    is_library: bool = False  # computes in any dtype; the library chooses the algorithm
 
-    def check(self, sizes: Sizes, most_passes: int = MOST_PASSES) -> None:
+    def check(self, sizes: Sizes) -> None:
         """Check that it can compute a convolution.
 
         Raises:
@@ -63,12 +64,12 @@ class Way:
         """
         if self.kernel and (sizes.kernel_height, sizes.kernel_width) != (self.kernel, self.kernel):
             raise self._refusal(sizes, f"kernels of {self.kernel}x{self.kernel}")
-        if self.plain and sizes.stride != 1:
+        if sizes.stride != 1 and not self.strides:
             raise self._refusal(sizes, "stride 1")
-        if (self.plain or self.one_group) and sizes.groups != 1:
+        if sizes.groups != 1 and not self.groups:
             raise self._refusal(sizes, "one group")
-        if self.passes(sizes) > most_passes:
-            raise self._refusal(sizes, f"at most {most_passes:,} passes of its loops, and this has {self.passes(sizes):,}")
+        if self.passes(sizes) > MOST_PASSES:
+            raise self._refusal(sizes, f"at most {MOST_PASSES:,} passes of its loops, and this has {self.passes(sizes):,}")
 
     def check_dtype(self, dtype: str) -> None:
         """Check that it can compute in a dtype.
@@ -76,8 +77,8 @@ class Way:
         Raises:
             UsageError: it cannot.
         """
-        if not self.is_library and dtype not in EXACT:
-            raise UsageError(f"{self.name}: cannot compute in {dtype}; it needs {' or '.join(EXACT)}")
+        if not self.is_library and dtype not in DTYPES:
+            raise UsageError(f"{self.name}: cannot compute in {dtype}; it needs {' or '.join(DTYPES)}")
 
     def can(self, sizes: Sizes) -> bool:
         """Whether it can compute a convolution."""
@@ -93,14 +94,7 @@ class Way:
 
 def _over(*lengths: str) -> Callable[[Sizes], int]:
     """Return the function that counts the passes of loops over attributes of the sizes."""
-
-    def passes(sizes: Sizes) -> int:
-        number = 1
-        for length in lengths:
-            number *= getattr(sizes, length)
-        return number
-
-    return passes
+    return lambda sizes: math.prod(getattr(sizes, length) for length in lengths)
 
 
 _KERNEL = ("kernel_height", "kernel_width")
@@ -116,13 +110,13 @@ WAYS: Mapping[str, Way] = MappingProxyType({
         Way("three_loops", loops.three_loops, passes=_over("batch", *_KERNEL)),
         Way("two_loops", loops.two_loops, passes=_over(*_KERNEL)),
         Way("im2col", im2col),
-        Way("fourier", fourier, fourier_flops, plain=True, bound=bound_of_fourier),
-        Way("winograd", winograd, winograd_flops, kernel=3, plain=True, bound=bound_of_winograd),
+        Way("fourier", fourier, fourier_flops, strides=False, groups=False, bound=bound_of_fourier),
+        Way("winograd", winograd, winograd_flops, kernel=3, strides=False, groups=False, bound=bound_of_winograd),
         Way("library", library, is_library=True),
         Way("library_channels_last", library_channels_last, is_library=True),
         Way("im2col_backward", im2col_backward, twice, backward=True),
         Way("library_backward", library_backward, twice, backward=True, is_library=True),
-        Way("exchanged_weight_gradient", exchanged_weight_gradient, one_group=True, backward=True),
+        Way("exchanged_weight_gradient", exchanged_weight_gradient, groups=False, backward=True),
     )
 })  # fmt: skip
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mnistbench.operators.sizes import Sizes
+from mnistbench.operators.convolution.sizes import Sizes
 
 
 def seven_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
@@ -37,7 +37,7 @@ def seven_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
                             for kw in range(sizes.kernel_width):
                                 pixel = image[b][first + c][stride * h + kh][stride * w + kw]
                                 output[b][f][h][w] += pixel * kernel[f][c][kh][kw]
-    return torch.tensor(output, dtype=inputs.dtype)
+    return inputs.new_tensor(output)
 
 
 def six_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:

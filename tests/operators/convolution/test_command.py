@@ -7,10 +7,10 @@ import json
 import pytest
 
 from mnistbench import cli
-from mnistbench.operators.result import Cost, Study, dumps
+from mnistbench.operators.convolution.result import Cost, Study, dumps
 from mnistbench.profile.result import Ceilings
 from mnistbench.report.markdown import markdown_report
-from mnistbench.report.study import blocks
+from mnistbench.report.studies.convolution import blocks
 from mnistbench.report.terminal import draw_report
 
 TINY = ("study", "convolution", "--images", "1x2x6x6", "--filters", "3x3x3")
@@ -62,12 +62,12 @@ def test_what_a_way_cannot_compute_is_said(capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("study", "locality-of"), "STUDY: 'locality-of' is not known; choose convolution"),
         (("study", "convolution", "--way", "magic"), "--way: 'magic' is not"),
         (("study", "convolution", "--size", "conv9"), "--size: 'conv9' is not"),
         (("study", "convolution", "--images", "1x3x32x32"), "--filters is missing; give --images and --filters together"),
         (("study", "convolution", "--filters", "2x5x5"), "--images is missing; give --images and --filters together"),
         (("study", "convolution", "--images", "1x3x32", "--filters", "2x5x5"), "--images: '1x3x32' is not of the form BxCxHxW"),
+        (("study", "convolution", "--stride", "2"), "--stride: '2' needs a convolution; give --images and --filters, too"),
         ((*TINY, "--size", "chapter"), "--size: 'chapter' cannot be used with --images"),
         ((*TINY, "--groups", "2"), "2 groups do not divide"),
         (("study", "convolution", "--images", "1x1x2x2", "--filters", "1x3x3"), "the kernel is larger than the padded image"),

@@ -1,7 +1,7 @@
 """Which algorithms does oneDNN take? With ``torch.backends.mkldnn.verbose`` it prints a line for each primitive that it runs.
 
 The lines go to the standard output of the process, past Python, so a child process runs the convolutions:
-``python -m mnistbench.operators.onednn``, with a list of :class:`Case` as JSON on its standard input.
+``python -m mnistbench.operators.convolution.onednn``, with a list of :class:`Case` as JSON on its standard input.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.operators.calls import call_of, library_set
-from mnistbench.operators.sizes import Sizes
-from mnistbench.operators.ways import WAYS
+from mnistbench.operators.convolution.calls import backends_set, call_of
+from mnistbench.operators.convolution.sizes import Sizes
+from mnistbench.operators.convolution.ways import WAYS
 
 _CASE = "mnistbench-case:"
 
@@ -57,7 +57,7 @@ def algorithms(cases: Sequence[Case], threads: int, settings: Mapping[str, str])
     """
     job = {"cases": [asdict(case) for case in cases], "threads": threads, "settings": dict(settings)}
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "mnistbench.operators.onednn"],
+        [sys.executable, "-P", "-m", "mnistbench.operators.convolution.onednn"],
         input=json.dumps(job), capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -92,7 +92,7 @@ def main() -> None:
     """Run the cases of the standard input."""
     job: dict[str, Any] = json.load(sys.stdin)
     torch.set_num_threads(job["threads"])
-    with library_set(job["settings"]):
+    with backends_set(job["settings"]):
         for found in job["cases"]:
             case = Case(found["way"], Sizes(**found["sizes"]), found["dtype"])
             case.run()  # weights may be packed once

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mnistbench.core import units
-from mnistbench.operators.result import Cost, Study
+from mnistbench.operators.convolution.result import Cost, Study
 from mnistbench.report.rows import Block, Table
 
 

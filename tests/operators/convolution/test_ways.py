@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import UsageError
-from mnistbench.operators.errors import reference
-from mnistbench.operators.sizes import Sizes
-from mnistbench.operators.ways import GRID, WAYS
+from mnistbench.operators.convolution.errors import reference
+from mnistbench.operators.convolution.sizes import Sizes
+from mnistbench.operators.convolution.ways import GRID, WAYS
 
 FORWARD = [way for way in WAYS.values() if not way.backward]
 BACKWARD = [way for way in WAYS.values() if way.backward]
@@ -53,6 +53,13 @@ def test_the_errors_of_real_layers_are_below_their_bounds(name, way):
     error, bound = computed(WAYS[way], GRID[name])
     assert (error <= bound).all()
     assert bound.max() < 0.1
+
+
+@pytest.mark.parametrize("way", [way for way in FORWARD if way.name != "seven_loops"], ids=lambda way: way.name)
+def test_the_output_is_on_the_device_of_the_inputs(way):
+    one = Sizes(1, 2, 6, 6, 3, 3, 3)
+    inputs, weights = (tensor.to("meta") for tensor in one.tensors())  # a device that every machine has
+    assert way.compute(inputs, weights, one).device.type == "meta"
 
 
 def test_winograd_and_fourier_are_less_exact_than_a_short_sum():

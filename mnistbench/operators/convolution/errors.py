@@ -12,9 +12,9 @@ import math
 import torch
 from torch import Tensor
 
-from mnistbench.operators.library import library
-from mnistbench.operators.sizes import Sizes
-from mnistbench.operators.winograd import winograd
+from mnistbench.operators.convolution.pytorch import library
+from mnistbench.operators.convolution.sizes import Sizes
+from mnistbench.operators.convolution.winograd import winograd
 
 #: Roundings of Winograd's F(2 x 2, 3 x 3) beside the sum over channels, two transforms of each: 2 of a tile, whose sums have
 #: two terms, 4 of a kernel and 4 of a result, whose sums have three.

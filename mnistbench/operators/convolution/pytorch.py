@@ -1,4 +1,4 @@
-"""A convolution by the library that PyTorch calls: oneDNN or its own code on a CPU, cuDNN on CUDA."""
+"""A convolution by PyTorch, which calls a library: oneDNN or its own code on a CPU, cuDNN on CUDA."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mnistbench.operators.sizes import Sizes
+from mnistbench.operators.convolution.sizes import Sizes
 
 
 def library(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -11,10 +12,10 @@ from torch import Tensor
 
 from mnistbench.core.record import median_ns
 from mnistbench.measuring.case import synchronizer
-from mnistbench.operators.errors import reference
-from mnistbench.operators.result import Cost
-from mnistbench.operators.sizes import Sizes
-from mnistbench.operators.ways import Way, by_definition
+from mnistbench.operators.convolution.errors import reference
+from mnistbench.operators.convolution.result import Cost
+from mnistbench.operators.convolution.sizes import Sizes
+from mnistbench.operators.convolution.ways import Way, by_definition
 from mnistbench.profile.costs import moved_bytes
 
 #: Timed calls: at least this many, and for at least this many seconds.
@@ -36,8 +37,8 @@ def call_of(way: Way, sizes: Sizes, dtype: torch.dtype = torch.float32, device: 
 
 
 @contextlib.contextmanager
-def library_set(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set what the libraries can be told while the body runs.
+def backends_set(settings: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of oneDNN and cuDNN while the body runs.
 
     Args:
         settings: ``mkldnn``, ``cudnn_benchmark`` and ``deterministic`` are ``on`` or ``off``; ``fp32_precision`` is ``ieee``,
@@ -103,7 +104,7 @@ def _error(way: Way, sizes: Sizes, dtype: torch.dtype, device: str) -> tuple[flo
 
 def _least_bytes(way: Way, sizes: Sizes, dtype: torch.dtype) -> int:
     """Return the bytes of all images, kernels and outputs; for gradients, of these and of their gradients."""
-    tensors = sum(torch.Size(shape).numel() for shape in (sizes.input_shape, sizes.weight_shape, sizes.output_shape))
+    tensors = sum(math.prod(shape) for shape in (sizes.input_shape, sizes.weight_shape, sizes.output_shape))
     return tensors * dtype.itemsize * (2 if way.backward else 1)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from mnistbench.operators.sizes import Sizes
+from mnistbench.operators.convolution.sizes import Sizes
 
 
 def im2col(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -73,10 +73,10 @@ class Sizes:
         """Products that are added to one number of the output."""
         return self.channels_of_group * self.kernel_height * self.kernel_width
 
-    @cached_property
+    @property
     def multiply_adds(self) -> int:
         """Products by the definition."""
-        return self.batch * self.filters * self.out_height * self.out_width * self.terms
+        return math.prod(self.output_shape) * self.terms
 
     def tensors(self, dtype: torch.dtype = torch.float32, *, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Return normally distributed images [B, C, H, W] and kernels [F, C / groups, KH, KW]."""
@@ -85,13 +85,10 @@ class Sizes:
         return inputs.to(dtype), weights.to(dtype)
 
     def __str__(self) -> str:
-        def square(height: int, width: int) -> str:
-            return f"{height}x{width}"
-
         extra = "".join(
             f" {name} {value}"
             for name, value, usual in (("stride", self.stride, 1), ("padding", self.padding, 0), ("groups", self.groups, 1))
             if value != usual
         )
-        images = f"{self.batch}x{self.channels}x{square(self.height, self.width)}"
-        return f"{images} with {self.filters} filters of {square(self.kernel_height, self.kernel_width)}{extra}"
+        images = "x".join(map(str, self.input_shape))
+        return f"{images} with {self.filters} filters of {self.kernel_height}x{self.kernel_width}{extra}"

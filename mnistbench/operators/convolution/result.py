@@ -59,7 +59,7 @@ class Study:
     costs: tuple[Cost, ...]
     refused: tuple[str, ...]  # a sentence for each way that cannot compute a size
     ceilings: Mapping[str, Ceilings]  # by dtype
-    settings: Mapping[str, str] = field(default_factory=dict)  # of the library, those that are given
+    settings: Mapping[str, str] = field(default_factory=dict)  # of oneDNN and cuDNN, those that are given
 
     def by_convolution(self) -> dict[str, list[Cost]]:
         """Return the costs of each convolution, the shortest first."""

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from mnistbench.operators.sizes import Sizes
+from mnistbench.operators.convolution.sizes import Sizes
 
 
 def fourier(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:

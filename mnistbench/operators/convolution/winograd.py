@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mnistbench.operators.sizes import Sizes
+from mnistbench.operators.convolution.sizes import Sizes
 
 #: The transforms of the tile, of the kernel and of the result, from section 4.1 of the source.
 TILE = ((1.0, 0.0, -1.0, 0.0), (0.0, 1.0, 1.0, 0.0), (0.0, -1.0, 1.0, 0.0), (0.0, 1.0, 0.0, -1.0))
@@ -33,7 +33,7 @@ def winograd(inputs: Tensor, weights: Tensor, sizes: Sizes, *, absolute: bool = 
     Returns:
         [B, F, OH, OW].
     """
-    tile, kernel, result = (torch.tensor(found, dtype=inputs.dtype) for found in (TILE, KERNEL, RESULT))
+    tile, kernel, result = (inputs.new_tensor(found) for found in (TILE, KERNEL, RESULT))
     if absolute:
         tile, kernel, result = tile.abs(), kernel.abs(), result.abs()
     tiles = _tiles(inputs, sizes)  # [B, C, rows, columns, 4, 4]

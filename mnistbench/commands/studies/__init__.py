@@ -1,0 +1,1 @@
+"""``mnistbench study``: a module for each study."""

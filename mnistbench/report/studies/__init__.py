@@ -1,0 +1,1 @@
+"""Operator studies -> tables, a module for each study."""
