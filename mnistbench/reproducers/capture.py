@@ -50,6 +50,9 @@ _UNTOUCHING = ("empty", "new_empty", "_unsafe_view", "lift_fresh", "detach")
 #: Operations that write to an argument without reading it: repeating them changes nothing.
 _OVERWRITING = ("copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_zero_", "normal_", "uniform_", "bernoulli_", "random_")
 
+#: Between two iterations of one side the gate runs one of the other side, which uses about as much memory in the same caches.
+_SIDES = 2
+
 #: Calls of a row that a script makes: the largest ones, until they have this share of all elements, at most so many. Their
 #: times in one iteration are too noisy to choose by: the calls of the two sides would often be others.
 ENOUGH, MOST_CALLS = 0.9, 3
@@ -66,7 +69,7 @@ class Call:
     writes: list[int] = field(default_factory=list)  # numbers of the tensors that it reads and changes
     why_not: str = ""  # why a script cannot make this call
     saved: dict[int, Tensor] = field(default_factory=dict)  # values, by the number of the tensor
-    since: int | None = 0  # bytes used between the last use of the memory of its largest new result and the call; None: all
+    since: int | None = 0  # bytes used between the last use of the memory of its largest new result and the call; None: unknown
     elements: int = 0  # of its tensors
     self_ns: int = 0  # of the row that it belongs to
 
@@ -161,11 +164,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def end(self) -> None:
         """Complete the descriptions after the iteration: what it uses first it has used last in the iteration before."""
+        iterations_ago = _SIDES * self._touched.all_bytes
         for call in self.calls:
-            call.since = self._touched.all_bytes if call.since is None else call.since
+            call.since = iterations_ago if call.since is None else call.since
             for tensor in tree_leaves([call.args, call.kwargs], is_leaf=_is_tensor):
                 if _is_tensor(tensor) and tensor["tensor"]["since"] is None:
-                    tensor["tensor"]["since"] = self._touched.all_bytes
+                    tensor["tensor"]["since"] = iterations_ago
 
 
 def _is_tensor(value: Any) -> bool:

@@ -242,7 +242,7 @@ def test_the_bytes_that_are_used_after_a_tensor_are_counted_once():
     found = capture(run, nullcontext(), {(name, "", UNTIED) for name in names})
     cat, neg, dot, add = (found[name, "", UNTIED].calls for name in names)
     iteration = 4 * (10 + 100 + 1_000 + 1_110 + 1 + 10 + 10)
-    assert [one["tensor"]["since"] for one in cat[0].args[0]] == [iteration] * 3
+    assert [one["tensor"]["since"] for one in cat[0].args[0]] == [2 * iteration] * 3  # one of each side
     assert [since(call) for call in neg] == [[4 * (1_000 + 1_110)], [0]]
     assert since(dot[0]) == [0, 4 * (100 + 1_000 + 1_110)]
     assert since(add[0]) == [4 * 10, 0]
@@ -259,7 +259,7 @@ def test_the_bytes_that_are_used_after_the_memory_of_a_result_are_counted():
     names = ("aten::sin", "aten::exp", "aten::cos_", "aten::add_")
     calls = {name: captured(run, name)[name].calls[0].since for name in names}
     assert calls["aten::sin"] == calls["aten::cos_"] == calls["aten::add_"] == 0  # they have no new result
-    assert calls["aten::exp"] == 3 * 400_000  # not used before in this iteration, so everything else was used since
+    assert calls["aten::exp"] == 2 * 3 * 400_000  # not used before in this iteration, so everything of both sides was
 
 
 def test_a_row_without_the_calls_of_another_one():

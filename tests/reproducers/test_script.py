@@ -336,11 +336,11 @@ def test_results_are_kept_until_the_last_call():
 def test_memory_of_a_result_is_as_cold_as_in_the_program(reproduced):
     large = torch.randn(300, 300)
     names, _, row = reproduced(lambda: large @ large, "aten::mm")
-    assert row.calls[0].since == 2 * large.nbytes  # all that the iteration uses
+    assert row.calls[0].since == 2 * 2 * large.nbytes  # all that the iterations of both sides use
     in_hot = {**row.calls[0].stored(), "args": [builders.tensor(300, 300), {"same": 0}]}
     text = script(builders.header(), [builders.row(in_hot)])
-    assert "[(None, 720000), (x1, 0)]" in text
-    assert names["used"][0][1] == 2 * large.nbytes
+    assert "[(None, 1440000), (x1, 0)]" in text
+    assert names["used"][0][1] == 2 * 2 * large.nbytes
 
 
 def test_with_turns_a_script_measures_once_per_line_of_input(tmp_path, monkeypatch, capsys):
