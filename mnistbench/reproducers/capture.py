@@ -53,6 +53,9 @@ _OVERWRITING = ("copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_zero_", "
 #: Between two iterations of one side the gate runs one of the other side, which uses about as much memory in the same caches.
 _SIDES = 2
 
+#: The use of memory before a call: bytes that were used after it, and the number of the call that it belongs to.
+_Use = tuple[int | None, int | None]
+
 #: Calls of a row that a script makes: the largest ones, until they have this share of all elements, at most so many. Their
 #: times in one iteration are too noisy to choose by: the calls of the two sides would often be others.
 ENOUGH, MOST_CALLS = 0.9, 3
@@ -70,6 +73,8 @@ class Call:
     why_not: str = ""  # why a script cannot make this call
     saved: dict[int, Tensor] = field(default_factory=dict)  # values, by the number of the tensor
     since: int | None = 0  # bytes used between the last use of the memory of its largest new result and the call; None: unknown
+    since_ns: int = 0  # time between them
+    last: int | None = None  # number of the call that used the memory last; None: none in this iteration
     elements: int = 0  # of its tensors
     self_ns: int = 0  # of the row that it belongs to
 
@@ -77,7 +82,7 @@ class Call:
         """Return the call as JSON, without the saved values."""
         return {
             "name": self.name, "overload": self.overload, "args": self.args, "kwargs": self.kwargs, "writes": self.writes,
-            "since": self.since, "self_ns": self.self_ns,
+            "since": self.since, "since_ns": self.since_ns, "self_ns": self.self_ns,
         }  # fmt: skip
 
 
@@ -132,9 +137,10 @@ def capture(
     mode = _Recorder()
     with started(profiler), marks, mode, record_function(ITERATION):
         run()
-    events = host_events(profiler) if view == "host" else events_of(profiler)
-    mode.end()
-    return rows(events, mode.calls, wanted, view)
+    events = list(host_events(profiler) if view == "host" else events_of(profiler))
+    total_us = times_of_calls(events, view)
+    mode.end(total_us)
+    return rows(events, mode.calls, total_us, wanted, view)
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -153,23 +159,36 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         number = len(self.calls)
         with record_function(_DESCRIBED), torch.no_grad():
-            self.calls.append(described(func, args, kwargs, self._touched.since))
+            self.calls.append(described(func, args, kwargs, self._touched.before))
         with record_function(f"{_CALL}{number}"):
             found = func(*args, **kwargs)
         if not func.is_view and not self.calls[number].name.partition("::")[2].startswith(_UNTOUCHING):
-            self.calls[number].since = self._touched.since_of_new(found, (args, kwargs))
+            self.calls[number].since, self.calls[number].last = self._touched.before_new(found, (args, kwargs), number)
             for one in tree_leaves((args, kwargs, found)):
-                self._touched.add(one)
+                self._touched.add(one, number)
         return found
 
-    def end(self) -> None:
-        """Complete the descriptions after the iteration: what it uses first it has used last in the iteration before."""
+    def end(self, total_us: Mapping[int, float]) -> None:
+        """Complete the descriptions after the iteration: what it uses first it has used last in the iteration before.
+
+        Args:
+            total_us: time of each call, by its number.
+        """
         iterations_ago = _SIDES * self._touched.all_bytes
-        for call in self.calls:
+        start_us = [0.0, *itertools.accumulate(total_us.get(number, 0.0) for number in range(len(self.calls)))]
+
+        def since_ns(last: int | None, number: int) -> int:
+            between = _SIDES * start_us[-1] if last is None else max(0.0, start_us[number] - start_us[last + 1])
+            return round(1_000 * between)
+
+        for number, call in enumerate(self.calls):
             call.since = iterations_ago if call.since is None else call.since
-            for tensor in tree_leaves([call.args, call.kwargs], is_leaf=_is_tensor):
-                if _is_tensor(tensor) and tensor["tensor"]["since"] is None:
-                    tensor["tensor"]["since"] = iterations_ago
+            call.since_ns = since_ns(call.last, number) if call.since else 0
+            for leaf in tree_leaves([call.args, call.kwargs], is_leaf=_is_tensor):
+                if _is_tensor(leaf):
+                    tensor = leaf["tensor"]
+                    tensor["since"] = iterations_ago if tensor["since"] is None else tensor["since"]
+                    tensor["since_ns"] = since_ns(tensor.pop("last"), number)
 
 
 def _is_tensor(value: Any) -> bool:
@@ -185,36 +204,38 @@ class _Touched:
 
     def __init__(self) -> None:
         self._bytes: dict[int, int] = {}  # by the address of the storage
+        self._last: dict[int, int] = {}  # number of the call that used it
 
     @property
     def all_bytes(self) -> int:
         """All of them."""
         return sum(self._bytes.values())
 
-    def add(self, value: object) -> None:
-        """Take note that a tensor is used now."""
+    def add(self, value: object, number: int) -> None:
+        """Take note that a call uses a tensor now."""
         if _has_memory(value):
             assert isinstance(value, Tensor), "it has memory"
             storage = value.untyped_storage()
             used = max(self._bytes.pop(storage.data_ptr(), 0), value.numel() * value.element_size())
             self._bytes[storage.data_ptr()] = min(used, storage.nbytes())
+            self._last[storage.data_ptr()] = number
 
-    def since(self, tensor: Tensor) -> int | None:
-        """Return the bytes that were used after the memory of a tensor; None if it has not been used."""
+    def before(self, tensor: Tensor) -> _Use:
+        """Return the bytes that were used after the memory of a tensor, and the call that used it; None if none did."""
         address = tensor.untyped_storage().data_ptr()
         if address not in self._bytes:
-            return None
+            return None, None
         later = itertools.takewhile(lambda other: other != address, reversed(self._bytes))
-        return sum(self._bytes[other] for other in later)
+        return sum(self._bytes[other] for other in later), self._last[address]
 
-    def since_of_new(self, found: object, arguments: object) -> int | None:
-        """Return that of the largest tensor among results that is no argument; 0 if there is none."""
+    def before_new(self, found: object, arguments: object, number: int) -> _Use:
+        """Return these of the largest tensor among results that is no argument; of the call itself if there is none."""
         given, results = (
             {one.untyped_storage().data_ptr(): one for one in tree_leaves(values) if _has_memory(one)}
             for values in (arguments, found)
         )
         new = [one for address, one in results.items() if address not in given]
-        return self.since(max(new, key=Tensor.numel)) if new else 0
+        return self.before(max(new, key=Tensor.numel)) if new else (0, number)
 
 
 def _has_memory(value: object) -> bool:
@@ -225,27 +246,28 @@ def _has_memory(value: object) -> bool:
 
 
 def described(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], since: Callable[[Tensor], int | None] = lambda _: None
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], before: Callable[[Tensor], _Use] = lambda _: (None, None)
 ) -> Call:
     """Return a call with its arguments as JSON.
 
     Numbers, texts and None are themselves, lists are lists. Everything else is an object with one member that names its kind:
-    ``{"tensor": ...}`` as :func:`values.description` returns it, with ``since``; ``{"same": 0}`` for one that was described
-    before; ``{"float": "inf"}``, ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"layout": "strided"}``,
+    ``{"tensor": ...}`` as :func:`values.description` returns it, with ``since`` and ``last``; ``{"same": 0}`` for one that was
+    described before; ``{"float": "inf"}``, ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"layout": "strided"}``,
     ``{"memory_format": "channels_last"}``, ``{"generator": "cpu"}``.
 
     Args:
         func: the operation.
         args: positional arguments.
         kwargs: arguments by name.
-        since: returns the bytes that were used after a tensor was used last; None if it is not known yet.
+        before: returns the bytes that were used after a tensor was used last, and the number of the call that used it; None
+            if it is not known yet.
     """
     name, _, overload = func.name().partition(".")
     call = Call(name, overload or "default")
     if func.namespace not in _OF_TORCH:
         call.why_not = "is not an operation of torch"
         return call
-    arguments = _Arguments(call, since, values_matter=name.partition("::")[2].startswith(_ORDERED))
+    arguments = _Arguments(call, before, values_matter=name.partition("::")[2].startswith(_ORDERED))
     schema = func._schema.arguments  # noqa: SLF001  # there is no public way to the names of arguments
     overwrites = name.partition("::")[2] in _OVERWRITING
     for value, argument in zip(args, schema, strict=False):
@@ -265,8 +287,8 @@ def _is_changed(argument: Any) -> bool:
 class _Arguments:
     """Describes the arguments of one call."""
 
-    def __init__(self, call: Call, since: Callable[[Tensor], int | None], *, values_matter: bool) -> None:
-        self._call, self._since, self._values_matter = call, since, values_matter
+    def __init__(self, call: Call, before: Callable[[Tensor], _Use], *, values_matter: bool) -> None:
+        self._call, self._before, self._values_matter = call, before, values_matter
         self._tensors: dict[tuple[Any, ...], int] = {}
 
     def stored(self, value: Any, *, writes: bool) -> Any:
@@ -303,7 +325,7 @@ class _Arguments:
         if writes:
             self._call.writes.append(number)
         found, saved = description(tensor, values_matter=self._values_matter)
-        found["since"] = self._since(tensor)
+        found["since"], found["last"] = self._before(tensor)
         self._call.elements += found["elements"]
         if saved is not None:
             found["saved"] = {"elements": saved.numel()}
@@ -314,22 +336,35 @@ class _Arguments:
 # ---- Events ----------------------------------------------------------------------------------------------------------
 
 
-def rows(events: Iterable[Any], calls: Sequence[Call], wanted: Collection[OpKey], view: str = "host") -> dict[OpKey, Row]:
+def times_of_calls(events: Iterable[Any], view: str = "host") -> dict[int, float]:
+    """Return the time of each call, in microseconds, by its number.
+
+    Args:
+        events: of one iteration, in which the mode was active.
+        view: ``device`` for the time of kernels, else ``host``.
+    """
+    return {
+        int(event.name.removeprefix(_CALL)): sum(_time(child, view) for child in event.cpu_children)
+        for event in events
+        if event.name.startswith(_CALL)
+    }
+
+
+def rows(
+    events: Iterable[Any], calls: Sequence[Call], total_us: Mapping[int, float], wanted: Collection[OpKey], view: str = "host"
+) -> dict[OpKey, Row]:
     """Return the calls of rows of the operation table.
 
     Args:
         events: of one iteration, in which the mode was active.
         calls: what the mode has seen, by number.
+        total_us: time of each call, by its number.
         wanted: the rows.
         view: ``device`` if operations are ranked by the time of their kernels, else ``host``.
     """
     self_us: dict[OpKey, dict[int, float]] = {key: defaultdict(float) for key in wanted}
-    total_us: dict[int, float] = {}
     seen: set[OpKey] = set()
     for event, place in placed(events):
-        if event.name.startswith(_CALL):
-            number = int(event.name.removeprefix(_CALL))
-            total_us[number] = sum(_time(child, view) for child in event.cpu_children)
         key = (event.name, place.phase, place.module)
         if key in self_us:
             seen.add(key)

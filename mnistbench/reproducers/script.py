@@ -35,11 +35,19 @@ _MEASUREMENT_NS, _FEWEST, _MOST = 300_000_000, 10, 300
 #: Most bytes that are used between two calls, more than most caches have, and the time that one takes.
 _MOST_BYTES, _NS_PER_BYTE = 128 * 2**20, 0.1
 
+#: Most and least time that a script waits, in nanoseconds. A cache that other programs share loses contents with time alone:
+#: on a virtual machine, multiplying 4.7 MB took 0.16 ms at once, 0.36 ms after 5 ms in which this program used no memory,
+#: 0.58 ms after 20 ms, and no longer after 40 ms.
+_MOST_NS, _LEAST_NS = 20_000_000, 100_000
+
 #: The comment of a script that holds its :class:`Header`.
 _MARK = "# mnistbench: "
 
 #: Side -> ending of the file of saved values beside a script, a dictionary: ``ROW.CALL.TENSOR``, all numbers -> tensor.
 VALUES = {"base": ".base.pt", "head": ".pt"}
+
+#: The program's use of memory between the last use of a tensor and the call: bytes, and nanoseconds.
+_Use = tuple[int, int]
 
 #: One row of the operation table on one side, as ``capture.Row.stored`` returns it.
 StoredRow = Mapping[str, Any]
@@ -146,7 +154,8 @@ def _lines(
     """
     profiled = any(map(_needs_profiler, sides.values()))
     yield from _comments(header, sides, most_calls)
-    modules = ["json", *([] if _threads(header).isdecimal() else ["os"]), "statistics", "sys", "torch"]
+    modules = ["json", *([] if _threads(header).isdecimal() else ["os"]), "statistics", "sys"]
+    modules += [*(["time"] if _prepares(sides) else []), "torch"]
     yield from [f"import {', '.join(modules)}"] if joins else [f"import {module}" for module in modules]
     yield from [] if profiled else ["from torch.utils.benchmark import Timer"]
     settings = ("torch.manual_seed(0)", f"torch.set_num_threads({_threads(header)})")
@@ -163,7 +172,7 @@ def _lines(
     if _writes(sides):
         yield "kept = [one.clone() for one in written]"
     if _prepares(sides):
-        yield "other = torch.zeros(max((since for _, since in used), default=0), dtype=torch.uint8)"
+        yield "other = torch.zeros(max((since for _, since, _ in used), default=0), dtype=torch.uint8)"
     if profiled or _writes(sides) or _is_on_cpu(sides):
         yield from _preparation(sides)
     yield from _profiled(sides, names) if profiled else _timed(header, sides)
@@ -240,33 +249,37 @@ def _is_on_cpu(sides: Mapping[str, Sequence[StoredRow]]) -> bool:
 def _repetitions(sides: Mapping[str, Sequence[StoredRow]]) -> int:
     """Return how many calls are timed one by one."""
     ns = max(sum(_self_ns(row) / max(row["self_share"], 0.01) for row in rows) for rows in sides.values())
-    of_preparation = max(map(_used_bytes, sides.values())) * _NS_PER_BYTE
+    uses = [_longest_use(rows) for rows in sides.values()]
+    of_preparation = max(max(n_bytes * _NS_PER_BYTE, ns) for n_bytes, ns in uses)
     # Before each timed call there are two others and two preparations.
     return max(_FEWEST, min(_MOST, int(_MEASUREMENT_NS / max(1.0, 3 * ns + 2 * of_preparation))))
 
 
-def _used_bytes(rows: Sequence[StoredRow]) -> int:
-    """Return the most bytes that the program uses between a call and the last use of memory of it before."""
-    return max((*map(_since, _tensors(rows)), *(_since_of_result(call) for row in rows for call in row["calls"])), default=0)
+def _longest_use(rows: Sequence[StoredRow]) -> _Use:
+    """Return the most bytes and the longest time between a call and the last use of memory of it before."""
+    uses = [*map(_use, _tensors(rows)), *(_use_of_result(call) for row in rows for call in row["calls"])]
+    return max((n_bytes for n_bytes, _ in uses), default=0), max((ns for _, ns in uses), default=0)
 
 
-def _since(tensor: Mapping[str, Any]) -> int:
-    return _rounded(tensor.get("since")) if tensor["device"] == "cpu" else 0
+def _use(tensor: Mapping[str, Any]) -> _Use:
+    """Return the bytes and the time between the last use of a tensor and the call."""
+    return _rounded(tensor) if tensor["device"] == "cpu" else (0, 0)
 
 
-def _since_of_result(call: Mapping[str, Any]) -> int:
-    """Return the bytes for the memory of a result, which the allocator takes from what was freed before."""
+def _use_of_result(call: Mapping[str, Any]) -> _Use:
+    """Return these of the memory of a result, which the allocator takes from what was freed before."""
     on_cpu = all(tensor["device"] == "cpu" for tensor in _tensors([{"calls": [call]}]))
-    return _rounded(call.get("since")) if on_cpu else 0
+    return _rounded(call) if on_cpu else (0, 0)
 
 
-def _rounded(n_bytes: int | None) -> int:
-    return min(_MOST_BYTES, int(float(f"{n_bytes or 0:.3g}")))
+def _rounded(used: Mapping[str, Any]) -> _Use:
+    n_bytes, ns = (int(float(f"{used.get(name) or 0:.3g}")) for name in ("since", "since_ns"))
+    return min(_MOST_BYTES, n_bytes), min(_MOST_NS, ns) if ns >= _LEAST_NS else 0
 
 
 def _prepares(sides: Mapping[str, Sequence[StoredRow]]) -> bool:
     """Whether the state of the caches matters: on a CPU, if tensors were not used just before."""
-    return any(map(_used_bytes, sides.values()))
+    return any(_longest_use(rows)[0] for rows in sides.values())
 
 
 def _preparation(sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
@@ -275,9 +288,11 @@ def _preparation(sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
     if _writes(sides):
         yield "    for one, values in zip(written, kept): one.copy_(values)  # the call changes these tensors"
     if _prepares(sides):
-        yield "    for (one, since), (_, next_since) in zip(used, [*used[1:], (None, 0)]):"
+        yield "    for (one, since, ns), (_, next_since, next_ns) in zip(used, [*used[1:], (None, 0, 0)]):"
         yield "        if one is not None: one.sum()"
-        yield "        other[next_since:since].add_(1)  # as many bytes as the program uses between this tensor and the call"
+        yield "        end = time.perf_counter_ns() + ns - next_ns  # as much time, and as many bytes of other memory,"
+        yield "        other[next_since:since].add_(1)  # as in the program between its last use of this tensor and the call"
+        yield "        while time.perf_counter_ns() < end: pass"
     if not (_writes(sides) or _prepares(sides)):
         yield "    pass"
 
@@ -316,14 +331,14 @@ def _profiled(sides: Mapping[str, Sequence[StoredRow]], names: Sequence[str]) ->
 def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]:
     """Yield the body of the function that makes the arguments of one side.
 
-    It returns the calls, the tensors that they change, and all tensors, each with the bytes that the program uses between its
-    last use and the call, the earliest first. Of a list only the largest tensor is among these. None stands for the memory of
-    the results, which the call before has used.
+    It returns the calls, the tensors that they change, and all tensors, each with the bytes that the program uses and the time
+    that it takes between its last use and the call, the earliest first. Of a list only the largest tensor is among these. None
+    stands for the memory of the results, which the call before has used.
     """
     if any("saved" in tensor for tensor in _tensors(rows)):
         yield f'saved = torch.load(__file__.removesuffix(".py") + "{VALUES[side]}")'
-    calls, written, used = [], [], list[tuple[str, int]]()
-    numbered = since_of_results = 0
+    calls, written, used = [], [], list[tuple[str, _Use]]()
+    numbered, of_results = 0, (0, 0)
     for position, row in enumerate(rows):
         for place, call in enumerate(row["calls"]):
             made = _Call(call, f"{position}.{place}", numbered)
@@ -332,14 +347,15 @@ def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]
             calls.append(made.text)
             written += made.written
             used += made.used
-            since_of_results = max(since_of_results, _since_of_result(call))
-    if since_of_results > max((since for _, since in used), default=0):
-        used.append(("None", since_of_results))
+            of_results = max(of_results, _use_of_result(call))
+    if of_results > max((use for _, use in used), default=(0, 0)):
+        used.append(("None", of_results))
     yield "def call():"
     # A result is kept until the last call, as in most programs: otherwise the next call would use its memory, which is warm.
     yield from ([f"    {calls[0]}"] if len(calls) == 1 else (f"    y{number} = {call}" for number, call in enumerate(calls, 1)))
-    in_order = sorted(used, key=lambda item: -item[1])
-    yield f"return call, [{', '.join(written)}], [{', '.join(f'({name}, {since})' for name, since in in_order)}]"
+    in_order = sorted(used, key=lambda item: item[1], reverse=True)
+    uses = [f"({name}, {n_bytes}, {ns})" for name, (n_bytes, ns) in in_order]
+    yield f"return call, [{', '.join(written)}], [{', '.join(uses)}]"
 
 
 class _Call:
@@ -348,7 +364,7 @@ class _Call:
     def __init__(self, call: Mapping[str, Any], key: str, numbered: int) -> None:
         self.lines: list[str] = []
         self.numbered = numbered
-        self.used: list[tuple[str, int]] = []  # tensor, and the bytes that the program uses between its last use and the call
+        self.used: list[tuple[str, _Use]] = []  # tensor, and the program's use of memory between its last use and the call
         self._key, self._names = key, list[str]()
         namespace, _, name = call["name"].partition("::")
         arguments = [*map(self._text, call["args"]), *(f"{name}={self._text(value)}" for name, value in call["kwargs"].items())]
@@ -365,7 +381,7 @@ class _Call:
             name = self._variable()
             self.lines.append(f"{name} = {_tensor(found, f'{self._key}.{len(self._names)}')}")
             self._names.append(name)
-            self.used.append((name, _since(found)))
+            self.used.append((name, _use(found)))
             return name
         if kind == "same":
             return self._names[found]
@@ -385,7 +401,7 @@ class _Call:
         names = [f"{name}[{number}]" for number in range(len(items))]
         self._names += names
         largest = max(range(len(items)), key=lambda number: int(tensors[number]["elements"]))
-        self.used.append((names[largest], _since(tensors[largest])))
+        self.used.append((names[largest], _use(tensors[largest])))
         return name
 
 
@@ -509,7 +525,9 @@ def _compared(row: StoredRow) -> Any:
         if isinstance(value, list):
             return [plain(item) for item in value]
         if isinstance(value, dict) and "tensor" in value:
-            return {name: item for name, item in value["tensor"].items() if name not in ("values", "saved", "since")}
+            return {
+                name: item for name, item in value["tensor"].items() if name not in ("values", "saved", "since", "since_ns")
+            }
         return value
 
     return [

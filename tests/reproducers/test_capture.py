@@ -15,7 +15,7 @@ from mnistbench.core.record import UNTIED
 from mnistbench.measuring import case
 from mnistbench.measuring.marks import marked
 from mnistbench.measuring.profiling import profile
-from mnistbench.reproducers.capture import Call, Row, capture, rows
+from mnistbench.reproducers.capture import Call, Row, capture, rows, times_of_calls
 from mnistbench.reproducers.values import LARGEST_SAVED, description, distribution
 
 
@@ -101,10 +101,29 @@ def test_the_largest_calls_of_a_row_are_kept_until_they_have_most_of_its_element
     ranges = [event(f"mnistbench.call:{number}") for number in range(len(times))]
     inner = [event("aten::sin", around, us) for around, us in zip(ranges, times, strict=True)]
     calls = [Call("aten::sin", "default", [number], elements=size) for number, size in enumerate(elements)]
-    [row] = rows([*ranges, *inner], calls, {("aten::sin", "", UNTIED)}).values()
+    events = [*ranges, *inner]
+    [row] = rows(events, calls, times_of_calls(events), {("aten::sin", "", UNTIED)}).values()
     assert [call.args for call in row.calls] == [[number] for number in chosen]
     assert [call.self_ns for call in row.calls] == [1_000 * times[number] for number in chosen]
     assert (row.number, row.whole_ns, row.self_share) == (len(times), 1_000 * sum(times), 1.0)
+
+
+def test_the_time_between_calls_is_that_of_the_calls_between_them():
+    a, b = torch.randn(10_000), torch.randn(300, 300)
+
+    def run():
+        a.sin_()
+        for _ in range(10):
+            b @ b
+        a.sin_()
+        a.sin_()
+
+    names = ("aten::sin_", "aten::mm")
+    found = capture(run, nullcontext(), {(name, "", UNTIED) for name in names})
+    before, after, at_once = (call.args[0]["tensor"]["since_ns"] for call in found["aten::sin_", "", UNTIED].calls)
+    products = found["aten::mm", "", UNTIED].whole_ns
+    assert products <= after < before / 2  # before the first call, there was an iteration of each side
+    assert at_once == 0
 
 
 def test_a_row_that_does_not_occur_has_no_calls():

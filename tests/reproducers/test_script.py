@@ -6,6 +6,7 @@ import io
 import json
 import math
 import sys
+import time
 from contextlib import nullcontext, redirect_stdout
 
 import pytest
@@ -333,13 +334,30 @@ def test_results_are_kept_until_the_last_call():
     assert "        y1 = torch.ops.aten.sin.default(x1)\n        y2 = torch.ops.aten.sin.default(x2)\n" in text
 
 
+def test_before_a_call_as_much_time_passes_as_in_the_program(tmp_path, monkeypatch):
+    first, second = (builders.tensor(4, since=since, since_ns=ns) for since, ns in ((2_000, 5_000_000), (1_000, 2_000_000)))
+    path = tmp_path / "x.py"
+    path.write_text(script(builders.header(), [builders.row(builders.call("aten::mul", first, second, overload="Tensor"))]))
+    names, _ = ran(path, monkeypatch)
+    assert [use for _, *use in names["used"]] == [[2_000, 5_000_000], [1_000, 2_000_000]]
+    start = time.perf_counter_ns()
+    names["prepare"]()
+    assert time.perf_counter_ns() - start >= 5_000_000
+
+
+def test_a_script_waits_no_longer_than_a_cache_keeps_its_contents():
+    [longest, shortest] = (builders.tensor(4, since=1_000, since_ns=ns) for ns in (1_000_000_000, 1_000))
+    text = script(builders.header(), [builders.row(builders.call("aten::mul", longest, shortest, overload="Tensor"))])
+    assert "[(x1, 1000, 20000000), (x2, 1000, 0)]" in text
+
+
 def test_memory_of_a_result_is_as_cold_as_in_the_program(reproduced):
     large = torch.randn(300, 300)
     names, _, row = reproduced(lambda: large @ large, "aten::mm")
     assert row.calls[0].since == 2 * 2 * large.nbytes  # all that the iterations of both sides use
-    in_hot = {**row.calls[0].stored(), "args": [builders.tensor(300, 300), {"same": 0}]}
+    in_hot = {**row.calls[0].stored(), "since_ns": 0, "args": [builders.tensor(300, 300), {"same": 0}]}
     text = script(builders.header(), [builders.row(in_hot)])
-    assert "[(None, 1440000), (x1, 0)]" in text
+    assert "[(None, 1440000, 0), (x1, 0, 0)]" in text
     assert names["used"][0][1] == 2 * 2 * large.nbytes
 
 
