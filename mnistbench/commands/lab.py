@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", default="auto", metavar="NAMES", help="comma list of auto, cpu, cuda, cuda:1, mps (default: auto)"
     )
     parser.add_argument("--epochs", metavar="N", help="epochs of training (default: 3 on digits, 1 on mnist)")
+    parser.add_argument("--studies", action="store_true", help="also run the operator studies, for at most 3 minutes")
     parser.add_argument("--lang", default="en", metavar="LANG", help="language of the report: en or zh (default: en)")
     parser.add_argument(
         "-o", "--output", metavar="DIR",
@@ -74,7 +75,9 @@ def run(parsed: argparse.Namespace) -> int:
         raise UsageError(f"-o: {problem}; name another directory")
     data_dir = given("--data-dir", parsed.data_dir) or None
     try:
-        _measure(directory, asked, language, dataset=dataset, data_dir=data_dir, sizes=sizes, epochs=epochs)
+        _measure(
+            directory, asked, language, dataset=dataset, data_dir=data_dir, sizes=sizes, epochs=epochs, studies=parsed.studies
+        )
     except KeyboardInterrupt:
         print(
             f"mnistbench: interrupted; finished steps are kept in {_path(directory)}; run the same command again to resume",
@@ -93,6 +96,7 @@ def _measure(
     data_dir: str | None,
     sizes: tuple[int, ...],
     epochs: int,
+    studies: bool,
 ) -> None:
     from mnistbench.measuring.torch_import import import_torch
 
@@ -117,7 +121,7 @@ def _measure(
     progress = Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
     with Processes() as processes, contextlib.closing(progress):
         measures = Measures(settings, data_dir, processes=processes)
-        findings = Lab(directory, settings, read(torch.get_num_threads()), measures).run(progress)
+        findings = Lab(directory, settings, read(torch.get_num_threads()), measures, studies=studies).run(progress)
     notes = write_report(directory, findings, language)
     for note in (*findings.notes, *notes):
         print(f"mnistbench: {printable(note)}", file=sys.stderr)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import Members, Nanoseconds, Positive, Reader
+from mnistbench.core.json_reader import OPTIONAL, Members, Nanoseconds, Positive, Reader
 from mnistbench.core.record import Environment
 from mnistbench.profile.result import Layer
 
@@ -202,6 +202,15 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Study:
+    """The table of an operator study, as ``mnistbench study NAME --format csv`` writes it."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class Findings:
     """The lab of one machine."""
 
@@ -218,6 +227,7 @@ class Findings:
     trainings: tuple[Training, ...]
     traces: tuple[str, ...] = ()  # files, relative to the report
     notes: tuple[str, ...] = ()  # what could not be measured, and why
+    studies: Annotated[tuple[Study, ...], OPTIONAL] = ()  # of the appendix
 
     def to_json(self) -> str:
         """Return the text of ``lab.json``."""

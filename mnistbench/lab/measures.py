@@ -27,8 +27,10 @@ from mnistbench.lab.findings import (
     Point,
     ProfiledCase,
     Settings,
+    Study,
     Training,
 )  # fmt: skip
+from mnistbench.lab.studies import study
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.timing import WARMUP_CALLS, timed
 from mnistbench.profile.first_call import Processes, cold_calls
@@ -190,6 +192,10 @@ class Measures:
             CallTime(device, threads, phase, size, *_median_and_iqr(times[number]), len(times[number]))
             for number, (phase, device, threads, size) in enumerate(wanted)
         )
+
+    def study(self, name: str, limit_s: float) -> tuple[tuple[Study, ...], tuple[str, ...]]:
+        """Run an operator study with a time limit in seconds; return its table, or a note."""
+        return study(name, limit_s)
 
     def epoch(self, phase: str, device: str, threads: int, size: int) -> EpochTime:
         """Time passes over the training set (train) or the test set (eval), after one untimed batch.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from mnistbench.lab.findings import (
     Model,
     ProfiledCase,
     Settings,
+    Study,
     Training,
     dump,
 )  # fmt: skip
@@ -33,6 +35,7 @@ from mnistbench.lab.report.chapters import Chapters
 from mnistbench.lab.report.document import html, markdown, picture_in
 from mnistbench.lab.report.sheets import Sheet, in_a_name, sheets_of
 from mnistbench.lab.report.texts import Texts
+from mnistbench.lab.studies import LIMIT_S, STUDIES
 
 _T = TypeVar("_T")
 
@@ -78,6 +81,10 @@ class Measuring(Protocol):
         """Time passes over a set."""
         ...
 
+    def study(self, name: str, limit_s: float) -> tuple[tuple[Study, ...], tuple[str, ...]]:
+        """Run an operator study with a time limit in seconds; return its table, or a note."""
+        ...
+
 
 @dataclass(frozen=True)
 class Step:
@@ -95,8 +102,17 @@ class Step:
 class Lab:
     """A lab in a directory."""
 
-    def __init__(self, directory: Path, settings: Settings, environment: Environment, measuring: Measuring) -> None:
+    def __init__(
+        self, directory: Path, settings: Settings, environment: Environment, measuring: Measuring, *, studies: bool = False
+    ) -> None:
         """Start a lab in an empty or new directory, or resume the one in the directory.
+
+        Args:
+            directory: where it writes.
+            settings: what is measured.
+            environment: of this process.
+            measuring: the measurements.
+            studies: also run the operator studies.
 
         Raises:
             UsageError: the directory has other contents, or a lab with other settings or from another machine.
@@ -106,6 +122,8 @@ class Lab:
         self._settings = settings
         self._environment = environment
         self._measuring = measuring
+        self._studies = studies
+        self._studies_end: float | None = None  # when the time limit of the studies is over; None before the first one
         self._samples = measuring.samples()
         self._begin()
 
@@ -195,7 +213,8 @@ class Lab:
             "items": [asdict(item) for item in items],
             "notes": list(notes),
         }
-        replace_file(path, dump(data).encode())
+        if items:  # otherwise a resumed lab measures it again
+            replace_file(path, dump(data).encode())
         return tuple(items), tuple(notes)
 
     def _steps(self) -> list[Step]:
@@ -214,6 +233,8 @@ class Lab:
         for device in settings.devices:
             steps += [self._first_call_step("forward", device, threads, size) for size in sizes]
             steps += [self._first_call_step("step", device, threads, size) for size in sorted({ONE_IMAGE, sizes[-1]})]
+        if self._studies:
+            steps += [self._study_step(name, arguments) for name, arguments in STUDIES.items()]
         return steps
 
     def _places(self) -> list[tuple[str, int]]:
@@ -277,6 +298,14 @@ class Lab:
         name = f"first-call-{phase}-{in_a_name(device)}-b{size}"
         return Step(name, f"first iteration of {phase}, {device}, batch size {size}", 15, FirstCall, {}, work)
 
+    def _study_step(self, name: str, arguments: Sequence[str]) -> Step:
+        def work(_: Advance) -> tuple[Sequence[Any], Sequence[str]]:
+            if self._studies_end is None:
+                self._studies_end = time.monotonic() + LIMIT_S
+            return self._measuring.study(name, max(0.0, self._studies_end - time.monotonic()))
+
+        return Step(f"study-{name}", f"study of {name}", LIMIT_S / len(STUDIES), Study, {"arguments": arguments}, work)
+
     def _seconds_per_epoch(self, size: int) -> float:
         return self._samples[0] / size * _seconds_per_step(size)
 
@@ -301,6 +330,7 @@ class Lab:
             trainings=of(Training),
             traces=tuple(file for step in steps if step.of is ProfiledCase for file in step.files),
             notes=notes,
+            studies=of(Study),
         )
 
 

@@ -26,7 +26,7 @@ def test_what_is_written_is_read_back(tmp_path, machine):
 def test_a_lab_that_an_earlier_version_wrote_is_read_whole(tmp_path):
     text = gzip.decompress((Path(__file__).parents[1] / "data" / "lab_0.1.0.json.gz").read_bytes()).decode()
     (tmp_path / FILE).write_text(text, encoding="utf-8")
-    assert Findings.from_file(tmp_path / FILE).to_json() == text
+    assert json.loads(Findings.from_file(tmp_path / FILE).to_json()) == {**json.loads(text), "studies": []}
 
 
 def written(tmp_path, change):

@@ -9,9 +9,10 @@ from builders import environment
 from lab_builders import LAYERS, call_time, epoch_time, first_calls, forward_rows, step_rows, table, training
 
 from mnistbench.core.errors import UsageError
-from mnistbench.lab.findings import FILE, Ceiling, Findings, ProfiledCase, Settings
+from mnistbench.lab.findings import FILE, Ceiling, Findings, ProfiledCase, Settings, Study
 from mnistbench.lab.progress import Bar, Lines
 from mnistbench.lab.run import BEGUN, STEPS, Lab
+from mnistbench.lab.studies import LIMIT_S, STUDIES
 
 MS = 1_000_000
 
@@ -62,6 +63,10 @@ class Counting:
         self._ask("epoch", phase, device, threads, size)
         return epoch_time(phase, size, 100 * MS, device=device, threads=threads)
 
+    def study(self, name, limit_s):
+        self._ask("study", name)
+        return (Study(name, ("way", "seconds"), (("im2col", "0.001"),)),), ()
+
 
 class Told:
     """Keeps what it is told."""
@@ -86,8 +91,8 @@ class Told:
 SETTINGS = Settings("digits", (4, 16), ("cpu",), 3, "convnet", 1)
 
 
-def lab(directory, measuring, settings=SETTINGS, **machine):
-    return Lab(directory, settings, environment(threads=2, **machine), measuring)
+def lab(directory, measuring, settings=SETTINGS, *, studies=False, **machine):
+    return Lab(directory, settings, environment(threads=2, **machine), measuring, studies=studies)
 
 
 def test_a_lab_measures_every_part_once(tmp_path):
@@ -120,6 +125,45 @@ def test_an_interrupted_lab_goes_on_where_it_was(tmp_path):
     third = Counting()
     assert lab(tmp_path, third).run(Told()) == found
     assert third.asked == []
+
+
+def test_studies_are_measured_when_they_are_asked_for(tmp_path):
+    without = lab(tmp_path, Counting()).run(Told())
+    assert without.studies == ()
+    measuring = Counting()
+    found = lab(tmp_path, measuring, studies=True).run(Told())
+    assert measuring.asked == [("study", name) for name in STUDIES]  # the rest is kept
+    assert [study.name for study in found.studies] == list(STUDIES)
+    assert Findings.from_file(tmp_path / FILE) == found
+
+
+def test_all_studies_have_one_time_limit(tmp_path, monkeypatch):
+    clock = [1_000.0]
+    limits = []
+
+    class Slow(Counting):
+        def study(self, name, limit_s):
+            limits.append(limit_s)
+            clock[0] += 80
+            return super().study(name, limit_s)
+
+    monkeypatch.setattr("mnistbench.lab.run.time.monotonic", lambda: clock[0])
+    lab(tmp_path, Slow(), studies=True).run(Told())
+    assert limits == [LIMIT_S, LIMIT_S - 80, LIMIT_S - 160, 0]
+
+
+def test_a_study_without_a_table_has_a_note_and_is_measured_again(tmp_path):
+    class Failing(Counting):
+        def study(self, name, limit_s):
+            self._ask("study", name)
+            return (), (f"the study of {name} failed",)
+
+    found = lab(tmp_path, Failing(), studies=True).run(Told())
+    assert found.studies == ()
+    assert found.notes[-1] == f"the study of {list(STUDIES)[-1]} failed"
+    again = lab(tmp_path, Counting(), studies=True).run(Told())
+    assert [study.name for study in again.studies] == list(STUDIES)
+    assert again.notes == ("a note",)
 
 
 def test_a_step_that_is_interrupted_while_it_is_measured_again_is_not_done(tmp_path):

@@ -6,6 +6,7 @@ cells, so that each number of a report can be computed again from the CSV files.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
@@ -13,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mnistbench.core.units import listed
-from mnistbench.lab.findings import Findings, Operations
+from mnistbench.lab.findings import Findings, Operations, Study
 
 Cell = str | int | float | None
 
@@ -149,12 +150,14 @@ class Sheets:
     curves: Sheet
     operations: dict[tuple[str, str, str, int], Sheet]  # (phase, device, view, batch size)
     first_operations: dict[tuple[str, str, int, str], Sheet]  # (phase, device, batch size, weights)
+    studies: dict[str, Sheet]  # by name
 
     def all(self) -> list[Sheet]:
         """Return every table, in the order of the report."""
         return [
             self.environment, self.layers, self.ceilings, self.training, self.curves, *self.operations.values(),
             self.calls, self.epochs, self.first_calls, *self.first_operations.values(), self.profiler,
+            *self.studies.values(),
         ]  # fmt: skip
 
 
@@ -212,6 +215,7 @@ def sheets_of(findings: Findings) -> Sheets:
             )
             for call in findings.first_calls
         },
+        studies={study.name: _study(study) for study in findings.studies},
     )  # fmt: skip
 
 
@@ -331,6 +335,19 @@ def _first_calls(findings: Findings) -> Sheet:
             for call in findings.first_calls
         ),
     )  # fmt: skip
+
+
+def _study(study: Study) -> Sheet:
+    rows = tuple(tuple(map(_number, row)) for row in study.rows)
+    return Sheet(f"tables/study-{study.name}.csv", study.columns, rows)
+
+
+def _number(text: str) -> Cell:
+    """Return a cell of a CSV file as a number if it is one, and None if it is empty."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text or None
 
 
 def _less(first: int, warm: int | None) -> int | None:

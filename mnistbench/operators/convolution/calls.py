@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from mnistbench.core.record import median_ns
+from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import synchronizer
+from mnistbench.measuring.profiling import profile_call
 from mnistbench.operators.convolution.errors import reference
 from mnistbench.operators.convolution.result import Cost
 from mnistbench.operators.convolution.sizes import Sizes
@@ -92,6 +94,13 @@ def cost(
         flops_by_definition=definition(sizes), n_bytes=n_bytes, seconds=seconds, error=error,
         bound=bound,
     )  # fmt: skip
+
+
+def kernels(way: Way, sizes: Sizes, dtype: torch.dtype, device: str) -> tuple[str, ...]:
+    """Return the names of the kernels that a call runs on an accelerator, each once, in the order of its operations."""
+    call = call_of(way, sizes, dtype, device)
+    tables = profile_call(Call(call), iterations=1, duration_ns=PROFILED_NS, device=device)
+    return tuple(dict.fromkeys(name for table in tables for row in table.rows for name in row.kernels))
 
 
 def _error(way: Way, sizes: Sizes, dtype: torch.dtype, device: str) -> tuple[float, float]:

@@ -10,7 +10,8 @@ import torch
 
 from mnistbench.core.errors import UsageError
 from mnistbench.measuring.case import memory_suffices, thread_count
-from mnistbench.operators.convolution.calls import backends_set, cost
+from mnistbench.measuring.profiling import has_device_view
+from mnistbench.operators.convolution.calls import backends_set, cost, kernels
 from mnistbench.operators.convolution.onednn import Case, algorithms
 from mnistbench.operators.convolution.result import Cost, Study
 from mnistbench.operators.convolution.sizes import Sizes
@@ -62,9 +63,23 @@ def study(
             with memory_suffices(f"memory of {device} does not suffice for {case.sizes}: choose smaller sizes"):
                 costs.append(cost(name, WAYS[case.way], case.sizes, getattr(torch, case.dtype), device))
         ceilings = {dtype: ceilings_of(device, dtype, threads) for dtype in dict.fromkeys(case.dtype for _, case in cases)}
-    of_library = {number: case for number, (_, case) in enumerate(cases) if WAYS[case.way].is_library and device == "cpu"}
-    if of_library:
-        progress("algorithms of oneDNN")
-        for number, algorithm in zip(of_library, algorithms(list(of_library.values()), threads, settings), strict=True):
-            costs[number] = replace(costs[number], algorithm=algorithm or "PyTorch's own code")
+    of_library = {number: case for number, (_, case) in enumerate(cases) if WAYS[case.way].is_library}
+    progress("algorithms of the library")
+    with backends_set(settings):
+        for number, algorithm in zip(
+            of_library, _algorithms(list(of_library.values()), device, threads, settings), strict=True
+        ):
+            costs[number] = replace(costs[number], algorithm=algorithm)
     return Study(device, threads, torch.__version__, tuple(costs), tuple(refused), ceilings, dict(settings))
+
+
+def _algorithms(cases: Sequence[Case], device: str, threads: int, settings: Mapping[str, str]) -> list[str]:
+    """Return which algorithm the library takes for each case: as oneDNN reports it, or the names of the kernels."""
+    if has_device_view(device):
+        dtypes = (getattr(torch, case.dtype) for case in cases)
+        return [
+            ", ".join(kernels(WAYS[case.way], case.sizes, dtype, device)) for case, dtype in zip(cases, dtypes, strict=True)
+        ]
+    if device != "cpu" or not cases:
+        return [""] * len(cases)
+    return [algorithm or "PyTorch's own code" for algorithm in algorithms(cases, threads, settings)]
