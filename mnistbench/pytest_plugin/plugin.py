@@ -217,7 +217,7 @@ def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, A
     from mnistbench.core.record import KEY, run_header
 
     if any(KEY in benchmark["extra_info"] for benchmark in output_json["benchmarks"]):
-        output_json[KEY] = run_header(session.environment)
+        output_json[KEY] = run_header(session.environment_of_records)
 
 
 @pytest.hookimpl(optionalhook=True)

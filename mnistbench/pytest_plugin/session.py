@@ -124,6 +124,12 @@ class Session:
 
         return read(self.options.threads)
 
+    @property
+    def environment_of_records(self) -> Environment:
+        """The environment with the threads of the records: ``--bench-threads`` does not apply to plain tests."""
+        threads = {record.params.threads for record in self.records}
+        return replace(self.environment, threads=threads.pop()) if len(threads) == 1 else self.environment
+
     @functools.cached_property
     def criteria(self) -> Criteria:
         """Thresholds and limits of a comparison.
@@ -154,7 +160,7 @@ class Session:
             except RecordError as error:
                 self.refused.append(str(error))
         bases.sort(key=lambda run: run.saved_at)
-        now = RunSummary.of_session(self.environment, self.records) if self.records else RunSummary({}, ())
+        now = RunSummary.of_session(self.environment_of_records, self.records) if self.records else RunSummary({}, ())
         comparison = compare(bases, now, **self.criteria.of_comparison)
         if older := self._older_runs_of(comparison):
             comparison = compare([*older, *bases], now, **self.criteria.of_comparison)

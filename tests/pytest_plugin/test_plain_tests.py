@@ -67,8 +67,10 @@ def test_calls_of_torch_have_operations(suite):
 
 
 def test_a_short_call_has_the_times_and_numbers_of_one_call(suite):
-    result, saved = suite.run_saved("--op-benchmarks", "-k", "test_mm")
+    result, saved = suite.run_saved("--op-benchmarks", "-k", "test_mm", "--bench-threads=3")
     result.assert_outcomes(passed=2, deselected=3)
+    threads = saved[KEY]["environment"]["threads"]
+    assert threads == records(saved)["test_mm[8]"]["params"]["threads"] != 3  # the option is for our own cases
     [table] = records(saved)["test_mm[8]"]["tables"]
     operations, times = (json.loads(table[name]) for name in ("operations", "times"))
     index = operations["name"].index("aten::mm")
