@@ -80,9 +80,14 @@ class Iteration:
 
 
 class Places:
-    """Where an iteration is: the phase and the layer. A backward operation belongs to the layer of its forward operation."""
+    """Where an iteration is: the phase and the layer.
 
-    def __init__(self) -> None:
+    Args:
+        splits_backward: whether a backward operation belongs to the layer of its forward operation, or all to one row.
+    """
+
+    def __init__(self, *, splits_backward: bool = True) -> None:
+        self._splits_backward = splits_backward
         self._names: list[str] = []
         self._layers: dict[int, str] = {}  # number of an autograd node -> the layer that made it
 
@@ -103,13 +108,13 @@ class Places:
                 phase, layer = name.removeprefix(PHASE), ""
             else:
                 layer = name.removeprefix(MODULE)
-        if phase == "backward":
+        if phase == "backward" and self._splits_backward:
             node = torch._C._current_autograd_node()  # noqa: SLF001  # nothing public tells it
             layer = self._layers.get(node._sequence_nr(), "") if node is not None else ""  # noqa: SLF001
         elif phase == "forward" and torch.is_grad_enabled():
             made = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001  # of the last node
             self._layers.setdefault(made, layer)  # operations without a node run after it, too
-        return Place(layer or f"({phase})", phase, operation)
+        return Place(layer or (f"({phase})" if phase else ""), phase, operation)
 
 
 @dataclass

@@ -13,9 +13,9 @@ from mnistbench.core.params import Params
 from mnistbench.measuring.case import Case, build, synchronizer
 from mnistbench.measuring.events_to_table import Event, placed
 from mnistbench.measuring.host_events import allocations, host_events
-from mnistbench.measuring.marks import ITERATION
+from mnistbench.measuring.marks import ITERATION, in_ranges
 from mnistbench.measuring.profiling import WARMUP_ITERATIONS, record_warm
-from mnistbench.operators.memory.layers import Iteration
+from mnistbench.operators.memory.layers import Iteration, Places
 from mnistbench.operators.memory.ledger import Ledger
 from mnistbench.operators.memory.result import Peak, Place
 from mnistbench.workloads.workload import Workload
@@ -32,7 +32,7 @@ class Measured:
     """The peak of an iteration, and of each layer while it allocates."""
 
     peak: Peak
-    layers: Mapping[str, int] = field(default_factory=dict)  # empty on CUDA
+    layers: Mapping[str, int] = field(default_factory=dict)  # on CUDA, the backward pass is one layer
 
 
 def measured_peak(params: Params, workload: Workload) -> Measured:
@@ -86,17 +86,47 @@ def _operation(event: Any) -> str:
 
 def _by_allocator(case: Case) -> Measured:
     device = torch.device(case.params.device)
+    assert case.runner is not None, "forward or step"
     wait = synchronizer(device)
     case.reset()
     for _ in range(WARMUP_ITERATIONS):
         case()
     before = held(case)
     wait()
-    allocated = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    case()
-    more = torch.cuda.max_memory_allocated(device) - allocated
-    return Measured(Peak(before + more, before, Place()))
+    readings = _Readings(device, before)
+    with in_ranges(case.runner, case.model, readings.within):
+        case()
+    readings.read()
+    return Measured(Peak(readings.ledger.peak, before, readings.ledger.place), readings.ledger.peaks)
+
+
+class _Readings:
+    """Reads the allocator's peak wherever a layer begins or ends. It counts on the host, so nothing waits for the device."""
+
+    def __init__(self, device: torch.device, before: int) -> None:
+        self.ledger = Ledger(before)
+        self._device = device
+        self._others = torch.cuda.memory_allocated(device) - before  # copies of the initial weights, workspaces of libraries
+        self._places = Places(splits_backward=False)
+        torch.cuda.reset_peak_memory_stats(device)
+
+    def read(self) -> None:
+        """Enter the largest number of bytes since the last reading into the ledger, and the number now."""
+        peak, now = (
+            read(self._device) - self._others for read in (torch.cuda.max_memory_allocated, torch.cuda.memory_allocated)
+        )
+        place = self._places.place()
+        self.ledger.change(peak - self.ledger.live, place)
+        self.ledger.change(min(0, now - self.ledger.live), place)
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    @contextmanager
+    def within(self, name: str) -> Iterator[None]:
+        """Be in the range of this name while the body runs."""
+        self.read()
+        with self._places.within(name):
+            yield
+            self.read()
 
 
 @contextmanager

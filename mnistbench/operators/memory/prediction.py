@@ -53,7 +53,7 @@ def _without_data(workload: Workload, phase: str, batch_size: int, device: torch
 
 def followed(iteration: Iteration) -> Ledger:
     """Run an iteration, and return all allocations and frees of its operations."""
-    places = Places()
+    places = Places(splits_backward=iteration.device.type == "cpu")  # as it can be measured
     held = iteration.held()
     ledger = Ledger(sum(n_bytes(storage, iteration.device) for storage in held.values()))
     following = _Following(places, ledger, iteration.device)

@@ -24,10 +24,9 @@ class Place:
     operation: str = ""
 
     def __str__(self) -> str:
-        words = [self.operation, *(["in", self.layer] if self.layer else [])]
-        if self.phase and self.layer != f"({self.phase})":
-            words.append(self.phase)
-        return " ".join(word for word in words if word)
+        phase = "" if self.layer == f"({self.phase})" else self.phase
+        where = " ".join(word for word in (self.layer, phase) if word)
+        return " in ".join(word for word in (self.operation, where) if word)
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Layer:
     gradient: int = 0  # of the parameters
     state: int = 0  # of the optimizer
     saved: int = 0  # kept for backward, without parameters, buffers and the batch
-    peak: int | None = None  # live in the whole process while the layer allocates, predicted; None if it allocates nothing
+    peak: int | None = None  # largest number of live bytes while the layer allocates, predicted; None if it allocates nothing
     measured_peak: int | None = None  # None if it allocates nothing, or was not measured
 
     @property

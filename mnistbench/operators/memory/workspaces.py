@@ -7,12 +7,13 @@ returns the decision for given shapes. On a CPU there are two kinds of buffers:
 - oneDNN computes in a layout whose channels come in blocks of one vector: channels are padded to whole blocks, and inputs,
   kernels and results are copied into this layout and back (oneDNN's developer guide, "Understanding Memory Formats"). Images
   with fewer channels than a block are read as they are (``is_1stconv`` in ``jit_avx512_common_conv_kernel.cpp``, ``flat`` in
-  ``jit_avx2_conv_kernel_f32.cpp``). For the gradient of the kernels this holds with AVX-512 below 4 channels only; from 4 to 15
-  channels, and for AVX2, images are copied into blocks of 8. The order of copies is that of the profiler's allocations; the
-  calls are in ``ideep/operators/conv.hpp``.
+  ``jit_avx2_conv_kernel_f32.cpp``). The gradient of the kernels reads images as they are with AVX-512 up to 3 channels, with
+  AVX2 of 3 channels only; from 4 to 15 channels, oneDNN takes its code for AVX2 on both. The order of copies is that of the
+  profiler's allocations; the calls are in ``ideep/operators/conv.hpp``.
 
-Not predicted: the buffers in which oneDNN's threads add their gradients, and buffers of some hundred bytes. On CUDA, cuDNN
-chooses an algorithm by a heuristic, and no formula gives the size of its workspace.
+Not predicted: the buffers in which oneDNN's threads add their gradients, buffers of some hundred bytes, and those of other
+algorithms that oneDNN takes for some sizes, such as the gradient of images with stride 2 and AVX2. On CUDA, cuDNN chooses an
+algorithm by a heuristic, and no formula gives the size of its workspace.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from torch import Tensor
 #: Numbers of float32 in a vector. oneDNN has no such code for other processors.
 _VECTORS = {"AVX512": 16, "AVX2": 8}
 
-#: Images with fewer channels have no blocks in the gradient of the kernels with AVX-512.
-_PLAIN_CHANNELS = 4
+#: Channels of images that the gradient of the kernels reads as they are, by numbers of float32 in a vector.
+_PLAIN_CHANNELS = {16: (1, 2, 3), 8: (3,)}
 
 _FORWARD, _BACKWARD = "aten::convolution", "aten::convolution_backward"
 
@@ -118,7 +119,7 @@ def _blocked_backward(
         changes += [blocked_gradient, blocked_weight, blocked, -blocked_weight, -blocked_gradient, _size(of_inputs), -blocked]
     if of_weight is not None:
         channels = inputs.shape[1]
-        plain = vector > _VECTORS["AVX2"] and channels < _PLAIN_CHANNELS
+        plain = channels in _PLAIN_CHANNELS[vector]
         block = vector if plain or channels >= vector else _VECTORS["AVX2"]
         blocked_gradient = _images(gradient, block)
         blocked_inputs = 0 if plain else _images(inputs, block)

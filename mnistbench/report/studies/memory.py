@@ -53,7 +53,7 @@ def _sentences(case: Case) -> Iterator[str]:
 
 
 def _at(peak: Peak) -> str:
-    return f" in {peak.place}" if peak.place.operation else ""
+    return f" in {peak.place}" if peak.place.layer else ""
 
 
 def peak_table(study: Study) -> Table:

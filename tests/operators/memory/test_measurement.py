@@ -5,12 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from mnistbench.core.errors import UsageError
 from mnistbench.operators.memory import measurement, run
 from mnistbench.operators.memory.ledger import Ledger
 from mnistbench.operators.memory.measurement import Measured, limited
 from mnistbench.operators.memory.result import Layer, Peak, Place, Tried
+from mnistbench.workloads.step import Inference
 
 
 def test_the_peak_is_the_largest_sum_and_belongs_to_the_allocation_that_reaches_it():
@@ -29,38 +31,68 @@ def test_without_an_allocation_the_peak_is_what_is_held():
 
 
 class Allocator:
-    """Statistics of an allocator with 1,000 bytes that are not the network's."""
+    """Statistics of an allocator of 8,000 bytes."""
 
     def __init__(self, monkeypatch):
-        self.allocated, self.peak, self.fractions, self.calls = 1_500, 9_999, [], 0
-        cuda = SimpleNamespace(
-            memory_allocated=lambda _: self.allocated,
-            max_memory_allocated=lambda _: self.peak,
-            reset_peak_memory_stats=lambda _: setattr(self, "peak", self.allocated),
-            get_device_properties=lambda _: SimpleNamespace(total_memory=8_000),
-            set_per_process_memory_fraction=lambda fraction, _: self.fractions.append(fraction),
-            empty_cache=lambda: None,
-        )
-        for name, function in vars(cuda).items():
+        self.allocated, self.peak, self.fractions = 1_500, 9_999, []
+        functions = {
+            "memory_allocated": lambda _: self.allocated,
+            "max_memory_allocated": lambda _: self.peak,
+            "reset_peak_memory_stats": lambda _: setattr(self, "peak", self.allocated),
+            "get_device_properties": lambda _: SimpleNamespace(total_memory=8_000),
+            "set_per_process_memory_fraction": lambda fraction, _: self.fractions.append(fraction),
+            "empty_cache": lambda: None,
+        }
+        for name, function in functions.items():
             monkeypatch.setattr(torch.cuda, name, function)
-        monkeypatch.setattr(measurement, "synchronizer", lambda _: lambda: None)
-        monkeypatch.setattr(measurement, "held", lambda _: 500)
-        self.params = SimpleNamespace(device="cuda")
+
+    def allocate(self, n_bytes):
+        self.allocated += n_bytes
+        self.peak = max(self.peak, self.allocated)
+
+
+class Allocating(nn.Module):
+    """Allocates bytes, frees some of them, and keeps the rest until the end of the forward pass."""
+
+    def __init__(self, allocator, n_bytes, freed):
+        super().__init__()
+        self.allocator, self.n_bytes, self.freed = allocator, n_bytes, freed
+
+    def forward(self, inputs):
+        self.allocator.allocate(self.n_bytes)
+        self.allocator.allocate(-self.freed)
+        return inputs
+
+
+class FakeCase:
+    """A case on CUDA whose network holds 500 of the 1,500 allocated bytes; its first two iterations allocate more."""
+
+    def __init__(self, allocator):
+        self.params, self._allocator, self._iterations = SimpleNamespace(device="cuda"), allocator, 0
+        self.model = nn.Sequential(Allocating(allocator, 300, 100), nn.Identity(), Allocating(allocator, 250, 250))
+        self.runner = Inference(self.model)
 
     def reset(self):
-        self.calls = 0
+        self._iterations = 0
 
     def __call__(self):
-        self.calls += 1
-        self.peak = max(self.peak, self.allocated + (700 if self.calls > 2 else 5_000))  # the first iterations need more
+        self._iterations += 1
+        if self._iterations <= 2:
+            self._allocator.allocate(5_000)
+            self._allocator.allocate(-5_000)
+        self.runner(torch.zeros(1))
+        self._allocator.allocate(-200)
 
 
 def test_on_cuda_the_peak_is_what_an_iteration_adds_to_what_is_held(monkeypatch):
     allocator = Allocator(monkeypatch)
-    monkeypatch.setattr(measurement, "build", lambda params, workload: allocator)
-    found = measurement.measured_peak(allocator.params, None)
-    assert found.peak == Peak(1_200, 500, Place())
-    assert found.layers == {}
+    monkeypatch.setattr(measurement, "synchronizer", lambda _: lambda: None)
+    monkeypatch.setattr(measurement, "held", lambda _: 500)
+    case = FakeCase(allocator)
+    monkeypatch.setattr(measurement, "build", lambda params, workload: case)
+    found = measurement.measured_peak(case.params, None)
+    assert found.peak == Peak(500 + 200 + 250, 500, Place("2", "forward"))
+    assert found.layers == {"0": 800, "2": 950}
 
 
 def test_a_limit_ends_with_its_body(monkeypatch):
@@ -72,7 +104,7 @@ def test_a_limit_ends_with_its_body(monkeypatch):
 
 def on_cuda(monkeypatch, needs):
     """A device of 8,000 bytes, and a model that is predicted to need 10 bytes for each sample, but needs others."""
-    allocator = Allocator(monkeypatch)
+    Allocator(monkeypatch)
     monkeypatch.setattr(run, "fork_random", lambda _: nullcontext())
     layers = (Layer("fc1", "Linear", weight=7, peak=10),)
     monkeypatch.setattr(run, "predicted_peak", lambda made, phase, size, *_: (Peak(10 * size, 7, Place()), layers))
@@ -91,7 +123,6 @@ def on_cuda(monkeypatch, needs):
 
     monkeypatch.setattr(run, "limited", limit)
     monkeypatch.setattr(run, "measured_peak", measure)
-    return allocator
 
 
 @pytest.mark.parametrize(

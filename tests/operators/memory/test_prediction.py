@@ -212,4 +212,5 @@ def test_buffers_of_convolutions_of_other_sizes(channels, filters, kernel, optio
         with thread_count(1), fork_random(torch.device("cpu")):
             peak, _ = predicted(made, phase, batch_size)
             found = measured_peak(params, made).peak
-        assert peak.n_bytes == pytest.approx(found.n_bytes, rel=0.01)
+        # With AVX-512 the difference is below 0.3 %. With AVX2, oneDNN has other buffers for the gradient with stride 2: 2 %.
+        assert peak.n_bytes == pytest.approx(found.n_bytes, rel=0.03)
