@@ -23,9 +23,9 @@ def duration(nanoseconds: float) -> str:
     return _scaled(nanoseconds, _TIME_UNITS)
 
 
-def size(n_bytes: float) -> str:
-    """Return a size in binary units: ``1.50 MiB``."""
-    return _scaled(n_bytes, _BYTE_UNITS)
+def size(n_bytes: float, *, signed: bool = False) -> str:
+    """Return a size in binary units: ``1.50 MiB``, with a sign for a difference."""
+    return f"{'+' if signed and n_bytes > 0 else ''}{_scaled(n_bytes, _BYTE_UNITS)}"
 
 
 def flops(number: float) -> str:
@@ -51,6 +51,11 @@ def factor(ratio: float) -> str:
 def microseconds(nanoseconds: float, *, signed: bool = False) -> str:
     """Return a time for a table column headed ``us``: ``1,234.5``, with a sign for a difference."""
     return _without_negative_zero(f"{nanoseconds / 1_000:{'+' if signed else ''},.1f}")
+
+
+def kibibytes(n_bytes: float) -> str:
+    """Return a size for a table column headed ``KiB``: ``1,234.5``."""
+    return _without_negative_zero(f"{n_bytes / 1024:,.1f}")
 
 
 def percent(fraction: float, *, signed: bool = False) -> str:

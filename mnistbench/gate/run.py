@@ -5,7 +5,6 @@ Every launch is appended to a file of raw samples. Tests replace the functions t
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import random
@@ -23,6 +22,7 @@ from typing import Any
 
 from mnistbench import __version__
 from mnistbench.core.allocator import TOUCHED_BYTES, settings
+from mnistbench.core.available_memory import available_bytes
 from mnistbench.core.cores import own_cores
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
@@ -312,7 +312,7 @@ class _Gate:
             return 1
         by_cores = len(own_cores()) // max(self._plan.threads(side) or params["threads"] for side, params in cases)
         of_a_launch = sum(found.resident for found in listing.values()) + 2 * TOUCHED_BYTES
-        by_memory = _available_bytes() // of_a_launch
+        by_memory = available_bytes() // of_a_launch
         return int(max(1, min(MOST_AT_ONCE, by_cores, by_memory)))
 
     def _first_deadline(self) -> float:
@@ -435,18 +435,6 @@ class _Gate:
         """Return the cases with a flagged quantity."""
         found = candidates(samples.effects(measured.launches), self._request.thresholds, self._seed)
         return list(dict.fromkeys(estimate.effect.case for estimate in found))
-
-
-def _available_bytes() -> float:
-    """Return the memory that processes can get without swapping; infinite where the system does not tell."""
-    found = []
-    with contextlib.suppress(OSError, KeyError, ValueError):
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        found.append(1024 * int(lines["MemAvailable"].split()[0]))
-    with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" without one
-        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
-        found.append(limit - used)
-    return min(found, default=math.inf)
 
 
 def _joined(listing: Mapping[str, Listing], name: str, case: str) -> str:

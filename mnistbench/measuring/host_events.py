@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import itertools
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -89,6 +89,31 @@ def host_events(recorded: torch.profiler.profile) -> list[Any]:
         events.sort(key=_by_time)
         _link(events)
         return _without_repetitions(events)
+
+
+def allocations(recorded: torch.profiler.profile, events: Sequence[HostEvent]) -> Iterator[tuple[float, int, HostEvent | None]]:
+    """Yield each allocation and free of host memory in their order; frees of what was allocated before the profile are missing.
+
+    Args:
+        recorded: a profile of host activities alone.
+        events: what :func:`host_events` returns of it.
+
+    Yields:
+        Its time in microseconds, as in the events, its bytes, below 0 for a free, and the innermost event that contains it.
+    """
+    assert recorded.profiler is not None, "the profile has ended"
+    assert recorded.profiler.kineto_results is not None, "the profile has ended"
+    results = recorded.profiler.kineto_results
+    records = sorted((event for event in results.events() if event.name() == _MEMORY), key=lambda record: record.start_ns())
+    waiting = deque(sorted(events, key=_by_time))
+    around: list[HostEvent] = []
+    for record in records:
+        at = (record.start_ns() - results.trace_start_ns()) / 1000
+        while waiting and waiting[0].time_range.start <= at:
+            around.append(waiting.popleft())
+        around = [event for event in around if event.time_range.end >= at]
+        innermost = [event for event in around if event.thread == record.start_thread_id() and event.name != _MEMORY]
+        yield at, _n_bytes(record), innermost[-1] if innermost else None
 
 
 def _event(event: Any, first: int, memory: _Memory) -> HostEvent:

@@ -7,7 +7,7 @@ without marks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -22,6 +22,9 @@ from mnistbench.workloads.step import Inference, Step
 ITERATION = "mnistbench.iteration"
 PHASE = "mnistbench.phase:"
 MODULE = "mnistbench.module:"
+
+#: Makes a range of a name: torch's record_function, or a context manager that has the name as its argument.
+Ranges = Callable[[str], AbstractContextManager[Any]]
 
 #: Module of the loss, which is not part of the model.
 LOSS = "(loss)"
@@ -44,40 +47,53 @@ def marked(case: Case) -> Iterator[None]:
     Compiled code does not run module hooks, so the operations of a compiled model have no module.
     """
     assert case.runner is not None, "only a case with a runner is profiled per operation"
-    with ExitStack() as undo:
-        _mark_parts(case.runner, undo)
-        if not case.params.compile:
-            _mark_modules(case.model, undo)
+    with in_ranges(case.runner, None if case.params.compile else case.model, record_function):
         yield
 
 
-def _mark_parts(runner: Step | Inference, undo: ExitStack) -> None:
+@contextmanager
+def in_ranges(runner: Step | Inference, model: nn.Module | None, made: Ranges) -> Iterator[None]:
+    """Put ranges around the runner's parts and the modules of a model while the body runs.
+
+    Args:
+        runner: its parts have the ranges PHASE + phase, the loss also MODULE + LOSS.
+        model: its modules have the ranges MODULE + name; None: no module has one.
+        made: makes a range of a name.
+    """
+    with ExitStack() as undo:
+        _mark_parts(runner, made, undo)
+        if model is not None:
+            _mark_modules(model, made, undo)
+        yield
+
+
+def _mark_parts(runner: Step | Inference, made: Ranges, undo: ExitStack) -> None:
     for part, phase in _PHASE_OF_PART.items():
         method = getattr(runner, part, None)
         if method is None:
             continue
-        setattr(runner, part, _in_ranges(method, [PHASE + phase, *([MODULE + LOSS] if part == "loss" else [])]))
+        setattr(runner, part, _in_ranges(method, [PHASE + phase, *([MODULE + LOSS] if part == "loss" else [])], made))
         undo.callback(delattr, runner, part)  # the instance's attribute hid the class's method
 
 
-def _in_ranges(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+def _in_ranges(function: Callable[..., Any], names: Sequence[str], made: Ranges) -> Callable[..., Any]:
     @wraps(function)
     def wrapper(*args: Any) -> Any:
         with ExitStack() as ranges:
             for name in names:
-                ranges.enter_context(record_function(name))
+                ranges.enter_context(made(name))
             return function(*args)
 
     return wrapper
 
 
-def _mark_modules(model: nn.Module, undo: ExitStack) -> None:
-    open_ranges: list[record_function] = []
+def _mark_modules(model: nn.Module, made: Ranges, undo: ExitStack) -> None:
+    open_ranges: list[AbstractContextManager[Any]] = []
 
     def enter(name: str) -> Callable[..., None]:
         def hook(*_: object) -> None:
-            open_ranges.append(record_function(MODULE + name))
-            open_ranges[-1].__enter__()  # type: ignore[no-untyped-call]
+            open_ranges.append(made(MODULE + name))
+            open_ranges[-1].__enter__()
 
         return hook
 

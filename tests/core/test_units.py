@@ -170,7 +170,19 @@ def test_count_is_whole_where_it_is_whole(number: float, text: str) -> None:
     assert units.count(number) == text
 
 
-@pytest.mark.parametrize("function", [units.duration, units.size, units.microseconds, units.percent, units.count])
+@pytest.mark.parametrize(("n_bytes", "text"), [(0, "0.0"), (51, "0.0"), (52, "0.1"), (1024, "1.0"), (1_264_128, "1,234.5")])
+def test_kibibytes_have_one_decimal(n_bytes, text):
+    assert units.kibibytes(n_bytes) == text
+
+
+@pytest.mark.parametrize(("n_bytes", "text"), [(192, "+192 B"), (-2048, "-2.00 KiB"), (0, "0.00 B")])
+def test_a_difference_of_sizes_has_its_sign(n_bytes, text):
+    assert units.size(n_bytes, signed=True) == text
+
+
+@pytest.mark.parametrize(
+    "function", [units.duration, units.size, units.kibibytes, units.microseconds, units.percent, units.count]
+)
 @given(number=st.floats(min_value=-100, max_value=0))
 @ANY_SPEED
 def test_nothing_reads_as_negative_zero(function: Callable[[float], str], number: float) -> None:

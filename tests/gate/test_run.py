@@ -41,7 +41,7 @@ def _alone(tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.setattr(run, "own_cores", lambda: [0])
-    monkeypatch.setattr(run, "_available_bytes", lambda: math.inf)
+    monkeypatch.setattr(run, "available_bytes", lambda: math.inf)
 
 
 @pytest.fixture
@@ -373,14 +373,14 @@ def test_a_launch_that_needs_the_machine_runs_alone(gate, launches, cores, param
 
 def test_without_the_memory_for_two_a_launch_runs_alone(gate, launches, cores, monkeypatch):
     cores(2, at_once=1)
-    monkeypatch.setattr(run, "_available_bytes", lambda: 3e9)  # two launches touch 2.1 GB, and need a million bytes each
+    monkeypatch.setattr(run, "available_bytes", lambda: 3e9)  # two launches touch 2.1 GB, and need a million bytes each
     launches.listing = lambda side: replace(Launches.listing(launches, side), resident=10**9)
     assert len(gate(launches=8).launches) == 8
 
 
 def test_memory_for_two_launches_is_enough(gate, launches, cores, monkeypatch):
     cores(2, at_once=2)
-    monkeypatch.setattr(run, "_available_bytes", lambda: 3e9)
+    monkeypatch.setattr(run, "available_bytes", lambda: 3e9)
     assert len(gate(launches=8).launches) == 8
     assert [len(drawn) for drawn in launches.cores] == [1] * 8
 

@@ -13,7 +13,7 @@ from torch_builders import tiny_params, tiny_workload
 
 from mnistbench.measuring.case import build
 from mnistbench.measuring.events_to_table import events_of, table
-from mnistbench.measuring.host_events import host_events
+from mnistbench.measuring.host_events import allocations, host_events
 from mnistbench.measuring.profiling import record_warm
 
 pytestmark = pytest.mark.versions
@@ -112,3 +112,20 @@ def test_repeated_ranges_are_one_and_storage_is_an_event_of_its_own() -> None:
     names = [event.name for event in check(recorded)]
     assert names.count("a") == 3
     assert "[memory]" in names
+
+
+def test_allocations_belong_to_the_innermost_event() -> None:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        with record_function("range"):
+            kept = torch.ones(1000)
+        with record_function("later"):
+            del kept
+    events = host_events(recorded)
+    found = [
+        (n_bytes, event.name, event.cpu_parent and event.cpu_parent.name)
+        for _, n_bytes, event in allocations(recorded, events)
+        if event
+    ]
+    assert found == [(4000, "aten::empty", "aten::ones"), (-4000, "later", None)]
+    times = [at for at, _, _ in allocations(recorded, events)]
+    assert times == sorted(times)
