@@ -28,16 +28,16 @@ _LARGEST = 1024
 _ROUNDS = 11
 
 #: Default sides of the matrices and default convolution: with numba, and without, where the simulation is much slower.
-#: Three matrices of any of these sides do not fit in an L1 of 48 KiB. With rows of 128 elements, a power of two, the elements
-#: of a column are in few sets.
+#: One matrix of any of these sides does not fit in an L1 of 48 KiB. With rows of 128 elements, a power of two, the elements of
+#: a column are in few sets.
 _SIZES, _CONVOLUTION = (120, 128), "conv2-b1"
-_SIZES_IN_PYTHON, _CONVOLUTION_IN_PYTHON = (96,), "conv1-b1"
+_SIZES_IN_PYTHON, _CONVOLUTION_IN_PYTHON = (112,), "conv1-b1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add("--size", metavar="N", help="comma list of sides of square matrices (default: 120,128; without numba: 96)")
+    add("--size", metavar="N", help="comma list of sides of square matrices (default: 120,128; without numba: 112)")
     add("--convolution", metavar="NAME", help="chapter, conv1-b1, conv2-b16, ... (default: conv2-b1; without numba: conv1-b1)")
     add("--order", metavar="NAMES", help="comma list of loop orders: ijk, tiled, columns_innermost, ... (default: all)")
     add("--tile", metavar="N", help="side of a tile (default: the largest of whole lines of which L1 holds three)")

@@ -12,8 +12,8 @@ from mnistbench.operators.locality.measured import Measured
 #: Misses or times that differ by at most this share count as the same.
 SAME = 0.05
 
-#: Of two nests, one is faster if it is faster in every round but this many.
-CONTRARY_ROUNDS = 1
+#: Of two nests, one is faster if at most this share of the rounds says the opposite.
+CONTRARY = 0.1
 
 #: A number is a cause if it explains at least this share of the difference in time.
 EXPLAINS = 0.5
@@ -78,10 +78,11 @@ def has_fewer(one: float, other: float) -> bool:
 
 
 def is_faster(one: Measured, other: Measured) -> bool:
-    """Whether a nest is faster by more than ``SAME``, in every round but ``CONTRARY_ROUNDS``."""
+    """Whether the median of a nest is smaller by more than ``SAME``, and nearly all rounds say the same."""
     if one.ns is None or other.ns is None or not has_fewer(one.ns, other.ns):
         return False
-    return sum(mine >= its for mine, its in zip(one.rounds_ns, other.rounds_ns, strict=True)) <= CONTRARY_ROUNDS
+    contrary = sum(mine >= its for mine, its in zip(one.rounds_ns, other.rounds_ns, strict=True))
+    return contrary <= CONTRARY * len(one.rounds_ns)
 
 
 def disagreements(nests: Sequence[Measured]) -> list[Disagreement]:

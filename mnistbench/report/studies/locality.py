@@ -23,8 +23,8 @@ from mnistbench.report.rows import Block, Table
 #: Characters of the longest bar of a panel, and of the number before it.
 _BAR, _NUMBER = 24, 6
 
-#: A bar; of a time, the part that is there with data in L1.
-_MARK, _IN_L1 = "#", "="
+#: A bar; of a time, the part that is there with data in L1. Neither has a meaning in Markdown.
+_MARK, _IN_L1 = "x", "="
 
 
 def blocks(study: Study) -> list[Block]:
