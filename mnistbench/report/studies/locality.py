@@ -35,6 +35,9 @@ def blocks(study: Study) -> list[Block]:
 def _caches(study: Study) -> Iterator[str]:
     yield f"L1: {_cache(study.caches.l1)}"
     yield f"L2: {_cache(study.caches.l2)}"
+    given = any(cache.source.startswith("--") for cache in (study.caches.l1, study.caches.l2))
+    if study.numba and given:
+        yield "Times: with this machine's own caches"
     if not study.numba:
         yield f"No times, because numba cannot be imported; {INSTALL}"
 
@@ -130,10 +133,14 @@ def _range(values: Sequence[float]) -> str:
 
 
 def figure(nests: Sequence[Measured]) -> str:
-    """Return three bars for each nest: L1 misses, L2 misses and time of a multiply-add, each linear from 0."""
+    """Return three bars for each nest: L1 misses, L2 misses and time of a multiply-add, linear from 0.
+
+    Both kinds of misses have the same scale.
+    """
     names = max(len(nest.order) for nest in nests)
-    panels = [_misses("L1 misses", [nest.counts.l1_misses / nest.multiply_adds for nest in nests])]
-    panels.append(_misses("L2 misses", [nest.counts.l2_misses / nest.multiply_adds for nest in nests]))
+    l1_misses = [nest.counts.l1_misses / nest.multiply_adds for nest in nests]
+    l2_misses = [nest.counts.l2_misses / nest.multiply_adds for nest in nests]
+    panels = [_misses("L1 misses", l1_misses, max(l1_misses)), _misses("L2 misses", l2_misses, max(l1_misses))]
     if all(nest.ns is not None for nest in nests):
         panels.append(_times(nests))
     labels = ["", *(nest.order for nest in nests)]
@@ -141,8 +148,7 @@ def figure(nests: Sequence[Measured]) -> str:
     return "\n".join(lines)
 
 
-def _misses(title: str, values: Sequence[float]) -> list[str]:
-    longest = max(values) or 1.0
+def _misses(title: str, values: Sequence[float], longest: float) -> list[str]:
     return _panel(title, values, [_MARK * _length(value, longest) for value in values])
 
 
