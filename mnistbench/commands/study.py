@@ -8,6 +8,7 @@ from importlib import import_module
 #: Study -> its line of help. Its module in ``mnistbench.commands.studies`` has the same name.
 STUDIES = {
     "convolution": "compute a convolution in many ways: FLOPs, bytes, errors, and the algorithm that the library takes",
+    "locality": "run loops in several orders: misses of simulated caches, measured times, and where they disagree",
     "memory": "predict the memory of a network from shapes, layer by layer, measure it, and find the largest batch that fits",
 }
 

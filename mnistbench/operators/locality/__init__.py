@@ -1,0 +1,10 @@
+"""Cache misses and time of loops in several orders.
+
+Question: how does the order of the loops change the cache misses, and do the misses tell which order is fastest?
+Input: sizes of a matrix product and of a convolution, and two caches (``caches``).
+Output: accesses, hits and misses of each loop nest, its time, and the pairs whose misses and times are in opposite order.
+
+``products`` and ``convolutions`` are the loops, to be read. ``nests`` gives them shapes. ``simulation`` runs them on stand-ins
+for arrays that count misses (``traced``). ``compiled`` compiles the same functions with numba, and ``timing`` times them.
+``ranking`` compares misses with times, and ``run`` does all of it.
+"""

@@ -1,0 +1,101 @@
+"""The size, the line and the ways of a cache, and those of this machine. Does not import torch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from mnistbench.core.errors import UsageError
+
+#: Where Linux describes the caches of the first core.
+LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
+
+#: Bytes of the largest cache, and the most ways: the simulation searches the ways one by one.
+MOST_BYTES, MOST_WAYS = 2**30, 1024
+
+_UNITS = {"": 1, "K": 1024, "M": 1024**2}
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A set-associative cache. A direct-mapped one has one way, a fully associative one as many as lines.
+
+    Raises:
+        UsageError: no such cache can be simulated.
+    """
+
+    size: int  # bytes
+    line: int  # bytes
+    ways: int  # lines of a set
+    source: str = ""  # where the values are from
+
+    def __post_init__(self) -> None:
+        if self.line < 4 or self.line & (self.line - 1):
+            raise UsageError(f"a line of {self.line} bytes cannot be used; give a power of two, at least 4")
+        if not 1 <= self.ways <= MOST_WAYS:
+            raise UsageError(f"{self.ways} ways cannot be used; give 1 to {MOST_WAYS:,}")
+        if not 1 <= self.size <= MOST_BYTES or self.size % (self.line * self.ways):
+            raise UsageError(
+                f"{self.size} bytes cannot be used; give a multiple of line times ways, "
+                f"{self.line * self.ways}, up to {MOST_BYTES // _UNITS['M']}M"
+            )
+
+    @property
+    def sets(self) -> int:
+        """Number of sets. A line can be in one of them: its number modulo the sets."""
+        return self.size // (self.line * self.ways)
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Two levels. The second one is asked for the lines that the first one does not have."""
+
+    l1: Cache
+    l2: Cache
+
+    def __post_init__(self) -> None:
+        if self.l2.line < self.l1.line:
+            raise UsageError(
+                f"--l2: a line of {self.l2.line} bytes is smaller than one of L1, {self.l1.line}; give at least that"
+            )
+
+
+_USUAL = "a usual one, because this system does not describe its caches"
+
+#: Used where the system does not describe its caches.
+USUAL = Caches(Cache(32 * 1024, 64, 8, _USUAL), Cache(1024**2, 64, 16, _USUAL))
+
+
+def parse(flag: str, text: str) -> Cache:
+    """Return the cache of a text such as ``32K:64:8``: size, line and ways. The flag is its source.
+
+    Raises:
+        UsageError: the text has another form, or no such cache can be simulated.
+    """
+    found = re.fullmatch(r"([0-9]{1,12})([KM]?):([0-9]{1,12}):([0-9]{1,12})", text)
+    if found is None:
+        raise UsageError(f"{flag}: {text!r} is not of the form SIZE:LINE:WAYS; give 32K:64:8, for example")
+    number, unit, line, ways = found.groups()
+    try:
+        return Cache(int(number) * _UNITS[unit], int(line), int(ways), flag)
+    except UsageError as error:
+        raise UsageError(f"{flag}: {text!r}: {error}") from None
+
+
+def of_this_machine(directory: Path = LINUX) -> Caches:
+    """Return the caches of this machine, as Linux describes them; usual values where it does not."""
+    try:
+        found = {_text(index, "level"): index for index in directory.glob("index*") if _text(index, "type") != "Instruction"}
+        return Caches(_cache(found["1"]), _cache(found["2"]))
+    except (OSError, KeyError, UsageError):
+        return USUAL
+
+
+def _cache(index: Path) -> Cache:
+    values = (_text(index, name) for name in ("size", "coherency_line_size", "ways_of_associativity"))
+    return parse(str(index), ":".join(values))
+
+
+def _text(index: Path, name: str) -> str:
+    return (index / name).read_text(encoding="utf-8").strip()

@@ -1,0 +1,89 @@
+"""Caches are read from an option or from Linux, and refused if they cannot exist."""
+
+import pytest
+
+from mnistbench.core.errors import UsageError
+from mnistbench.operators.locality.caches import USUAL, Cache, Caches, of_this_machine, parse
+
+
+def described(directory, *caches):
+    """Write the description of caches as Linux does."""
+    names = ("level", "type", "size", "coherency_line_size", "ways_of_associativity")
+    for number, values in enumerate(caches):
+        index = directory / f"index{number}"
+        index.mkdir()
+        for name, value in zip(names, values, strict=True):
+            (index / name).write_text(f"{value}\n")
+    return directory
+
+
+DATA = ("1", "Data", "48K", "64", "12")
+CODE = ("1", "Instruction", "64K", "64", "16")
+SECOND = ("2", "Unified", "1280K", "64", "20")
+
+
+def values(caches):
+    return [(cache.size, cache.line, cache.ways, cache.sets) for cache in (caches.l1, caches.l2)]
+
+
+@pytest.mark.parametrize("first", [(DATA, CODE), (CODE, DATA), (DATA,)])
+def test_the_caches_for_data_are_read(first, tmp_path):
+    found = of_this_machine(described(tmp_path, *first, SECOND))
+    assert values(found) == [(48 * 1024, 64, 12, 64), (1280 * 1024, 64, 20, 1024)]
+    assert str(tmp_path) in found.l1.source
+
+
+@pytest.mark.parametrize(
+    "caches",
+    [(), (DATA,), (CODE, SECOND), (DATA, (*SECOND[:4], "0")), (DATA, (*SECOND[:2], "many", *SECOND[3:]))],
+)
+def test_what_linux_does_not_describe_is_assumed(caches, tmp_path):
+    assert of_this_machine(described(tmp_path, *caches)) == USUAL
+
+
+def test_this_machine_has_caches():
+    found = of_this_machine()
+    assert found.l1.size <= found.l2.size
+    assert found.l1.source
+
+
+@pytest.mark.parametrize(
+    ("text", "cache"),
+    [
+        ("32K:64:8", (32768, 64, 8, 64)),
+        ("1M:128:16", (1048576, 128, 16, 512)),
+        ("4096:64:64", (4096, 64, 64, 1)),
+        ("12K:64:3", (12288, 64, 3, 64)),
+    ],
+)
+def test_an_option_is_size_line_and_ways(text, cache):
+    found = parse("--l1", text)
+    assert (found.size, found.line, found.ways, found.sets) == cache
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("32K", "--l1: '32K' is not of the form SIZE:LINE:WAYS"),
+        ("32K:64", "is not of the form"),
+        ("-32K:64:8", "is not of the form"),
+        ("32k:64:8", "is not of the form"),
+        ("32K:48:8", "a line of 48 bytes cannot be used; give a power of two"),
+        ("32K:2:8", "a line of 2 bytes cannot be used"),
+        ("32K:64:0", "0 ways cannot be used; give 1 to"),
+        ("32K:64:4096", "4096 ways cannot be used"),
+        ("32K:64:7", "32768 bytes cannot be used; give a multiple of line times ways, 448"),
+        ("0:64:1", "0 bytes cannot be used"),
+        ("2048M:64:16", "2147483648 bytes cannot be used"),
+    ],
+)
+def test_a_cache_that_cannot_be_simulated_is_refused(text, said):
+    with pytest.raises(UsageError) as caught:
+        parse("--l1", text)
+    assert str(caught.value).startswith("--l1: ")
+    assert said in str(caught.value)
+
+
+def test_lines_of_l2_are_not_smaller_than_those_of_l1():
+    with pytest.raises(UsageError, match="--l2: a line of 32 bytes is smaller than one of L1, 64"):
+        Caches(Cache(1024, 64, 1), Cache(1024, 32, 1))
