@@ -26,6 +26,28 @@ _PROFILER = ("device", "measured", "view", "batch_size", "profiled:profiled_ns",
              "operation_calls", "added_per_call:added_per_call_ns")  # fmt: skip
 _TRAINING = ("device", "batch_size", "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
+#: Study -> columns, the first column of numbers, and columns of words at the end.
+_STUDIES: Mapping[str, tuple[tuple[str, ...], int, int]] = {
+    "convolution": (
+        ("convolution", "way", "time:seconds", "flops", "moved:n_bytes", "flops_per_s", "of_ceiling", "algorithm"), 2, 1
+    ),
+    "locality": (
+        ("problem", "order", "l1_misses", "l2_misses", "per_multiply_add:ns_per_multiply_add",
+         "in_l1:ns_per_multiply_add_in_l1"),
+        2, 0,
+    ),
+    "memory": (
+        ("model", "measured", "batch_size", "weight_bytes", "gradient_bytes", "optimizer_state_bytes",
+         "saved_bytes:saved_for_backward_bytes", "predicted_peak:predicted_peak_bytes", "measured_peak:measured_peak_bytes"),
+        2, 0,
+    ),
+    "graph": (
+        ("program", "part", "eager_operations", "generated_kernels", "library_kernels", "eager:eager_ns",
+         "compiled:compiled_ns", "ratio"),
+        2, 0,
+    ),
+}  # fmt: skip
+
 _Row = Mapping[str, Cell]
 
 
@@ -119,6 +141,7 @@ class Chapters:
             "first_calls": self._first_calls(),
             "profiler": [self._explained("profiler"), *self._tables("profiler", self._sheets.profiler, _PROFILER, 3)],
             "claims": self._claims(),
+            **({"studies": self._studies()} if self._sheets.studies else {}),
             "files": self._files(),
         }
         numbers = self._cite.sheet()
@@ -226,6 +249,14 @@ class Chapters:
                 blocks += [self._paragraph("first_operations"), table]
         return blocks
 
+    def _studies(self) -> list[Block]:
+        blocks: list[Block] = []
+        for name, sheet in self._sheets.studies.items():
+            columns, numbers_from, words_after = _STUDIES[name]
+            table = self._table(f"study_{name}", sheet, columns, numbers_from, _is_of_a_whole, words_after=words_after)
+            blocks += [self._paragraph(f"study_{name}"), table]
+        return blocks
+
     def _claims(self) -> list[Block]:
         rows = tuple(self._claim(claim) for claim in check(self._findings, self._sheets))
         headers = tuple(self._texts.plain("column", key) for key in ("claim", "by_reports", "by_right", "verdict", "why"))
@@ -288,6 +319,8 @@ class Chapters:
         columns: Iterable[str],
         numbers_from: int,
         keep: Callable[[_Row], bool] = lambda _: True,
+        *,
+        words_after: int = 0,
         **values: object,
     ) -> Table:
         """Show columns of a sheet, in the rows to keep."""
@@ -295,7 +328,8 @@ class Chapters:
         found = [row for row in (dict(zip(sheet.columns, cells, strict=True)) for cells in sheet.rows) if keep(row)]
         rows = tuple(tuple(self._cell(heading, column, row) for heading, column in named) for row in found)
         headers = tuple(self._texts.plain("column", heading) for heading, _ in named)
-        return Table(self._texts.plain("caption", caption, **values), headers, rows, numbers_from, (sheet.file,))
+        title = self._texts.plain("caption", caption, **values)
+        return Table(title, headers, rows, numbers_from, (sheet.file,), words_after)
 
     def _cell(self, heading: str, column: str, row: _Row) -> Text:
         match heading:
@@ -305,12 +339,19 @@ class Chapters:
                 return cell(self._texts.plain("label", str(row["phase"])))
             case "weights" | "view":
                 return cell(self._texts.plain("noun", str(row[column])))
-            case "operation":
+            case "part":
+                return cell(self._texts.plain("label", str(row[column])))
+            case "operation" | "way" | "order":
                 return (Code(str(row[column])),)
         value = row[column]
         if value is None or isinstance(value, str):
             return cell(value or units.MISSING)
         return cell(shown(value, kind_of(column)))
+
+
+def _is_of_a_whole(row: _Row) -> bool:
+    """Whether a row is not that of a layer."""
+    return row.get("layer") is None
 
 
 def _place(row: _Row) -> Place:

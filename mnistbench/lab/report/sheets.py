@@ -18,9 +18,11 @@ from mnistbench.lab.findings import Findings, Operations, Study
 
 Cell = str | int | float | None
 
-#: What a number is, which decides how it is written: a time in nanoseconds, bytes, FLOPs, their rates per second, a count,
-#: a label that is a number, a ratio ("4.2 times"), a share of 1, a percentage, or a loss.
-KINDS = ("time", "bytes", "flops", "bytes_per_s", "flops_per_s", "count", "label", "ratio", "share", "percentage", "loss")
+#: What a number is, which decides how it is written: a time in nanoseconds or in seconds, bytes, FLOPs, their rates per
+#: second, a count, a label that is a number, a ratio ("4.2 times"), a share of 1, a percentage, or a loss.
+KINDS = (
+    "time", "seconds", "bytes", "flops", "bytes_per_s", "flops_per_s", "count", "label", "ratio", "share", "percentage", "loss",
+)  # fmt: skip
 
 #: Ending of a column's name -> kind of its numbers; the first match counts.
 _KIND_OF_COLUMN = (
@@ -29,11 +31,16 @@ _KIND_OF_COLUMN = (
     ("flops_per_s", "flops_per_s"),
     ("bytes_per_s", "bytes_per_s"),
     ("_ns", "time"),
+    ("seconds", "seconds"),
+    ("ns_per_multiply_add", "time"),
+    ("ns_per_multiply_add_in_l1", "time"),
     ("bytes", "bytes"),
     ("flops", "flops"),
     ("accuracy", "percentage"),
     ("loss", "loss"),
     ("times", "ratio"),
+    ("ratio", "ratio"),
+    ("of_ceiling", "share"),
     ("share", "share"),
 )
 

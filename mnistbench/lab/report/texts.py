@@ -175,6 +175,7 @@ def shown(value: float, kind: str) -> str:
 
 _FORMATS: dict[str, Callable[[float], str]] = {
     "time": units.duration,
+    "seconds": lambda seconds: units.duration(1e9 * seconds),
     "bytes": units.size,
     "flops": units.flops,
     "flops_per_s": units.flops_per_s,

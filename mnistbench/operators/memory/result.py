@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 #: Version of the JSON. A new one removes or renames a key, or changes its meaning.
@@ -152,10 +152,11 @@ def dumps(study: Study) -> str:
     return json.dumps(study.to_json(), indent=1) + "\n"
 
 
-_LAYER = tuple(each.name for each in fields(Layer))
-
-#: Columns of the CSV: a row for each layer of a case, and one with the sums and peaks of the case, whose name is empty.
-COLUMNS = ("model", "phase", "batch_size", *_LAYER)
+#: Columns of the CSV: a row for each layer of a case, and one with the sums and peaks of the case, whose layer is empty.
+COLUMNS = (
+    "model", "phase", "batch_size", "layer", "kind", "input_bytes", "output_bytes", "weight_bytes", "gradient_bytes",
+    "optimizer_state_bytes", "saved_for_backward_bytes", "predicted_peak_bytes", "measured_peak_bytes",
+)  # fmt: skip
 
 
 def csv_rows(study: Study) -> Iterator[Sequence[Any]]:
@@ -163,6 +164,6 @@ def csv_rows(study: Study) -> Iterator[Sequence[Any]]:
     for case in study.cases:
         key = (case.model, case.phase, case.batch_size)
         for layer in case.layers:
-            yield [*key, *(getattr(layer, name) for name in _LAYER)]
+            yield [*key, *astuple(layer)]
         sums = [total(case.layers, role) for role in ROLES]
         yield [*key, "", "", *sums, case.predicted.n_bytes, case.measured.n_bytes]
