@@ -8,6 +8,7 @@ from importlib import import_module
 #: Study -> its line of help. Its module in ``mnistbench.commands.studies`` has the same name.
 STUDIES = {
     "convolution": "compute a convolution in many ways: FLOPs, bytes, errors, and the algorithm that the library takes",
+    "graph": "follow a program to its schedule: graphs, generated code and fusions, eager and compiled times, loading",
 }
 
 
