@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mnistbench.operators.graph.kernels import kernels, vocabulary
+from mnistbench.operators.graph.kernels import kernels
 from mnistbench.operators.graph.programs import Program
-from mnistbench.operators.graph.result import Graph, Kernel, Step
+from mnistbench.operators.graph.result import Kernel, Step
 from mnistbench.operators.graph.steps import timed_step
 
 #: Options of ``torch.compile``: write the files of each graph, to this directory, and name kernels in a profile.
@@ -37,12 +37,7 @@ class Compiled:
     start_ns: int  # time of a first, tiny program: it imports the compiler, and tests which instructions it may use
     first: Step  # the step that compiled
     code: tuple[tuple[str, str], ...]  # (part, module)
-    vocabulary: frozenset[str]  # names of the operations in all files of Inductor
-
-    def kernels(self, graphs: Iterable[Graph]) -> list[Kernel]:
-        """Return the kernels of the generated code; the graphs have operations that Inductor takes apart before it fuses."""
-        words = self.vocabulary.union(*(graph.operations for graph in graphs))
-        return [each for part, module in self.code for each in kernels(module, part, words)]
+    kernels: tuple[Kernel, ...]
 
 
 def missing_compiler(device: str) -> str:
@@ -78,8 +73,12 @@ def compiled(program: Program, folder: Path, device: str) -> Compiled:
     if not modules:
         raise CompileError("the generated code and compiled times: torch.compile generated nothing")
     code = tuple((_part(path), path.read_text(encoding="utf-8")) for path in modules)
-    words = vocabulary(*(path.read_text(encoding="utf-8") for path in folder.rglob("*.py")))
-    return Compiled(compute, start_ns, first, code, frozenset(words))
+    found = tuple(each for part, text in code for each in kernels(text, part, _is_operation))
+    return Compiled(compute, start_ns, first, code, found)
+
+
+def _is_operation(name: str) -> bool:
+    return bool(name) and (hasattr(torch.ops.aten, name) or hasattr(torch.ops.prims, name))
 
 
 def _start(device: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable
 
 from mnistbench.operators.graph.result import Kernel
 
@@ -26,39 +26,33 @@ _CALL = re.compile(
 _NAME = re.compile(r"(?:cpp|triton_[a-z]+)_fused_(?:(?P<operations>\w*)_)?\d+")
 _CALLS_BEGIN = "async_compile.wait("
 _CALLS_END = re.compile(r"^def (?:get_args|benchmark_compiled_module)\(", re.MULTILINE)
-_OPERATION = re.compile(r"\b(?:aten|prims)\.(\w+)")
 
 
-def kernels(code: str, part: str, vocabulary: Collection[str]) -> list[Kernel]:
+def kernels(code: str, part: str, is_operation: Callable[[str], bool]) -> list[Kernel]:
     """Return the kernels that a module calls, in the order of their first calls.
 
     Args:
         code: a module that Inductor generated.
         part: what it computes, forward or backward.
-        vocabulary: names of operations, with which the name of a kernel is read.
+        is_operation: whether a name is that of an operation, with which the name of a kernel is read.
     """
     calls = code.partition(_CALLS_BEGIN)[2] or code
     end = _CALLS_END.search(calls)
     found = [(match["generated"], match["library"]) for match in _CALL.finditer(calls[: end.start() if end else len(calls)])]
     launches = Counter(found)
     return [
-        Kernel(part, name, launches[name, None], operations(name, vocabulary), generated=True, code=_source(code, name))
+        Kernel(part, name, launches[name, None], operations(name, is_operation), generated=True, code=_source(code, name))
         if name
         else Kernel(part, library, launches[None, library], (library,), generated=False)
         for name, library in launches
     ]
 
 
-def vocabulary(*texts: str) -> set[str]:
-    """Return the names of all operations that occur in graphs or code."""
-    return {name for text in texts for name in _OPERATION.findall(text)}
-
-
-def operations(name: str, vocabulary: Collection[str]) -> tuple[str, ...]:
+def operations(name: str, is_operation: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the operations that the name of a generated kernel lists; empty if it lists none.
 
-    Names of operations contain underscores, too. The text is divided into the fewest words of the vocabulary; if that is not
-    possible, it is returned as one.
+    Names of operations contain underscores, too. The text is divided into the fewest that there are; if that is not possible,
+    it is returned as one.
     """
     match = _NAME.fullmatch(name)
     listed = match["operations"] if match else name
@@ -67,9 +61,9 @@ def operations(name: str, vocabulary: Collection[str]) -> tuple[str, ...]:
 
     @functools.cache
     def divided(text: str) -> tuple[str, ...] | None:
-        if text in vocabulary:
+        if is_operation(text):
             return (text,)
-        ends = (position for position, sign in enumerate(text) if sign == "_" and text[:position] in vocabulary)
+        ends = (position for position, sign in enumerate(text) if sign == "_" and is_operation(text[:position]))
         rests = [(text[:end], *rest) for end in ends if (rest := divided(text[end + 1 :]))]
         return min(rests, key=len, default=None)
 

@@ -20,11 +20,15 @@ from mnistbench.profile.run import export_trace
 from mnistbench.workloads.data import Batch, Dataset
 from mnistbench.workloads.workload import Workload
 
-#: Timed steps of each way: at least, and at most.
-_LEAST, _MOST = 8, 200
+#: The ways take turns, because the load of the machine changes; timed steps of each turn: at least, and at most.
+_ROUNDS = 3
+_LEAST, _MOST = 5, 100
 
 #: Batches that each worker loads ahead, the DataLoader's default.
 _AHEAD = 2
+
+#: Batches of a workload without a dataset that are made beforehand.
+_RESIDENT = 8
 
 #: Steps in a trace.
 _TRACED = 5
@@ -72,19 +76,17 @@ def loading(program: Program, settings: Settings, seconds: float, trace: Path | 
     program.step()
     begin = time.perf_counter_ns()
     program.step()
-    n_steps = min(_MOST, max(_LEAST, int(seconds * 1e9 / (time.perf_counter_ns() - begin))))
+    n_steps = min(_MOST, max(_LEAST, int(seconds / _ROUNDS * 1e9 / (time.perf_counter_ns() - begin))))
     # What was loaded before the first timed step does not count: a worker is ahead by that much.
     n_warm = 1 + _AHEAD * settings.workers
-    found = []
-    for workers in dict.fromkeys((None, 0, settings.workers)):
-        n_batches = n_warm + n_steps + (_TRACED if trace and workers else 0)
-        batches = _batches(program, settings, n_batches, workers)
-        with contextlib.closing(batches):
-            timed = [_timed(program, batches) for _ in range(n_warm + n_steps)][n_warm:]
-            if trace and workers:
-                _write_trace(program, batches, trace)
-        found.append(Loading(workers, *map(tuple, zip(*timed, strict=True))))
-    return found
+    timed: dict[int | None, list[tuple[int, int]]] = {None: [], 0: [], settings.workers: []}
+    for _, workers in itertools.product(range(_ROUNDS), timed):
+        with contextlib.closing(_batches(program, settings, n_warm + n_steps, workers)) as batches:
+            timed[workers] += [_timed(program, batches) for _ in range(n_warm + n_steps)][n_warm:]
+    if trace and settings.workers:
+        with contextlib.closing(_batches(program, settings, n_warm + _TRACED, settings.workers)) as batches:
+            _write_trace(program, batches, n_warm, trace)
+    return [Loading(workers, *map(tuple, zip(*found, strict=True))) for workers, found in timed.items()]
 
 
 def _timed(program: Program, batches: Iterator[Batch]) -> tuple[int, int]:
@@ -97,7 +99,10 @@ def _timed(program: Program, batches: Iterator[Batch]) -> tuple[int, int]:
     return loaded - begin, time.perf_counter_ns() - loaded
 
 
-def _write_trace(program: Program, batches: Iterator[Batch], trace: Path) -> None:
+def _write_trace(program: Program, batches: Iterator[Batch], n_warm: int, trace: Path) -> None:
+    """Profile the steps after the first ``n_warm``."""
+    for batch in itertools.islice(batches, n_warm):
+        program.step(arguments=batch)
     profiler = torch.profiler.profile(activities=activities_of("cpu", "host"))
     with started(profiler):
         for batch in itertools.islice(batches, _TRACED):
@@ -131,7 +136,7 @@ def _batches(program: Program, settings: Settings, n_batches: int, workers: int 
 
 def _resident(workload: Workload, size: int, device: torch.device, n_batches: int) -> Iterator[Batch]:
     if workload.load is None:
-        batches = [workload.make_batch(size, device, torch.Generator().manual_seed(number)) for number in range(_LEAST)]
+        batches = [workload.make_batch(size, device, torch.Generator().manual_seed(number)) for number in range(_RESIDENT)]
         yield from itertools.islice(itertools.cycle(batches), n_batches)
         return
     whole = workload.load(device)

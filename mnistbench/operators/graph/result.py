@@ -204,9 +204,12 @@ class Study:
 
     @property
     def least_bytes(self) -> int | None:
-        """Bytes of the inputs and outputs of both parts: what one kernel for each would move; None if it is unknown."""
+        """Bytes of the inputs and outputs of both parts: what one kernel for each would move; None if it is unknown.
+
+        It is unknown for a program with graph breaks, a part of whose operations is in no graph.
+        """
         found = [graph.moved_bytes for kind in (FORWARD_PART, BACKWARD_PART) for graph in self.of_kind(kind)]
-        return sum(value or 0 for value in found) if found and None not in found else None
+        return sum(value or 0 for value in found) if len(found) == 2 and None not in found else None
 
     def loaded(self, workers: int | None) -> Loading | None:
         """Return the steps whose batches a number of workers loaded; None: they were not measured."""

@@ -74,7 +74,7 @@ def _study(settings: Settings, one: Program, folder: Path, traces: Path | None) 
         torch=torch.__version__,
         source=one.source,
         graphs=tuple(captured),
-        kernels=tuple(found.kernels(captured)) if found else (),
+        kernels=found.kernels if found else (),
         code=found.code if found else (),
         dispatched=dispatched(one),
         start_ns=found.start_ns if found else None,

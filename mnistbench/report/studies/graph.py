@@ -25,7 +25,7 @@ from mnistbench.report.rows import Block, Table
 TEXTS = ("forward", "joint", "code", "schedule")
 
 #: Distinct operations of a graph in its row; the text of the graph has all of them.
-_NAMED = 8
+_NAMED = 5
 
 #: Longest name of a kernel in a table.
 _WIDTH = 40
@@ -93,7 +93,10 @@ def _counted(graph: Graph) -> str:
 
 def _graph_lines(study: Study) -> Iterator[str]:
     if (breaks := len(study.of_kind(FORWARD)) - 1) > 0:
-        yield f"Dynamo cannot trace the program as a whole: it has {breaks} graph break{'s' if breaks > 1 else ''}."
+        yield (
+            f"Dynamo cannot trace the program as a whole: it has {breaks} graph break{'s' if breaks > 1 else ''}. "
+            "What lies between the graphs runs as eager operations, which are not among the kernels below."
+        )
     if study.of_kind(FORWARD_PART) and study.of_kind(BACKWARD_PART):
         yield "The two parts are the joint graph, divided: what the backward part needs is an output of the forward part."
 
@@ -102,7 +105,7 @@ def _graph_lines(study: Study) -> Iterator[str]:
 
 
 def _kernels(study: Study) -> Table:
-    fusions = sum(kernel.is_fusion for kernel in study.kernels)
+    fusions, generated = (sum(getattr(kernel, kind) for kernel in study.kernels) for kind in ("is_fusion", "generated"))
     return Table(
         title="kernels that the generated code calls",
         headers=("part", "kernel", "calls", "operations"),
@@ -111,7 +114,7 @@ def _kernels(study: Study) -> Table:
         numbers_from=2,
         words_after=1,
         lines=(
-            f"Kernels that fuse different operations: {fusions} of {sum(kernel.generated for kernel in study.kernels)} generated ones. "
+            f"{fusions} of {generated} generated kernels fuse different operations.",
             "A name lists each operation once, also where the kernel computes it several times.",
         ),
     )
@@ -127,7 +130,7 @@ def _kernel_row(kernel: Kernel) -> tuple[str, ...]:
 
 
 def _times(study: Study) -> Table:
-    parts = [part for part in PARTS if study.typical_ns(EAGER, part) >= 0.001 * study.typical_ns(EAGER)]
+    parts = [part for part in PARTS if part != "update" or study.settings.program != EXPRESSION]  # which has no weights
     settings = study.settings
     threads = f", {settings.threads} thread{'s' if settings.threads > 1 else ''}" if settings.device == "cpu" else ""
     return Table(
@@ -236,12 +239,10 @@ def _loading_lines(study: Study) -> Iterator[str]:
     resident, alone, loaded = study.loaded(None), study.loaded(0), study.loaded(study.settings.workers)
     if study.overlap is None or not resident or not alone or not loaded:
         return
-    yield (
-        f"{units.percent(study.overlap)} of the {units.duration(alone.typical_wait_ns)} in which a batch is loaded overlap with compute "
-        f"({loaded.name})."
-    )
+    load = units.duration(alone.typical_wait_ns)
+    yield f"{loaded.name}: {units.percent(study.overlap)} of the {load} in which a batch is loaded overlap with compute."
     change = loaded.typical_compute_ns / resident.typical_compute_ns - 1
-    yield f"Computing takes {units.percent(abs(change))} {'more' if change > 0 else 'less'} time beside workers than with resident data."
+    yield f"Computing takes {units.percent(abs(change))} {'more' if change > 0 else 'less'} time than with resident data."
 
 
 def _megabytes(n_bytes: int) -> str:
