@@ -195,7 +195,7 @@ def _time_lines(study: Study) -> Iterator[str]:
         yield f"A compiled step takes {units.duration(-saved)} more than an eager one."
         return
     steps = units.count(-(-study.compile_ns // saved))
-    yield f"A compiled step saves {units.duration(saved)}: after {steps} steps, the compile time of the program is saved, too."
+    yield f"A compiled step takes {units.duration(saved)} less than an eager one: {steps} steps make up for the compile time."
 
 
 # ---- Schedule --------------------------------------------------------------------------------------------------------

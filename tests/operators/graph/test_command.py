@@ -10,6 +10,7 @@ import pytest
 
 from mnistbench import cli
 from mnistbench.commands.studies import graph as command
+from mnistbench.operators.graph.compiled import missing_compiler
 from mnistbench.operators.graph.result import (
     BACKWARD_PART,
     COLUMNS,
@@ -136,6 +137,7 @@ def test_the_csv_has_a_row_for_each_part():
 
 
 @pytest.mark.versions
+@pytest.mark.skipif(bool(missing_compiler("cpu")), reason="there is no C++ compiler")
 def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")  # do not test the vector instructions: nine compilations, half the time
     measured = command.measured
