@@ -140,6 +140,8 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     if words[0] == "profile":
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
     monkeypatch.setattr("mnistbench.scale.run.run", measure)
+    for where in ("operators.convolution.run", "commands.studies.graph"):
+        monkeypatch.setattr(f"mnistbench.{where}.study", measure)
     monkeypatch.setattr("mnistbench.commands.gate.measure", measure)
     monkeypatch.setattr("mnistbench.commands.gate.held", measure)  # it would download PyTorch
     monkeypatch.setattr("mnistbench.commands.gate_versions.releases", lambda _, wanted: (wanted.first, wanted.last))
@@ -159,7 +161,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         words = [*words, *SHORT]
     code = cli.main([*words[: words.index("--")], "--"] if "--" in words else words)
     shown = capsys.readouterr()
-    if words[0] in ("gate", "lab", "profile", "reproduce", "scale"):
+    if words[0] in ("gate", "lab", "profile", "reproduce", "scale", "study"):
         assert "WouldMeasureError" in shown.err
     else:
         assert code in (PASSED, REGRESSED), shown.err

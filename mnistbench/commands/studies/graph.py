@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--size", metavar="N", help=f"rows and columns of x, y and z (default: {usual.size})")
     add("--batch-size", metavar="N", help=f"samples of a workload's step (default: {usual.batch_size})")
     add("--workers", metavar="N", help=f"workers of a workload's DataLoader (default: {usual.workers})")
-    add("--device", default=usual.device, metavar="NAME", help=f"cpu, cuda, cuda:1 (default: {usual.device})")
+    add("--device", default=usual.device, metavar="NAME", help=f"auto, cpu, cuda, cuda:1, mps (default: {usual.device})")
     add(
         "--threads",
         default=str(usual.threads),

@@ -38,7 +38,7 @@ def study(settings: Settings, folder: Path, traces: Path | None) -> Study:
     Raises:
         MnistbenchError: an option cannot be used.
     """
-    [device] = resolve_devices([settings.device])
+    device = resolve_devices([settings.device])[-1]  # auto: the accelerator, if there is one
     settings = replace(settings, device=device)
     larger = "a smaller size" if settings.program == EXPRESSION else "a smaller batch size"
     touch_heap()
