@@ -10,6 +10,7 @@ STUDIES = {
     "convolution": "compute a convolution in many ways: FLOPs, bytes, errors, and the algorithm that the library takes",
     "locality": "run loops in several orders: misses of simulated caches, measured times, and where they disagree",
     "memory": "predict the memory of a network from shapes, layer by layer, measure it, and find the largest batch that fits",
+    "graph": "follow a program to its schedule: graphs, generated code and fusions, eager and compiled times, loading",
 }
 
 

@@ -1,0 +1,11 @@
+"""From program to schedule: what PyTorch makes of ``x * y + z``, or of the training step of a workload.
+
+Question: which graphs, which code and which sequence of operations does a program become, and what is compiling worth?
+Input: a program (``programs``): its forward pass, its backward pass, and the update of its weights.
+Output: its graphs, the kernels of its generated code, the order of its operations, and times, eager and compiled.
+
+``graphs`` captures the forward graph and the joint graph. ``compiled`` compiles the program and keeps the generated code, and
+``kernels`` reads which operations the code fuses. ``steps`` counts the operations of eager execution and times eager and
+compiled steps in turn. ``schedule`` records the order of operations, and ``loading`` how much of loading with workers overlaps
+with compute. ``run`` starts ``worker``, a process that does all of this with empty caches.
+"""

@@ -1,0 +1,253 @@
+"""``mnistbench study graph``: one real run, its report, and the mistakes that a user can make."""
+
+import csv
+import gzip
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from mnistbench import cli
+from mnistbench.commands.studies import graph as command
+from mnistbench.operators.graph.compiled import missing_compiler
+from mnistbench.operators.graph.result import (
+    BACKWARD_PART,
+    COLUMNS,
+    COMPILED,
+    EAGER,
+    FORWARD,
+    FORWARD_PART,
+    JOINT,
+    Dispatched,
+    Graph,
+    Kernel,
+    Loading,
+    Scheduled,
+    Settings,
+    Step,
+    Study,
+    csv_rows,
+    dumps,
+)
+from mnistbench.operators.graph.run import WorkerError, environment_of, study
+from mnistbench.report.markdown import markdown_report
+from mnistbench.report.studies.graph import blocks
+from mnistbench.report.terminal import draw_report
+
+MB = 1_000_000
+
+
+def expression():
+    """x*y + z, eager and compiled."""
+    text = 'class GraphModule(torch.nn.Module):\n    def forward(self, x: "f32[8, 8]"):\n        return (x,)\n'
+    return Study(
+        settings=Settings(size=8),
+        torch="2.15.0",
+        source="x*y + z, float32 [8, 8], and the gradients of x, y and z",
+        graphs=(
+            Graph(FORWARD, 3, ("mul", "add"), 1, None, text),
+            Graph(JOINT, 4, ("mul", "add", "mul", "mul"), 4, 7 * MB, text),
+            Graph(FORWARD_PART, 3, ("mul", "add"), 3, 4 * MB, text),
+            Graph(BACKWARD_PART, 3, ("mul", "mul"), 3, 5 * MB, text),
+        ),
+        kernels=(
+            Kernel("forward", "cpp_fused_add_mul_0", 1, ("add", "mul"), generated=True, code="void kernel();\n"),
+            Kernel("backward", "cpp_fused_mul_0", 1, ("mul",), generated=True, code="void kernel();\n"),
+        ),
+        code=(("forward", "# module\n"), ("backward", "# module\n")),
+        dispatched=Dispatched(("mul", "add"), ("mul", "mul"), 0, 12 * MB),
+        start_ns=10_000_000_000,
+        first_compiled=Step(1_500_000_000, 500_000_000, 0),
+        eager=(Step(6_000_000, 6_000_000, 0), Step(6_200_000, 6_200_000, 0), Step(6_600_000, 6_600_000, 0)),
+        compiled=(Step(4_000_000, 5_000_000, 0), Step(4_000_000, 5_000_000, 0), Step(4_400_000, 5_500_000, 0)),
+        schedule=(
+            Scheduled(EAGER, "mul", 11_000, 3_000_000),
+            Scheduled(EAGER, "add", 3_020_000, 3_100_000),
+            Scheduled(COMPILED, "cpp_fused_add_mul_0", 300_000, 4_000_000),
+        ),
+        loading=(),
+    )
+
+
+def training_step():
+    """A workload with a graph break, without a compiler, whose batches two workers load."""
+    graph = Graph(FORWARD, 4, ("relu",) * 3 + tuple("abcdefg"), 1, None, "")
+    return replace(
+        expression(),
+        settings=Settings(program="convnet"),
+        source="training step of convnet, batch 64",
+        graphs=(graph, graph),
+        kernels=(),
+        code=(),
+        first_compiled=None,
+        start_ns=None,
+        eager=(Step(2_000_000, 3_000_000, 400_000),),
+        compiled=(),
+        schedule=(),
+        loading=(
+            Loading(None, (100_000,), (5_000_000,)),
+            Loading(0, (2_000_000,), (5_100_000,)),
+            Loading(2, (500_000,), (5_500_000,)),
+        ),
+        left_out=("no C++ compiler: 'g++' is not found",),
+    )
+
+
+def test_the_report(golden):
+    golden(draw_report(blocks(expression())) + "\n", "study_graph.txt")
+    golden(draw_report(blocks(training_step())) + "\n", "study_graph_workload.txt")
+    golden(markdown_report(blocks(expression()), "from program to schedule"), "study_graph.markdown")
+    golden(dumps(expression()), "study_graph.json")
+
+
+def test_texts_are_shown_where_they_are_asked_for():
+    assert "Forward graph" in draw_report(blocks(training_step(), ["forward"]))
+    assert "Forward graph" not in draw_report(blocks(training_step()))
+    assert "void kernel" not in draw_report(blocks(expression(), ["joint"]))
+
+
+def test_what_follows_from_the_times():
+    found = expression()
+    assert found.compile_ns == 2_000_000_000 - 9_000_000
+    assert found.ratio().median == pytest.approx(12 / 9)
+    assert found.ratio("update") is None
+    assert found.least_bytes == 9 * MB
+    assert training_step().overlap == pytest.approx(0.75)
+    assert replace(training_step(), settings=Settings(program="convnet", workers=0)).overlap is None
+    slower = Loading(2, (9_000_000,), (5_000_000,))
+    assert replace(training_step(), loading=(*training_step().loading[:2], slower)).overlap == 0.0
+
+
+def test_a_compiled_step_that_is_slower_pays_for_nothing():
+    found = expression()
+    text = draw_report(blocks(replace(found, eager=found.compiled, compiled=found.eager)))
+    assert "A compiled step takes 3.40 ms more than an eager one." in text
+    assert "after" not in text.partition("more than an eager one")[2].partition("\n")[0]
+
+
+def test_the_csv_has_a_row_for_each_part():
+    rows = list(csv_rows(training_step()))
+    assert [row[1] for row in rows] == ["forward", "backward", "update", "step"]
+    assert all(len(row) == len(COLUMNS) for row in rows)
+    assert rows[-1][COLUMNS.index("eager_ns")] == 5_400_000
+
+
+# ---- Real runs: one compiles, one has no compiler --------------------------------------------------------------------
+
+
+@pytest.mark.versions
+@pytest.mark.skipif(bool(missing_compiler("cpu")), reason="there is no C++ compiler")
+def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")  # do not test the vector instructions: nine compilations, half the time
+    measured = command.measured
+    monkeypatch.setattr(command, "measured", lambda settings, folder: measured(replace(settings, seconds=0.2), folder))
+    folder = tmp_path / "new" / "files"
+    output = tmp_path / "study.json"
+    words = ["study", "graph", "--size", "64", "--write", str(folder), "--format", "json", "-o", str(output)]
+    assert cli.main(words) == 0, capsys.readouterr().err
+    found = json.loads(output.read_text(encoding="utf-8"))
+    assert found["left_out"] == []
+    assert [(each["part"], each["operations"], each["launches"]) for each in found["kernels"]] == [
+        ("forward", ["add", "mul"], 1),
+        ("backward", ["mul"], 1),
+    ]
+    assert "kernel(" in found["kernels"][0]["code"]
+    assert found["compile_ns"] > 0
+    assert found["ratio"]["first_quartile"] <= found["ratio"]["median"] <= found["ratio"]["third_quartile"]
+    by_way = {way: [each["name"] for each in found["schedule"] if each["way"] == way] for way in (EAGER, COMPILED)}
+    assert by_way[EAGER] == ["mul", "add", "mul", "mul"]
+    assert by_way[COMPILED] == ["cpp_fused_add_mul_0", "cpp_fused_mul_0"]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.suffix in (".txt", ".py")}
+    assert set(texts) == {
+        "forward.txt", "joint.txt", "forward_part.txt", "backward_part.txt", "code_forward.py", "code_backward.py",
+    }  # fmt: skip
+    assert "aten.mul" in texts["joint.txt"]
+    assert "cpp_fused_add_mul_0" in texts["code_forward.py"]
+    for name in ("eager", "compiled"):
+        assert json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes()))["traceEvents"]
+
+
+@pytest.mark.versions
+def test_without_a_compiler_the_graphs_and_the_loading_are_shown(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    done = []
+    found = study(Settings(program="lenet5", batch_size=8, workers=1, seconds=0.1), traces=tmp_path, progress=done.append)
+    [said] = found.left_out
+    assert said.startswith("no C++ compiler: 'no-such-compiler' is not found")
+    assert found.compiled == found.code == found.kernels == ()
+    assert found.ratio() is None
+    assert {graph.kind for graph in found.graphs} == {FORWARD, JOINT, FORWARD_PART, BACKWARD_PART}
+    assert [each.name for each in found.loading] == ["resident data", "0 workers", "1 worker"]
+    assert all(len(each.wait_ns) == len(each.compute_ns) > 0 and min(each.compute_ns) > 0 for each in found.loading)
+    assert {each.name for each in found.schedule} >= {"conv2d", "convolution_backward"}
+    assert {path.name for path in tmp_path.iterdir()} == {"eager.json.gz", "workers.json.gz"}
+    assert "compile" in done
+    assert "no C++ compiler" in draw_report(blocks(found))
+
+
+def test_a_process_that_ends_without_a_result_is_one_line(monkeypatch):
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(WorkerError, match=r"^the program was not studied: exit code 1$"):
+        study(Settings())
+
+
+def test_the_process_has_empty_caches(tmp_path):
+    found = environment_of(Settings(threads=3), {"HOME": "/home", "TORCHINDUCTOR_CACHE_DIR": "/mine"}, tmp_path)
+    assert found["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "cache")
+    assert found["OMP_NUM_THREADS"] == "3"
+
+
+def test_the_csv_of_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(command, "measured", lambda *_: expression())
+    assert cli.main(["study", "graph", "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["part"], row["eager_operations"], row["generated_kernels"]) for row in rows[:2]] == [
+        ("forward", "2", "1"),
+        ("backward", "2", "1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--workload", "resnet"), "--workload: 'resnet' is not known; choose convnet or lenet5, or give"),
+        (("--workload", "a.b:c.d"), "--workload: 'a.b:c.d' is not known"),
+        (("--workload", ""), "--workload: '' is not known"),
+        (("--workload", "convnet", "--size", "8"), "--size: '8' is for x*y + z"),
+        (("--batch-size", "8"), "--batch-size: '8' needs a workload"),
+        (("--workers", "2"), "--workers: '2' needs a workload"),
+        (("--size", "0"), "--size: '0' cannot be used"),
+        (("--size", "100000"), "--size: '100000' cannot be used"),
+        (("--workload", "convnet", "--batch-size", "many"), "--batch-size: 'many' cannot be used"),
+        (("--workload", "convnet", "--workers", "-1"), "--workers: '-1' cannot be used"),
+        (("--threads", "0"), "--threads: '0' cannot be used"),
+        (("--dataset", "cifar"), "--dataset: 'cifar' is not known"),
+        (("--show", "everything"), "--show: 'everything' is not known"),
+        (("--show", ""), "--show: '' has an empty entry"),
+        (("--write", " "), "--write: ' ' is no value"),
+        (("--write", "/dev/null/x"), "--write: /dev/null/x cannot be written"),
+        (("--output", "/nowhere/x"), "--output: /nowhere/x cannot be written"),
+        (("--device", " "), "--device: ' ' is no value"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_runs(arguments, said, capsys, monkeypatch):
+    monkeypatch.setattr(command, "measured", lambda *_: pytest.fail("something was measured"))
+    assert cli.main(["study", "graph", *arguments]) == 2
+    error = capsys.readouterr().err.strip().splitlines()
+    assert len(error) == 1
+    assert said in error[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--device", "tpu9"), "device 'tpu9' is not known"),
+        (("--workload", "no_such_module:made"), "--workload: 'no_such_module:made' cannot be imported"),
+    ],
+)
+def test_a_mistake_that_only_the_process_can_see_is_one_line(arguments, said, capsys):
+    assert cli.main(["study", "graph", *arguments]) == 2
+    error = capsys.readouterr().err.strip().splitlines()
+    assert len(error) == 1
+    assert said in error[0]

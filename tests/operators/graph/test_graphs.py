@@ -1,0 +1,228 @@
+"""The graphs of the expression and of a workload, and what is said where an interface is missing."""
+
+import sys
+
+import pytest
+import torch
+from torch.autograd import DeviceType
+
+from mnistbench.core.errors import UsageError
+from mnistbench.measuring.marks import ITERATION
+from mnistbench.operators.graph.compiled import CompileError, compiled, missing_compiler
+from mnistbench.operators.graph.graphs import graphs
+from mnistbench.operators.graph.programs import program, workload
+from mnistbench.operators.graph.result import (
+    BACKWARD_PART,
+    EAGER,
+    FORWARD,
+    FORWARD_PART,
+    JOINT,
+    Scheduled,
+    Settings,
+)
+from mnistbench.operators.graph.schedule import scheduled
+from mnistbench.operators.graph.steps import dispatched, timed_steps
+
+TINY = Settings(size=16)
+N_BYTES = 16 * 16 * 4
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo():
+    with torch.random.fork_rng(devices=[]):
+        yield
+    torch.compiler.reset()
+
+
+@pytest.mark.versions
+def test_the_expression_has_two_operations_forward_and_two_backward():
+    found, left_out = graphs(program(TINY))
+    assert left_out == []
+    assert [(each.kind, each.inputs, each.operations, each.outputs) for each in found] == [
+        (FORWARD, 3, ("mul", "add"), 1),
+        (JOINT, 4, ("mul", "add", "mul", "mul"), 4),
+        (FORWARD_PART, 3, ("mul", "add"), 3),
+        (BACKWARD_PART, 3, ("mul", "mul"), 3),
+    ]
+    # Forward: x, y, z, and the result. Backward: x, y, the gradient of the result, which is that of z, and two gradients.
+    assert [each.moved_bytes for each in found[2:]] == [4 * N_BYTES, 5 * N_BYTES]
+    assert "f32[16, 16]" in found[0].text
+    assert "x * y + z" in found[0].text
+
+
+@pytest.mark.versions
+def test_eager_execution_of_the_expression_moves_three_tensors_for_each_operation():
+    found = dispatched(program(TINY))
+    assert found.forward == ("mul", "add")
+    assert found.backward == ("mul", "mul")
+    assert found.views == 0
+    assert found.moved_bytes == 4 * 3 * N_BYTES
+
+
+@pytest.mark.versions
+def test_a_training_step_is_one_graph_with_its_loss():
+    one = program(Settings(program="lenet5", batch_size=2))
+    found, left_out = graphs(one)
+    assert left_out == []
+    assert [each.kind for each in found] == [FORWARD, JOINT, FORWARD_PART, BACKWARD_PART]
+    assert found[0].counts["conv2d"] == found[1].counts["convolution_backward"] == 2
+    assert found[0].operations[-1] == "nll_loss"
+    assert found[0].inputs == 2 + len(list(one.workload.make_model().parameters()))
+    eager = dispatched(one)
+    assert eager.forward.count("convolution") == eager.backward.count("convolution_backward") == 2
+    assert eager.views > 0
+
+
+def test_a_version_without_the_interface_shows_the_forward_graph_alone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "functorch.compile", None)
+    found, left_out = graphs(program(TINY))
+    assert [each.kind for each in found] == [FORWARD]
+    [said] = left_out
+    assert said.startswith(f"the joint graph: torch {torch.__version__} lacks an interface")
+    assert "functorch.compile" in said
+
+
+def test_a_program_that_is_not_traced_is_said(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda compute, **_: compute)
+    found, left_out = graphs(program(TINY))
+    assert found == []
+    assert "TORCH_COMPILE_DISABLE" in left_out[0]
+
+
+def test_steps_take_turns_and_the_parts_add_up():
+    one = program(TINY)
+    calls = []
+
+    def noted(name):
+        def compute(*arguments):
+            calls.append(name)
+            return one.compute(*arguments)
+
+        return compute
+
+    steps = timed_steps(one, {"a": noted("a"), "b": noted("b")}, seconds=0.0)
+    assert calls == ["a", "b"] * (len(calls) // 2)
+    assert len(steps["a"]) == len(steps["b"]) >= 5
+    assert all(step.total_ns == step.forward_ns + step.backward_ns + step.update_ns > 0 for step in steps["a"])
+
+
+# ---- The schedule ----------------------------------------------------------------------------------------------------
+
+
+class Event:
+    def __init__(self, name, start, end, parent=None, device=DeviceType.CPU):
+        self.name, self.cpu_parent, self.device_type = name, parent, device
+        self.time_range = type("Span", (), {"start": start, "end": end})
+
+
+def events():
+    slow, fast = Event(ITERATION, 0.0, 90.0), Event(ITERATION, 100.0, 150.0)
+    convolution = Event("aten::conv2d", 105.0, 120.0, fast)
+    node = Event("MulBackward0", 121.0, 130.0, fast)
+    return [
+        slow, fast, convolution, node,
+        Event("aten::mul", 10.0, 80.0, slow),
+        Event("aten::convolution", 106.0, 119.0, convolution),
+        Event("aten::mul", 122.0, 128.5, node),
+        Event("graph_0_cpp_fused_add_mul_0", 140.0, 145.0, fast),
+        Event("autograd::engine::evaluate_function: MulBackward0", 121.0, 131.0, fast),
+        Event("triton_poi_fused_add_0", 147.0, 149.0, None, DeviceType.CUDA),
+    ]  # fmt: skip
+
+
+def test_the_schedule_is_the_outermost_operations_of_the_fastest_step():
+    assert list(scheduled(events(), EAGER, on_device=False)) == [
+        Scheduled(EAGER, "conv2d", 5_000, 15_000),
+        Scheduled(EAGER, "mul", 22_000, 6_500),
+        Scheduled(EAGER, "cpp_fused_add_mul_0", 40_000, 5_000),
+    ]
+
+
+def test_the_schedule_of_an_accelerator_is_its_kernels():
+    assert list(scheduled(events(), EAGER, on_device=True)) == [Scheduled(EAGER, "triton_poi_fused_add_0", 47_000, 2_000)]
+
+
+def test_without_a_marked_step_there_is_no_schedule():
+    assert list(scheduled([Event("aten::mul", 1.0, 2.0)], EAGER, on_device=False)) == []
+
+
+# ---- What cannot be compiled -----------------------------------------------------------------------------------------
+
+
+def test_the_compiler_is_the_one_that_torch_would_call(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert missing_compiler("cpu") in {"g++", "clang++"}
+    monkeypatch.setenv("CXX", "my-compiler")
+    assert missing_compiler("cpu") == "my-compiler"
+    assert missing_compiler("cuda") == ""
+    (tmp_path / "my-compiler").write_text("#!/bin/sh\n")
+    (tmp_path / "my-compiler").chmod(0o755)
+    assert missing_compiler("cpu") == ""
+
+
+def test_a_missing_compiler_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(CompileError, match=r"^no C\+\+ compiler: 'no-such-compiler' is not found"):
+        compiled(program(TINY), tmp_path, "cpu")
+
+
+def test_a_compiler_that_fails_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setattr("mnistbench.operators.graph.compiled.missing_compiler", lambda _: "")
+
+    def failing(*_, **__):
+        raise RuntimeError("first line\n\n  second line " + 500 * "x")
+
+    monkeypatch.setattr("mnistbench.operators.graph.compiled._start", failing)
+    with pytest.raises(CompileError) as caught:
+        compiled(program(TINY), tmp_path, "cpu")
+    assert "RuntimeError: first line second line x" in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_version_without_an_option_is_named(monkeypatch, tmp_path):
+    import torch._inductor
+
+    monkeypatch.setattr(torch._inductor, "list_options", lambda: ["trace.enabled"])
+    monkeypatch.setattr("mnistbench.operators.graph.compiled.missing_compiler", lambda _: "")
+    with pytest.raises(CompileError, match=rf"torch {torch.__version__.replace('+', '.')} has no option 'trace.debug_dir'"):
+        compiled(program(TINY), tmp_path, "cpu")
+
+
+# ---- Workloads -------------------------------------------------------------------------------------------------------
+
+OWN = """
+from mnistbench.workloads.workload import builtin_workloads
+ready = builtin_workloads("digits", None)[0]
+number = 5
+
+def made():
+    return ready
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    (tmp_path / "graph_study_own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "graph_study_own"
+    sys.modules.pop("graph_study_own", None)
+
+
+@pytest.mark.parametrize("attribute", ["ready", "made"])
+def test_a_workload_of_ones_own_is_imported(own_module, attribute):
+    assert workload(Settings(program=f"{own_module}:{attribute}")).name == "convnet"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("graph_study_own:other", "cannot be imported .*no attribute 'other'"),
+        ("no_such_module:other", "cannot be imported .*No module named 'no_such_module'"),
+        ("graph_study_own:number", "is int; name a Workload"),
+    ],
+)
+def test_what_is_no_workload_is_refused(own_module, name, said):
+    with pytest.raises(UsageError, match=said):
+        workload(Settings(program=name))
