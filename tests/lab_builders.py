@@ -24,8 +24,13 @@ from mnistbench.lab.findings import (
     Operations,
     Point,
     Settings,
+    Study,
     Training,
 )
+from mnistbench.operators.convolution import result as convolution
+from mnistbench.operators.graph import result as graph
+from mnistbench.operators.locality import result as locality
+from mnistbench.operators.memory import result as memory
 from mnistbench.profile.result import Layer
 
 SIZES = (1, 16, 64)
@@ -154,8 +159,45 @@ def laptop(**changes: Any) -> Findings:
         ),
         trainings=tuple(training("cpu", size, accuracy) for size, accuracy in zip(SIZES, (98.9, 98.3, 96.4), strict=True)),
         traces=("traces/step-cpu-b64.json.gz",),
+        studies=tuple(Study(name, columns, rows) for name, (columns, rows) in STUDIES.items()),
     )
     return dataclasses.replace(found, **changes)
+
+
+#: Tables of the studies with the columns that the commands write.
+STUDIES = {
+    "convolution": (
+        convolution.COLUMNS,
+        (
+            ("chapter", "1x3x32x32 with 2 filters of 5x5", "seven_loops", "float32", "0.0146", "235200", "235200", "49664",
+             "4.74", "16100000", "0.000268", "9.5e-07", "0.00035", ""),
+            ("chapter", "1x3x32x32 with 2 filters of 5x5", "library", "float32", "7e-05", "235200", "235200", "19000", "12.4",
+             "3360000000", "1.25", "6.4e-06", "0.00035", "jit:avx2, 2 reorders"),
+        ),
+    ),
+    "locality": (
+        locality.COLUMNS,
+        (
+            ("product-120", "ikj", "1728000", "5198400", "5088600", "109800", "107100", "2700", "0.077", "0.075", "1", "1"),
+            ("product-120", "ijk", "1728000", "3484800", "3374940", "109860", "107160", "2700", "", "", "1", ""),
+        ),
+    ),
+    "memory": (
+        memory.COLUMNS,
+        (
+            ("lenet5", "step", "16", "conv1", "Conv2d", "50176", "301056", "624", "624", "1248", "0", "1400000", "1400192"),
+            ("lenet5", "step", "16", "", "", "900000", "800000", "246824", "246824", "493648", "700000", "2139000", "2139192"),
+        ),
+    ),
+    "graph": (
+        graph.COLUMNS,
+        (
+            ("x*y + z", "forward", "2", "1", "0", "14884000", "8729000", "1.68", "1.24", "1.72"),
+            ("x*y + z", "update", "", "", "", "0", "0", "", "", ""),
+            ("x*y + z", "step", "4", "2", "0", "28909000", "", "", "", ""),
+        ),
+    ),
+}  # fmt: skip
 
 
 def cluster(**changes: Any) -> Findings:

@@ -2,10 +2,18 @@
 
 import pytest
 
+from mnistbench import cli
+from mnistbench.commands.study import STUDIES
 from mnistbench.lab import studies
 from mnistbench.lab.studies import study
 
 TINY = ("--images", "1x1x4x4", "--filters", "1x3x3", "--way", "im2col")
+
+
+def test_a_lab_has_every_study():
+    assert list(studies.STUDIES) == list(STUDIES)
+    for name, arguments in studies.STUDIES.items():
+        assert cli.parser("study").parse_args(["study", name, *arguments, "--format", "csv"]).format == "csv"
 
 
 def test_the_table_of_a_study_is_that_of_the_command(monkeypatch):

@@ -253,7 +253,7 @@ class Chapters:
         blocks: list[Block] = []
         for name, sheet in self._sheets.studies.items():
             columns, numbers_from, words_after = _STUDIES[name]
-            table = self._table(f"study_{name}", sheet, columns, numbers_from, _is_of_a_whole, words_after=words_after)
+            table = self._table(f"study_{name}", sheet, columns, numbers_from, _is_shown, words_after=words_after)
             blocks += [self._paragraph(f"study_{name}"), table]
         return blocks
 
@@ -349,9 +349,9 @@ class Chapters:
         return cell(shown(value, kind_of(column)))
 
 
-def _is_of_a_whole(row: _Row) -> bool:
-    """Whether a row is not that of a layer."""
-    return row.get("layer") is None
+def _is_shown(row: _Row) -> bool:
+    """Whether a row of a study is shown: not those of layers, nor those of parts that do nothing."""
+    return row.get("layer") is None and row.get("eager_ns") != 0
 
 
 def _place(row: _Row) -> Place:
