@@ -8,7 +8,6 @@ measurement give the event its phase and its module, as in the operation table. 
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,10 +25,11 @@ from mnistbench.measuring.events_to_table import events_of, placed
 from mnistbench.measuring.host_events import host_events
 from mnistbench.measuring.marks import ITERATION
 from mnistbench.measuring.profiling import activities_of, has_device_view, started
+from mnistbench.reproducers.memory_use import Block, Since, allocated, before_calls
 from mnistbench.reproducers.values import description, why_not_described
 
-#: Names of ranges: around a call, with its number; around its description, whose own operations do not count.
-_CALL, _DESCRIBED = "mnistbench.call:", "mnistbench.described"
+#: Name of the range around a call; its number follows.
+_CALL = "mnistbench.call:"
 
 #: Operations of these namespaces belong to torch; a script of torch alone can call them.
 _OF_TORCH = ("aten", "mkldnn", "mkl", "prims", "quantized")
@@ -50,12 +50,6 @@ _UNTOUCHING = ("empty", "new_empty", "_unsafe_view", "lift_fresh", "detach")
 #: Operations that write to an argument without reading it: repeating them changes nothing.
 _OVERWRITING = ("copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_zero_", "normal_", "uniform_", "bernoulli_", "random_")
 
-#: Between two iterations of one side the gate runs one of the other side, which uses about as much memory in the same caches.
-_SIDES = 2
-
-#: The use of memory before a call: bytes that were used after it, and the number of the call that it belongs to.
-_Use = tuple[int | None, int | None]
-
 #: Calls of a row that a script makes: the largest ones, until they have this share of all elements, at most so many. Their
 #: times in one iteration are too noisy to choose by: the calls of the two sides would often be others.
 ENOUGH, MOST_CALLS = 0.9, 3
@@ -72,9 +66,8 @@ class Call:
     writes: list[int] = field(default_factory=list)  # numbers of the tensors that it reads and changes
     why_not: str = ""  # why a script cannot make this call
     saved: dict[int, Tensor] = field(default_factory=dict)  # values, by the number of the tensor
-    since: int | None = 0  # bytes used between the last use of the memory of its largest new result and the call; None: unknown
-    since_ns: int = 0  # time between them
-    last: int | None = None  # number of the call that used the memory last; None: none in this iteration
+    since: Since = field(default_factory=Since)  # between the last use of the memory of its largest new result and the call
+    tensors: list[dict[str, Any]] = field(default_factory=list)  # their descriptions, each once, in order
     elements: int = 0  # of its tensors
     self_ns: int = 0  # of the row that it belongs to
 
@@ -82,7 +75,7 @@ class Call:
         """Return the call as JSON, without the saved values."""
         return {
             "name": self.name, "overload": self.overload, "args": self.args, "kwargs": self.kwargs, "writes": self.writes,
-            "since": self.since, "since_ns": self.since_ns, "self_ns": self.self_ns,
+            "since": self.since.n_bytes, "since_ns": self.since.ns, "self_ns": self.self_ns,
         }  # fmt: skip
 
 
@@ -124,7 +117,10 @@ class Row:
 def capture(
     run: Callable[[], object], marks: AbstractContextManager[object], wanted: Collection[OpKey], device: str = "cpu"
 ) -> dict[OpKey, Row]:
-    """Run one iteration under the profiler and return the calls of rows of its operation table.
+    """Run two iterations, the first under the profiler, and return the calls of rows of its operation table.
+
+    Descriptions take memory, so that later operations would get other memory than they do in the program. Therefore the calls
+    are described in an iteration of their own.
 
     Args:
         run: runs one iteration.
@@ -133,109 +129,93 @@ def capture(
         device: of the iteration.
     """
     view = "device" if has_device_view(device) else "host"
-    profiler = torch.profiler.profile(activities=activities_of(device, view))
-    mode = _Recorder()
-    with started(profiler), marks, mode, record_function(ITERATION):
+    profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
+    placing, describing = _Placing(), _Describing()
+    with started(profiler), marks, placing, record_function(ITERATION):
         run()
+    with describing:
+        run()
+    if placing.names != [f"{call.name}.{call.overload}" for call in describing.calls]:
+        return {key: Row((), why_not="is in an iteration whose calls are not those of the next one") for key in wanted}
     events = list(host_events(profiler) if view == "host" else events_of(profiler))
     total_us = times_of_calls(events, view)
-    mode.end(total_us)
-    return rows(events, mode.calls, total_us, wanted, view)
+    _complete(describing.calls, placing, total_us, allocated(profiler, _CALL))
+    return rows(events, describing.calls, total_us, wanted, view)
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Describes each call and puts a range with its number around it."""
+def _complete(
+    calls: Sequence[Call], placing: _Placing, total_us: Mapping[int, float], of_calls: Mapping[int, Sequence[Block]]
+) -> None:
+    """Add to the descriptions what is between the last uses of the calls' memory and the calls."""
+    used = [[*blocks, *of_calls.get(number, ())] for number, blocks in enumerate(placing.used)]
+    for call, found in zip(calls, before_calls(placing.wanted, used, total_us), strict=True):
+        call.since, *of_tensors = found
+        for tensor, since in zip(
+            call.tensors, of_tensors, strict=False
+        ):  # of a call that cannot be described, some are missing
+            tensor["since"], tensor["since_ns"] = since
+
+
+def _is_of_the_program(func: Any) -> bool:
+    return isinstance(func, torch._ops.OpOverload) and func.namespace != "profiler"  # noqa: SLF001  # the type of operations
+
+
+class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Puts a range with a running number around each call, and keeps which memory it uses."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[Call] = []
-        self._touched = _Touched()
+        self.names: list[str] = []  # of each call, with the overload
+        self.used: list[list[Block]] = []  # memory that it reads or writes
+        self.wanted: list[list[Block | None]] = []  # that of its largest new result, and of each tensor among its arguments
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not isinstance(func, torch._ops.OpOverload) or func.namespace == "profiler":  # noqa: SLF001  # the type of operations
+        if not _is_of_the_program(func):
             return func(*args, **kwargs)
-        number = len(self.calls)
-        with record_function(_DESCRIBED), torch.no_grad():
-            self.calls.append(described(func, args, kwargs, self._touched.before))
+        number = len(self.names)
+        name, _, overload = func.name().partition(".")
+        self.names.append(f"{name}.{overload or 'default'}")
+        given = {
+            _identity(one, place): Block.of(one) for place, one in enumerate(tree_leaves((args, kwargs))) if _has_memory(one)
+        }
         with record_function(f"{_CALL}{number}"):
             found = func(*args, **kwargs)
-        if not func.is_view and not self.calls[number].name.partition("::")[2].startswith(_UNTOUCHING):
-            self.calls[number].since, self.calls[number].last = self._touched.before_new(found, (args, kwargs), number)
-            for one in tree_leaves((args, kwargs, found)):
-                self._touched.add(one, number)
+        uses_memory = not (func.is_view or name.partition("::")[2].startswith(_UNTOUCHING))
+        result = _largest_new(found, (args, kwargs)) if uses_memory else None
+        self.used.append([Block.of(one) for one in tree_leaves((args, kwargs, found)) if uses_memory and _has_memory(one)])
+        self.wanted.append([result, *given.values()])
         return found
 
-    def end(self, total_us: Mapping[int, float]) -> None:
-        """Complete the descriptions after the iteration: what it uses first it has used last in the iteration before.
 
-        Args:
-            total_us: time of each call, by its number.
-        """
-        iterations_ago = _SIDES * self._touched.all_bytes
-        start_us = [0.0, *itertools.accumulate(total_us.get(number, 0.0) for number in range(len(self.calls)))]
-
-        def since_ns(last: int | None, number: int) -> int:
-            between = _SIDES * start_us[-1] if last is None else max(0.0, start_us[number] - start_us[last + 1])
-            return round(1_000 * between)
-
-        for number, call in enumerate(self.calls):
-            call.since = iterations_ago if call.since is None else call.since
-            call.since_ns = since_ns(call.last, number) if call.since else 0
-            for leaf in tree_leaves([call.args, call.kwargs], is_leaf=_is_tensor):
-                if _is_tensor(leaf):
-                    tensor = leaf["tensor"]
-                    tensor["since"] = iterations_ago if tensor["since"] is None else tensor["since"]
-                    tensor["since_ns"] = since_ns(tensor.pop("last"), number)
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, dict) and "tensor" in value
-
-
-class _Touched:
-    """The memory that operations have read or written in this iteration, the latest last.
-
-    It tells how much of it a cache may have replaced since a tensor was used. An operation on memory that was used just before
-    is up to twice as fast as on memory that was used an iteration before.
-    """
+class _Describing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Describes each call."""
 
     def __init__(self) -> None:
-        self._bytes: dict[int, int] = {}  # by the address of the storage
-        self._last: dict[int, int] = {}  # number of the call that used it
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[Call] = []
 
-    @property
-    def all_bytes(self) -> int:
-        """All of them."""
-        return sum(self._bytes.values())
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if _is_of_the_program(func):
+            with torch.no_grad():
+                self.calls.append(described(func, args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
-    def add(self, value: object, number: int) -> None:
-        """Take note that a call uses a tensor now."""
-        if _has_memory(value):
-            assert isinstance(value, Tensor), "it has memory"
-            storage = value.untyped_storage()
-            used = max(self._bytes.pop(storage.data_ptr(), 0), value.numel() * value.element_size())
-            self._bytes[storage.data_ptr()] = min(used, storage.nbytes())
-            self._last[storage.data_ptr()] = number
 
-    def before(self, tensor: Tensor) -> _Use:
-        """Return the bytes that were used after the memory of a tensor, and the call that used it; None if none did."""
-        address = tensor.untyped_storage().data_ptr()
-        if address not in self._bytes:
-            return None, None
-        later = itertools.takewhile(lambda other: other != address, reversed(self._bytes))
-        return sum(self._bytes[other] for other in later), self._last[address]
+def _largest_new(found: object, arguments: object) -> Block | None:
+    """Return the memory of the largest tensor among results that is no argument; None if there is none."""
+    given, results = ([Block.of(one) for one in tree_leaves(values) if _has_memory(one)] for values in (arguments, found))
+    new = [block for block in results if block.address not in {one.address for one in given}]
+    return max(new, key=lambda block: block.n_bytes, default=None)
 
-    def before_new(self, found: object, arguments: object, number: int) -> _Use:
-        """Return these of the largest tensor among results that is no argument; of the call itself if there is none."""
-        given, results = (
-            {one.untyped_storage().data_ptr(): one for one in tree_leaves(values) if _has_memory(one)}
-            for values in (arguments, found)
-        )
-        new = [one for address, one in results.items() if address not in given]
-        return self.before(max(new, key=Tensor.numel)) if new else (0, number)
+
+def _identity(tensor: Tensor, place: int) -> tuple[Any, ...]:
+    """Return what two arguments have in common that are one tensor; ``place`` if it has no elements."""
+    return (tensor.data_ptr() if tensor.numel() else place, tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
 def _has_memory(value: object) -> bool:
@@ -245,29 +225,25 @@ def _has_memory(value: object) -> bool:
 # ---- Arguments -------------------------------------------------------------------------------------------------------
 
 
-def described(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], before: Callable[[Tensor], _Use] = lambda _: (None, None)
-) -> Call:
+def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
     """Return a call with its arguments as JSON.
 
     Numbers, texts and None are themselves, lists are lists. Everything else is an object with one member that names its kind:
-    ``{"tensor": ...}`` as :func:`values.description` returns it, with ``since`` and ``last``; ``{"same": 0}`` for one that was
-    described before; ``{"float": "inf"}``, ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"layout": "strided"}``,
+    ``{"tensor": ...}`` as :func:`values.description` returns it; ``{"same": 0}`` for one that was described before;
+    ``{"float": "inf"}``, ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"layout": "strided"}``,
     ``{"memory_format": "channels_last"}``, ``{"generator": "cpu"}``.
 
     Args:
         func: the operation.
         args: positional arguments.
         kwargs: arguments by name.
-        before: returns the bytes that were used after a tensor was used last, and the number of the call that used it; None
-            if it is not known yet.
     """
     name, _, overload = func.name().partition(".")
     call = Call(name, overload or "default")
     if func.namespace not in _OF_TORCH:
         call.why_not = "is not an operation of torch"
         return call
-    arguments = _Arguments(call, before, values_matter=name.partition("::")[2].startswith(_ORDERED))
+    arguments = _Arguments(call, values_matter=name.partition("::")[2].startswith(_ORDERED))
     schema = func._schema.arguments  # noqa: SLF001  # there is no public way to the names of arguments
     overwrites = name.partition("::")[2] in _OVERWRITING
     for value, argument in zip(args, schema, strict=False):
@@ -287,8 +263,8 @@ def _is_changed(argument: Any) -> bool:
 class _Arguments:
     """Describes the arguments of one call."""
 
-    def __init__(self, call: Call, before: Callable[[Tensor], _Use], *, values_matter: bool) -> None:
-        self._call, self._before, self._values_matter = call, before, values_matter
+    def __init__(self, call: Call, *, values_matter: bool) -> None:
+        self._call, self._values_matter = call, values_matter
         self._tensors: dict[tuple[Any, ...], int] = {}
 
     def stored(self, value: Any, *, writes: bool) -> Any:
@@ -317,15 +293,15 @@ class _Arguments:
         if why_not := why_not_described(tensor):
             self._call.why_not = why_not
             return None
-        identity = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
-        known = self._tensors.get(identity) if tensor.numel() else None
+        identity = _identity(tensor, len(self._tensors))
+        known = self._tensors.get(identity)
         if known is not None:
             return {"same": known}
         number = self._tensors[identity] = len(self._tensors)
         if writes:
             self._call.writes.append(number)
         found, saved = description(tensor, values_matter=self._values_matter)
-        found["since"], found["last"] = self._before(tensor)
+        self._call.tensors.append(found)
         self._call.elements += found["elements"]
         if saved is not None:
             found["saved"] = {"elements": saved.numel()}
@@ -383,11 +359,11 @@ def _time(event: Any, view: str) -> float:
 
 
 def _call_around(event: Any) -> int:
-    """Return the number of the call that encloses an event; -1 if none does, or if the event is part of a description."""
+    """Return the number of the call that encloses an event; -1 if none does."""
     above = event
-    while above is not None and not above.name.startswith((_CALL, _DESCRIBED)):
+    while above is not None and not above.name.startswith(_CALL):
         above = above.cpu_parent
-    return int(above.name.removeprefix(_CALL)) if above is not None and above.name.startswith(_CALL) else -1
+    return int(above.name.removeprefix(_CALL)) if above is not None else -1
 
 
 def _row(key: OpKey, self_us: Mapping[int, float], total_us: Mapping[int, float], calls: Sequence[Call]) -> Row:

@@ -91,41 +91,32 @@ def _caches(parsed: argparse.Namespace) -> Caches:
 
 
 def measured(
-    sizes: Sequence[int] | None = None,
-    convolution: str | None = None,
-    orders: Sequence[str] | None = None,
-    caches: Caches | None = None,
-    tile: int | None = None,
-    *,
-    rounds: int = _ROUNDS,
+    sizes: Sequence[int] | None, convolution: str | None, orders: Sequence[str], caches: Caches, tile: int | None
 ) -> Study:
     """Return the study, with the defaults of the command for what is None.
 
     Args:
-        sizes: sides of the matrices; ``(128,)`` takes half of the time of the default.
+        sizes: sides of the matrices.
         convolution: name of a default size of ``mnistbench study convolution``.
         orders: names of loop orders.
         caches: to simulate.
         tile: side of a tile.
-        rounds: times of each loop nest.
 
     Raises:
         UsageError: the convolution is not known, or a simulation takes too long.
     """
     from tqdm import tqdm
 
-    from mnistbench.operators.locality.nests import ORDERS
     from mnistbench.operators.locality.run import study
 
-    caches = caches or of_this_machine()
-    tasks = list(_tasks(sizes, convolution, orders or ORDERS, caches, tile))
+    tasks = list(_tasks(sizes, convolution, orders, caches, tile))
     with tqdm(unit="order", file=sys.stderr, disable=None, leave=False) as bar:
 
         def progress(what: str) -> None:
             bar.set_description(what)
             bar.update()
 
-        return study(tasks, caches, rounds=rounds, progress=progress)
+        return study(tasks, caches, rounds=_ROUNDS, progress=progress)
 
 
 def _tasks(
