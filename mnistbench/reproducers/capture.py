@@ -68,7 +68,7 @@ class Call:
     saved: dict[int, Tensor] = field(default_factory=dict)  # values, by the number of the tensor
     since: Since = field(default_factory=Since)  # between the last use of the memory of its largest new result and the call
     tensors: list[dict[str, Any]] = field(default_factory=list)  # their descriptions, each once, in order
-    elements: int = 0  # of its tensors
+    elements: int = 0  # of the tensors that it reads and changes; 0 for a view
     self_ns: int = 0  # of the row that it belongs to
 
     def stored(self) -> dict[str, Any]:
@@ -160,6 +160,11 @@ def _is_of_the_program(func: Any) -> bool:
     return isinstance(func, torch._ops.OpOverload) and func.namespace != "profiler"  # noqa: SLF001  # the type of operations
 
 
+def _uses_memory(func: Any) -> bool:
+    """Whether an operation reads or writes numbers: it does not only make a view or allocate."""
+    return not (func.is_view or func.name().partition("::")[2].startswith(_UNTOUCHING))
+
+
 class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Puts a range with a running number around each call, and keeps which memory it uses."""
 
@@ -183,7 +188,7 @@ class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         }
         with record_function(f"{_CALL}{number}"):
             found = func(*args, **kwargs)
-        uses_memory = not (func.is_view or name.partition("::")[2].startswith(_UNTOUCHING))
+        uses_memory = _uses_memory(func)
         result = _largest_new(found, (args, kwargs)) if uses_memory else None
         self.used.append([Block.of(one) for one in tree_leaves((args, kwargs, found)) if uses_memory and _has_memory(one)])
         self.wanted.append([result, *given.values()])
@@ -251,6 +256,8 @@ def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call
     by_name = {argument.name: argument for argument in schema}
     for key, value in kwargs.items():
         call.kwargs[key] = arguments.stored(value, writes=_is_changed(by_name[key]) and not overwrites)
+    if not _uses_memory(func):
+        call.elements = 0
     return call
 
 

@@ -108,6 +108,13 @@ def test_the_largest_calls_of_a_row_are_kept_until_they_have_most_of_its_element
     assert (row.number, row.whole_ns, row.self_share) == (len(times), 1_000 * sum(times), 1.0)
 
 
+def test_a_view_has_no_elements_because_it_reads_none():
+    a = torch.randn(10, 20)
+    names = ("aten::t", "aten::sin", "aten::empty_like")
+    found = capture(lambda: (a.t(), a.sin(), torch.empty_like(a)), nullcontext(), {(name, "", UNTIED) for name in names})
+    assert [found[name, "", UNTIED].elements for name in names] == [0, 200, 0]
+
+
 def test_the_time_between_calls_is_that_of_the_calls_between_them():
     a, b = torch.randn(10_000), torch.randn(300, 300)
 
