@@ -6,6 +6,7 @@ function call in Python, it reads the self time of the row from the profiler, as
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import re
@@ -114,7 +115,7 @@ def script(header: Header, head: Sequence[StoredRow], base: Sequence[StoredRow] 
         head: rows of the head whose calls are made, the most important first.
         base: those of the base, if its calls differ; it may have none. Then ``python FILE base`` makes them instead.
     """
-    sides = {"head": head} if base is None else {"base": base, "head": head}
+    sides = {"head": head} if base is None else {"base": _as_cold_as(head, base), "head": head}
     most_calls = max(len(row["calls"]) for row in head)
     most_rows = max(map(len, sides.values()))
     names = sorted({row["row"] for rows in sides.values() for row in rows})
@@ -131,6 +132,23 @@ def script(header: Header, head: Sequence[StoredRow], base: Sequence[StoredRow] 
             sides = {side: rows[:most_rows] for side, rows in sides.items()}
         else:
             return "\n".join(kept) + "\n"
+
+
+def _as_cold_as(head: Sequence[StoredRow], base: Sequence[StoredRow]) -> Sequence[StoredRow]:
+    """Return rows of the base whose memory is as cold as that of the same calls of the head.
+
+    Each side was captured in one iteration of one process. Which memory a result takes, and when it was used before, differs
+    between processes of the same code, so a difference between the two would be one of chance.
+    """
+    found = copy.deepcopy(list(base))
+    of_head = {row["row"]: row for row in head}
+    for row in found:
+        for call, other in zip(row["calls"], of_head.get(row["row"], {"calls": []})["calls"], strict=False):
+            used, uses = ([one, *_tensors([{"calls": [one]}])] for one in (call, other))
+            if call["name"] == other["name"] and len(used) == len(uses):
+                for here, there in zip(used, uses, strict=True):
+                    here |= {name: there[name] for name in ("since", "since_ns") if name in there}
+    return found
 
 
 def _lines(
@@ -501,8 +519,8 @@ def _wrapped(line: str, width: int | None) -> Iterator[str]:
 _FAR_MEAN, _FAR_ZEROS, _FAR_STD = 0.2, 0.05, 0.2
 
 
-def _tensors(rows: Iterable[StoredRow]) -> Iterator[Mapping[str, Any]]:
-    def walked(value: Any) -> Iterator[Mapping[str, Any]]:
+def _tensors(rows: Iterable[StoredRow]) -> Iterator[dict[str, Any]]:
+    def walked(value: Any) -> Iterator[dict[str, Any]]:
         if isinstance(value, list):
             for item in value:
                 yield from walked(item)

@@ -345,6 +345,16 @@ def test_before_a_call_as_much_time_passes_as_in_the_program(tmp_path, monkeypat
     assert time.perf_counter_ns() - start >= 5_000_000
 
 
+def test_the_memory_of_both_sides_is_equally_cold():
+    base, head = (
+        builders.row(builders.call("aten::sin", builders.tensor(64, since=10 * size, since_ns=size)))
+        for size in (2_000_000, 3_000_000)
+    )
+    text = script(builders.header(), [head], [base])
+    assert text.count("[(x1, 30000000, 3000000)]") == 2
+    assert base["calls"][0]["args"][0]["tensor"]["since"] == 20_000_000  # the row itself stays
+
+
 def test_a_script_waits_no_longer_than_a_cache_keeps_its_contents():
     [longest, shortest] = (builders.tensor(4, since=1_000, since_ns=ns) for ns in (1_000_000_000, 1_000))
     text = script(builders.header(), [builders.row(builders.call("aten::mul", longest, shortest, overload="Tensor"))])
