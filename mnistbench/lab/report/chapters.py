@@ -29,7 +29,7 @@ _TRAINING = ("device", "batch_size", "epoch", "train_loss", "train_accuracy", "t
 #: Study -> columns, the first column of numbers, and columns of words at the end.
 _STUDIES: Mapping[str, tuple[tuple[str, ...], int, int]] = {
     "convolution": (
-        ("convolution", "way", "time:seconds", "flops", "moved:n_bytes", "flops_per_s", "of_ceiling", "algorithm"), 2, 1
+        ("convolution", "way", "time:seconds", "flops", "moved:n_bytes", "of_ceiling", "algorithm"), 2, 1
     ),
     "locality": (
         ("problem", "order", "l1_misses", "l2_misses", "per_multiply_add:ns_per_multiply_add",
