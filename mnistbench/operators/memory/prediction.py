@@ -35,7 +35,8 @@ def predicted_peak(
     """
     with FakeTensorMode():
         iteration = _without_data(workload, phase, batch_size, torch.device(device), sample)
-        layers = run_and_divide(iteration)
+        with _WithoutCopies():  # type: ignore[no-untyped-call]
+            layers = run_and_divide(iteration)
         ledger = followed(iteration)
     peak = Peak(ledger.peak, iteration.held_bytes(), ledger.place)
     return peak, with_peaks(layers, ledger)
@@ -69,6 +70,20 @@ def with_peaks(layers: Sequence[Layer], ledger: Ledger) -> tuple[Layer, ...]:
     names = {layer.name for layer in layers}
     others = [Layer(name, "") for name in ledger.peaks if name not in names]
     return tuple(replace(layer, peak=ledger.peaks.get(layer.name)) for layer in (*layers, *others))
+
+
+def _is_its_input(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operation returns its input: dropout that is switched off. The decomposition of torch 2.11 copies it."""
+    return func is torch.ops.aten.dropout.default and not args[2]
+
+
+class _WithoutCopies(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Returns the input of operations that do nothing, as PyTorch's kernels do."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return args[0] if _is_its_input(func, args) else func(*args, **(kwargs or {}))
 
 
 class _Following(TorchDispatchMode):
@@ -106,6 +121,8 @@ class _Following(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.namespace != "aten":  # a question of a tensor's device
             return func(*args, **kwargs)
+        if _is_its_input(func, args):
+            return args[0]
         if torch.is_inference_mode_enabled():
             with self:  # without autograd aten::conv2d is not decomposed yet
                 decomposed = func.decompose(*args, **kwargs)
