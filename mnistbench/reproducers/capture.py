@@ -150,9 +150,8 @@ def _complete(
     used = [[*blocks, *of_calls.get(number, ())] for number, blocks in enumerate(placing.used)]
     for call, found in zip(calls, before_calls(placing.wanted, used, total_us), strict=True):
         call.since, *of_tensors = found
-        for tensor, since in zip(
-            call.tensors, of_tensors, strict=False
-        ):  # of a call that cannot be described, some are missing
+        # Of a call that cannot be described, some descriptions are missing.
+        for tensor, since in zip(call.tensors, of_tensors, strict=False):
             tensor["since"], tensor["since_ns"] = since
 
 

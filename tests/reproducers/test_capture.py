@@ -108,6 +108,13 @@ def test_the_largest_calls_of_a_row_are_kept_until_they_have_most_of_its_element
     assert (row.number, row.whole_ns, row.self_share) == (len(times), 1_000 * sum(times), 1.0)
 
 
+def test_calls_of_a_program_that_changes_are_not_described():
+    calls = iter((torch.sin, torch.cos))
+    [row] = capture(lambda: next(calls)(torch.ones(3)), nullcontext(), {("aten::sin", "", UNTIED)}).values()
+    assert row.calls == ()
+    assert row.why_not == "is in an iteration whose calls are not those of the next one"
+
+
 def test_a_view_has_no_elements_because_it_reads_none():
     a = torch.randn(10, 20)
     names = ("aten::t", "aten::sin", "aten::empty_like")
