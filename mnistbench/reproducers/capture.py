@@ -136,7 +136,7 @@ def capture(
     with describing:
         run()
     if placing.names != [f"{call.name}.{call.overload}" for call in describing.calls]:
-        return {key: Row((), why_not="is in an iteration whose calls are not those of the next one") for key in wanted}
+        return {key: Row((), why_not="was not captured, because two iterations make different calls") for key in wanted}
     events = list(host_events(profiler) if view == "host" else events_of(profiler))
     total_us = times_of_calls(events, view)
     _complete(describing.calls, placing, total_us, allocated(profiler, _CALL))
