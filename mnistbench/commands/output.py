@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mnistbench.commands.arguments import given
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.launch import Launch
 from mnistbench.core.units import printable
@@ -45,6 +47,38 @@ def rank_0_reports(place: Launch) -> Iterator[None]:
         if place.rank:
             time.sleep(_DELAY_S)
         raise
+
+
+def output_file(parsed: argparse.Namespace) -> str:
+    """Return the file that ``--output`` names; empty if it was not given. Called before anything is measured.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    from mnistbench.report.output import check
+
+    output = given("--output", parsed.output)
+    if output:
+        check(Path(output))
+    return output
+
+
+@contextmanager
+def progress_bar(unit: str) -> Iterator[Callable[[str], None]]:
+    """Show a bar without an end on a terminal while the body runs; yield what receives the text of each next step.
+
+    Args:
+        unit: of the steps.
+    """
+    from tqdm import tqdm
+
+    with tqdm(unit=unit, file=sys.stderr, disable=None, leave=False) as bar:
+
+        def progress(what: str) -> None:
+            bar.set_description(what)
+            bar.update()
+
+        yield progress
 
 
 def deliver(text: str, output: str) -> None:

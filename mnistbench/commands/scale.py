@@ -6,7 +6,6 @@ import argparse
 import os
 import signal
 import sys
-from pathlib import Path
 
 from mnistbench.commands.arguments import (
     MOST_THREADS,
@@ -20,10 +19,9 @@ from mnistbench.commands.arguments import (
     whole,
     wholes,
 )
-from mnistbench.commands.output import STOPPED, deliver_tables
+from mnistbench.commands.output import STOPPED, deliver_tables, output_file
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import DATASETS, DTYPES, FAST, MODELS, STEPS
-from mnistbench.report.output import check
 from mnistbench.report.scale import blocks
 from mnistbench.scale import run as scale
 from mnistbench.scale.result import COLUMNS, STRONG, WEAK, Scaling, Settings, csv_rows, dumps
@@ -61,9 +59,7 @@ def run(parsed: argparse.Namespace) -> int:
         MnistbenchError: an option cannot be used, or a launch failed.
     """
     settings = _settings(parsed)
-    output = given("--output", parsed.output)
-    if output:
-        check(Path(output))
+    output = output_file(parsed)
     scale.check(settings, os.environ)
     try:
         scaling = _measured(settings)

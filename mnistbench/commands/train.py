@@ -135,7 +135,7 @@ def _train(settings: Settings, named: str, resumed: Path | None, checkpoint: Che
 
 def _title(settings: Settings, threads: int, world_size: int) -> str:
     threads = settings.threads or threads
-    device = f"{settings.device}, {threads} thread{'s' if threads > 1 else ''}"
+    device = f"{settings.device}, {units.threads(threads)}"
     if world_size > 1:
         device = f"{world_size} ranks, each on {device}"
     epochs = "dry run: one batch" if settings.dry_run else f"{settings.epochs} epoch{'s' if settings.epochs > 1 else ''}"

@@ -41,6 +41,15 @@ KEY = "mnistbench"
 #: Name of the row with the time of a phase outside any operation: Python, and the profiler itself.
 OUTSIDE = "(outside operations)"
 
+#: Name of the row with the host time of the accelerator's runtime: launches, copies, waiting for the device.
+RUNTIME = "(runtime)"
+
+#: Name of the row with the kernels and copies that belong to no operation.
+UNATTRIBUTED = "(unattributed kernels)"
+
+#: Rows that are no operations.
+NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED))
+
 #: Module of an operation that cannot be attributed to a module; ``measuring/profiling`` explains why.
 UNTIED = ""
 
@@ -76,8 +85,8 @@ class OpRow:
 
     @property
     def is_operation(self) -> bool:
-        """Whether the row is an operation, and not the time outside operations."""
-        return self.name != OUTSIDE
+        """Whether the row is an operation, and not the rest of the time."""
+        return self.name not in NOT_OPERATIONS
 
     def self_ns(self, clock: str) -> int:
         """Return the median self time per iteration by the given clock (``cpu`` or ``device``)."""

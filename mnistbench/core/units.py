@@ -73,6 +73,11 @@ def count(number: float) -> str:
     return _without_negative_zero(f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}")
 
 
+def threads(number: int) -> str:
+    """Return a number of threads: ``1 thread``, ``2 threads``."""
+    return f"{number} thread{'s' if number > 1 else ''}"
+
+
 def tick(value: float, step: float) -> str:
     """Return a tick label with as many decimals as the step of the axis needs: ``0.25``, ``1,000``."""
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))

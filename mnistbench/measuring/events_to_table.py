@@ -59,12 +59,12 @@ def busy_ns(recorded: torch.profiler.profile) -> tuple[int, ...]:
     ran = sorted(
         (event.time_range.start, event.time_range.end)
         for event in events
-        if event.device_type != DeviceType.CPU and not _is_annotation(event)
+        if event.device_type != DeviceType.CPU and not is_annotation(event)
     )
     return _nanoseconds(_covered(ran, iteration.start, iteration.end) for iteration in iterations)
 
 
-def _is_annotation(event: Any) -> bool:
+def is_annotation(event: Any) -> bool:
     """Whether a device event is the copy of a range, not a kernel."""
     return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith("mnistbench.")
 

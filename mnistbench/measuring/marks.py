@@ -52,47 +52,47 @@ def marked(case: Case) -> Iterator[None]:
 
 
 @contextmanager
-def in_ranges(runner: Step | Inference, model: nn.Module | None, made: Ranges) -> Iterator[None]:
+def in_ranges(runner: Step | Inference, model: nn.Module | None, make_range: Ranges) -> Iterator[None]:
     """Put ranges around the runner's parts and the modules of a model while the body runs.
 
     Args:
         runner: its parts have the ranges PHASE + phase, the loss also MODULE + LOSS.
         model: its modules have the ranges MODULE + name; None: no module has one.
-        made: makes a range of a name.
+        make_range: makes a range of a name.
     """
     with ExitStack() as undo:
-        _mark_parts(runner, made, undo)
+        _mark_parts(runner, make_range, undo)
         if model is not None:
-            _mark_modules(model, made, undo)
+            _mark_modules(model, make_range, undo)
         yield
 
 
-def _mark_parts(runner: Step | Inference, made: Ranges, undo: ExitStack) -> None:
+def _mark_parts(runner: Step | Inference, make_range: Ranges, undo: ExitStack) -> None:
     for part, phase in _PHASE_OF_PART.items():
         method = getattr(runner, part, None)
         if method is None:
             continue
-        setattr(runner, part, _in_ranges(method, [PHASE + phase, *([MODULE + LOSS] if part == "loss" else [])], made))
+        setattr(runner, part, _in_ranges(method, [PHASE + phase, *([MODULE + LOSS] if part == "loss" else [])], make_range))
         undo.callback(delattr, runner, part)  # the instance's attribute hid the class's method
 
 
-def _in_ranges(function: Callable[..., Any], names: Sequence[str], made: Ranges) -> Callable[..., Any]:
+def _in_ranges(function: Callable[..., Any], names: Sequence[str], make_range: Ranges) -> Callable[..., Any]:
     @wraps(function)
     def wrapper(*args: Any) -> Any:
         with ExitStack() as ranges:
             for name in names:
-                ranges.enter_context(made(name))
+                ranges.enter_context(make_range(name))
             return function(*args)
 
     return wrapper
 
 
-def _mark_modules(model: nn.Module, made: Ranges, undo: ExitStack) -> None:
+def _mark_modules(model: nn.Module, make_range: Ranges, undo: ExitStack) -> None:
     open_ranges: list[AbstractContextManager[Any]] = []
 
     def enter(name: str) -> Callable[..., None]:
         def hook(*_: object) -> None:
-            open_ranges.append(made(MODULE + name))
+            open_ranges.append(make_range(MODULE + name))
             open_ranges[-1].__enter__()
 
         return hook

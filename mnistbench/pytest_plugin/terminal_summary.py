@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from mnistbench.compare.judge import Judgement
+from mnistbench.core import units
 from mnistbench.core.allocator import status
 from mnistbench.core.record import Environment
-from mnistbench.core.units import printable
 from mnistbench.pytest_plugin.session import Session
 from mnistbench.report.comparison import verdict_lines
 from mnistbench.report.output import append_step_summary, rendered
@@ -20,7 +20,7 @@ from mnistbench.report.terminal import draw
 
 def session_line(environment: Environment, dataset: str, devices: Sequence[str]) -> str:
     """Return one line on torch, devices, threads and dataset, and on whether the allocator adds noise."""
-    threads = f"{environment.threads} thread{'s' if environment.threads > 1 else ''}"
+    threads = units.threads(environment.threads)
     return f"mnistbench: torch {environment.torch}, {', '.join(devices)}, {threads}, {dataset}; {status(os.environ)}"
 
 
@@ -59,9 +59,9 @@ def _print_comparison(session: Session, judgement: Judgement, reporter: pytest.T
         return
     reporter.section("mnistbench: operations compared", sep="-")
     for line in session.refused:
-        reporter.write_line(printable(line))
+        reporter.write_line(units.printable(line))
     if quiet:
-        reporter.write_line("\n".join(printable(line) for line in verdict_lines(judgement)))
+        reporter.write_line("\n".join(units.printable(line) for line in verdict_lines(judgement)))
     else:
         reporter.write_line(rendered(judgement, "terminal", session.options.op_top, colour=reporter.hasmarkup).rstrip("\n"))
     if note := append_step_summary(judgement, session.options.op_top):

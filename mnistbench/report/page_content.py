@@ -178,7 +178,7 @@ def _facts(case: CaseRecord) -> Iterable[tuple[str, str]]:
     if params.phase != CALL:
         yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
         yield "samples per iteration", units.count(case.samples)
-    threads = f"{params.threads} thread{'s' if params.threads > 1 else ''}"
+    threads = units.threads(params.threads)
     others = (", compiled" if params.compile else "") + (f", {params.step} step" if params.step != REFERENCE else "")
     of_workload = f", {params.dtype}, {threads}, seed {params.seed}{others}"
     yield "run with", f"{params.device}, {threads}" if params.phase == CALL else f"{params.device}{of_workload}"

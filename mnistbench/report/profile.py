@@ -72,7 +72,7 @@ def _title(case: Profiled, *, batch: bool = True) -> str:
     params = case.params
     size = f" at batch {params.batch_size}" if batch else ""
     device = device_label(params.device, params.dtype, params.compile, params.step)
-    threads = f"{params.threads} thread{'s' if params.threads > 1 else ''}"
+    threads = units.threads(params.threads)
     rank = f", rank 0 of {case.ranks.ranks}" if case.ranks else ""
     return f"{params.phase} {params.workload}{size} on {params.dataset}, {device}, {threads}{rank}"
 

@@ -308,8 +308,8 @@ def _preparation(sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
     if _prepares(sides):
         yield "    for (one, since, ns), (_, next_since, next_ns) in zip(used, [*used[1:], (None, 0, 0)]):"
         yield "        if one is not None: one.sum()"
-        yield "        end = time.perf_counter_ns() + ns - next_ns  # as much time, and as many bytes of other memory,"
-        yield "        other[next_since:since].add_(1)  # as in the program between its last use of this tensor and the call"
+        yield "        end = time.perf_counter_ns() + ns - next_ns  # wait as long as the program does after using this tensor"
+        yield "        other[next_since:since].add_(1)  # and use as many bytes of other memory"
         yield "        while time.perf_counter_ns() < end: pass"
     if not (_writes(sides) or _prepares(sides)):
         yield "    pass"
@@ -351,7 +351,7 @@ def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]
 
     It returns the calls, the tensors that they change, and all tensors, each with the bytes that the program uses and the time
     that it takes between its last use and the call, the earliest first. Of a list only the largest tensor is among these. None
-    stands for the memory of the results, which the call before has used.
+    is the memory of the results, which the call before has used.
     """
     if any("saved" in tensor for tensor in _tensors(rows)):
         yield f'saved = torch.load(__file__.removesuffix(".py") + "{VALUES[side]}")'

@@ -219,3 +219,7 @@ def test_factors_have_three_significant_digits(ratio, text):
 @pytest.mark.parametrize(("bound", "text"), [(0.0201, "2.1 %"), (0.02, "2.0 %"), (float("inf"), "inf %")])
 def test_a_bound_is_rounded_up(bound, text):
     assert units.percent_up(bound) == text
+
+
+def test_threads_are_singular_or_plural():
+    assert [units.threads(number) for number in (1, 2)] == ["1 thread", "2 threads"]

@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mnistbench.commands.arguments import MOST_THREADS, add_format, add_output, given, one_of, parts, whole
-from mnistbench.commands.output import deliver_tables
+from mnistbench.commands.output import deliver_tables, output_file, progress_bar
 from mnistbench.core.errors import UsageError
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.operators.convolution.result import COLUMNS, Study, csv_rows, dumps
-from mnistbench.report.output import check
 from mnistbench.report.studies.convolution import blocks
 
 if TYPE_CHECKING:
@@ -59,9 +56,7 @@ def run(parsed: argparse.Namespace) -> int:
     settings = _settings(parsed)
     dtypes = tuple(one_of("--dtype", name, _DTYPES) for name in parts("--dtype", parsed.dtype))
     threads = whole("--threads", parsed.threads, 1, MOST_THREADS)
-    output = given("--output", parsed.output)
-    if output:
-        check(Path(output))
+    output = output_file(parsed)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import_torch()
     found = _measured(parsed, dtypes, threads, settings)
@@ -84,8 +79,6 @@ def _settings(parsed: argparse.Namespace) -> dict[str, str]:
 
 
 def _measured(parsed: argparse.Namespace, dtypes: tuple[str, ...], threads: int, settings: Mapping[str, str]) -> Study:
-    from tqdm import tqdm
-
     from mnistbench.measuring.environment import resolve_devices
     from mnistbench.operators.convolution.run import study
     from mnistbench.operators.convolution.ways import WAYS
@@ -93,12 +86,7 @@ def _measured(parsed: argparse.Namespace, dtypes: tuple[str, ...], threads: int,
     ways = [one_of("--way", name, WAYS) for name in parts("--way", parsed.way)] if parsed.way is not None else list(WAYS)
     convolutions = _convolutions(parsed)
     [device] = resolve_devices([parsed.device])
-    with tqdm(unit="way", file=sys.stderr, disable=None, leave=False) as bar:
-
-        def progress(what: str) -> None:
-            bar.set_description(what)
-            bar.update()
-
+    with progress_bar("way") as progress:
         return study(convolutions, ways, dtypes, device=device, threads=threads, settings=settings, progress=progress)
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 
 from mnistbench.commands.arguments import MOST_THREADS, add_dataset, add_format, add_output, given, one_of, parts, whole
-from mnistbench.commands.output import deliver_tables
+from mnistbench.commands.output import deliver_tables, output_file, progress_bar
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file, why_not_writable
 from mnistbench.core.params import DATASETS, MODELS
 from mnistbench.operators.graph.result import COLUMNS, EXPRESSION, Settings, Study, csv_rows, dumps
 from mnistbench.operators.graph.run import study
-from mnistbench.report.output import check
 from mnistbench.report.studies.graph import TEXTS, blocks
 
 _MOST_ROWS = 2**15
@@ -56,9 +54,7 @@ def run(parsed: argparse.Namespace) -> int:
     """
     settings = _settings(parsed)
     texts = tuple(one_of("--show", name, TEXTS) for name in parts("--show", parsed.show)) if parsed.show is not None else None
-    output, folder = given("--output", parsed.output), _folder(given("--write", parsed.write))
-    if output:
-        check(Path(output))
+    output, folder = output_file(parsed), _folder(given("--write", parsed.write))
     found = measured(settings, folder)
     if folder:
         _write(found, folder)
@@ -69,8 +65,8 @@ def run(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def measured(settings: Settings = Settings(), folder: Path | None = None) -> Study:  # noqa: B008 - frozen
-    """Return the study of a program, with a line of progress.
+def measured(settings: Settings, folder: Path | None) -> Study:
+    """Return the study of a program, and show its progress.
 
     Args:
         settings: of the study; its ``seconds`` bound the timed steps, but not the compile time.
@@ -79,14 +75,7 @@ def measured(settings: Settings = Settings(), folder: Path | None = None) -> Stu
     Raises:
         MnistbenchError: an option cannot be used, or something cannot be measured.
     """
-    from tqdm import tqdm
-
-    with tqdm(unit="part", file=sys.stderr, disable=None, leave=False) as bar:
-
-        def progress(what: str) -> None:
-            bar.set_description(what)
-            bar.update()
-
+    with progress_bar("part") as progress:
         return study(settings, traces=folder, progress=progress)
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mnistbench.commands.arguments import add_format, add_output, given, one_of, parts, whole, wholes
-from mnistbench.commands.output import deliver_tables
+from mnistbench.commands.output import deliver_tables, output_file, progress_bar
 from mnistbench.core.errors import UsageError
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.operators.locality.caches import Caches, of_this_machine, parse
 from mnistbench.operators.locality.result import COLUMNS, Study, csv_rows, dumps
-from mnistbench.report.output import check
 from mnistbench.report.studies.locality import blocks
 
 if TYPE_CHECKING:
@@ -60,9 +57,7 @@ def run(parsed: argparse.Namespace) -> int:
     orders = [one_of("--order", name, ORDERS) for name in parts("--order", given("--order", parsed.order, ",".join(ORDERS)))]
     _check_needed(parsed, orders)
     caches = _caches(parsed)
-    output = given("--output", parsed.output)
-    if output:
-        check(Path(output))
+    output = output_file(parsed)
     found = measured(sizes, parsed.convolution, orders, caches, tile)
     deliver_tables(
         parsed.format, output, blocks=blocks(found), heading="loop orders, cache misses and time", json=dumps(found),
@@ -105,17 +100,10 @@ def measured(
     Raises:
         UsageError: the convolution is not known, or a simulation takes too long.
     """
-    from tqdm import tqdm
-
     from mnistbench.operators.locality.run import study
 
     tasks = list(_tasks(sizes, convolution, orders, caches, tile))
-    with tqdm(unit="order", file=sys.stderr, disable=None, leave=False) as bar:
-
-        def progress(what: str) -> None:
-            bar.set_description(what)
-            bar.update()
-
+    with progress_bar("order") as progress:
         return study(tasks, caches, rounds=_ROUNDS, progress=progress)
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
-from pathlib import Path
 
-from mnistbench.commands.arguments import MOST_THREADS, add_format, add_output, given, one_of, parts, whole, wholes
-from mnistbench.commands.output import deliver_tables
+from mnistbench.commands.arguments import MOST_THREADS, add_format, add_output, one_of, parts, whole, wholes
+from mnistbench.commands.output import deliver_tables, output_file, progress_bar
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import MODELS
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.operators.memory.result import BATCH_SIZES, COLUMNS, PHASES, Study, csv_rows, dumps
-from mnistbench.report.output import check
 from mnistbench.report.studies.memory import blocks
 
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -40,14 +37,12 @@ def run(parsed: argparse.Namespace) -> int:
     Raises:
         MnistbenchError: an option cannot be used, or something cannot be measured.
     """
-    models = parts("--model", parsed.model)
+    models = tuple(one_of("--model", name, MODELS) for name in parts("--model", parsed.model))
     phases = tuple(one_of("--phase", name, PHASES) for name in parts("--phase", parsed.phase))
     batch_sizes = wholes("--batch-size", parsed.batch_size, 1)
     threads = whole("--threads", parsed.threads, 1, MOST_THREADS)
     memory = _memory(parsed.memory) if parsed.memory is not None else None
-    output = given("--output", parsed.output)
-    if output:
-        check(Path(output))
+    output = output_file(parsed)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before the profile began
     import_torch()
     found = _measured(models, phases, batch_sizes, parsed.device, threads, memory)
@@ -66,20 +61,13 @@ def _measured(
     threads: int,
     memory: int | None,
 ) -> Study:
-    from tqdm import tqdm
-
     from mnistbench.measuring.environment import resolve_devices
     from mnistbench.operators.memory.run import measured
 
     if device == "auto" or "," in device:
         raise UsageError(f"--device: {device!r} is not one device; give cpu or cuda")
     [resolved] = resolve_devices([device])
-    with tqdm(unit="case", file=sys.stderr, disable=None, leave=False) as bar:
-
-        def progress(what: str) -> None:
-            bar.set_description(what)
-            bar.update()
-
+    with progress_bar("case") as progress:
         return measured(models, phases, batch_sizes, device=resolved, threads=threads, memory=memory, progress=progress)
 
 

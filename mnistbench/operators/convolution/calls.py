@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 from mnistbench.core.record import median_ns
 from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import synchronizer
+from mnistbench.measuring.clocks import clocked
 from mnistbench.measuring.profiling import profile_call
 from mnistbench.operators.convolution.errors import reference
 from mnistbench.operators.convolution.result import Cost
@@ -120,12 +120,13 @@ def _least_bytes(way: Way, sizes: Sizes, dtype: torch.dtype) -> int:
 def _typical_s(call: Callable[[], object], device: str) -> float:
     """Return the median time of a call after one untimed call, in seconds."""
     wait = synchronizer(torch.device(device))
-    times: list[int] = []
-    call()
-    wait()
-    while len(times) < _CALLS or sum(times) < _MEASURED_S * 1e9:
-        start = time.perf_counter_ns()
+
+    def run() -> None:
         call()
         wait()
-        times.append(time.perf_counter_ns() - start)
+
+    run()
+    times: list[int] = []
+    while len(times) < _CALLS or sum(times) < _MEASURED_S * 1e9:
+        times.append(clocked(run).wall_ns)
     return median_ns(times) / 1e9

@@ -1,4 +1,4 @@
-"""Capture the graphs of a program with a backend of one's own, as PyTorch's page "Custom Backends" describes.
+"""Capture the graphs of a program with a custom backend, as PyTorch's page "Custom Backends" describes.
 
 Dynamo hands the forward graph to the backend. Inside the backend, AOTAutograd traces the backward pass too, and hands over the
 joint graph when it is to be partitioned, and then both parts. Nothing is compiled: the parts run as they are.
@@ -93,7 +93,7 @@ def _name(target: Any) -> str:
 
 
 def _moved_bytes(nodes: Iterable[fx.Node]) -> int | None:
-    """Return the bytes of the results of nodes; None if a node does not know the shape of its result."""
+    """Return the bytes of the results of nodes; None if the shape of one is unknown."""
     values = [node.meta.get("val") for node in nodes]
     if any(value is None for value in values):
         return None

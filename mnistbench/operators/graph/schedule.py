@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 from torch.profiler import record_function
 
-from mnistbench.measuring.events_to_table import events_of
+from mnistbench.measuring.events_to_table import events_of, is_annotation
 from mnistbench.measuring.marks import ITERATION
 from mnistbench.measuring.profiling import activities_of, has_device_view, started
 from mnistbench.operators.graph.programs import Program
@@ -82,8 +82,7 @@ def _name(event: Any) -> str:
 
 def _is_kernel(event: Any) -> bool:
     """Whether it is a kernel or a copy of an accelerator, not the copy of a range."""
-    annotation = getattr(event, "is_user_annotation", False) or event.name.startswith("mnistbench.")
-    return event.device_type != DeviceType.CPU and not annotation
+    return event.device_type != DeviceType.CPU and not is_annotation(event)
 
 
 def _is_outermost(event: Any) -> bool:

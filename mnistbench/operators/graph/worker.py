@@ -90,7 +90,7 @@ def _study(settings: Settings, one: Program, folder: Path, traces: Path | None) 
 def _graphs(one: Program) -> tuple[list[Any], list[str]]:
     try:
         return graphs(one)
-    except Exception as error:  # noqa: BLE001  # Dynamo does not know each version of Python
+    except Exception as error:  # noqa: BLE001  # Dynamo does not support each version of Python
         lines = str(error).strip().splitlines() or [""]
         return [], [f"the graphs: torch.compile failed ({type(error).__name__}: {lines[0]})"]
 

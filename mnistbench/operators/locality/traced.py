@@ -4,7 +4,7 @@ Each cache is set-associative. A set keeps its lines in the order of their last 
 (LRU). A write to a line that is not there loads it (write-allocate). Writes back to memory are not counted.
 Source: Hennessy and Patterson, "Computer Architecture: A Quantitative Approach", appendix B.
 
-This runs in Python and compiled by numba (``compiled``), so it uses only what numba knows.
+This runs in Python and compiled by numba (``compiled``), so it uses only what numba supports.
 """
 
 from __future__ import annotations

@@ -52,9 +52,10 @@ def measured(
         progress: receives what is predicted or measured next.
 
     Raises:
-        UsageError: a model is unknown, the device has no statistics, or its memory does not suffice.
+        UsageError: the device has no statistics, or its memory does not suffice.
     """
-    workloads = _workloads(models)
+    known = {workload.name: workload for workload in builtin_workloads(_DATASET, None)}
+    workloads = [known[name] for name in models]
     if torch.device(device).type not in ("cpu", "cuda"):
         raise UsageError(f"--device: {device!r} has no statistics of allocations; give cpu or cuda")
     if device != "cpu":
@@ -67,14 +68,6 @@ def measured(
         cases = [pair.case(size, peak, layers) for pair, size, peak, layers in predictions]
         largest = [pair.largest(memory) for pair in pairs] if memory else []
     return Study(device, threads, torch.__version__, tuple(cases), tuple(largest))
-
-
-def _workloads(models: Sequence[str]) -> list[Workload]:
-    known = {workload.name: workload for workload in builtin_workloads(_DATASET, None)}
-    for name in models:
-        if name not in known:
-            raise UsageError(f"--model: {name!r} is not a workload; choose of {', '.join(known)}")
-    return [known[name] for name in models]
 
 
 def _check_memory(device: str, predictions: dict[int, int]) -> None:

@@ -19,7 +19,7 @@ def table(study: Study, costs: Sequence[Cost]) -> Table:
     """Return a row for each way of a convolution, the fastest first."""
     one = costs[0]
     settings = "".join(f", {name} {value}" for name, value in study.settings.items())
-    threads = f", {study.threads} thread{'s' if study.threads > 1 else ''}" if study.device == "cpu" else ""
+    threads = f", {units.threads(study.threads)}" if study.device == "cpu" else ""
     return Table(
         title=f"{one.convolution}: {one.sizes}, {study.device}{threads}{settings}",
         headers=(

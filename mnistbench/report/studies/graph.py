@@ -95,7 +95,7 @@ def _graph_lines(study: Study) -> Iterator[str]:
     if (breaks := len(study.of_kind(FORWARD)) - 1) > 0:
         yield (
             f"Dynamo cannot trace the program as a whole: it has {breaks} graph break{'s' if breaks > 1 else ''}. "
-            "What lies between the graphs runs as eager operations, which are not among the kernels below."
+            "The code between the graphs runs as eager operations, which are not among the kernels below."
         )
     if study.of_kind(FORWARD_PART) and study.of_kind(BACKWARD_PART):
         yield "The two parts are the joint graph, divided: what the backward part needs is an output of the forward part."
@@ -132,7 +132,7 @@ def _kernel_row(kernel: Kernel) -> tuple[str, ...]:
 def _times(study: Study) -> Table:
     parts = [part for part in PARTS if part != "update" or study.settings.program != EXPRESSION]  # which has no weights
     settings = study.settings
-    threads = f", {settings.threads} thread{'s' if settings.threads > 1 else ''}" if settings.device == "cpu" else ""
+    threads = f", {units.threads(settings.threads)}" if settings.device == "cpu" else ""
     return Table(
         title=f"{study.source}, {settings.device}{threads}: eager and compiled",
         headers=(

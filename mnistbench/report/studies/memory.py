@@ -117,4 +117,4 @@ def _largest_rows(found: Largest) -> Iterator[tuple[str, ...]]:
 
 
 def _machine(study: Study) -> str:
-    return study.device + (f", {study.threads} thread{'s' if study.threads > 1 else ''}" if study.device == "cpu" else "")
+    return f"{study.device}, {units.threads(study.threads)}" if study.device == "cpu" else study.device

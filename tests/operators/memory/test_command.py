@@ -87,7 +87,7 @@ def test_a_network_is_predicted_measured_and_fitted(capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--model", "alexnet"), "--model: 'alexnet' is not a workload"),
+        (("--model", "alexnet"), "--model: 'alexnet' is not known; choose convnet or lenet5"),
         (("--model", "convnet,"), "--model: 'convnet,' has an empty entry"),
         (("--batch-size", "0"), "--batch-size: '0' cannot be used"),
         (("--batch-size", "1000000000"), "--batch-size: 1000000000 needs"),
