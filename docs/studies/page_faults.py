@@ -19,9 +19,10 @@ import torch
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.params import Params
+from mnistbench.core.profiler_names import ITERATION
 from mnistbench.measuring.case import build
 from mnistbench.measuring.events_to_table import table
-from mnistbench.measuring.marks import ITERATION, marked
+from mnistbench.measuring.marks import marked
 from mnistbench.workloads.workload import builtin_workloads
 
 

@@ -10,10 +10,10 @@ import torch
 from torch.profiler import record_function
 
 from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.profiler_names import ITERATION
 from mnistbench.core.record import OpTable
 from mnistbench.measuring.events_to_table import events_of, table
 from mnistbench.measuring.host_events import host_events
-from mnistbench.measuring.marks import ITERATION
 from mnistbench.measuring.profiling import activities_of, has_device_view, started
 
 

@@ -16,11 +16,12 @@ from torch.autograd.profiler import profile as allocations_profile
 from torch.profiler import record_function
 
 from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.profiler_names import ITERATION
 from mnistbench.core.record import finite
 from mnistbench.gate.case import WARMUP_CALLS, Case, Outcome, seed_all
 from mnistbench.gate.profiled import columns, profiled
 from mnistbench.measuring.clocks import Sample
-from mnistbench.measuring.marks import ITERATION, marked
+from mnistbench.measuring.marks import marked
 from mnistbench.measuring.timing import on_device, timed
 
 

@@ -18,10 +18,9 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at
 
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.operation import is_communication
+from mnistbench.core.profiler_names import ENGINE_NODE, ITERATION, MODULE, PHASE
 from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable, median_ns
-from mnistbench.measuring.marks import ITERATION, MODULE, PHASE
 
-_ENGINE_NODE = "autograd::engine::evaluate_function:"
 _USER_SCOPE = 7  # at::RecordScope::USER_SCOPE: record_function, by marks and by optimizers
 
 
@@ -232,7 +231,7 @@ def _walked(events: Iterable[Event], forward_modules: dict[tuple[int, int], str]
             place = Place(event.name.removeprefix(PHASE), UNTIED)
         elif event.name.startswith(MODULE):
             place = Place(place.phase, event.name.removeprefix(MODULE))
-        elif event.name.startswith(_ENGINE_NODE):
+        elif event.name.startswith(ENGINE_NODE):
             tie = (event.fwd_thread or 0, event.sequence_nr)
             place = Place("backward", forward_modules.get(tie, UNTIED))
         yield event, place

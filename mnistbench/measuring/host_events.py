@@ -17,13 +17,9 @@ import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 
 from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.profiler_names import LEFT_OUT, MEMORY
 
-_MEMORY, _OUT_OF_MEMORY = "[memory]", "[OutOfMemory]"
-#: What ``profile.events()`` leaves out.
-_LEFT_OUT = {
-    _MEMORY, _OUT_OF_MEMORY, "profiler::_record_function_enter", "profiler::_record_function_enter_new",
-    "profiler::_record_function_exit", "aten::is_leaf", "aten::output_nr", "aten::_version",
-}  # fmt: skip
+_OUT_OF_MEMORY = "[OutOfMemory]"
 _HOST_MEMORY = (DeviceType.CPU, DeviceType.MKLDNN, DeviceType.IDEEP)
 
 
@@ -80,8 +76,8 @@ def host_events(recorded: torch.profiler.profile) -> list[Any]:
     with gc_paused():
         results = recorded.profiler.kineto_results
         first, raw = results.trace_start_ns(), results.events()
-        memory = _Memory([event for event in raw if event.name() == _MEMORY])
-        events = [_event(event, first, memory) for event in raw if event.name() not in _LEFT_OUT and not _is_hidden(event)]
+        memory = _Memory([event for event in raw if event.name() == MEMORY])
+        events = [_event(event, first, memory) for event in raw if event.name() not in LEFT_OUT and not _is_hidden(event)]
         alone = [*memory.outside(), *(event for event in raw if event.name() == _OUT_OF_MEMORY)]
         for event in alone:
             at = (event.start_ns() - first) / 1000
@@ -104,7 +100,7 @@ def allocations(recorded: torch.profiler.profile, events: Sequence[HostEvent]) -
     assert recorded.profiler is not None, "the profile has ended"
     assert recorded.profiler.kineto_results is not None, "the profile has ended"
     results = recorded.profiler.kineto_results
-    records = sorted((event for event in results.events() if event.name() == _MEMORY), key=lambda record: record.start_ns())
+    records = sorted((event for event in results.events() if event.name() == MEMORY), key=lambda record: record.start_ns())
     waiting = deque(sorted(events, key=_by_time))
     around: list[HostEvent] = []
     for record in records:
@@ -112,7 +108,7 @@ def allocations(recorded: torch.profiler.profile, events: Sequence[HostEvent]) -
         while waiting and waiting[0].time_range.start <= at:
             around.append(waiting.popleft())
         around = [event for event in around if event.time_range.end >= at]
-        innermost = [event for event in around if event.thread == record.start_thread_id() and event.name != _MEMORY]
+        innermost = [event for event in around if event.thread == record.start_thread_id() and event.name != MEMORY]
         yield at, _n_bytes(record), innermost[-1] if innermost else None
 
 

@@ -15,13 +15,9 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.profiler import record_function
 
+from mnistbench.core.profiler_names import MODULE, PHASE
 from mnistbench.measuring.case import Case
 from mnistbench.workloads.step import Inference, Step
-
-#: Names of ranges begin with these prefixes, which no operation has.
-ITERATION = "mnistbench.iteration"
-PHASE = "mnistbench.phase:"
-MODULE = "mnistbench.module:"
 
 #: Makes a range of a name: torch's record_function, or a context manager that has the name as its argument.
 Ranges = Callable[[str], AbstractContextManager[Any]]

@@ -16,12 +16,13 @@ import torch
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.profiler_names import ITERATION
 from mnistbench.core.record import OpTable
 from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import Case, synchronizer
 from mnistbench.measuring.events_to_table import events_of, table
 from mnistbench.measuring.host_events import host_events
-from mnistbench.measuring.marks import ITERATION, forward_range, marked, marked_calls
+from mnistbench.measuring.marks import forward_range, marked, marked_calls
 
 #: Iterations between a reset and profiling: the optimizer creates its state in the first. The profiler then creates its
 #: buffers in one more iteration, which is profiled and dropped.

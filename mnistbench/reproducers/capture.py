@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import OpKey
+from mnistbench.core.profiler_names import ITERATION
 from mnistbench.measuring.events_to_table import events_of, placed
 from mnistbench.measuring.host_events import host_events
-from mnistbench.measuring.marks import ITERATION
 from mnistbench.measuring.profiling import activities_of, has_device_view, started
 from mnistbench.reproducers.memory_use import Block, Since, allocated, before_calls
 from mnistbench.reproducers.values import description, why_not_described

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 from torch.profiler import record_function
 
+from mnistbench.core.profiler_names import ITERATION
 from mnistbench.measuring.events_to_table import events_of, is_annotation
-from mnistbench.measuring.marks import ITERATION
 from mnistbench.measuring.profiling import activities_of, has_device_view, started
 from mnistbench.operators.graph.programs import Program
 from mnistbench.operators.graph.result import Scheduled

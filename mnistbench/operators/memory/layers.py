@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from mnistbench.measuring.marks import LOSS, MODULE, PHASE, in_ranges
+from mnistbench.core.profiler_names import MODULE, PHASE
+from mnistbench.measuring.marks import LOSS, in_ranges
 from mnistbench.operators.memory.result import ROLES, Layer, Place
 from mnistbench.workloads.step import Inference, Step
 from mnistbench.workloads.workload import Batch, Optimizer

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from mnistbench.core.params import Params
+from mnistbench.core.profiler_names import ITERATION
 from mnistbench.measuring.case import Case, build, synchronizer
 from mnistbench.measuring.events_to_table import Event, placed
 from mnistbench.measuring.host_events import allocations, host_events
-from mnistbench.measuring.marks import ITERATION, in_ranges
+from mnistbench.measuring.marks import in_ranges
 from mnistbench.measuring.profiling import WARMUP_ITERATIONS, record_warm
 from mnistbench.operators.memory.layers import Iteration, Places
 from mnistbench.operators.memory.ledger import Ledger

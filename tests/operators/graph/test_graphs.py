@@ -7,7 +7,7 @@ import torch
 from torch.autograd import DeviceType
 
 from mnistbench.core.errors import UsageError
-from mnistbench.measuring.marks import ITERATION
+from mnistbench.core.profiler_names import ITERATION
 from mnistbench.operators.graph.compiled import CompileError, compiled, missing_compiler
 from mnistbench.operators.graph.graphs import graphs
 from mnistbench.operators.graph.programs import program, workload
