@@ -21,6 +21,7 @@ ARROWS = {
     "core": set(),
     "workloads": {"core"},
     "saved_runs": {"core"},
+    "traces": {"core"},
     "measuring": {"core", "workloads"},
     "compare": {"core", "saved_runs"},
     "profile": {"core", "workloads", "measuring"},
@@ -63,7 +64,7 @@ IN_A_LAUNCH = {"gate.profiled", "gate.workload_case"}
 TORCH_FREE = {
     name
     for name in MODULES
-    if name.split(".")[0] in {"core", "saved_runs", "compare", "report", "gate", "environments"}
+    if name.split(".")[0] in {"core", "saved_runs", "traces", "compare", "report", "gate", "environments"}
     or name.startswith("lab.report")
 } - IN_A_LAUNCH
 TORCH_FREE |= {

@@ -1,0 +1,188 @@
+"""Linked and placed events -> the operation table of a profiled case, with the rows that are no operations."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from mnistbench.core.operation import OpKey, is_communication
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpRow, OpTable, median_ns
+from mnistbench.traces import events
+from mnistbench.traces.events import DeviceEvent, HostEvent, MemoryRecord, Trace
+from mnistbench.traces.steps import Steps
+from mnistbench.traces.timeline import covered_ns
+
+
+@dataclass
+class _Row:
+    """Sums over the events of a row, one per step."""
+
+    slots: int
+    calls: int = 0
+    self_ns: list[int] = field(default_factory=list)
+    total_ns: list[int] = field(default_factory=list)
+    device_ns: list[int] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    shapes: set[str] = field(default_factory=set)
+    kernels: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.self_ns, self.total_ns, self.device_ns, self.memory = ([0] * self.slots for _ in range(4))
+
+
+def tables(trace: Trace, steps: Steps) -> tuple[OpTable, OpTable | None]:
+    """Return the host table and, if an accelerator was recorded, the device table.
+
+    The self host times of the host table add up to the steps, as those of a profiled case do, and the runtime has a row of
+    its own. The device times of the device table add up to all kernels, copies and fills of the steps.
+    """
+    gathered = _gathered(trace, steps)
+    host = _table("host", gathered, steps, ())
+    if not trace.device:
+        return host, None
+    return host, _table("device", gathered, steps, _busy_ns(trace, steps))
+
+
+def key_of(event: DeviceEvent) -> OpKey:
+    """Return the row of a device event: its operation, the launch of a graph outside of all operations, or UNATTRIBUTED."""
+    if event.operation is not None:
+        return _key(event.operation)
+    if event.launch is not None and "GraphLaunch" in event.launch.name:
+        return _key(event.launch)
+    return (UNATTRIBUTED, "", UNTIED)
+
+
+def _key(event: HostEvent) -> OpKey:
+    return (event.name, *event.place)
+
+
+def _table(view: str, gathered: dict[OpKey, _Row], steps: Steps, busy_ns: tuple[int, ...]) -> OpTable:
+    left_out = RUNTIME if view == "device" else UNATTRIBUTED
+    rows = tuple(_row(key, row, view) for key, row in gathered.items() if key[0] != left_out)
+    return OpTable(temperature="warm", view=view, iteration_ns=steps.ns, rows=rows, busy_ns=busy_ns)
+
+
+def _row(key: OpKey, row: _Row, view: str) -> OpRow:
+    name, phase, module = key
+    return OpRow(
+        name=name,
+        phase=phase,
+        module=module,
+        calls=row.calls / row.slots,
+        self_cpu_ns=tuple(max(0, ns) for ns in row.self_ns),
+        total_cpu_ns=tuple(row.total_ns),
+        self_device_ns=tuple(row.device_ns) if view == "device" else (),
+        memory_bytes=median_ns(row.memory),
+        shapes=tuple(sorted(row.shapes)),
+        kernels=tuple(sorted(row.kernels)) if view == "device" else (),
+    )
+
+
+def _gathered(trace: Trace, steps: Steps) -> dict[OpKey, _Row]:
+    """Sum the events of each row in each step."""
+    rows: dict[OpKey, _Row] = defaultdict(lambda: _Row(len(steps.names)))
+    _add_host(rows, trace, steps)
+    for launched in trace.device:
+        slot = steps.slot_of_device(launched)
+        if slot >= 0:
+            row = rows[key_of(launched)]
+            row.device_ns[slot] += launched.ns
+            row.kernels.add(launched.name)
+    return dict(rows)
+
+
+def _add_host(rows: dict[OpKey, _Row], trace: Trace, steps: Steps) -> None:
+    memory = _Memory(trace.memory, of_host=not trace.device)
+    elsewhere: dict[tuple[str, int], int] = defaultdict(
+        int
+    )  # phase of the waiting thread, step
+    ranges: list[HostEvent] = []  # of the thread of the steps, around the event
+    for event in trace.host:
+        while ranges and ranges[-1].end <= event.start:
+            ranges.pop()
+        if event.kind == events.RANGE and event.thread == steps.thread:
+            ranges.append(event)
+        slot = steps.slot_of(event.start)
+        if event.kind == events.PYTHON or event.replaced_by is not None or slot < 0:
+            continue
+        is_range = event.kind == events.RANGE and not is_communication(event.name)
+        row = rows[_row_key(event, is_range=is_range)]
+        row.self_ns[slot] += event.self_ns
+        if event.kind != events.RUNTIME:
+            _add_memory(rows, row, slot, event, memory, is_range=is_range)
+        if is_range:
+            row.total_ns[slot] += event.self_ns
+            continue
+        row.calls += 1
+        row.total_ns[slot] += event.ns
+        if shapes := event.args.get("Input Dims"):
+            row.shapes.add(str(shapes))
+        if event.thread != steps.thread and not event.is_beside:
+            elsewhere[ranges[-1].place.phase if ranges else "", slot] += event.self_ns
+    if trace.host and not steps.are_marked:
+        outside = rows[OUTSIDE, "", UNTIED]
+        outside.self_ns[0] += steps.ns[0] - _top_level_ns(trace, steps)
+        outside.total_ns[0] = outside.self_ns[0]
+    _subtract_waiting(rows, elsewhere)
+
+
+def _row_key(event: HostEvent, *, is_range: bool) -> OpKey:
+    if is_range:
+        return (OUTSIDE, event.place.phase, UNTIED)
+    return (RUNTIME, "", UNTIED) if event.kind == events.RUNTIME else _key(event)
+
+
+def _add_memory(rows: dict[OpKey, _Row], row: _Row, slot: int, event: HostEvent, memory: _Memory, *, is_range: bool) -> None:
+    """Add the memory of an event to its row, and subtract it from the operation that called it."""
+    n_bytes = memory.within(event)
+    if not n_bytes:
+        return
+    if not is_range:
+        row.memory[slot] += n_bytes
+    if event.caller is not None and event.caller.kind == events.OPERATION:
+        rows[_key(event.caller)].memory[slot] -= n_bytes
+
+
+def _top_level_ns(trace: Trace, steps: Steps) -> int:
+    """Return the time of the thread of the steps in operations, ranges and runtime calls."""
+    return sum(
+        event.ns
+        for event in trace.host
+        if event.thread == steps.thread and event.caller is None and event.kind != events.PYTHON and not event.is_beside
+    )
+
+
+def _subtract_waiting(rows: dict[OpKey, _Row], elsewhere: dict[tuple[str, int], int]) -> None:
+    """Subtract what other threads ran from the time outside operations, because the thread of the steps waits for them."""
+    for (phase, slot), waited_ns in elsewhere.items():
+        outside = rows.get((OUTSIDE, phase, UNTIED))
+        if outside is not None:
+            outside.self_ns[slot] = outside.total_ns[slot] = max(0, outside.self_ns[slot] - waited_ns)
+
+
+def _busy_ns(trace: Trace, steps: Steps) -> tuple[int, ...]:
+    """Return the time in which the accelerator ran what each step launched."""
+    spans: list[list[tuple[int, int]]] = [[] for _ in steps.names]
+    for event in trace.device:
+        slot = steps.slot_of_device(event)
+        if slot >= 0:
+            spans[slot].append((event.start, event.end))
+    return tuple(covered_ns(of_step) for of_step in spans)
+
+
+class _Memory:
+    """Memory that was allocated and freed in an event: on the accelerator if the trace has one, else on the host."""
+
+    def __init__(self, records: Iterable[MemoryRecord], *, of_host: bool) -> None:
+        kept = [record for record in records if record.of_host == of_host]
+        self._starts = [record.ns for record in kept]
+        self._sums = [0, *accumulate(record.n_bytes for record in kept)]
+
+    def within(self, event: HostEvent) -> int:
+        """Return the bytes allocated minus freed while the event ran."""
+        if not self._starts:
+            return 0
+        return self._sums[bisect_right(self._starts, event.end)] - self._sums[bisect_left(self._starts, event.start)]
