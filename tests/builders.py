@@ -103,6 +103,7 @@ def op_table(
     iterations: int = ITERATIONS,
     first_of_process: bool = False,
     profiler_ns: int = 0,
+    busy_ns: int | Sequence[int] = (),
 ) -> OpTable:
     """A warm host table of the given rows; without any, one of two operations."""
     return OpTable(
@@ -112,6 +113,7 @@ def op_table(
         rows=rows or (op_row("aten::mkldnn_convolution", 400_000, module="conv2"), op_row("aten::addmm", 100_000)),
         first_of_process=first_of_process,
         profiler_ns=profiler_ns,
+        busy_ns=_samples(busy_ns, iterations),
     )
 
 

@@ -112,6 +112,7 @@ def op_tables(draw: st.DrawFn, *, max_rows: int = 4) -> OpTable:
         rows=tuple(rows),
         first_of_process=temperature == "cold" and draw(st.booleans()),
         profiler_ns=draw(st.integers(0, 10_000)),
+        busy_ns=draw(samples(iterations) | st.just(())) if view == "device" else (),
     )
 
 

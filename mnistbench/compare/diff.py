@@ -1,8 +1,8 @@
 """Base runs and a new run -> Comparison, without files, terminal or torch.
 
 All times are integer nanoseconds. The changes of the operations and the remainder add up to the change of the iteration
-without the profiler. The time of an operation is its self time minus the profiler's overhead on its calls, so that more
-calls do not look slower because of the profiler.
+without the profiler, on an accelerator to the change of its busy time. The time of an operation is its self time minus the
+profiler's overhead on its calls, so that more calls do not look slower because of the profiler.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mnistbench.core.operation import OpKey, operation_name, shortened
-from mnistbench.core.record import OUTSIDE, median_ns
+from mnistbench.core.record import NOT_OPERATIONS, median_ns
 from mnistbench.saved_runs.compatibility import VERSIONS, blocking_differences, differences
 from mnistbench.saved_runs.summary import CaseSummary, OpSummary, RunSummary, TableSummary
 
@@ -53,8 +53,8 @@ class OpChange:
 
     @property
     def is_operation(self) -> bool:
-        """False for the time of a phase outside all operations."""
-        return self.name != OUTSIDE
+        """False for the rest of the time: outside operations, runtime calls, unattributed kernels."""
+        return self.name not in NOT_OPERATIONS
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,14 +87,18 @@ class CaseComparison:
 
     base: CaseSummary  # in the newest base run that counts
     now: CaseSummary
-    clock: str  # cpu: wall time and host self times. device: times of the accelerator
-    base_runs: tuple[int, ...]  # time of one iteration in every base run that counts
+    clock: str  # cpu: wall time and host self times. device: elapsed time on the accelerator's clock and times of its kernels
+    base_runs: tuple[int, ...]  # elapsed time of one iteration in every base run that counts
     now_ns: int
     operations: tuple[OpChange, ...]  # by size of change, the largest first
     profiler_ns: int  # overhead per call; 0 for device times
     incomparable: Mapping[str, tuple[Any, Any]]  # why times cannot be compared: field -> (base, now)
     used: tuple[RunSummary, ...] = ()  # the base runs that count, oldest first; none where the case is incomparable
     left_out: Mapping[str, int] = field(default_factory=dict)  # the other base runs: reason -> how many
+    # Time of one iteration in which the accelerator ran kernels or copies, in every base run that has it. Elapsed time also has
+    # the gaps between kernels. None and 0 where the clock is the CPU's, or one side is of a version that did not save it.
+    busy_base_runs: tuple[int, ...] = ()
+    busy_now_ns: int = 0
 
     @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> int:
@@ -107,14 +111,39 @@ class CaseComparison:
         return self.now_ns - self.base_ns
 
     @property
+    def has_busy_time(self) -> bool:
+        """Whether the operations are held against busy time, because both sides have it."""
+        return bool(self.busy_base_runs)
+
+    @functools.cached_property
+    def busy_base_ns(self) -> int:
+        """Busy time of one iteration: median over the base runs."""
+        return median_ns(self.busy_base_runs)
+
+    @property
+    def whole_base_ns(self) -> int:
+        """Time that the operations of the base are parts of: busy time on an accelerator, else the iteration."""
+        return self.busy_base_ns if self.has_busy_time else self.base_ns
+
+    @property
+    def whole_now_ns(self) -> int:
+        """Time that the operations of the new run are parts of."""
+        return self.busy_now_ns if self.has_busy_time else self.now_ns
+
+    @property
+    def whole_change_ns(self) -> int:
+        """Change of the time that the operations are parts of."""
+        return self.whole_now_ns - self.whole_base_ns
+
+    @property
     def explained_ns(self) -> int:
         """Sum of the changes of the operations."""
         return sum(operation.change_ns for operation in self.operations)
 
     @property
     def remainder_ns(self) -> int:
-        """Change of the iteration that the operations do not explain."""
-        return self.change_ns - self.explained_ns
+        """Change of the time that the operations are parts of, without what they explain."""
+        return self.whole_change_ns - self.explained_ns
 
     @property
     def renamed_from(self) -> str:
@@ -375,6 +404,8 @@ def _compare_case(counted: _Counted, now: CaseSummary, by: str) -> CaseCompariso
     operations: tuple[OpChange, ...] = ()
     if mine and table_of(last, view) and same_versions:
         operations = _compare_operations(tables, mine, by, clock)
+    busy_base_runs = tuple(table.busy_ns for table in tables if table.busy_ns) if operations and clock == "device" else ()
+    busy_now_ns = mine.busy_ns if mine and busy_base_runs else 0
     return CaseComparison(
         base=last,
         now=now,
@@ -386,6 +417,8 @@ def _compare_case(counted: _Counted, now: CaseSummary, by: str) -> CaseCompariso
         incomparable=counted.incomparable,
         used=counted.used,
         left_out={reason: count for reason, count in counted.left_out.items() if count},
+        busy_base_runs=busy_base_runs if busy_now_ns else (),
+        busy_now_ns=busy_now_ns,
     )
 
 
@@ -490,5 +523,5 @@ def grouped(key: OpKey, by: str) -> OpKey:
     if by == "op":
         return (name, "", "")
     if by == "module":
-        return (OUTSIDE if name == OUTSIDE else "", phase, module)
+        return (name if name in NOT_OPERATIONS else "", phase, module)
     return key

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from mnistbench.compare.diff import CaseComparison
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.record import NOT_OPERATIONS
 
 #: Largest relative difference of final values where results are not reproducible bit for bit (several threads, an
 #: accelerator). Runs of the same code on two threads of a CPU differed by less; no accelerator has been measured yet.
@@ -94,7 +94,7 @@ def _of_the_model(parameters: tuple[int, int], changes: Sequence[CountedChange])
 
 
 def _of_operations(changes: Iterable[CountedChange]) -> Iterable[str]:
-    operations = [change for change in changes if change.name != OUTSIDE]
+    operations = [change for change in changes if change.name not in NOT_OPERATIONS]
     renamed = {id(old): new for old, new in renamed_operations(operations)}
     renames = {id(new) for new in renamed.values()}
     for change in operations:

@@ -43,7 +43,7 @@ class CheckedQuantity:
     """One quantity of a case that gets a verdict: an operation, several operations together, or the iteration."""
 
     name: str
-    kind: str  # operation, replaced, outside, other or iteration
+    kind: str  # operation, replaced, outside (not an operation), other or iteration
     members: tuple[OpChange, ...]  # the operations that are summed; none for the iteration
     base_runs: tuple[int, ...]  # ns in every base run
     now_ns: int
@@ -110,7 +110,7 @@ class CaseJudgement:
 
     case: CaseComparison
     iteration: CheckedQuantity
-    operations: tuple[CheckedQuantity, ...]  # single operations by size of change; then outside operations and other
+    operations: tuple[CheckedQuantity, ...]  # single operations by size of change; then what is no operation, and other
 
     @property
     def checked(self) -> tuple[CheckedQuantity, ...]:
@@ -271,9 +271,10 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
     found = [_sum([one], operation_name(*one.key), "operation", limits) for one in alone if one.base and one.now]
     found += [_sum(changes, _replacement(changes), "replaced", limits) for changes in replaced.values()]
     yield from sorted(found, key=lambda checked: (-abs(checked.change_ns), checked.name))
-    outside = [change for change in case.operations if not change.is_operation]
-    if outside:
-        yield _sum(outside, "outside operations", "outside", limits)
+    for name in dict.fromkeys(change.name for change in case.operations if not change.is_operation):
+        outside = [change for change in case.operations if change.name == name]
+        if case.clock == "cpu" or any(change.base_ns or change.now_ns for change in outside):  # the host has no device time
+            yield _sum(outside, operation_name(name, "", ""), "outside", limits)
     rest: dict[str, list[OpChange]] = defaultdict(list)
     taken = {id(change) for change in alone}
     for change in operations:
@@ -286,7 +287,7 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
 
 def _matters(change: OpChange, case: CaseComparison, criteria: Criteria) -> bool:
     """Whether the operation matters in either run: a large increase starts from a small time."""
-    sides = ((change.base, change.base_ns, case.base_ns), (change.now, change.now_ns, case.now_ns))
+    sides = ((change.base, change.base_ns, case.whole_base_ns), (change.now, change.now_ns, case.whole_now_ns))
     return any(
         side and ns is not None and criteria.matters(ns, whole, side.calls, case.profiler_ns) for side, ns, whole in sides
     )
@@ -349,7 +350,7 @@ def _replacement(changes: Sequence[OpChange]) -> str:
 def _judge(checked: CheckedQuantity, case: CaseComparison, family: int, criteria: Criteria) -> CheckedQuantity:
     if case.incomparable:
         return replace(checked, verdict=INCOMPARABLE)
-    if checked.base_ns <= 0 and checked.kind != "replaced" and checked.change_ns <= criteria.min_share * case.base_ns:
+    if checked.base_ns <= 0 and checked.kind != "replaced" and checked.change_ns <= criteria.min_share * case.whole_base_ns:
         # Subtracting the profiler's overhead left no time that a change could be a share of.
         return replace(checked, verdict=WITHIN, within=checked.threshold)
     judged = _by_runs(checked, family) if len(checked.base_runs) >= RUNS_NEEDED else _by_threshold(checked)
@@ -392,8 +393,8 @@ def _accept(checked: CheckedQuantity, case: CaseComparison, criteria: Criteria) 
 
 
 def _accept_base(checked: CheckedQuantity, case: CaseComparison) -> int:
-    """Return the time that the limit of an ``--accept`` is a share of: the base, or the iteration for a new operation."""
-    return checked.base_ns if checked.change <= LARGEST_LIMIT else max(case.base_ns, 1)
+    """Return the time that the limit of an ``--accept`` is a share of: the base, or the whole case for a new operation."""
+    return checked.base_ns if checked.change <= LARGEST_LIMIT else max(case.whole_base_ns, 1)
 
 
 def acceptance_for(judgement: Judgement, judged: CaseJudgement, checked: CheckedQuantity) -> str:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
 
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
 
 _ENGINE = "autograd::engine::"
 
+#: Rows that are no operations, as people read them.
+_REST = {OUTSIDE: "outside operations", RUNTIME: "runtime calls", UNATTRIBUTED: "unattributed kernels"}
+
+#: Functions of the CUDA runtime and driver, of HIP, of Unified Runtime and of Level Zero: cudaLaunchKernel, cuLaunchKernelEx,
+#: hipMalloc, urEnqueueKernelLaunch, zeCommandListAppendLaunchKernel. Operations of torch contain "::" or begin with a capital.
+_RUNTIME_CALL = re.compile(r"(?:cuda|cu|hip|ur|ze)[A-Z]\w*")
 
 #: Prefixes of what torch.distributed's backends give the profiler.
 _BACKENDS = ("gloo:", "nccl:", "mpi:", "ucc:", "xccl:")
@@ -22,6 +29,11 @@ def is_communication(name: str) -> bool:
     It runs beside the operations of its rank, and its time includes the wait for the other ranks.
     """
     return name.startswith(_BACKENDS)
+
+
+def is_runtime_call(name: str) -> bool:
+    """Whether a host event is a call of the accelerator's runtime or driver: ``cudaLaunchKernel``, no operation."""
+    return _RUNTIME_CALL.fullmatch(name) is not None
 
 
 def shortened(name: str) -> str:
@@ -43,11 +55,11 @@ def operation_name(name: str, phase: str, module: str) -> str:
         module: empty for all modules, or where none can be named.
 
     Returns:
-        ``aten::mm, backward fc1``; for all operations of a module ``conv2 backward``; for the time outside operations
-        ``outside operations (forward)``.
+        ``aten::mm, backward fc1``; for all operations of a module ``conv2 backward``; for rows that are no operations
+        ``outside operations (forward)``, ``runtime calls``, ``unattributed kernels``.
     """
-    if name == OUTSIDE:
-        return f"outside operations ({phase})" if phase else "outside operations"
+    if name in _REST:
+        return f"{_REST[name]} ({phase})" if phase else _REST[name]
     if not name:
         return f"{module or 'no module'} {phase}".strip()
     return ", ".join(filter(None, (shortened(name), place_name(phase, module))))

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import (
     LARGEST,
+    OPTIONAL,
     FieldError,
     Members,
     Nanoseconds,
@@ -111,6 +112,9 @@ class OpTable:
     rows: tuple[OpRow, ...]
     first_of_process: bool = False  # cold tables: no case had run before, so libraries were initialised too
     profiler_ns: Nanoseconds = 0  # profiler overhead per operation call, measured in this process; 0: not measured
+    # Time of each iteration in which the accelerator ran at least one kernel or copy; empty in a host table and in files of
+    # earlier versions. Of kernels that run at once it counts one, so it is at most the sum of the rows.
+    busy_ns: Annotated[_Times, OPTIONAL] = ()
 
     @property
     def clock(self) -> str:
@@ -137,7 +141,7 @@ class OpTable:
             )
             for row in self.rows
         )  # fmt: skip
-        return replace(self, iteration_ns=each(self.iteration_ns), rows=tuple(rows))
+        return replace(self, iteration_ns=each(self.iteration_ns), rows=tuple(rows), busy_ns=each(self.busy_ns))
 
     @classmethod
     def from_stored(cls, stored: Any) -> OpTable:
@@ -155,7 +159,7 @@ class OpTable:
         return cls(
             rows=tuple(OpRow(**dict(zip(columns, cells, strict=True))) for cells in zip(*columns.values(), strict=True)),
             **table.members(cls, ("temperature", "view")),
-            **times.members(cls, ("iteration_ns", "first_of_process", "profiler_ns")),
+            **times.members(cls, ("iteration_ns", "first_of_process", "profiler_ns", "busy_ns")),
         )
 
 
@@ -439,6 +443,7 @@ def table_to_json(table: OpTable) -> dict[str, str]:
         "first_of_process": table.first_of_process,
         "profiler_ns": table.profiler_ns,
         "iteration_ns": table.iteration_ns,
+        **({"busy_ns": table.busy_ns} if table.busy_ns else {}),
         "self_ns": [row.self_ns(clock) for row in rows],
         "spread_ns": [row.spread_ns(clock) for row in rows],
     }

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import FieldError, Nanoseconds, Reader, Seconds
+from mnistbench.core.json_reader import OPTIONAL, FieldError, Nanoseconds, Reader, Seconds
 from mnistbench.core.operation import OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.record import (
@@ -25,6 +25,7 @@ from mnistbench.core.record import (
     OpTable,
     Scalars,
     check_schema,
+    median_ns,
     read_origin,
     run_header,
     short_commit,
@@ -59,6 +60,7 @@ class TableSummary(NamedTuple):
     counted: Counted
     self_ns: tuple[int, ...]
     spread_ns: tuple[int, ...]
+    busy_ns: int = 0  # median time per iteration in which the accelerator ran; 0 in a host table and if it is unknown
 
     @property
     def operations(self) -> dict[OpKey, OpSummary]:
@@ -270,13 +272,14 @@ class _Medians(NamedTuple):
     profiler_ns: Nanoseconds
     self_ns: tuple[Nanoseconds, ...]
     spread_ns: tuple[Nanoseconds, ...]
+    busy_ns: Annotated[tuple[Nanoseconds, ...], OPTIONAL] = ()
 
 
 def _table(table: Reader, shared: Shared) -> TableSummary:
     counted = shared.counted_of(table)
     medians = table["times"].parsed().read(_Medians)
     _check_lengths(table, counted.keys, medians.self_ns, medians.spread_ns)
-    return TableSummary(medians.profiler_ns, counted, medians.self_ns, medians.spread_ns)
+    return TableSummary(medians.profiler_ns, counted, medians.self_ns, medians.spread_ns, median_ns(medians.busy_ns))
 
 
 def _check_lengths(table: Reader, *columns: tuple[Any, ...]) -> None:

@@ -29,7 +29,7 @@ FOLDER = ".mnistbench_cache"
 FEWEST = 32
 
 #: Version of the file. Raise it with every change of what a summary contains or how it is made from a saved run.
-_FORMAT = 1
+_FORMAT = 2
 
 #: Environments, params, texts of counts, and the rows of the runs.
 _EMPTY: tuple[Any, ...] = ([], [], [], {})
@@ -114,8 +114,8 @@ class _Stored:
             fields[name] = tuple(fields[name])
         return CaseSummary(**fields)
 
-    def _table(self, profiler_ns: int, operations: int, self_ns: list[int], spread_ns: list[int]) -> TableSummary:
-        return TableSummary(profiler_ns, self._counted[operations], tuple(self_ns), tuple(spread_ns))
+    def _table(self, profiler_ns: int, operations: int, self_ns: list[int], spread_ns: list[int], busy_ns: int) -> TableSummary:
+        return TableSummary(profiler_ns, self._counted[operations], tuple(self_ns), tuple(spread_ns), busy_ns)
 
 
 def _as_read(environment: Mapping[str, Any]) -> dict[str, Any]:

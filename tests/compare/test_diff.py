@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import builders
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from mnistbench.compare.diff import compare
 from mnistbench.compare.thresholds import GROUPINGS
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.saved_runs.summary import RunSummary
 
 
@@ -44,7 +45,8 @@ def test_the_ledger_always_adds_up(base, now, by):
     comparison = compare([builders.summary(base)], builders.summary(dataclasses.replace(now, **same_case)), by=by)
     for case in comparison.cases:
         assert sum(case.phases.values()) == case.explained_ns
-        assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.change_ns
+        assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.whole_change_ns
+        assert case.has_busy_time or case.whole_change_ns == case.change_ns
 
 
 def test_the_median_over_iterations_counts_so_that_one_slow_iteration_does_not():
@@ -357,6 +359,36 @@ def test_on_an_accelerator_the_device_clock_is_compared():
     assert case.operations[0].change_ns == 400
 
 
+def busy_case(elapsed_ns, busy_ns, *rows):
+    return builders.case_record(
+        device="cuda", device_ns=(elapsed_ns,) * 3, tables=(builders.op_table(*rows, view="device", busy_ns=busy_ns),)
+    )
+
+
+def test_the_operations_of_an_accelerator_are_held_against_its_busy_time_and_elapsed_time_is_kept_beside_it():
+    kernel = functools.partial(builders.op_row, "aten::mm", 900_000)
+    base = busy_case(1_500_000, 30_000, kernel(self_device_ns=20_000), builders.op_row(self_device_ns=10_000))
+    now = busy_case(1_501_000, 39_000, kernel(self_device_ns=29_000), builders.op_row(self_device_ns=10_000))
+    case = only_case(base, now)
+    assert (case.base_ns, case.now_ns, case.change_ns) == (1_500_000, 1_501_000, 1_000)
+    assert (case.whole_base_ns, case.whole_now_ns, case.whole_change_ns) == (30_000, 39_000, 9_000)
+    assert (case.explained_ns, case.remainder_ns) == (9_000, 0)
+
+
+@pytest.mark.parametrize(("before", "after"), [((), 39_000), (30_000, ()), ((), ())])
+def test_without_the_busy_time_of_a_side_operations_are_held_against_elapsed_time(before, after):
+    base, now = (busy_case(1_500_000, busy, builders.op_row(self_device_ns=20_000)) for busy in (before, after))
+    case = only_case(base, now)
+    assert not case.has_busy_time
+    assert (case.whole_base_ns, case.whole_now_ns) == (1_500_000, 1_500_000)
+
+
+def test_of_several_base_runs_those_with_busy_time_count():
+    runs = [builders.summary(busy_case(9_000, busy, builders.op_row(self_device_ns=20))) for busy in ((), 30, 50)]
+    [case] = compare(runs, runs[-1]).cases
+    assert (case.busy_base_runs, case.busy_base_ns, len(case.base_runs)) == ((30, 50), 40, 3)
+
+
 @pytest.mark.parametrize("kernels", [(0, 600), (600, 0), (0, 0)], ids=str)
 def test_a_device_table_without_any_device_time_is_none(kernels):
     case = only_case(*(device_case(1_000, ns) for ns in kernels))
@@ -375,3 +407,12 @@ def test_a_case_without_a_table_on_one_side_is_compared_by_its_wall_time_alone()
     case = only_case(builders.case_record(tables=()), builders.case_record(timing=builders.timing(median_ns=8_000_000)))
     assert case.operations == ()
     assert case.remainder_ns == case.change_ns == 500_000
+
+
+def test_rows_that_are_no_operations_stay_apart_when_operations_are_summed_by_module():
+    names = ["aten::mm", "aten::t", OUTSIDE, RUNTIME, UNATTRIBUTED]
+    record = builders.case_record(tables=(builders.op_table(*(builders.op_row(name, phase="", module="") for name in names)),))
+    [case] = compare([builders.summary(record)], builders.summary(record), by="module").cases
+    assert {change.name: change.is_operation for change in case.operations} == {
+        "": True, OUTSIDE: False, RUNTIME: False, UNATTRIBUTED: False,
+    }  # fmt: skip

@@ -18,7 +18,7 @@ from mnistbench.compare.judge import CheckedQuantity, judge
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
 from mnistbench.compare.thresholds import DEFAULT_SHARE, GROUPINGS, Acceptance, Criteria, Threshold
 from mnistbench.core.errors import RecordError
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.saved_runs.summary import RunSummary
 
 row = builders.op_row
@@ -319,6 +319,36 @@ def test_on_the_devices_clock_watching_costs_nothing():
     judgement = judged(builders.summary(record), builders.summary(record))
     assert list(verdicts(judgement)) == ["iteration", MM]
     assert judgement.cases[0].iteration.now_ns == 1_000
+
+
+def launch_bound(kernel_ns, *others):
+    """A call of 1.5 ms in which the accelerator works for some tens of microseconds."""
+    kernel = row("aten::mm", 900_000, self_device_ns=kernel_ns)
+    table = builders.op_table(kernel, *others, view="device", busy_ns=kernel_ns + 40_000)
+    return builders.summary(builders.case_record(device="cuda", device_ns=(1_500_000,), tables=(table,)))
+
+
+def test_a_kernel_that_grows_in_a_launch_bound_call_has_a_verdict_of_its_own():
+    judgement = judged(launch_bound(20_000), launch_bound(29_000), limits("10%"))
+    checked = named(judgement, MM)
+    assert (checked.kind, checked.verdict, checked.change) == ("operation", "regressed", 0.45)
+    assert judgement.outcome == "regressed"
+
+
+def test_what_is_no_operation_has_its_own_name_on_each_clock():
+    others = [
+        row(OUTSIDE, 500, module="", calls=0, self_device_ns=0),
+        row(RUNTIME, 700, module="", phase="", self_device_ns=0),
+        row(UNATTRIBUTED, 0, module="", phase="", self_device_ns=40_000),
+    ]
+    [on_device] = judged(launch_bound(20_000, *others), launch_bound(20_000, *others)).cases
+    assert [(one.name, one.now_ns) for one in on_device.operations if one.kind == "outside"] == [
+        ("unattributed kernels", 40_000)
+    ]
+    [on_host] = judged(run(*others[:2]), run(*others[:2])).cases
+    assert [(one.name, one.now_ns) for one in on_host.operations if one.kind == "outside"] == [
+        ("outside operations", 500), ("runtime calls", 700),
+    ]  # fmt: skip
 
 
 def test_small_operations_are_pooled_and_named_modules_have_pools_of_their_own():

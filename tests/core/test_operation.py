@@ -3,7 +3,7 @@
 import pytest
 
 from mnistbench.core.operation import operation_name, place_name
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,8 @@ from mnistbench.core.record import OUTSIDE
         ("", "", "", "no module"),
         (OUTSIDE, "forward", "", "outside operations (forward)"),
         (OUTSIDE, "", "", "outside operations"),
+        (RUNTIME, "", "", "runtime calls"),
+        (UNATTRIBUTED, "", "", "unattributed kernels"),
     ],
 )
 def test_an_operation_has_one_name(name, phase, module, expected):

@@ -48,6 +48,7 @@ from mnistbench.core.record import (
     median_ns,
     quartiles_ns,
     run_header,
+    table_to_json,
     thin,
 )
 
@@ -691,6 +692,18 @@ def test_the_total_of_a_table_is_the_sum_of_its_rows(table: OpTable) -> None:
 def test_the_time_outside_operations_is_no_operation() -> None:
     assert op_row("aten::add").is_operation
     assert not op_row(OUTSIDE).is_operation
+
+
+def test_the_busy_time_of_a_table_is_read_back_and_that_of_one_call_is_a_part_of_it() -> None:
+    table = op_table(op_row(self_device_ns=60), view="device", busy_ns=(80, 90, 100))
+    assert OpTable.from_stored(table_to_json(table)) == table
+    assert table.of_one_call(10).busy_ns == (8, 9, 10)
+
+
+def test_a_table_that_was_saved_before_busy_time_has_none() -> None:
+    stored = table_to_json(op_table(op_row(self_device_ns=60), view="device"))
+    assert "busy_ns" not in stored["times"]
+    assert OpTable.from_stored(stored).busy_ns == ()
 
 
 def test_an_operation_is_known_by_name_phase_and_module() -> None:

@@ -74,6 +74,13 @@ def test_a_summary_has_medians_of_warm_tables_and_final_values():
     assert (case.op_fail, case.case_fail) == (("5%",), "10%")
 
 
+@pytest.mark.parametrize(("busy_ns", "median"), [((40, 10, 20), 20), ((), 0)])
+def test_a_summary_of_a_device_table_has_the_median_of_its_busy_time(busy_ns, median):
+    table = builders.op_table(builders.op_row(self_device_ns=5), view="device", busy_ns=busy_ns)
+    [case] = builders.summary(builders.case_record(tables=(table,))).cases
+    assert case.tables["device"].busy_ns == median
+
+
 def test_a_case_without_curves_has_no_final_values():
     [case] = builders.summary(builders.case_record(scalars=None)).cases
     assert (case.final, case.curves_of, case.directory) == ({}, "", "")
