@@ -96,9 +96,7 @@ def _gathered(trace: Trace, steps: Steps) -> dict[OpKey, _Row]:
 
 def _add_host(rows: dict[OpKey, _Row], trace: Trace, steps: Steps) -> None:
     memory = _Memory(trace.memory, of_host=not trace.device)
-    elsewhere: dict[tuple[str, int], int] = defaultdict(
-        int
-    )  # phase of the waiting thread, step
+    elsewhere: dict[tuple[str, int], int] = defaultdict(int)  # phase of the waiting thread, step
     ranges: list[HostEvent] = []  # of the thread of the steps, around the event
     for event in trace.host:
         while ranges and ranges[-1].end <= event.start:
