@@ -62,6 +62,12 @@ def test_communication_of_the_cpu_runs_beside_its_thread(tmp_path):
     }  # fmt: skip
 
 
+def test_memory_beside_a_thread_is_that_of_its_operations(tmp_path):
+    events = [build.range_("gloo:all_reduce", 15, 60), build.op("aten::mm", 30, 20), build.memory(35, 64, of_host=True)]
+    found = analysed(tmp_path, *events, devices=[]).host
+    assert {row.name: row.memory_bytes for row in found.rows if row.is_operation} == {"gloo:all_reduce": 0, "aten::mm": 64}
+
+
 def test_the_host_rows_add_up_to_the_step_with_backward_on_another_thread(tmp_path):
     events = [
         build.step(1, 0, 100), build.range_("## forward ##", 0, 30), build.op("aten::addmm", 5, 20, sequence=3),
