@@ -227,7 +227,11 @@ def _peaks(profile: TraceProfile) -> str:
     else:
         rates = [f"{units.flops_per_s(rate)} ({dtype})" for dtype in used if (rate := peaks.of(dtype))]
     rates.append(units.bytes_per_s(peaks.bytes_per_s or 0))
-    tf32 = " Products of float32 count as TF32 where the name of a kernel says so." if "tf32" in used else ""
+    tf32 = (
+        " Products of float32 count as TF32 where the name of a kernel says so."
+        if "tf32" in used and not peaks.flops_per_s_of_all
+        else ""
+    )
     return f"Peaks: {', '.join(rates)} ({peaks.source}).{tf32}"
 
 
