@@ -25,7 +25,7 @@ from mnistbench.commands.arguments import (
     wholes,
 )
 from mnistbench.commands.output import deliver_tables, print_error, rank_0_reports
-from mnistbench.commands.profile_trace import add_trace, is_of_trace, report_trace, shown_of
+from mnistbench.commands.profile_trace import add_trace, is_of_trace, report_trace, shown_of, use_defaults
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.launch import Launch, launch
@@ -135,6 +135,7 @@ def run(parsed: argparse.Namespace) -> int:
     if is_of_trace(parsed):
         report_trace(parsed)
         return 0
+    use_defaults(parsed)
     place = launch(os.environ)
     with rank_0_reports(place):
         return _reported(parsed, place)

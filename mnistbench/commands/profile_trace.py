@@ -61,6 +61,13 @@ def is_of_trace(parsed: argparse.Namespace) -> bool:
     return True
 
 
+def use_defaults(parsed: argparse.Namespace) -> None:
+    """Replace the defaults that :func:`add_trace` marked by their texts."""
+    for name, value in vars(parsed).items():
+        if isinstance(value, _Default):
+            setattr(parsed, name, str(value))
+
+
 def _is_given(parsed: argparse.Namespace, flag: str) -> bool:
     value = getattr(parsed, _dest(flag))
     return value is not None and value is not False and not isinstance(value, _Default)

@@ -222,17 +222,12 @@ def _peaks(profile: TraceProfile) -> str:
         of = f"a device {' or '.join(map(repr, names))}" if names else "the processor"
         options = " and ".join(profile.missing)
         return f"No operation has a place on the roofline, because the peaks of {of} are not known: give {options}."
+    bandwidth = units.bytes_per_s(peaks.bytes_per_s or 0)
     if peaks.flops_per_s_of_all:
-        rates = [f"{units.flops_per_s(peaks.flops_per_s_of_all)} for every number format"]
-    else:
-        rates = [f"{units.flops_per_s(rate)} ({dtype})" for dtype in used if (rate := peaks.of(dtype))]
-    rates.append(units.bytes_per_s(peaks.bytes_per_s or 0))
-    tf32 = (
-        " Products of float32 count as TF32 where the name of a kernel says so."
-        if "tf32" in used and not peaks.flops_per_s_of_all
-        else ""
-    )
-    return f"Peaks: {', '.join(rates)} ({peaks.source}).{tf32}"
+        return f"Peaks: {units.flops_per_s(peaks.flops_per_s_of_all)} for every number format, {bandwidth} ({peaks.source})."
+    rates = [f"{units.flops_per_s(rate)} ({dtype})" for dtype in used if (rate := peaks.of(dtype))]
+    tf32 = " Products of float32 count as TF32 where the name of a kernel says so." if "tf32" in used else ""
+    return f"Peaks: {', '.join([*rates, bandwidth])} ({peaks.source}).{tf32}"
 
 
 # ---- Data ------------------------------------------------------------------------------------------------------------

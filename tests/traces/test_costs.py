@@ -274,10 +274,16 @@ def test_peaks_by_name_and_memory(name, gigabytes, dtype, teraflops, bandwidth):
 @pytest.mark.parametrize(
     ("name", "gigabytes"),
     [
-        ("AMD Radeon Graphics", 68.7), ("", 80), ("NVIDIA H100 PCIe", 85), ("NVIDIA H100 NVL", 100), ("NVIDIA A100 80GB PCIe", 85),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 5), ("AMD Instinct MI300X VF", 24), ("NVIDIA H100 80GB HBM3", 0),
+        ("AMD Radeon Graphics", 68.7),
+        ("", 80),
+        ("NVIDIA H100 PCIe", 85),
+        ("NVIDIA H100 NVL", 100),
+        ("NVIDIA A100 80GB PCIe", 85),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 5),
+        ("AMD Instinct MI300X VF", 24),
+        ("NVIDIA H100 80GB HBM3", 0),
     ],
-)  # fmt: skip
+)
 def test_other_accelerators_and_parts_of_them_have_no_peaks(name, gigabytes):
     assert peaks_of(name, int(gigabytes * 1e9)) is None
 

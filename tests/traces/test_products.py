@@ -294,12 +294,11 @@ JUNK = st.recursive(
 @given(st.data())
 def test_damaged_arguments_are_not_counted_or_harmless(data):
     name = data.draw(st.sampled_from(sorted({**PRODUCTS, **MOVES})))
-    of_op = recorded(
-        Of((2, 4, 8, 8)), Of((4, 4, 3, 3)), Of((2, 4, 8, 8)), *[[1, 1]] * 3, False, [0, 0], 1, [True, True, True], 0
-    )
+    images, weight = Of((2, 4, 8, 8)), Of((4, 4, 3, 3))
+    of_op = recorded(images, weight, images, *[[1, 1]] * 3, False, [0, 0], 1, [True, True, True], 0)
     for field in data.draw(st.lists(st.sampled_from(sorted(of_op)), max_size=2)):
         column = of_op[field]
-        if isinstance(column, list) and data.draw(st.booleans()):
+        if isinstance(column, list) and column and data.draw(st.booleans()):
             column[data.draw(st.integers(0, len(column) - 1))] = data.draw(JUNK)
         else:
             of_op[field] = data.draw(JUNK)
