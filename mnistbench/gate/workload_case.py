@@ -19,9 +19,10 @@ from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.record import finite
 from mnistbench.gate.case import WARMUP_CALLS, Case, Outcome, seed_all
 from mnistbench.gate.profiled import columns, profiled
+from mnistbench.measuring.case import on_device
 from mnistbench.measuring.clocks import Sample
 from mnistbench.measuring.marks import ITERATION, marked
-from mnistbench.measuring.timing import on_device, timed
+from mnistbench.measuring.timing import timed
 
 
 class Built(Protocol):
