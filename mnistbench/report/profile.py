@@ -244,6 +244,8 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
         f"interquartile range {units.duration(high - low)}), {units.duration(case.call_ns / case.samples)} per sample; "
         f"with the profiler, {units.duration(median_ns(table.iteration_ns))}{overhead}."
     )
+    if case.ceilings is None:
+        yield "Ceilings: not measured, because the free memory of the device does not suffice."
     if case.flops is None:
         yield "FLOPs: not known, because there is no formula for any of the operations."
     elif case.utilisation is not None and case.ceilings:
@@ -256,7 +258,8 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
         )
     if case.idle is not None:
         limit = "limited by kernel launches" if case.idle > LAUNCH_BOUND else "not limited by kernel launches"
-        yield f"The accelerator is idle for {units.percent(case.idle)} of an iteration: {limit}."
+        busy = f"busy for {units.duration(median_ns(case.busy_ns))} of the {units.duration(case.call_ns)} of an iteration"
+        yield f"The accelerator is {busy}, and idle for {units.percent(case.idle)}: {limit}."
 
 
 def rank_sentences(case: Profiled) -> Iterator[str]:
