@@ -235,7 +235,7 @@ def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_h
         row.total_cpu[slot] += event.cpu_time_total
         row.memory[slot] += event.self_cpu_memory_usage if on_host else event.self_device_memory_usage
         if view == "device" and _launches(event):  # torch 2.11 may give a runtime call the kernels of an equal number
-            row.self_device[slot] += sum(kernel.duration for kernel in event.kernels)
+            row.self_device[slot] += event.self_device_time_total
             row.kernels.update(kernel.name for kernel in event.kernels)
         if event.input_shapes:
             row.shapes.add(str(event.input_shapes))

@@ -42,6 +42,7 @@ def event(name: str, start: float, end: float, *children: Any, thread: int = MAI
         self_cpu_time_total=end - start - sum(child.cpu_time_total for child in children),
     )
     vars(made).update(fields)
+    made.self_device_time_total = sum(kernel.duration for kernel in made.kernels)
     for child in children:
         child.cpu_parent = made
     return made
