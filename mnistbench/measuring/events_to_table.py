@@ -189,18 +189,34 @@ def _add_unattributed(
     """Add the row of the kernels and copies that started in an iteration and that no operation of the iterations has.
 
     Events of torch 2.11 do not say to which operation a kernel is linked. The kernels of operations are found again by name and
-    duration, which the profiler copies from the event of the kernel.
+    duration, which the profiler copies from the event of the kernel: those that run in the iteration of their operation first,
+    because others may have equal durations.
     """
-    attributed = Counter((kernel.name, kernel.duration) for event in inside if _launches(event) for kernel in event.kernels)
-    for event in work:
-        slot, ran_us = iterations.slot_of(event), event.time_range.end - event.time_range.start
-        if attributed[event.name, ran_us] > 0:
-            attributed[event.name, ran_us] -= 1
-        elif slot >= 0:
+    launched = [(iterations.slot_of(event), kernel) for event in inside if _launches(event) for kernel in event.kernels]
+    in_time = Counter((slot, kernel.name, kernel.duration) for slot, kernel in launched)
+    left = [event for event in work if not _taken(in_time, (iterations.slot_of(event), event.name, _ran_us(event)))]
+    late: Counter[tuple[str, float]] = Counter()
+    for (_, name, ran_us), count in in_time.items():
+        late[name, ran_us] += count
+    for event in left:
+        slot = iterations.slot_of(event)
+        if not _taken(late, (event.name, _ran_us(event))) and slot >= 0:
             row = samples[UNATTRIBUTED, "", UNTIED]
             row.calls += 1
-            row.self_device[slot] += ran_us
+            row.self_device[slot] += _ran_us(event)
             row.kernels.add(event.name)
+
+
+def _ran_us(event: Event) -> float:
+    return float(event.time_range.end - event.time_range.start)
+
+
+def _taken(counts: Counter[Any], key: tuple[Any, ...]) -> bool:
+    """Take one from the count of a key; return whether there was one."""
+    if counts[key] <= 0:
+        return False
+    counts[key] -= 1
+    return True
 
 
 def _is_range(event: Event) -> bool:

@@ -474,6 +474,14 @@ def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_iterations()
     assert found.busy_ns == (13_000, 0)
 
 
+def test_a_kernel_without_an_operation_is_not_taken_for_an_equal_one_of_another_iteration() -> None:
+    alone, linked = device_event("gemm", 10, 13), device_event("gemm", 110, 113)
+    product = event("aten::mm", 105, 120, kernels=kernels_of(linked))
+    found = table_of(iteration(0, 50), iteration(100, 150, product), alone, linked, view="device")
+    assert by_key(found)[UNATTRIBUTED, "", UNTIED].self_device_ns == (3_000, 0)
+    assert device_sum(found) == [3_000, 3_000]
+
+
 def test_a_kernel_that_ends_after_its_iteration_counts_once_and_there() -> None:
     late = device_event("gemm", 60, 70)
     found = table_of(
