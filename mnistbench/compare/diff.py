@@ -96,7 +96,7 @@ class CaseComparison:
     used: tuple[RunSummary, ...] = ()  # the base runs that count, oldest first; none where the case is incomparable
     left_out: Mapping[str, int] = field(default_factory=dict)  # the other base runs: reason -> how many
     # Time of one iteration in which the accelerator ran kernels or copies, in every base run that has it. Elapsed time also has
-    # the gaps between kernels. None and 0 where the clock is the CPU's, or one side is of a version that did not save it.
+    # the gaps between kernels. Empty and 0 where the clock is the CPU's, or one side is of a version that did not save it.
     busy_base_runs: tuple[int, ...] = ()
     busy_now_ns: int = 0
 
