@@ -21,7 +21,7 @@ import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 
 from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.operation import is_communication, is_runtime_call
+from mnistbench.core.operation import is_communication, is_runtime_call, runs_beside
 from mnistbench.core.profiler_names import ENGINE_NODE, ITERATION, MODULE, PHASE
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpRow, OpTable, median_ns
 
@@ -240,7 +240,7 @@ def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_h
     elsewhere: dict[tuple[str, int], float] = defaultdict(float)  # (phase, iteration) -> self time on other threads
     for event, place in _walked(host, _forward_modules(host)):
         slot = iterations.slot_of(event)
-        beside = is_communication(event.name)
+        beside = runs_beside(event.name)
         row = samples[key := _row_of(event, place)]
         row.self_cpu[slot] += event.cpu_time_total if beside else event.self_cpu_time_total
         if key[0] == OUTSIDE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
-from mnistbench.core.operation import is_communication
+from mnistbench.core.operation import runs_beside
 from mnistbench.traces.events import PYTHON, RANGE, HostEvent, Trace
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
@@ -21,7 +21,7 @@ def link_calls(trace: Trace) -> None:
     rounding = _ROUNDING_NS if trace.is_rounded else 0
     around: dict[Hashable, list[HostEvent]] = defaultdict(list)
     for event in trace.host:
-        if event.kind == RANGE and _runs_beside(event.name):
+        if event.kind == RANGE and runs_beside(event.name):
             event.is_beside = True
             continue
         stack = around[event.thread]
@@ -31,11 +31,6 @@ def link_calls(trace: Trace) -> None:
             _link(event, stack[-1])
         stack.append(event)
     _remove_repetitions(trace.host)
-
-
-def _runs_beside(name: str) -> bool:
-    """Whether a range lasts from the call of a communication to its end on other threads. NCCL's last as long as the call."""
-    return is_communication(name) and not name.startswith("nccl:")
 
 
 def _link(event: HostEvent, parent: HostEvent) -> None:

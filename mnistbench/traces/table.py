@@ -11,7 +11,7 @@ from itertools import accumulate
 from mnistbench.core.operation import OpKey, is_communication
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpRow, OpTable, median_ns
 from mnistbench.traces import events
-from mnistbench.traces.events import NOWHERE, DeviceEvent, HostEvent, MemoryRecord, Trace
+from mnistbench.traces.events import DeviceEvent, HostEvent, MemoryRecord, Trace
 from mnistbench.traces.steps import Steps
 from mnistbench.traces.timeline import covered_ns
 
@@ -47,15 +47,12 @@ def tables(trace: Trace, steps: Steps) -> tuple[OpTable, OpTable | None]:
 
 
 def key_of(event: DeviceEvent) -> OpKey:
-    """Return the row of a device event: its operation, the launch of a graph outside of all operations, or UNATTRIBUTED.
-
-    The place of a launch outside of all operations is still that of the ranges around it.
-    """
+    """Return the row of a device event: its operation, the launch of a graph outside of all operations, or UNATTRIBUTED."""
     if event.operation is not None:
         return _key(event.operation)
     if event.launch is not None and "GraphLaunch" in event.launch.name:
         return _key(event.launch)
-    return (UNATTRIBUTED, *(event.launch.place if event.launch is not None else NOWHERE))
+    return (UNATTRIBUTED, "", UNTIED)
 
 
 def _key(event: HostEvent) -> OpKey:
@@ -63,8 +60,7 @@ def _key(event: HostEvent) -> OpKey:
 
 
 def _table(view: str, gathered: dict[OpKey, _Row], steps: Steps, busy_ns: tuple[int, ...]) -> OpTable:
-    left_out = RUNTIME if view == "device" else UNATTRIBUTED
-    rows = tuple(_row(key, row, view) for key, row in gathered.items() if key[0] != left_out)
+    rows = tuple(_row(key, row, view) for key, row in gathered.items() if view == "device" or key[0] != UNATTRIBUTED)
     return OpTable(temperature="warm", view=view, iteration_ns=steps.ns, rows=rows, busy_ns=busy_ns)
 
 
@@ -91,7 +87,8 @@ def _gathered(trace: Trace, steps: Steps) -> dict[OpKey, _Row]:
     for launched in trace.device:
         slot = steps.slot_of_device(launched)
         if slot >= 0:
-            row = rows[key_of(launched)]
+            row = rows[key := key_of(launched)]
+            row.calls += key[0] == UNATTRIBUTED
             row.device_ns[slot] += launched.ns
             row.kernels.add(launched.name)
     return dict(rows)

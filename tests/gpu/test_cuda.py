@@ -14,15 +14,16 @@ from torch_builders import LossSpy, tiny_params, tiny_workload
 
 from mnistbench.compare.diff import compare
 from mnistbench.core.params import Params
+from mnistbench.core.profiler_names import ITERATION
 from mnistbench.core.record import RUNTIME, UNATTRIBUTED, OpTable, median_ns
 from mnistbench.gate.profiled import columns
 from mnistbench.gate.workload_case import WorkloadCase
 from mnistbench.measuring.case import Case, build, fork_random
-from mnistbench.measuring.marks import ITERATION
 from mnistbench.measuring.profiling import record_warm, warm_table
 from mnistbench.measuring.timing import EVENT_CALLS, WARMUP_CALLS, device_times
 from mnistbench.profile import ceilings
 from mnistbench.profile.run import export_trace
+from mnistbench.traces.analysis import analyse
 from mnistbench.workloads.workload import builtin_workloads
 
 pytestmark = [
@@ -61,6 +62,7 @@ class Profile(NamedTuple):
     case: Case
     table: OpTable
     events: list[dict[str, Any]]
+    trace: Path
 
     def iterations(self) -> list[tuple[float, float]]:
         """Start and end of each profiled iteration, in microseconds."""
@@ -84,7 +86,16 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Profile:
         table = warm_table(recorded, DEVICE, "device")
         export_trace(recorded, file)
     events = [event for event in json.loads(file.read_text())["traceEvents"] if event.get("ph") == "X"]
-    return Profile(case, table, [event for event in events if "cat" in event])
+    return Profile(case, table, [event for event in events if "cat" in event], file)
+
+
+def test_the_trace_of_a_profile_has_the_table_of_the_profile(profile: Profile) -> None:
+    """Device time of each operation, phase and module, to the nanosecond, and the busy time."""
+    found = analyse(profile.trace).device
+    assert found is not None
+    times = [{row.key: row.self_device_ns for row in table.rows if any(row.self_device_ns)} for table in (profile.table, found)]
+    assert times[0] == times[1]
+    assert found.busy_ns == profile.table.busy_ns
 
 
 # ---- Busy and elapsed time -------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from torch.autograd import DeviceType
 
+from mnistbench.core.profiler_names import ITERATION
 from mnistbench.core.record import RUNTIME, UNATTRIBUTED, OpTable
 from mnistbench.measuring.events_to_table import table
-from mnistbench.measuring.marks import ITERATION
+from mnistbench.traces.analysis import analyse
 
 #: Traces whose kernels name their operation by ``External id``, as the profiler's own events do.
 TRACES = ("b200_eager", "h100_bert_small", "h100_qwen_0.5b", "mi250_mlp_training", "mi300_bert_small", "mi300_qwen_0.5b",
@@ -126,6 +127,16 @@ def test_runtime_calls_are_one_row_and_no_operation(name: str) -> None:
     assert rows[RUNTIME].calls == len(calls)
     assert not {event["name"] for event in calls} & set(rows)
     assert not any(rows[RUNTIME].self_device_ns)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_device_time_of_each_operation_is_that_of_the_reader_of_traces(name: str) -> None:
+    of_reader: dict[str, int] = defaultdict(int)
+    own: dict[str, int] = defaultdict(int)
+    for times, rows in ((of_reader, analyse(folder() / f"{name}.json.gz").table.rows), (own, found(name).rows)):
+        for row in rows:
+            times[row.name] += sum(row.self_device_ns)
+    assert {key: ns for key, ns in own.items() if ns} == pytest.approx({key: ns for key, ns in of_reader.items() if ns}, abs=50)
 
 
 @pytest.mark.parametrize("name", ["h100_bert_small", "h100_qwen_0.5b", "mi300_bert_small", "mi300_qwen_0.5b"])

@@ -18,6 +18,12 @@ from mnistbench.workloads.workload import builtin_workloads
 pytestmark = pytest.mark.versions
 
 
+@pytest.fixture(autouse=True)
+def _own_random_numbers():
+    with torch.random.fork_rng():
+        yield
+
+
 def by_key(found):
     return {row.key: row for row in found.rows}
 

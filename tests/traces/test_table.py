@@ -153,17 +153,13 @@ def test_a_graph_outside_all_operations_has_a_row(tmp_path):
     assert device(tmp_path, *events) == {"cudaGraphLaunch": (15, ("k1", "k2"))}
 
 
-def test_a_launch_without_an_operation_still_has_a_place(tmp_path):
-    events = [build.range_("## forward ##", 0, 40), build.module("Linear_0", 5, 20), build.launch(10, 3, 8),
-              build.kernel("triton", 50, 10, correlation=8)]  # fmt: skip
-    [row] = [row for row in analysed(tmp_path, *events).device.rows if row.name == UNATTRIBUTED]
-    assert (row.phase, row.module) == ("forward", "Linear_0")
-
-
-def test_runtime_calls_are_a_row_of_the_host_alone(tmp_path):
-    found = analysed(tmp_path, *build.network())
-    assert RUNTIME in {row.name for row in found.host.rows}
-    assert RUNTIME not in {row.name for row in found.device.rows}
+def test_rows_that_are_no_operations_have_no_place(tmp_path):
+    events = [build.range_("## forward ##", 0, 40), build.op("aten::mm", 30, 5), build.launch(10, 3, 8),
+              build.kernel("triton", 50, 10, correlation=8), build.kernel("lost", 70, 10)]  # fmt: skip
+    found = analysed(tmp_path, *events)
+    rows = {row.key: row for row in found.device.rows}
+    assert (rows[UNATTRIBUTED, "", ""].calls, rows[UNATTRIBUTED, "", ""].self_device_ns) == (2, (20_000,))
+    assert not any(rows[RUNTIME, "", ""].self_device_ns)
     assert UNATTRIBUTED not in {row.name for row in found.host.rows}
 
 
