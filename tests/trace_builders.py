@@ -1,0 +1,166 @@
+"""Files of torch.profiler made by hand: events as dicts, with times in microseconds, as Kineto writes them.
+
+An event begins at ``ts`` and lasts ``dur``. Events of one thread of the host are nested by their times.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Event = dict[str, Any]
+
+#: Process and thread of the host unless another is given; the thread on which autograd runs backward.
+PID, THREAD, BACKWARD_THREAD = 100, 100, 101
+
+H100, MI300X = "NVIDIA H100 80GB HBM3", "AMD Instinct MI300X"
+
+
+def event(
+    category: str, name: str, ts: float, dur: float | None, *, thread: Any = THREAD, pid: Any = PID, **args: Any
+) -> Event:
+    """Any event with a duration; ``args`` are its arguments. Without a duration, it was not finished."""
+    found: Event = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread, "ts": ts, "args": args}
+    return found if dur is None else {**found, "dur": dur}
+
+
+def op(
+    name: str,
+    ts: float,
+    dur: float,
+    *,
+    external: int | None = None,
+    sequence: int | None = None,
+    forward_thread: int | None = None,
+    shapes: Sequence[Any] | None = None,
+    thread: Any = THREAD,
+) -> Event:
+    """An operation of PyTorch. One with a ``forward_thread`` is autograd's, for the operation of forward with the sequence."""
+    args = {"External id": external, "Sequence number": sequence, "Fwd thread id": forward_thread, "Input Dims": shapes}
+    return event("cpu_op", name, ts, dur, thread=thread, **_given(args))
+
+
+def backward(name: str, ts: float, dur: float, sequence: int, *, external: int | None = None) -> Event:
+    """An operation that autograd runs for the operation of forward with this sequence number."""
+    return op(name, ts, dur, external=external, sequence=sequence, forward_thread=1, thread=BACKWARD_THREAD)
+
+
+def range_(name: str, ts: float, dur: float, *, thread: Any = THREAD) -> Event:
+    """A range of ``record_function``."""
+    return event("user_annotation", name, ts, dur, thread=thread)
+
+
+def step(number: int, ts: float, dur: float) -> Event:
+    """A step of the profiler."""
+    return range_(f"ProfilerStep#{number}", ts, dur)
+
+
+def module(name: str, ts: float, dur: float) -> Event:
+    """A call of a module, which is recorded with Python stacks: ``Linear_3``."""
+    return event("python_function", f"nn.Module: {name}", ts, dur)
+
+
+def launch(
+    ts: float,
+    dur: float,
+    correlation: int,
+    *,
+    name: str = "cudaLaunchKernel",
+    external: int | None = None,
+    thread: Any = THREAD,
+) -> Event:
+    """A call of the runtime that launches what has the same correlation."""
+    args = {"correlation": correlation, "External id": external}
+    return event("cuda_runtime", name, ts, dur, thread=thread, **_given(args))
+
+
+def kernel(
+    name: str,
+    ts: float,
+    dur: float,
+    *,
+    correlation: int | None = None,
+    external: int | None = None,
+    device: int = 0,
+    stream: int = 7,
+    category: str = "kernel",
+) -> Event:
+    """A kernel; with the category ``gpu_memcpy`` or ``gpu_memset`` a copy or a fill."""
+    args = {"correlation": correlation, "External id": external, "device": device, "stream": stream}
+    return event(category, name, ts, dur, pid=device, thread=stream, **_given(args))
+
+
+def forward_backward(number: int, forward: Event, backward: Event) -> list[Event]:
+    """The link from an operation of forward to the one of backward that autograd ran for it."""
+    return [
+        {"ph": phase, "cat": "fwdbwd", "name": "fwdbwd", "id": number, **{name: at[name] for name in ("pid", "tid", "ts")}}
+        for phase, at in (("s", forward), ("f", backward))
+    ]
+
+
+def memory(ts: float, n_bytes: int, *, of_host: bool = False) -> Event:
+    """A record of bytes that were allocated or, if below 0, freed."""
+    args = {"Bytes": n_bytes, "Device Type": 0 if of_host else 1}
+    return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": PID, "tid": THREAD, "ts": ts, "args": args}
+
+
+def document(events: Iterable[Event], *, devices: Sequence[str] = (H100,), **top: Any) -> dict[str, Any]:
+    """What a file of these events parses to; keywords are entries of its top level."""
+    properties = [{"id": number, "name": name, "totalGlobalMem": 80 * 1024**3} for number, name in enumerate(devices)]
+    return {"schemaVersion": 1, "deviceProperties": properties, **top, "traceEvents": list(events)}
+
+
+def trace_file(
+    folder: Path, events: Iterable[Event], *, name: str = "trace.json", devices: Sequence[str] = (H100,), **top: Any
+) -> Path:
+    """Write a trace of these events, compressed if the name ends in ``.gz``."""
+    path = folder / name
+    content = json.dumps(document(events, devices=devices, **top)).encode()
+    path.write_bytes(gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
+    return path
+
+
+def _given(args: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in args.items() if value is not None}
+
+
+def network(
+    *,
+    steps: int = 1,
+    scale: float = 1.0,
+    step_us: float = 1_000.0,
+    addmm: str = "aten::addmm",
+    kernel_name: str = "gemm",
+    linked: bool = True,
+) -> list[Event]:
+    """Steps of a linear layer and a ReLU: two kernels each, which take ``scale`` times 100 and 50 microseconds.
+
+    Args:
+        steps: how many; each later one takes 10 % longer than the one before it.
+        scale: of the times of the kernels.
+        step_us: length of a step, in microseconds.
+        addmm: name of the operation of the linear layer.
+        kernel_name: name of its kernel.
+        linked: each kernel has the launch that its operation made.
+    """
+    found: list[Event] = []
+    start = 1_000.0
+    for number in range(steps):
+        longer, ids = scale * 1.1**number, 10 * (number + 1)
+        links = [{"correlation": ids + one, "external": ids + one} if linked else {} for one in (1, 2)]
+        found += [
+            step(number, start, step_us),
+            module("Linear_0", start + 10, 400),
+            op(addmm, start + 20, 300, external=ids + 1),
+            launch(start + 100, 20, ids + 1),
+            kernel(kernel_name, start + 150, round(100 * longer, 3), **links[0]),
+            module("ReLU_0", start + 500, 200),
+            op("aten::relu", start + 510, 100, external=ids + 2),
+            launch(start + 550, 10, ids + 2),
+            kernel("relu", start + 600, round(50 * longer, 3), **links[1]),
+        ]
+        start += step_us + 10
+    return found
