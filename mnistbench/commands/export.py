@@ -1,4 +1,4 @@
-"""``mnistbench export``: write one saved run for another tool."""
+"""``mnistbench export``: write one saved run or trace for another tool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mnistbench.report.runs import RUN_COLUMNS, export_entries, run_rows
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("which", metavar="RUN", nargs="?", default="latest", help=f"{REFERENCE} (default: latest)")
+    parser.add_argument("which", metavar="RUN", nargs="?", default="latest", help=f"{REFERENCE}, or a trace (default: latest)")
     parser.add_argument("--format", choices=("github-action-benchmark", "csv"), required=True, help="format, required")
     add_settings(parser, [setting for setting in SETTINGS if setting.flag.startswith("--op-min")])
     add_output(parser)

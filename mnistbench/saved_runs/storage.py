@@ -20,6 +20,7 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.record import Run
 from mnistbench.saved_runs.summary import RunSummary, Shared
 from mnistbench.saved_runs.summary_cache import FEWEST, SummaryCache
 
@@ -38,6 +39,7 @@ class SavedRun:
 
     path: Path
     run: RunSummary
+    whole: Run | None = None  # of a trace: its cases with samples; those of a saved run are in its file
 
     @property
     def number(self) -> str:
