@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mnistbench.commands.arguments import REFERENCE, add_format, add_output, add_settings, add_storage, add_top, given, whole
+from mnistbench.commands.arguments import OR_TRACE, add_format, add_output, add_settings, add_storage, add_top, given, whole
 from mnistbench.commands.output import PASSED, REGRESSED, UNJUDGED, deliver
 from mnistbench.commands.saved import criteria, find
 from mnistbench.compare.diff import compare
@@ -25,8 +25,8 @@ _CODES = {"none": PASSED, "passed": PASSED, "regressed": REGRESSED, "unjudged": 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("base", metavar="BASE", help=f"{REFERENCE}, or a trace; several runs of one commit are samples of one base")
-    parser.add_argument("new", metavar="NEW", help=f"{REFERENCE}, or a trace; of several runs the newest is compared")
+    parser.add_argument("base", metavar="BASE", help=f"{OR_TRACE}; several runs of one commit are samples of one base")
+    parser.add_argument("new", metavar="NEW", help=f"{OR_TRACE}; of several runs the newest is compared")
     add_settings(parser, SETTINGS)
     parser.add_argument(
         "--between",

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from mnistbench.commands.arguments import REFERENCE, add_output, add_settings, add_storage, given
+from mnistbench.commands.arguments import OR_TRACE, add_output, add_settings, add_storage, given
 from mnistbench.commands.output import PASSED
 from mnistbench.commands.saved import all_runs, criteria, find
 from mnistbench.compare.settings import SETTINGS
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
         "runs", metavar="RUN", nargs="*",
-        help=f"{REFERENCE}, or a trace; each run is compared with the one before it (default: the newest run and its predecessor)",
+        help=f"{OR_TRACE}; each run is compared with the one before it (default: the newest run and its predecessor)",
     )  # fmt: skip
     parser.add_argument(
         "--base", metavar="RUN", help="compare each run with this one; several runs of one commit are samples of one base"

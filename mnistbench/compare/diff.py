@@ -373,15 +373,14 @@ def _counted(
     Runs of one commit with a clean tree are replicates. The code of a dirty tree is not known, so such a run is alone. Of runs
     that only ``allowed`` makes comparable, those that can be compared with the newest of them are samples.
     """
-    different = [
-        blocking_differences(run.environment, now.environment, case.params, **allowed) for run, _ in having
-    ]
+    different = [blocking_differences(run.environment, now.environment, case.params, **allowed) for run, _ in having]
     comparable = [one for one, differing in zip(having, different, strict=True) if not differing]
     if not comparable:
         return _Counted((having[-1][1],), (), Counter({ELSEWHERE: len(having)}), different[-1])
     newest, _ = comparable[-1]
     if any(allowed.values()):
-        comparable = [one for one in comparable if not blocking_differences(one[0].environment, newest.environment, case.params)]
+        like_newest = functools.partial(blocking_differences, now=newest.environment, params=case.params)
+        comparable = [(run, found) for run, found in comparable if not like_newest(run.environment)]
     reasons = ["" if pool_commits or run is newest else _not_a_replicate(run, newest) for run, _ in comparable]
     samples = [one for one, reason in zip(comparable, reasons, strict=True) if not reason]
     left_out = Counter(reason for reason in reasons if reason)

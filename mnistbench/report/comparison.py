@@ -34,6 +34,9 @@ FACTS = 10
 #: Below this share of the base, the change of an iteration is too small to be divided among operations.
 LEAST_CHANGE_TO_SHARE = 0.01
 
+#: Below a table in which no operation is judged by itself.
+_NONE_ALONE = "no operation is large enough to be judged by itself; --by op sums over modules, --op-min-share 0.5% shows more"
+
 _GRAVITY = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED, WITHIN, INCOMPARABLE)
 
 
@@ -66,6 +69,11 @@ def head(judgement: Judgement) -> Iterable[str]:
         if len(bases) > 1:
             yield from _runs_used(comparison)
     yield f"now:  {comparison.now.label}"
+    if comparison.now.trace:
+        yield (
+            "times of a trace: median over its steps, with the profiler's overhead; device time is busy time; "
+            "its CPU and its version of PyTorch are not known"
+        )
     for name, (base, now) in comparison.environment.items():
         yield (f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(now)}; this alone may change times")
     if bases and (comparison.now.plain or any(run.plain for run in comparison.newest_used)):
@@ -163,14 +171,31 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
         _checked_row(f"{_clock(judged)} time of one iteration", judged.iteration, share),
     ]
     return Table(
-        title=units.printable(case.now.label),
+        title=case_title(case),
         headers=("operation", "phase", "module", "base us", "now us", "change us", "change", "calls", "of change", "verdict"),
         rows=tuple(row for checked in shown for row in _rows(checked, share)),
         sums=tuple(sums),
         numbers_from=3,
         words_after=1,
-        lines=tuple(_lines(case)),
+        lines=(*([] if alone else [_NONE_ALONE]), *_lines(case)),
     )
+
+
+def case_title(case: CaseComparison) -> str:
+    """Return the name of a case, with its machines if they differ."""
+    return units.printable(case.now.label) + across_machines([case])
+
+
+def across_machines(cases: Iterable[CaseComparison]) -> str:
+    """Return ``, across machines: devices A -> B`` for cases that are compared all the same; empty if there is none."""
+    found = {machines(case) for case in cases if case.across_machines}
+    return units.printable(f", across machines: {' or '.join(sorted(found))}") if found else ""
+
+
+def machines(case: CaseComparison) -> str:
+    """Return what differs between the machines: ``cpu model A -> B; cpu count 2 -> 4``."""
+    sides = case.across_machines.items()
+    return "; ".join(f"{name.replace('_', ' ')} {units.listed(base)} -> {units.listed(now)}" for name, (base, now) in sides)
 
 
 def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]:
@@ -219,7 +244,7 @@ def _clock(judged: CaseJudgement) -> str:
 def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
     clocks = " or ".join(sorted({_clock(judged) for judged in cases}))
     return Table(
-        title=f"cases without operation tables: {clocks} time of one iteration",
+        title=f"cases without operation tables: {clocks} time of one iteration{across_machines(one.case for one in cases)}",
         headers=("case", "operations in", "base us", "now us", "change us", "change", "verdict"),
         rows=tuple(
             (
@@ -270,7 +295,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
     if any(case.phases):
         shown = (f"{name or 'between phases'} {units.microseconds(ns, signed=True)} us" for name, ns in case.phases.items())
         yield f"by phase: {', '.join(shown)}"
-    different = exact_differences(case)
+    different = exact_differences(case, brief=True)
     for fact in different[:FACTS]:
         yield f"exact: {fact}"
     if len(different) > FACTS:
@@ -294,7 +319,11 @@ def _lines(case: CaseComparison) -> Iterable[str]:
 
 
 def verdict_lines(judgement: Judgement) -> Iterable[str]:
-    """Yield the rules that judged, the problems, the accepted changes and the regressions; the last line is the outcome."""
+    """Yield the machines if they differ, the rules that judged, problems, accepted changes and regressions; last the outcome."""
+    across = [case.case for case in judgement.cases if case.case.across_machines]
+    for which in dict.fromkeys(map(machines, across)):
+        count = sum(machines(case) == which for case in across)
+        yield f"across machines (--across-machines): {count} case{'s' if count > 1 else ''}: {which}"
     yield from _rules(judgement)
     for problem in judgement.problems:
         yield _problem_line(problem)
@@ -370,9 +399,11 @@ def _rules(judgement: Judgement) -> Iterable[str]:
         )
     if len(checked) > len(by_runs):
         limit = "" if judgement.asked else f", with the default threshold of {units.percent(DEFAULT_SHARE)}"
+        traces = judgement.comparison.now.trace
+        few = "a trace is one process: it" if traces else f"fewer than {RUNS_NEEDED} base runs of one commit"
         yield (
             f"judged by threshold: {len(checked) - len(by_runs)} verdicts{limit}; "
-            f"fewer than {RUNS_NEEDED} base runs of one commit cannot separate machine drift from a code change"
+            f"{few} cannot separate machine drift from a code change"
         )
 
 

@@ -70,23 +70,20 @@ def _label(analysis: Analysis) -> str:
     if analysis.rank is not None and (analysis.ranks or 1) > 1:
         parts.append(f"rank {analysis.rank} of {analysis.ranks}")
     count = len(analysis.steps)
-    parts.append(f"{count} step{'s' if count > 1 else ''}" if analysis.are_steps_marked else "no steps")
+    marked = f"{count} step{'s' if count > 1 else ''}"
+    parts.append(marked if analysis.are_steps_marked else "no steps, so that one iteration is the whole trace")
     return ", ".join(parts)
 
 
 def _environment(analysis: Analysis) -> dict[str, Any]:
     """Return what the trace has of the machine and its software, under the names of an Environment where that has them."""
-    memory = [f"{name}: {units.size(n_bytes)}" for name, n_bytes in _machine(analysis) if n_bytes]
+    memory = [units.size(n_bytes) for _, n_bytes in analysis.machine if n_bytes]
     return {
-        "devices": tuple(name for name, _ in _machine(analysis)),
+        "devices": tuple(name or _UNNAMED for name, _ in analysis.machine),
         **({"device_memory": tuple(memory)} if memory else {}),
         **({"ranks": analysis.ranks} if analysis.ranks is not None else {}),
         **analysis.versions,
     }
-
-
-def _machine(analysis: Analysis) -> list[tuple[str, int]]:
-    return [(name or _UNNAMED, n_bytes) for name, n_bytes in analysis.machine]
 
 
 def _records(analysis: Analysis) -> Iterator[CaseRecord]:
