@@ -26,6 +26,7 @@ COMMANDS = {
     "reproduce": "run scripts of slower operations on both sides and compare with the gate; exit code 0 done, 2 failed",
     "environments": "list the environments that the gate has made; remove them with --prune",
     "profile": "show the time, the FLOPs and bytes, and the roofline limit of each operation",
+    "trace": "show the operations and kernels of a recorded trace of torch.profiler, and the accelerator's idle time",
     "study": "measure what an operator becomes on this machine: convolution, locality, memory, graph",
     "lab": "run the whole lab on this machine and write its report; exit code 0 done, 2 failed, 130 interrupted",
     "report": "write saved runs as one HTML page: cases, operations, curves, comparisons",

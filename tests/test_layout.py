@@ -31,7 +31,7 @@ ARROWS = {
     "reproducers": {"core", "measuring"},
     "gate": {"core", "measuring", "compare", "reproducers"},
     "environments": {"core"},
-    "report": {"core", "saved_runs", "compare", "profile", "operators", "scale", "gate"},
+    "report": {"core", "saved_runs", "traces", "compare", "profile", "operators", "scale", "gate"},
     "lab": {"core", "workloads", "measuring", "profile", "train"},
     "pytest_plugin": {"core", "workloads", "saved_runs", "measuring", "compare", "report"},
     "commands": {

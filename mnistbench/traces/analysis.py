@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.operation import OpKey
+from mnistbench.core.operation import OpKey, is_communication
 from mnistbench.core.record import OpRow, OpTable
 from mnistbench.traces.calls import link_calls
 from mnistbench.traces.events import PYTHON, RANGE, DeviceEvent, Trace
@@ -17,7 +17,7 @@ from mnistbench.traces.places import place
 from mnistbench.traces.reader import read
 from mnistbench.traces.steps import Steps, steps_of
 from mnistbench.traces.table import key_of, tables
-from mnistbench.traces.timeline import Timeline, timelines
+from mnistbench.traces.timeline import Timeline, covered_ns, timelines
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,18 @@ class Analysis:
     unfinished: int  # events without an end, which are left out
     outside_ns: int  # host self time of operations and runtime calls that started in no step, which is left out
     outside_device_ns: int  # device time that was launched in no step, if that is left out
+    elapsed_ns: int  # from the first to the last event of the accelerator; without one, the sum of the steps
+    collectives_ns: int  # of that, time in which communication between ranks ran
 
     @property
     def table(self) -> OpTable:
         """The device table, or the host table without an accelerator."""
         return self.device or self.host
+
+    @property
+    def outside_collectives_ns(self) -> int:
+        """Elapsed time without the time in communication between ranks."""
+        return self.elapsed_ns - self.collectives_ns
 
     def kernel_counts(self) -> dict[OpKey, int]:
         """Return the number of kernels, copies and fills of each row of the device table, in all steps."""
@@ -112,6 +119,8 @@ def _analysis(trace: Trace) -> Analysis:
         unfinished=trace.unfinished,
         outside_ns=_outside_ns(trace, steps),
         outside_device_ns=sum(event.ns for event in trace.device) - sum(event.ns for event in launched),
+        elapsed_ns=max((each.span_ns for each in ran), default=sum(steps.ns)),
+        collectives_ns=max((each.communication_ns for each in ran), default=_host_communication_ns(trace, steps)),
     )
 
 
@@ -121,6 +130,12 @@ def _outside_ns(trace: Trace, steps: Steps) -> int:
         for event in trace.host
         if event.kind not in (PYTHON, RANGE) and event.replaced_by is None and steps.slot_of(event.start) < 0
     )
+
+
+def _host_communication_ns(trace: Trace, steps: Steps) -> int:
+    """Return the time in which a backend for the CPU communicated in the steps."""
+    ranges = (event for event in trace.host if is_communication(event.name) and steps.slot_of(event.start) >= 0)
+    return covered_ns((event.start, min(event.end, steps.ends[steps.slot_of(event.start)])) for event in ranges)
 
 
 def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:

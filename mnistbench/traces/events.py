@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,6 +13,9 @@ OPERATION, RANGE, PYTHON, RUNTIME = "operation", "range", "python", "runtime"
 
 #: Kinds of device events.
 KERNEL, COPY, FILL = "kernel", "copy", "fill"
+
+#: Part of the name of a kernel that communicates: of NCCL and RCCL, of PyTorch's symmetric memory, of vLLM's own all-reduce.
+_COMMUNICATION = re.compile(r"nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce", re.IGNORECASE)
 
 
 class Place(NamedTuple):
@@ -93,8 +98,8 @@ class DeviceEvent:
 
     @property
     def is_communication(self) -> bool:
-        """Whether it is a kernel of NCCL or RCCL: ``ncclDevKernel_AllReduce_Sum_f32_RING_LL``."""
-        return self.kind == KERNEL and "nccl" in self.name.lower()
+        """Whether it is a kernel that communicates between ranks: ``ncclDevKernel_AllReduce_Sum_f32_RING_LL``."""
+        return self.kind == KERNEL and _communicates(self.name)
 
 
 class Flow(NamedTuple):
@@ -145,6 +150,11 @@ class Trace:
         names = {device.number: device.name for device in self.devices}
         of_all = set(names.values())
         return names.get(number, of_all.pop() if len(of_all) == 1 else "")
+
+
+@functools.lru_cache(maxsize=4096)
+def _communicates(name: str) -> bool:
+    return _COMMUNICATION.search(name) is not None
 
 
 def _whole(value: object) -> int | None:

@@ -11,7 +11,7 @@ from itertools import accumulate
 from mnistbench.core.operation import OpKey, is_communication
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpRow, OpTable, median_ns
 from mnistbench.traces import events
-from mnistbench.traces.events import DeviceEvent, HostEvent, MemoryRecord, Trace
+from mnistbench.traces.events import NOWHERE, DeviceEvent, HostEvent, MemoryRecord, Trace
 from mnistbench.traces.steps import Steps
 from mnistbench.traces.timeline import covered_ns
 
@@ -47,12 +47,15 @@ def tables(trace: Trace, steps: Steps) -> tuple[OpTable, OpTable | None]:
 
 
 def key_of(event: DeviceEvent) -> OpKey:
-    """Return the row of a device event: its operation, the launch of a graph outside of all operations, or UNATTRIBUTED."""
+    """Return the row of a device event: its operation, the launch of a graph outside of all operations, or UNATTRIBUTED.
+
+    The place of a launch outside of all operations is still that of the ranges around it.
+    """
     if event.operation is not None:
         return _key(event.operation)
     if event.launch is not None and "GraphLaunch" in event.launch.name:
         return _key(event.launch)
-    return (UNATTRIBUTED, "", UNTIED)
+    return (UNATTRIBUTED, *(event.launch.place if event.launch is not None else NOWHERE))
 
 
 def _key(event: HostEvent) -> OpKey:

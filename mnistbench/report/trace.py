@@ -1,0 +1,280 @@
+"""Traces of torch.profiler -> tables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mnistbench.core import units
+from mnistbench.core.operation import OpKey
+from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, median_ns
+from mnistbench.report.rows import Block, Table, operation_cells
+from mnistbench.report.trace_rows import Row, rows_of, summed
+from mnistbench.traces.analysis import Analysis, Kernel
+from mnistbench.traces.ranks import RanksRun
+from mnistbench.traces.timeline import Timeline
+
+#: Characters of a kernel's name in a table; JSON has the whole name.
+_NAME_LENGTH = 70
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the tables show."""
+
+    top: int
+    by: str  # op, module or op,module
+
+
+def blocks(trace: Analysis, shown: Shown) -> list[Block]:
+    """Return the report of one trace."""
+    found = [Block(_title(trace), lines=tuple(_head(trace)), tables=tuple(_step_table(trace)))]
+    if trace.timelines:
+        found.append(Block("", tables=(_timeline_table(trace.timelines),)))
+    found.append(Block("", tables=(_operation_table(trace, shown),)))
+    if trace.kernels:
+        found.append(Block("", tables=(_kernel_table(trace, shown),)))
+    return found
+
+
+def _title(trace: Analysis) -> str:
+    return units.printable(Path(trace.source).name)
+
+
+def _head(trace: Analysis) -> Iterator[str]:
+    """Yield the machine and the rank."""
+    names = [
+        f"{name} ({units.size(memory)})" if memory else name or "an accelerator without a name"
+        for name, memory in trace.machine
+    ]
+    versions = [f"{name.replace('_version', '').replace('_', ' ')} {value}" for name, value in trace.versions.items()]
+    rank = [] if trace.rank is None else [f"rank {trace.rank}{f' of {trace.ranks}' if trace.ranks else ''}"]
+    yield units.printable(", ".join([*(names or ["host only"]), *versions, *rank]))
+
+
+# ---- Steps and accelerators ------------------------------------------------------------------------------------------
+
+
+def _step_table(trace: Analysis) -> Iterator[Table]:
+    busy = trace.device.busy_ns if trace.device else ()
+    rows = [
+        (units.printable(name), units.microseconds(ns), *((units.microseconds(busy[slot]),) if busy else ()))
+        for slot, (name, ns) in enumerate(zip(trace.steps, trace.host.iteration_ns, strict=True))
+    ]
+    lines = ["Busy: time in which the accelerator ran what the step launched."] if busy else []
+    if not trace.are_steps_marked:
+        lines.append("No operation ran in a ProfilerStep, so the whole trace is one step.")
+    typical = [units.microseconds(median_ns(times)) for times in (trace.host.iteration_ns, busy) if times]
+    yield Table(
+        title="steps",
+        headers=("step", "us", *(("busy us",) if busy else ())),
+        rows=tuple(rows),
+        sums=(("median", *typical),) if len(rows) > 1 else (),
+        numbers_from=1,
+        lines=tuple(lines),
+    )
+
+
+def _timeline_table(timelines: Sequence[Timeline]) -> Table:
+    cells = [
+        (
+            units.printable(f"{each.device} {each.name}".strip()),
+            *map(units.microseconds, (
+                each.span_ns, each.busy_ns, each.idle_ns, each.starved_ns, each.computation_ns, each.communication_ns,
+                each.exposed_communication_ns, each.copies_ns, each.exposed_copies_ns,
+            )),
+            *map(units.count, (each.kernels, each.copies, each.launches)),
+        )
+        for each in timelines
+    ]  # fmt: skip
+    unlinked = sum(each.unlinked for each in timelines)
+    lines = [
+        "Starved: idle while no launched kernel was waiting.",
+        "Exposed: communication without computation beside it; copies without computation or communication beside them.",
+    ]
+    if unlinked:
+        ns = sum(each.unlinked_ns for each in timelines)
+        lines.append(
+            f"{units.count(unlinked)} kernels and copies ({units.microseconds(ns)} us) have no launch in the trace; "
+            "they may have been waiting in time that counts as starved."
+        )
+    return Table(
+        title="accelerators, from the first to the last event, us",
+        headers=("device", "span", "busy", "idle", "starved", "compute", "communication", "exposed communication", "copies",
+                 "exposed copies", "kernels", "copies and fills", "launches"),
+        rows=tuple(cells),
+        sums=(),
+        numbers_from=1,
+        lines=tuple(lines),
+    )  # fmt: skip
+
+
+# ---- Operations and kernels ------------------------------------------------------------------------------------------
+
+
+def _operation_table(trace: Analysis, shown: Shown) -> Table:
+    rows = rows_of(trace, shown.by)
+    operations = [row for row in rows if row.key[0] not in NOT_OPERATIONS]
+    rest = sorted((row for row in rows if row.key[0] in NOT_OPERATIONS), key=lambda row: row.key)
+    others, whole = operations[shown.top :], summed(rows)
+    sums = [(*operation_cells(*row.key), *_cells(row, whole, trace)) for row in rest]
+    if others:
+        other = f"other ({len(others)} operation{'s' if len(others) > 1 else ''})"
+        sums.insert(0, (other, "", "", *_cells(summed(others), whole, trace)))
+    per = f"mean of {len(trace.steps)} steps" if len(trace.steps) > 1 else "one step"
+    return Table(
+        title=f"operations, {per}",
+        headers=("operation", "phase", "module", "calls", "host self us", "host total us",
+                 *(("device us", "share", "kernels") if trace.device else ("share",))),
+        rows=tuple(
+            (*map(units.printable, operation_cells(*row.key)), *_cells(row, whole, trace)) for row in operations[: shown.top]
+        ),
+        sums=(*sums, ("sum", "", "", *_cells(whole, whole, trace))),
+        numbers_from=3,
+        lines=tuple(_notes(trace)),
+    )  # fmt: skip
+
+
+def _cells(row: Row, whole: Row, trace: Analysis) -> tuple[str, ...]:
+    """Return the numbers of a row per step. Totals contain each other, so a sum of rows has none."""
+    name, _, _ = row.key
+    is_sum, launched, counted = not name, name not in (OUTSIDE, RUNTIME), name not in (OUTSIDE, UNATTRIBUTED)
+    steps = len(trace.steps)
+
+    def us(ns: float, *, known: bool) -> str:
+        return units.microseconds(ns / steps) if known else units.MISSING
+
+    share = units.percent(row.size / whole.size) if whole.size else units.MISSING
+    cells = (
+        units.count(row.calls / steps) if counted and row is not whole else units.MISSING,
+        us(row.host_self_ns, known=name != UNATTRIBUTED),
+        us(row.host_total_ns, known=counted and not is_sum),
+    )
+    if row.device_ns is None:
+        return (*cells, share)
+    kernels = units.count(row.kernels / steps) if launched else units.MISSING
+    return (*cells, us(row.device_ns, known=launched), share if launched else units.MISSING, kernels)
+
+
+def _notes(trace: Analysis) -> Iterator[str]:
+    unplaced = trace.unplaced
+    shares = [("phase", unplaced.host_phase, unplaced.device_phase), ("module", unplaced.host_module, unplaced.device_module)]
+    yield (
+        "Not recorded: "
+        + "; ".join(
+            f"{what} of {units.percent(host)} of the operations' host time"
+            + ("" if device is None else f" and of {units.percent(device)} of the device time")
+            for what, host, device in shares
+        )
+        + "."
+    )
+    unattributed = sum(kernel.count for kernel in trace.kernels if kernel.key[0] == UNATTRIBUTED)
+    if unattributed:
+        yield f"{UNATTRIBUTED}: {units.count(unattributed)} kernels and copies that the trace links to no operation."
+    if trace.outside_ns:
+        yield f"Left out of the host columns: {units.microseconds(trace.outside_ns)} us of calls that began in no step."
+    if trace.outside_device_ns:
+        yield f"Left out of the device column: {units.microseconds(trace.outside_device_ns)} us that no iteration launched."
+    if trace.unfinished:
+        yield f"Left out: {units.count(trace.unfinished)} events without an end; the profiler stopped before."
+
+
+def _kernel_table(trace: Analysis, shown: Shown) -> Table:
+    found: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
+    for kernel in trace.kernels:
+        found[kernel.name, kernel.key[0]].append(kernel)
+    ordered = sorted(found.items(), key=lambda item: (-sum(kernel.ns for kernel in item[1]), item[0]))
+    whole = sum(kernel.ns for kernel in trace.kernels)
+    rows = [
+        (
+            _short(name), units.printable(operation), units.count(count := sum(each.count for each in kernels)),
+            units.microseconds(ns := sum(each.ns for each in kernels)), units.percent(ns / whole) if whole else units.MISSING,
+            units.microseconds(ns / count), units.microseconds(min(each.least_ns for each in kernels)),
+            units.microseconds(max(each.most_ns for each in kernels)),
+        )
+        for (name, operation), kernels in ordered[: shown.top]
+    ]  # fmt: skip
+    rest = [kernel for _, kernels in ordered[shown.top :] for kernel in kernels]
+    other = (f"other ({len(ordered) - shown.top})", "", units.count(sum(each.count for each in rest)),
+             units.microseconds(rest_ns := sum(each.ns for each in rest)),
+             units.percent(rest_ns / whole) if whole else units.MISSING, "", "", "")  # fmt: skip
+    return Table(
+        title="kernels, copies and fills, all steps",
+        headers=("kernel", "operation", "count", "us", "share", "mean us", "least us", "most us"),
+        rows=tuple(rows),
+        sums=(other,) if rest else (),
+        numbers_from=2,
+    )
+
+
+def _short(name: str) -> str:
+    name = units.printable(name)
+    return name if len(name) <= _NAME_LENGTH else f"{name[: _NAME_LENGTH - 3]}..."
+
+
+# ---- Ranks -----------------------------------------------------------------------------------------------------------
+
+
+def ranks_blocks(run: RanksRun, shown: Shown) -> list[Block]:
+    """Return the report of a distributed run: its ranks, and the spread of each operation over them."""
+    return [
+        Block(units.printable(f"{run.folder}: {len(run.ranks)} ranks"), tables=(_ranks_table(run),)),
+        Block("", tables=(_spread_table(run, shown),)),
+    ]
+
+
+def _ranks_table(run: RanksRun) -> Table:
+    slowest = run.slowest
+    lines = ["Outside collectives: elapsed time in which no communication between ranks ran. The slowest rank has the most."]
+    if run.missing:
+        lines.append(f"Without a file: rank {', '.join(map(str, run.missing))}.")
+    return Table(
+        title="ranks, us",
+        headers=("rank", "steps", "step", "busy", "elapsed", "collectives", "outside collectives", "file", "note"),
+        rows=tuple(
+            (
+                str(rank.rank), units.count(len(rank.steps)), units.microseconds(median_ns(rank.host.iteration_ns)),
+                units.microseconds(median_ns(rank.device.busy_ns)) if rank.device else units.MISSING,
+                *map(units.microseconds, (rank.elapsed_ns, rank.collectives_ns, rank.outside_collectives_ns)),
+                _title(rank), "slowest" if rank is slowest and len(run.ranks) > 1 else "",
+            )
+            for rank in run.ranks
+        ),
+        sums=(),
+        numbers_from=0,
+        lines=tuple(lines),
+        words_after=2,
+    )  # fmt: skip
+
+
+def _spread_table(run: RanksRun, shown: Shown) -> Table:
+    of_rank = [{row.key: row.size / len(rank.steps) for row in rows_of(rank, shown.by)} for rank in run.ranks]
+    keys = sorted(
+        {key for rows in of_rank for key in rows}, key=lambda key: (-max(rows.get(key, 0.0) for rows in of_rank), key)
+    )
+    clock = "device" if any(rank.device for rank in run.ranks) else "host self"
+    rest = len(keys) - shown.top
+    return Table(
+        title=f"{clock} time per step over the ranks, us",
+        headers=("operation", "phase", "module", "median", "least", "most", "most / least", "rank with the most"),
+        rows=tuple(_spread_cells(run, key, [rows.get(key, 0.0) for rows in of_rank]) for key in keys[: shown.top]),
+        sums=(),
+        numbers_from=3,
+        lines=(f"{rest} smaller row{'s are' if rest > 1 else ' is'} not shown.",) if rest > 0 else (),
+    )
+
+
+def _spread_cells(run: RanksRun, key: OpKey, times: Sequence[float]) -> tuple[str, ...]:
+    least, most = min(times), max(times)
+    return (
+        *map(units.printable, operation_cells(*key)),
+        *map(units.microseconds, (_median(times), least, most)),
+        units.factor(most / least) if least else units.MISSING,
+        str(run.ranks[times.index(most)].rank),
+    )
+
+
+def _median(times: Iterable[float]) -> float:
+    return median_ns(round(ns) for ns in times)
