@@ -22,7 +22,7 @@ TOLERANCE = 0.01
 
 
 #: Shapes or kernels of one side in a brief sentence, and the longest text of one.
-FEW, LONGEST = 2, 60
+FEW, LONGEST = 2, 80
 
 #: The counted fields that are lists.
 _COUNTED_LISTS = ("shapes", "kernels")

@@ -34,7 +34,8 @@ FACTS = 10
 #: Below this share of the base, the change of an iteration is too small to be divided among operations.
 LEAST_CHANGE_TO_SHARE = 0.01
 
-#: Below a table in which no operation is judged by itself.
+#: Share of its case from which operations that are all too small to be judged by themselves deserve a hint, and the hint.
+SHARE_OF_SMALL = 0.1
 _NONE_ALONE = "no operation is large enough to be judged by itself; --by op sums over modules, --op-min-share 0.5% shows more"
 
 _GRAVITY = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED, WITHIN, INCOMPARABLE)
@@ -177,8 +178,13 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
         sums=tuple(sums),
         numbers_from=3,
         words_after=1,
-        lines=(*([] if alone else [_NONE_ALONE]), *_lines(case)),
+        lines=(*([_NONE_ALONE] if not alone and _is_large(others, case) else []), *_lines(case)),
     )
+
+
+def _is_large(others: Sequence[CheckedQuantity], case: CaseComparison) -> bool:
+    pooled = sum(checked.now_ns for checked in others)
+    return pooled >= SHARE_OF_SMALL * case.whole_now_ns
 
 
 def case_title(case: CaseComparison) -> str:
@@ -319,7 +325,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
 
 
 def verdict_lines(judgement: Judgement) -> Iterable[str]:
-    """Yield the machines if they differ, the rules that judged, problems, accepted changes and regressions; last the outcome."""
+    """Yield the machines if they differ, the rules, problems, accepted changes and regressions; at last the outcome."""
     across = [case.case for case in judgement.cases if case.case.across_machines]
     for which in dict.fromkeys(map(machines, across)):
         count = sum(machines(case) == which for case in across)

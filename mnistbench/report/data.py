@@ -48,7 +48,7 @@ def json_report(judgement: Judgement) -> str:
 
 
 def _run(run: RunSummary) -> dict[str, Any]:
-    return {"saved_at": run.saved_at, "commit": run.commit, "dirty": run.dirty, "branch": run.branch}
+    return {name: getattr(run, name) for name in ("saved_at", "commit", "dirty", "branch", "trace")}
 
 
 def _case(judged: CaseJudgement) -> dict[str, Any]:
