@@ -61,6 +61,8 @@ def _find(storage: Storage, reference: str) -> list[SavedRun]:
     except UsageError:
         if os.path.isdir(reference):  # noqa: PTH112  # Path.is_dir raises where a name is too long
             raise UsageError(f"{reference!r} is a folder; name one file in it") from None
+        if os.path.isfile(reference) and storage.refused:  # noqa: PTH113
+            raise UsageError(storage.refused.pop()) from None
         raise
 
 

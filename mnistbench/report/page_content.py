@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mnistbench.compare.diff import OpChange
 from mnistbench.compare.exact import final_value
@@ -142,12 +142,12 @@ def _case_view(key: str, case: CaseRecord, label: str, judged: CaseJudgement | N
     rate = case.samples * 1e9 / timing.median_ns if timing.median_ns and case.params.phase != CALL else None
     cells = {
         "median": _time(timing.median_ns),
-        "IQR": _time(timing.iqr_ns),
+        "IQR": _time(timing.iqr_ns if timing.rounds > 1 else None),
         "samples/s": Cell(units.MISSING if rate is None else units.count(round(rate)), rate),
         "device time": _time(median_ns(case.device_ns) if case.device_ns and not is_trace else None),  # a trace's is the median
         "first call": _time(case.first_call_ns),
         "final accuracy": Cell(final_value(*accuracy), accuracy[1]) if accuracy else Cell(units.MISSING, None),
-        "change": _change(judged),
+        "change": _change_of_table(judged),
     }
     rounds = "step" if is_trace else "round"
     rounds = f"{timing.rounds} {rounds}{'s' if timing.rounds > 1 else ''}"
@@ -180,8 +180,13 @@ def _change(judged: CaseJudgement | None) -> Cell:
     if judged is None or not judged.case.base_ns:
         return Cell(units.MISSING, None)
     share = judged.case.change_ns / judged.case.base_ns
-    across = ", across machines" if judged.case.across_machines else ""
-    return Cell(f"{units.percent(share, signed=True)}, {judged.iteration.text}{across}", share)
+    return Cell(f"{units.percent(share, signed=True)}, {judged.iteration.text}", share)
+
+
+def _change_of_table(judged: CaseJudgement | None) -> Cell:
+    """Return the change for the table of cases, which has no title that names the machines."""
+    cell = _change(judged)
+    return replace(cell, text=f"{cell.text}, across machines") if judged and judged.case.across_machines else cell
 
 
 def _accuracy(scalars: Scalars | None) -> tuple[str, float | None] | None:
@@ -217,7 +222,7 @@ def _times_and_tables(case: CaseRecord, rounds: str, how: str = "with the profil
             "mean": timing.mean_ns,
             "SD": timing.stddev_ns,
         }
-        shown = [f"{name} {units.duration(nanoseconds)}" for name, nanoseconds in times.items()]
+        shown = [f"{name} {units.duration(ns)}" for name, ns in times.items() if timing.rounds > 1 or name == "median"]
         yield how, ", ".join([*shown, rounds])
     for table in case.tables:
         yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)

@@ -154,7 +154,10 @@ class Storage:
         content = _read_bytes(path)
         if cache and (cached := cache.get(content, str(path))):
             return cached
-        run = RunSummary.from_json(_parsed(content, path), str(path), self._shared)
+        file = _parsed(content, path)
+        if isinstance(file, dict) and "traceEvents" in file and "benchmarks" not in file:
+            raise RecordError(f"{path}: is a trace, no saved run; compare two traces by their paths")
+        run = RunSummary.from_json(file, str(path), self._shared)
         if cache:
             cache.add(content, run)
         return run
