@@ -17,6 +17,7 @@ from pathlib import Path
 import builders
 import pytest
 import reproducer_builders
+import trace_builders
 
 import mnistbench
 from mnistbench import cli
@@ -130,6 +131,17 @@ class WouldMeasureError(Exception):
 SHORT = ["--dry-run", "--dataset=digits", "--model=lenet5", "--no-tensorboard", "--output=trained"]
 
 
+def write_traces(words):
+    """Write the traces that a command names: files, or the folder of the ranks of a run."""
+    for word in words:
+        if word.endswith(".json.gz"):
+            trace_builders.trace_file(Path(), trace_builders.network(), name=word)
+        elif word == "traces/":
+            Path(word).mkdir(exist_ok=True)
+            info = {"rank": 0, "world_size": 1}
+            trace_builders.trace_file(Path(word), trace_builders.network(), distributedInfo=info)
+
+
 @pytest.mark.parametrize("words", OURS, ids=named)
 def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     def measure(*_, **__):
@@ -151,6 +163,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         path.parent.mkdir(parents=True, exist_ok=True)
         row = reproducer_builders.row()
         path.write_text(script(reproducer_builders.header(), [row], [row]), encoding="utf-8")
+    write_traces(words)
     monkeypatch.setattr("mnistbench.commands.reproduce.measure", measure)
     monkeypatch.setattr("mnistbench.commands.lab._measure", measure)
     monkeypatch.setattr("mnistbench.commands.lab._merge", measure)

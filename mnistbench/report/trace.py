@@ -220,7 +220,7 @@ def _short(name: str) -> str:
 def ranks_blocks(run: RanksRun, shown: Shown) -> list[Block]:
     """Return the report of a distributed run: its ranks, and the spread of each operation over them."""
     return [
-        Block(units.printable(f"{run.folder}: {len(run.ranks)} ranks"), tables=(_ranks_table(run),)),
+        Block("", tables=(_ranks_table(run),)),
         Block("", tables=(_spread_table(run, shown),)),
     ]
 
@@ -231,7 +231,7 @@ def _ranks_table(run: RanksRun) -> Table:
     if run.missing:
         lines.append(f"Without a file: rank {', '.join(map(str, run.missing))}.")
     return Table(
-        title="ranks, us",
+        title=units.printable(f"{run.folder}: {len(run.ranks)} rank{'s' if len(run.ranks) > 1 else ''}, us"),
         headers=("rank", "steps", "step", "busy", "elapsed", "collectives", "outside collectives", "file", "note"),
         rows=tuple(
             (

@@ -112,7 +112,7 @@ def _add_host(rows: dict[OpKey, _Row], trace: Trace, steps: Steps) -> None:
         is_range = event.kind == events.RANGE and not is_communication(event.name)
         row = rows[_row_key(event, is_range=is_range)]
         row.self_ns[slot] += event.self_ns
-        if event.kind != events.RUNTIME:
+        if event.kind != events.RUNTIME and not event.is_beside:
             _add_memory(rows, row, slot, event, memory, is_range=is_range)
         if is_range:
             row.total_ns[slot] += event.self_ns

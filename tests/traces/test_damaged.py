@@ -1,0 +1,93 @@
+"""Any damage to a trace is one line, or harmless: never a traceback, never a sum that does not add up."""
+
+import gzip
+import json
+import random
+
+import pytest
+import real_traces
+import trace_builders as build
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnistbench.core.errors import RecordError
+from mnistbench.report.terminal import draw_report
+from mnistbench.report.trace import Shown, blocks
+from mnistbench.traces.analysis import analyse
+from mnistbench.traces.result import dumps
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=5), st.just([]), st.just({}),
+    st.sampled_from(["ProfilerStep#1", "mnistbench.iteration", "kernel", "cpu_op", "\x1b[31m\n"]),
+)  # fmt: skip
+
+
+def survives(path):
+    """Read the file as the command does: it is a trace whose device time adds up, or it has one line."""
+    complaint = ""
+    try:
+        found = analyse(path)
+    except RecordError as error:
+        complaint = str(error)
+    if complaint:
+        assert complaint.startswith(f"{path}: ")
+        assert "\n" not in complaint
+        return
+    if found.device is not None:
+        assert sum(kernel.ns for kernel in found.kernels) == sum(sum(row.self_device_ns) for row in found.device.rows)
+    assert "\x1b" not in draw_report(blocks(found, Shown(3, "op,module")))
+    json.loads(dumps([found]))
+
+
+def mutated(document, draw):
+    """Replace, remove or repeat some values of events."""
+    events = document["traceEvents"]
+    for _ in range(draw(st.integers(1, 6))):
+        event = events[draw(st.integers(0, len(events) - 1))]
+        inner = event if draw(st.booleans()) or not isinstance(event.get("args"), dict) else event["args"]
+        name = draw(st.sampled_from(sorted(inner) or ["ts"]))
+        if draw(st.booleans()):
+            inner[name] = draw(VALUES)
+        else:
+            inner.pop(name, None)
+    return document
+
+
+@given(st.data())
+def test_damaged_events(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("damaged") / "trace.json"
+    path.write_text(json.dumps(mutated(build.document(build.network(steps=2)), data.draw)))
+    survives(path)
+
+
+@given(st.data())
+def test_damaged_bytes(tmp_path_factory, data):
+    content = bytearray(json.dumps(build.document(build.network())).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damaged") / "trace.json"
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content)
+    survives(path)
+
+
+@pytest.mark.properties
+@real_traces.needs_traces
+@pytest.mark.parametrize("name", ["mi250_mlp_training", "a100_alexnet_training", "h100_bert_small", "torch_compile_triton"])
+def test_damaged_real_traces(tmp_path, name):
+    """Random, but the same in each run."""
+    content = gzip.decompress(real_traces.path(name).read_bytes())
+    choice = random.Random(1)
+    values = [None, True, -1, 2**70, 1.5, float("nan"), "text", [], {}, "kernel", "cpu_op", "ProfilerStep#1"]
+    path = tmp_path / "trace.json"
+    for _ in range(60):
+        document = json.loads(content)
+        events = document["traceEvents"]
+        for _ in range(20):
+            event = choice.choice(events)
+            inner = choice.choice([event, *([event["args"]] if isinstance(event.get("args"), dict) and event["args"] else [])])
+            if inner:
+                inner[choice.choice(sorted(inner))] = choice.choice(values)
+        path.write_text(json.dumps(document))
+        survives(path)
+        path.write_bytes(content[: choice.randrange(len(content))])
+        survives(path)

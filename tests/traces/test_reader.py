@@ -1,0 +1,167 @@
+"""What is read from a file of torch.profiler, and one line for each file that is none."""
+
+import gzip
+import json
+
+import pytest
+import trace_builders as build
+
+from mnistbench.core.errors import RecordError
+from mnistbench.traces.events import COPY, FILL, KERNEL, OPERATION, PYTHON, RANGE, RUNTIME
+from mnistbench.traces.reader import read
+
+COMPRESSED = gzip.compress(b'{"traceEvents": []}', mtime=0)
+
+
+def read_events(tmp_path, events, **top):
+    return read(build.trace_file(tmp_path, events, **top))
+
+
+def test_times_are_nanoseconds_to_the_last_digit(tmp_path):
+    trace = read_events(tmp_path, [build.op("aten::mm", 3743411230047.485, 67.321)])
+    assert [(event.start, event.end) for event in trace.host] == [(3743411230047485, 3743411230114806)]
+    assert not trace.is_rounded
+
+
+def test_whole_microseconds_since_1970_are_read_exactly(tmp_path):
+    trace = read_events(tmp_path, [build.op("aten::mm", 1695835542514261, 43425283)])
+    assert [event.start for event in trace.host] == [1695835542514261000]
+    assert trace.is_rounded
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "trace.pt.trace.json.gz"])
+def test_compression_follows_from_the_content(tmp_path, name):
+    path = build.trace_file(tmp_path, [build.op("aten::mm", 1, 2)], name=name)
+    renamed = path.rename(tmp_path / "other")
+    assert [event.name for event in read(renamed).host] == ["aten::mm"]
+
+
+@pytest.mark.parametrize(
+    ("category", "kind"),
+    [
+        ("cpu_op", OPERATION), ("Operator", OPERATION), ("user_annotation", RANGE), ("python_function", PYTHON),
+        ("cuda_runtime", RUNTIME), ("cuda_driver", RUNTIME), ("xpu_runtime", RUNTIME), ("Runtime", RUNTIME),
+    ],
+)  # fmt: skip
+def test_categories_of_the_host(tmp_path, category, kind):
+    trace = read_events(tmp_path, [build.event(category, "name", 1, 2), build.op("aten::mm", 1, 2)])
+    assert next(event.kind for event in trace.host if event.name == "name") == kind
+
+
+@pytest.mark.parametrize(
+    ("category", "kind"),
+    [("kernel", KERNEL), ("Kernel", KERNEL), ("gpu_memcpy", COPY), ("Memcpy", COPY), ("gpu_memset", FILL), ("Memset", FILL)],
+)
+def test_categories_of_the_device(tmp_path, category, kind):
+    trace = read_events(tmp_path, [build.kernel("name", 1, 2, category=category)])
+    assert [event.kind for event in trace.device] == [kind]
+
+
+@pytest.mark.parametrize("category", ["gpu_user_annotation", "overhead", "Trace", "cuda_sync", None, ["kernel"]])
+def test_copies_of_ranges_and_overhead_are_no_work(tmp_path, category):
+    trace = read_events(tmp_path, [build.event(category, "name", 1, 2), build.op("aten::mm", 1, 2)])
+    assert [event.name for event in trace.host] == ["aten::mm"]
+    assert not trace.device
+
+
+def test_steps_of_files_without_ranges_are_ranges(tmp_path):
+    trace = read_events(tmp_path, [build.event("Operator", "ProfilerStep#3", 1, 9), build.op("aten::mm", 2, 2)])
+    assert [event.kind for event in trace.host] == [RANGE, OPERATION]
+
+
+@pytest.mark.parametrize("dur", [None, -5])
+def test_events_without_an_end_are_counted(tmp_path, dur):
+    trace = read_events(tmp_path, [build.event("cpu_op", "cut", 1, dur), build.op("aten::mm", 1, 2)])
+    assert ([event.name for event in trace.host], trace.unfinished) == (["aten::mm"], 1)
+
+
+def test_a_link_may_name_its_end_first(tmp_path):
+    forward, backward = build.op("aten::mm", 1, 2, sequence=4), build.backward("MmBackward0", 5, 2, 4)
+    links = build.forward_backward(1, forward, backward)
+    found = [read_events(tmp_path, [forward, backward, *order]).flows for order in (links, links[::-1])]
+    assert found[0] == found[1]
+    assert [(flow.forward[1], flow.backward[1]) for flow in found[0]] == [(1000, 5000)]
+
+
+def test_the_machine_and_the_rank(tmp_path):
+    trace = read_events(
+        tmp_path, [build.kernel("k", 1, 2)], devices=[build.H100], distributedInfo={"rank": 3, "world_size": 8},
+        cuda_runtime_version=12040,
+    )  # fmt: skip
+    assert (trace.rank, trace.ranks, dict(trace.versions)) == (3, 8, {"cuda_runtime_version": "12040"})
+    assert [(device.name, device.memory_bytes) for device in trace.devices] == [(build.H100, 80 * 1024**3)]
+
+
+@pytest.mark.parametrize(
+    ("devices", "number", "name"),
+    [([build.H100], "0", build.H100), ([build.H100], "5", build.H100), ([build.H100, build.MI300X], "5", ""), ([], "0", "")],
+)
+def test_the_name_of_a_device(tmp_path, devices, number, name):
+    """A process that may use one device of eight describes only that one, as number 0."""
+    assert read_events(tmp_path, [build.kernel("k", 1, 2)], devices=devices).name_of(number) == name
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b'{"traceEvents": [{"ph": "X"', "is not JSON"),
+        (b"\x80\x81\x82", "is not a text file"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"[]", "has no list of traceEvents"),
+        (b'{"benchmarks": []}', "has no list of traceEvents"),
+        (b'{"traceEvents": {}}', "has no list of traceEvents"),
+        (b'{"traceEvents": []}', "has no operation and no kernel"),
+        (b'{"traceEvents": [{"ph": "X", "cat": "v8", "name": "a", "ts": 1, "dur": 1}]}', "has no operation and no kernel"),
+        (b'{"traceEvents": [3]}', "traceEvents[0]: is not an event"),
+        (COMPRESSED[:-9], "is cut off"),
+        (COMPRESSED[:-8] + bytes(8), "is damaged"),
+        (COMPRESSED[:3], "is cut off"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_that_is_no_trace_has_one_line(tmp_path, content, complaint):
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+    with pytest.raises(RecordError) as raised:
+        read(path)
+    assert complaint in str(raised.value)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["missing.json", "."])
+def test_a_path_that_is_no_file_has_one_line(tmp_path, name):
+    with pytest.raises(RecordError, match="cannot be read"):
+        read(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "place"),
+    [
+        ("name", 3, "traceEvents[1].name: 3"), ("name", None, "traceEvents[1].name: None"),
+        ("ts", "soon", "traceEvents[1].ts: 'soon'"), ("ts", None, "traceEvents[1].ts: None"),
+        ("ts", True, "traceEvents[1].ts: True"), ("ts", float("nan"), "traceEvents[1].ts: nan"),
+        ("ts", 10**30, "traceEvents[1].ts: 1"), ("dur", "long", "traceEvents[1].dur: 'long'"),
+        ("dur", float("inf"), "traceEvents[1].dur: inf"),
+    ],
+)  # fmt: skip
+def test_a_damaged_event_is_named(tmp_path, field, value, place):
+    with pytest.raises(RecordError) as raised:
+        read_events(tmp_path, [build.op("aten::mm", 1, 2), {**build.op("aten::add", 4, 1), field: value}])
+    assert place in str(raised.value)
+
+
+@pytest.mark.parametrize("args", [None, 3, [], {"External id": "x", "correlation": -1, "device": {}, "stream": None}])
+def test_arguments_of_another_type_are_ignored(tmp_path, args):
+    trace = read_events(tmp_path, [{**build.kernel("k", 1, 2), "args": args}])
+    assert [(event.external, event.correlation, event.device, event.stream) for event in trace.device] == [
+        (None, None, "0", "7")
+    ]
+
+
+def test_a_host_trace_is_valid(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [build.op("aten::mm", 1, 2)]}))
+    assert not read(path).device

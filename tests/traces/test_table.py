@@ -1,0 +1,210 @@
+"""The rows of a trace: times, calls, steps, and the rows that are no operations."""
+
+import pytest
+import trace_builders as build
+
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.traces.analysis import analyse
+
+
+def analysed(tmp_path, *events, **top):
+    return analyse(build.trace_file(tmp_path, events, **top))
+
+
+def host(tmp_path, *events):
+    """(calls, self us, total us) by the name of the operation or the row."""
+    found = analysed(tmp_path, *events).host
+    return {
+        row.name + (f" {row.phase}" if row.phase else ""): (row.calls, sum(row.self_cpu_ns) / 1e3, sum(row.total_cpu_ns) / 1e3)
+        for row in found.rows
+    }
+
+
+def device(tmp_path, *events, **top):
+    """(device us, names of kernels) by the name of the row."""
+    found = analysed(tmp_path, *events, **top).device
+    return {row.name: (sum(row.self_device_ns) / 1e3, row.kernels) for row in found.rows if sum(row.self_device_ns)}
+
+
+def test_self_time_is_without_operations_ranges_and_runtime(tmp_path):
+    found = host(
+        tmp_path, build.step(1, 0, 100), build.op("aten::linear", 10, 50), build.op("aten::addmm", 20, 30),
+        build.launch(25, 10, 1), build.kernel("k", 70, 5, correlation=1),
+    )  # fmt: skip
+    assert found == {
+        "aten::linear": (1, 20, 50), "aten::addmm": (1, 20, 30), RUNTIME: (1, 10, 10), OUTSIDE: (0, 50, 50),
+    }  # fmt: skip
+
+
+def test_python_functions_take_no_time_of_an_operation(tmp_path):
+    found = host(tmp_path, build.step(1, 0, 100), build.op("MyFunction", 10, 50), build.module("Linear_0", 12, 40),
+                 build.op("aten::mm", 20, 10))  # fmt: skip
+    assert (found["MyFunction"], found["aten::mm forward"]) == ((1, 40, 50), (1, 10, 10))
+
+
+def test_an_operation_that_only_calls_one_of_its_name_is_counted_once(tmp_path):
+    found = host(tmp_path, build.step(1, 0, 100), build.op("aten::to", 10, 50), build.op("aten::to", 12, 40),
+                 build.op("aten::to", 13, 30), build.op("aten::copy_", 20, 10))  # fmt: skip
+    assert (found["aten::to"], found["aten::copy_"]) == ((1, 40, 50), (1, 10, 10))
+
+
+def test_rounded_times_do_not_break_calls(tmp_path):
+    """In whole microseconds an operation may seem to end one after the operation around it."""
+    found = host(tmp_path, build.step(1, 0, 100), build.op("aten::linear", 10, 50), build.op("aten::addmm", 50, 11))
+    assert (found["aten::linear"], found["aten::addmm"]) == ((1, 40, 50), (1, 11, 11))
+
+
+def test_communication_of_the_cpu_runs_beside_its_thread(tmp_path):
+    found = host(tmp_path, build.step(1, 0, 100), build.op("c10d::allreduce_", 10, 10), build.range_("gloo:all_reduce", 15, 60),
+                 build.op("aten::mm", 30, 20))  # fmt: skip
+    assert found == {
+        "c10d::allreduce_": (1, 10, 10), "gloo:all_reduce": (1, 60, 60), "aten::mm": (1, 20, 20), OUTSIDE: (0, 70, 70),
+    }  # fmt: skip
+
+
+def test_memory_beside_a_thread_is_that_of_its_operations(tmp_path):
+    events = [build.range_("gloo:all_reduce", 15, 60), build.op("aten::mm", 30, 20), build.memory(35, 64, of_host=True)]
+    found = analysed(tmp_path, *events, devices=[]).host
+    assert {row.name: row.memory_bytes for row in found.rows if row.is_operation} == {"gloo:all_reduce": 0, "aten::mm": 64}
+
+
+def test_the_host_rows_add_up_to_the_step_with_backward_on_another_thread(tmp_path):
+    events = [
+        build.step(1, 0, 100), build.range_("## forward ##", 0, 30), build.op("aten::addmm", 5, 20, sequence=3),
+        build.range_("## backward ##", 40, 50), build.backward("AddmmBackward0", 45, 40, 3),
+        build.op("aten::mm", 50, 10, thread=build.BACKWARD_THREAD),
+    ]  # fmt: skip
+    found = host(tmp_path, *events)
+    assert found["(outside operations) backward"][1] == 10
+    assert sum(own for _, own, _ in found.values()) == 100
+
+
+def test_each_step_has_a_sample(tmp_path):
+    events = [build.step(1, 0, 100), build.op("aten::mm", 10, 20), build.step(2, 100, 200), build.op("aten::mm", 110, 30),
+              build.op("aten::mm", 150, 40)]  # fmt: skip
+    found = analysed(tmp_path, *events)
+    [row] = [row for row in found.host.rows if row.is_operation]
+    assert (found.steps, found.host.iteration_ns) == (("ProfilerStep#1", "ProfilerStep#2"), (100_000, 200_000))
+    assert (row.calls, row.self_cpu_ns) == (1.5, (20_000, 70_000))
+
+
+def test_calls_outside_the_steps_are_left_out_and_stated(tmp_path):
+    events = [
+        build.op("aten::before", 0, 7),
+        build.step(1, 10, 50),
+        build.op("aten::mm", 15, 5),
+        build.op("aten::after", 70, 4),
+    ]
+    found = analysed(tmp_path, *events)
+    assert ([row.name for row in found.host.rows if row.is_operation], found.outside_ns) == (["aten::mm"], 11_000)
+
+
+def test_a_step_without_an_operation_is_none(tmp_path):
+    """The profiler opens one more step when the last one ends."""
+    found = analysed(tmp_path, build.step(1, 0, 100), build.op("aten::mm", 10, 20), build.step(2, 100, 3))
+    assert found.steps == ("ProfilerStep#1",)
+
+
+def test_without_steps_the_trace_is_one(tmp_path):
+    found = analysed(
+        tmp_path, build.op("aten::mm", 10, 20), build.op("aten::add", 50, 30), build.op("aten::t", 60, 90, thread=7)
+    )
+    times = {row.name: sum(row.self_cpu_ns) for row in found.host.rows}
+    assert (found.are_steps_marked, found.host.iteration_ns) == (False, (140_000,))
+    # The thread of the step is the one with the most time; it is idle or in Python while the other one runs 50 us.
+    assert times == {"aten::mm": 20_000, "aten::add": 30_000, "aten::t": 90_000, OUTSIDE: 0}
+
+
+def test_device_time_adds_up_whatever_is_linked(tmp_path):
+    events = [
+        build.step(1, 0, 100), build.op("aten::mm", 10, 20, external=3), build.launch(12, 3, 8), build.launch(40, 3, 9),
+        build.kernel("gemm", 50, 10, external=3, correlation=8), build.kernel("alone", 60, 5, correlation=9),
+        build.kernel("lost", -50, 7), build.kernel("Memcpy DtoH", 90, 2, category="gpu_memcpy"),
+    ]  # fmt: skip
+    assert device(tmp_path, *events) == {
+        "aten::mm": (10, ("gemm",)), UNATTRIBUTED: (14, ("Memcpy DtoH", "alone", "lost")),
+    }  # fmt: skip
+
+
+def test_a_kernel_counts_to_the_step_that_launched_it(tmp_path):
+    events = [
+        build.step(1, 0, 100), build.op("aten::mm", 10, 20, external=3), build.launch(12, 3, 8),
+        build.step(2, 100, 100), build.op("aten::mm", 110, 20, external=4), build.launch(112, 3, 9),
+        build.kernel("gemm", 150, 10, external=3, correlation=8), build.kernel("gemm", 160, 20, external=4, correlation=9),
+        build.kernel("lost", -50, 7), build.kernel("late", 500, 3),
+    ]  # fmt: skip
+    found = analysed(tmp_path, *events).device
+    times = {row.name: row.self_device_ns for row in found.rows if sum(row.self_device_ns)}
+    assert times == {"aten::mm": (10_000, 20_000), UNATTRIBUTED: (7_000, 3_000)}
+    assert found.busy_ns == (17_000, 23_000)
+
+
+def test_kernels_of_two_streams_are_busy_once(tmp_path):
+    events = [build.op("aten::mm", 10, 20, external=3), *(
+        build.kernel(f"k{stream}", 50 + stream, 10, external=3, stream=stream) for stream in (1, 2)
+    )]  # fmt: skip
+    found = analysed(tmp_path, *events).device
+    assert (sum(sum(row.self_device_ns) for row in found.rows), found.busy_ns) == (20_000, (11_000,))
+
+
+def test_a_graph_outside_all_operations_has_a_row(tmp_path):
+    events = [build.step(1, 0, 100), build.op("aten::mm", 80, 5), build.launch(10, 20, 8, name="cudaGraphLaunch"),
+              build.kernel("k1", 50, 10, correlation=8), build.kernel("k2", 60, 5, correlation=8)]  # fmt: skip
+    assert device(tmp_path, *events) == {"cudaGraphLaunch": (15, ("k1", "k2"))}
+
+
+def test_a_launch_without_an_operation_still_has_a_place(tmp_path):
+    events = [build.range_("## forward ##", 0, 40), build.module("Linear_0", 5, 20), build.launch(10, 3, 8),
+              build.kernel("triton", 50, 10, correlation=8)]  # fmt: skip
+    [row] = [row for row in analysed(tmp_path, *events).device.rows if row.name == UNATTRIBUTED]
+    assert (row.phase, row.module) == ("forward", "Linear_0")
+
+
+def test_runtime_calls_are_a_row_of_the_host_alone(tmp_path):
+    found = analysed(tmp_path, *build.network())
+    assert RUNTIME in {row.name for row in found.host.rows}
+    assert RUNTIME not in {row.name for row in found.device.rows}
+    assert UNATTRIBUTED not in {row.name for row in found.host.rows}
+
+
+def test_iterations_of_mnistbench_are_counted_alone(tmp_path):
+    """Its table has the marked iterations; it profiles one more before them."""
+    events = [
+        build.op("aten::mm", 0, 5, external=1), build.launch(1, 2, 1), build.kernel("k", 10, 3, external=1, correlation=1),
+        build.range_("mnistbench.iteration", 20, 30), build.op("aten::mm", 22, 5, external=2), build.launch(23, 2, 2),
+        build.kernel("k", 30, 4, external=2, correlation=2),
+    ]  # fmt: skip
+    found = analysed(tmp_path, *events)
+    times = {row.name: row.self_device_ns for row in found.device.rows}
+    assert (times["aten::mm"], found.outside_device_ns) == ((4_000,), 3_000)
+
+
+@pytest.mark.parametrize(
+    ("of_host", "n_bytes"), [(True, {"aten::linear": 0, "aten::addmm": 64, "aten::empty": 100}), (False, {})]
+)
+def test_memory_is_that_of_the_operation_itself(tmp_path, of_host, n_bytes):
+    """Without an accelerator, that of the host; records of the other kind do not count."""
+    events = [
+        build.op("aten::linear", 10, 50), build.op("aten::addmm", 20, 30), build.op("aten::empty", 25, 5),
+        build.memory(26, 100, of_host=of_host), build.memory(40, 64, of_host=of_host),
+    ]  # fmt: skip
+    rows = analysed(tmp_path, *events).host.rows
+    assert {row.name: row.memory_bytes for row in rows if row.is_operation} == (n_bytes or dict.fromkeys(
+        ("aten::linear", "aten::addmm", "aten::empty"), 0
+    ))  # fmt: skip
+
+
+def test_shares_without_a_place(tmp_path):
+    events = [
+        build.module("Linear_0", 0, 40), build.op("aten::addmm", 10, 30, external=1), build.op("aten::mm", 50, 10, external=2),
+        build.kernel("k", 60, 9, external=1), build.kernel("k", 70, 1, external=2),
+    ]  # fmt: skip
+    found = analysed(tmp_path, *events).unplaced
+    assert (found.host_phase, found.host_module) == (0.25, 0.25)
+    assert (found.device_phase, found.device_module) == (0.1, 0.1)
+
+
+def test_shapes_are_kept_where_they_were_recorded(tmp_path):
+    events = [build.op("aten::mm", 10, 20, shapes=[[2, 3], [3, 4]]), build.op("aten::mm", 40, 20, shapes=[[5, 3], [3, 4]])]
+    [row] = [row for row in analysed(tmp_path, *events).host.rows if row.is_operation]
+    assert row.shapes == ("[[2, 3], [3, 4]]", "[[5, 3], [3, 4]]")
