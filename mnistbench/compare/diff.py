@@ -116,6 +116,11 @@ class CaseComparison:
         """Whether the operations are held against busy time, because both sides have it."""
         return bool(self.busy_base_runs)
 
+    @property
+    def is_busy_time(self) -> bool:
+        """Whether the time of the case is busy time itself, as of a trace, and not elapsed time."""
+        return self.has_busy_time and (self.busy_base_runs, self.busy_now_ns) == (self.base_runs, self.now_ns)
+
     @functools.cached_property
     def busy_base_ns(self) -> int:
         """Busy time of one iteration: median over the base runs."""

@@ -89,7 +89,7 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
     return (
         *_of_the_model(parameters, case.operations),
         *_of_training(case),
-        *([f"kernels of {left_out} operations differ between the machines"] if left_out else []),
+        *([f"kernels of {left_out} operation{'s' if left_out > 1 else ''} differ between the machines"] if left_out else []),
         *_of_operations(case.operations, listed, brief=brief),
     )
 

@@ -244,6 +244,8 @@ def _counted(operations: Sequence[object]) -> str:
 
 
 def _clock(judged: CaseJudgement) -> str:
+    if judged.case.is_busy_time:
+        return "device busy"
     return "device" if judged.case.clock == "device" else "wall"
 
 
