@@ -6,7 +6,9 @@ Options with values are declared as texts: argparse would print the usage with a
 from __future__ import annotations
 
 import argparse
+import math
 import re
+import sys
 from collections.abc import Iterable, Sequence
 
 from mnistbench.compare.settings import Setting
@@ -20,6 +22,9 @@ OR_TRACE = f"{REFERENCE}, or a trace"
 
 #: The largest batch size, number of epochs or number of launches.
 LARGEST = 2**31
+
+#: The largest rate, in any unit.
+_LARGEST_RATE = 1e15
 
 #: A number with this many digits is too large for any option.
 _DIGITS = 20
@@ -123,6 +128,21 @@ def whole(flag: str, text: str, least: int, most: int = LARGEST) -> int:
     if not least <= number <= most:
         bounds = f"at least {least}" if most >= LARGEST and number < least else f"{least} to {most}"
         raise UsageError(f"{flag}: {text!r} cannot be used; give a whole number, {bounds}")
+    return number
+
+
+def rate(flag: str, text: str) -> float:
+    """Return a number above 0.
+
+    Raises:
+        UsageError: the text is not a finite number above 0.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not sys.float_info.min <= number <= _LARGEST_RATE:
+        raise UsageError(f"{flag}: {text!r} cannot be used; give a number above 0")
     return number
 
 

@@ -1,4 +1,4 @@
-"""``mnistbench profile``: profile built-in models and show their operations."""
+"""``mnistbench profile``: profile built-in models, or read a trace, and show the operations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mnistbench.commands.arguments import (
     wholes,
 )
 from mnistbench.commands.output import deliver_tables, print_error, rank_0_reports
-from mnistbench.compare.thresholds import plain_threshold
+from mnistbench.commands.profile_trace import add_trace, is_of_trace, report_trace, shown_of, use_defaults
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.launch import Launch, launch
@@ -33,7 +33,7 @@ from mnistbench.core.params import DATASETS, DTYPES, Params
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.result import Profiled, dumps
 from mnistbench.report.output import check
-from mnistbench.report.profile import SORTS, Shown, blocks
+from mnistbench.report.profile import Shown, blocks
 from mnistbench.report.profile_rows import CSV_COLUMNS, csv_rows
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from mnistbench.workloads.workload import Workload
 
 _PHASES = ("forward", "step")
-_BY = ("op", "module", "op,module")
 _BATCH_SIZES = "1,16,64"
 
 
@@ -84,14 +83,7 @@ class _Request:
             cold=parsed.cold,
             trace=Path(trace) if trace else None,
             output=Path(output) if output else None,
-            shown=Shown(
-                top=whole("--top", parsed.top, 1),
-                min_share=_share("--min-share", parsed.min_share),
-                sort=one_of("--sort", parsed.sort, SORTS) if parsed.sort else "",
-                by=one_of("--by", parsed.by, _BY),
-                shapes=parsed.shapes,
-                memory=parsed.memory,
-            ),
+            shown=shown_of(parsed),
         )
         if place.world_size > 1:
             found.check_for_ranks()
@@ -129,16 +121,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--memory", action="store_true", help="show allocated minus freed memory")
     add("--cold", action="store_true", help="also measure first iterations, each in a new process")
     add("--trace", metavar="FILE", help="write a trace for https://ui.perfetto.dev, such as trace.json.gz")
+    add_trace(parser)
     add_format(parser, "csv")
     add_output(parser)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Profile every case, report, and return 0. Of several ranks, rank 0 alone reports.
+    """Profile every case, or read a trace, report, and return 0. Of several ranks, rank 0 alone reports.
 
     Raises:
-        MnistbenchError: something cannot be used or measured.
+        MnistbenchError: something cannot be used, read or measured.
     """
+    if is_of_trace(parsed):
+        report_trace(parsed)
+        return 0
+    use_defaults(parsed)
     place = launch(os.environ)
     with rank_0_reports(place):
         return _reported(parsed, place)
@@ -259,15 +256,6 @@ def _trace_of(path: Path | None, params: Params, cases: int) -> Path | None:
 
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
-
-
-def _share(flag: str, text: str) -> float:
-    if text in ("0", "0%"):
-        return 0.0
-    try:
-        return plain_threshold(text).share
-    except ValueError:
-        raise UsageError(f"{flag}: {text!r} is not a share; give 1%") from None
 
 
 def _batch_sizes(text: str | None, place: Launch) -> tuple[int, ...]:

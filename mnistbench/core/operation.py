@@ -10,6 +10,10 @@ from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
 
+#: An operation whose self time is at least this share of its range does the work itself: max-pooling's backward also
+#: calls one that fills a tensor with zeros.
+OWN_SHARE = 0.25
+
 _ENGINE = "autograd::engine::"
 
 #: Rows that are no operations, as people read them.

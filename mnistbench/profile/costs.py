@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from mnistbench.core.operation import OpKey
+from mnistbench.core.operation import OWN_SHARE, OpKey
 from mnistbench.measuring.case import Case
 from mnistbench.measuring.events_to_table import Event, events_of, placed
 from mnistbench.measuring.profiling import activities_of, record
@@ -21,10 +21,6 @@ from mnistbench.profile.result import Cost, Layer
 
 #: Profiled iterations: several, because the times of the shortest operations vary.
 ITERATIONS = 3
-
-#: An operation whose self time is at least this share of its range does the work itself: max-pooling's backward also
-#: calls one that fills a tensor with zeros.
-OWN_SHARE = 0.25
 
 #: Operations that do not read the data of their first argument: they overwrite it or use only its shape.
 FIRST_NOT_READ = frozenset(

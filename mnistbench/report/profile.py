@@ -124,7 +124,7 @@ class _Column:
     """The sort key of one batch size, by operation."""
 
     def __init__(self, case: Profiled, table: OpTable, sort: str, by: str) -> None:
-        self.case, self.rows = case, rows_of(case, table, by)
+        self.case, self.rows = case, rows_of(table, case.costs, by)
         self._table, self._sort, self._whole = table, sort, _whole(table, self.rows, sort)
 
     @property
@@ -178,9 +178,36 @@ def _kib(n_bytes: int) -> str:
 
 def work_table(case: Profiled, table: OpTable, shown: Shown) -> Table:
     """Return the time, the FLOPs and bytes, and the share of the roofline limit of each operation of a case."""
+    work: dict[str, Callable[[Row], str]] = {}
+    if worked_in(case, table):
+        work = cost_columns(table.clock)
+        work["of roof"] = lambda row: percent(of_roof(case.ceilings, row.cost, row.self_ns(table.clock)))
+    lines = (*(sentences(case, table) if worked_in(case, table) else ()), *rank_sentences(case))
+    return operations_table(_title(case), table, rows_of(table, case.costs, shown.by), shown, work, lines)
+
+
+def operations_table(
+    title: str,
+    table: OpTable,
+    rows: Mapping[OpKey, Row],
+    shown: Shown,
+    work: Mapping[str, Callable[[Row], str]],
+    lines: Iterable[str],
+    words: Mapping[str, Callable[[Row], str]] | None = None,
+) -> Table:
+    """Return the table of the operations that the options show.
+
+    Args:
+        title: what was profiled.
+        table: all operations.
+        rows: the operations, grouped.
+        shown: the options.
+        work: columns about the work of an operation, after those with times.
+        lines: sentences under the table.
+        words: columns of words, at the end.
+    """
     sort, clock = _sort(table, shown), table.clock
-    rows = rows_of(case, table, shown.by)
-    picked, rest = _picked(rows, table, sort, shown)
+    picked, rest = picked_rows(rows, table, shown)
     left_out = [f"{rest} smaller operation{'s are' if rest > 1 else ' is'} not shown."] if rest else []
     whole = _whole(table, rows, "self-device" if clock == "device" else "self-cpu")
     columns: dict[str, Callable[[Row], str]] = {
@@ -191,28 +218,34 @@ def work_table(case: Profiled, table: OpTable, shown: Shown) -> Table:
     }
     if shown.memory:
         columns["kept KiB"] = lambda row: _kib(row.memory_bytes)
-    if worked_in(case, table):
-        columns |= {
-            "MFLOP": lambda row: _millions(row.cost.flops if row.cost else None),
-            "GFLOP/s": lambda row: _giga_per_s(row.cost.flops if row.cost else None, row.self_ns(clock)),
-            "MB moved": lambda row: _millions(row.cost.n_bytes if row.cost else None),
-            "GB/s": lambda row: _giga_per_s(row.cost.n_bytes if row.cost else None, row.self_ns(clock)),
-            "of roof": lambda row: _percent(of_roof(case.ceilings, row.cost, row.self_ns(clock))),
-        }
+    columns |= work
+    columns |= words or {}
     if shown.shapes:
         columns["shapes"] = lambda row: "; ".join(row.shapes) or units.MISSING
     return Table(
-        title=f"{_title(case)}, {_view(table)}: by {SORTS[sort]}",
+        title=f"{title}, {_view(table)}: by {SORTS[sort]}",
         headers=("operation", "phase", "module", *columns),
         rows=tuple((*operation_cells(*row.key), *(cell(row) for cell in columns.values())) for row in picked),
         sums=(),
         numbers_from=3,
-        lines=(*left_out, *(sentences(case, table) if worked_in(case, table) else ()), *rank_sentences(case)),
-        words_after=int(shown.shapes),
+        lines=(*left_out, *lines),
+        words_after=len(words or ()) + int(shown.shapes),
     )
 
 
-def _picked(rows: dict[OpKey, Row], table: OpTable, sort: str, shown: Shown) -> tuple[list[Row], int]:
+def cost_columns(clock: str) -> dict[str, Callable[[Row], str]]:
+    """Return the columns with FLOPs, bytes and their rates."""
+    return {
+        "MFLOP": lambda row: _millions(row.cost.flops if row.cost else None),
+        "GFLOP/s": lambda row: _giga_per_s(row.cost.flops if row.cost else None, row.self_ns(clock)),
+        "MB moved": lambda row: _millions(row.cost.n_bytes if row.cost else None),
+        "GB/s": lambda row: _giga_per_s(row.cost.n_bytes if row.cost else None, row.self_ns(clock)),
+    }
+
+
+def picked_rows(rows: Mapping[OpKey, Row], table: OpTable, shown: Shown) -> tuple[list[Row], int]:
+    """Return the rows that the options show, in their order, and the number of the others."""
+    sort = _sort(table, shown)
     whole = _whole(table, rows, sort)
     ordered = sorted(rows.values(), key=lambda row: (-row.value(sort), row.key))
     picked = [row for row in ordered if whole and row.value(sort) / whole >= shown.min_share][: shown.top]
@@ -223,7 +256,8 @@ def _share(value: float, whole: float) -> str:
     return units.percent(value / whole) if whole else units.MISSING
 
 
-def _percent(share: float | None) -> str:
+def percent(share: float | None) -> str:
+    """Return a share as a percentage; no number for None."""
     return units.MISSING if share is None else units.percent(share)
 
 
@@ -285,7 +319,7 @@ def roofline(case: Profiled, shown: Shown) -> Iterator[str]:
     if case.ceilings is None or not case.tables or not worked_in(case, case.tables[-1]):
         return
     table = case.tables[-1]
-    rows, _ = _picked(rows_of(case, table, shown.by), table, _sort(table, shown), shown)
+    rows, _ = picked_rows(rows_of(table, case.costs, shown.by), table, shown)
     found = (point(operation_name(*row.key), row.cost, row.self_ns(table.clock), case.ceilings) for row in rows)
     if points := [one for one in found if one]:
         yield plot(points, case.ceilings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mnistbench.compare.diff import grouped
@@ -37,7 +37,7 @@ class Row:
         return values[sort]
 
 
-def rows_of(case: Profiled, table: OpTable, by: str) -> dict[OpKey, Row]:
+def rows_of(table: OpTable, costs: Mapping[OpKey, Cost], by: str) -> dict[OpKey, Row]:
     """Return the operations of a table, grouped ``op``, ``module`` or ``op,module``, without the time outside operations."""
     found: dict[OpKey, list[OpRow]] = defaultdict(list)
     for row in table.rows:
@@ -52,7 +52,7 @@ def rows_of(case: Profiled, table: OpTable, by: str) -> dict[OpKey, Row]:
             # Operations of a module call each other, so the sum of their totals would count time twice.
             total_ns=sum(median_ns(row.self_cpu_ns if by == "module" else row.total_cpu_ns) for row in rows),
             memory_bytes=sum(row.memory_bytes for row in rows),
-            cost=_sum(case.costs[row.key] for row in rows if row.key in case.costs),
+            cost=_sum(costs[row.key] for row in rows if row.key in costs),
             shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
         )
         for key, rows in found.items()
@@ -81,7 +81,7 @@ def csv_rows(cases: Iterable[Profiled], by: str) -> Iterator[tuple[object, ...]]
     for case in cases:
         params = case.params
         for table in case.tables:
-            for row in sorted(rows_of(case, table, by).values(), key=lambda row: -row.self_ns(table.clock)):
+            for row in sorted(rows_of(table, case.costs, by).values(), key=lambda row: -row.self_ns(table.clock)):
                 share = of_roof(case.ceilings, row.cost, row.self_ns(table.clock)) if worked_in(case, table) else None
                 yield (
                     params.workload, params.phase, params.batch_size, params.device, params.dtype, params.threads,

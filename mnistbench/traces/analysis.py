@@ -90,14 +90,24 @@ def analyse(path: Path) -> Analysis:
         RecordError: the file is no trace, or damaged.
     """
     with gc_paused():
-        trace = read(path)
-        link_calls(trace)
-        link_kernels(trace)
-        place(trace)
-        return _analysis(trace)
+        return analysis_of(linked(path))
 
 
-def _analysis(trace: Trace) -> Analysis:
+def linked(path: Path) -> Trace:
+    """Read a trace, and set the callers and the places of its events and the operations of its kernels.
+
+    Raises:
+        RecordError: the file is no trace, or damaged.
+    """
+    trace = read(path)
+    link_calls(trace)
+    link_kernels(trace)
+    place(trace)
+    return trace
+
+
+def analysis_of(trace: Trace) -> Analysis:
+    """Gather the operations of a trace that :func:`linked` returned."""
     steps = steps_of(trace)
     host, device = tables(trace, steps)
     launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]

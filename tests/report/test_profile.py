@@ -94,9 +94,9 @@ def test_a_roofline_puts_a_point_below_the_roof_where_it_belongs():
 
 def test_modules_sum_their_operations_and_their_costs():
     case = profiled()
-    rows = rows_of(case, case.tables[0], "module")
+    rows = rows_of(case.tables[0], case.costs, "module")
     assert rows["", "forward", "fc1"].cost == case.costs[FC]
-    merged = rows_of(case, case.tables[0], "op")
+    merged = rows_of(case.tables[0], case.costs, "op")
     assert merged[CONV[0], "", ""].self_cpu_ns == 800_000
 
 
@@ -122,9 +122,9 @@ def test_a_host_s_times_are_no_work_of_an_accelerator():
 
 def test_operations_of_a_module_call_each_other_so_its_total_is_the_sum_of_self_times():
     case = profiled()
-    found = rows_of(case, case.tables[0], "module")["", "forward", "conv2"]
+    found = rows_of(case.tables[0], case.costs, "module")["", "forward", "conv2"]
     assert (found.total_ns, found.self_cpu_ns) == (800_000, 800_000)
-    assert rows_of(case, case.tables[0], "op,module")[CONV].total_ns == 820_000
+    assert rows_of(case.tables[0], case.costs, "op,module")[CONV].total_ns == 820_000
 
 
 def test_names_from_a_model_cannot_spoil_the_terminal():
