@@ -140,7 +140,7 @@ def line(one: Launch) -> dict[str, Any]:
 def _side_line(one: SideSample) -> dict[str, Any]:
     rows = one.operations
     return {
-        **{f"{clock}_ns": list(one.times.get(clock, ())) for clock in ("wall", "cpu", "device")},
+        **{f"{clock}_ns": list(one.times.get(clock, ())) for clock in ("wall", "cpu", "device", "busy")},
         "block_ns": list(one.block_ns),
         "outcome": list(one.outcome),
         "parameters": one.parameters,

@@ -97,7 +97,7 @@ class CaseComparison:
     left_out: Mapping[str, int] = field(default_factory=dict)  # the other base runs: reason -> how many
     across_machines: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # compared all the same: field -> (base, now)
     # Time of one iteration in which the accelerator ran kernels or copies, in every base run that has it. Elapsed time also has
-    # the gaps between kernels. None and 0 where the clock is the CPU's, or one side is of a version that did not save it.
+    # the gaps between kernels. Empty and 0 where the clock is the CPU's, or one side is of a version that did not save it.
     busy_base_runs: tuple[int, ...] = ()
     busy_now_ns: int = 0
 

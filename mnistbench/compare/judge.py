@@ -27,7 +27,8 @@ from mnistbench.compare.thresholds import DEFAULT_SHARE, LARGEST_LIMIT, Acceptan
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import operation_name, place_name, replacement_name, shortened
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.core.record import quartiles_ns
+from mnistbench.saved_runs.summary import CaseSummary, RunSummary
 
 REGRESSED, IMPROVED, WITHIN, SUSPECT, INCONCLUSIVE = "regressed", "improved", "within", "suspect", "inconclusive"
 
@@ -240,10 +241,18 @@ def _check_thresholds(run: RunSummary) -> None:
 
 def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
     mark = Threshold.parse(case.now.case_fail) if case.now.case_fail else None
-    spread_ns = _spread(case.base_runs, case.base.wall_spread_ns, case.now.wall_spread_ns)
+    spread_ns = _spread(case.base_runs, *(_spread_of_iterations(side, case.clock) for side in (case.base, case.now)))
     limit = mark or criteria.case_fail
     iteration = _unjudged(ITERATION, ITERATION, (), case.base_runs, case.now_ns, spread_ns, limit)
     return CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
+
+
+def _spread_of_iterations(side: CaseSummary, clock: str) -> int:
+    """Return the interquartile range of the iterations of a run: of its rounds, or of their times on the device's clock."""
+    if clock == "cpu":
+        return side.wall_spread_ns
+    first, third = quartiles_ns(side.device_ns)
+    return third - first
 
 
 def _unjudged(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -35,6 +36,7 @@ def is_communication(name: str) -> bool:
     return name.startswith(_BACKENDS)
 
 
+@functools.lru_cache(maxsize=4096)  # a profile has few names and many events
 def is_runtime_call(name: str) -> bool:
     """Whether a host event is a call of the accelerator's runtime or driver: ``cudaLaunchKernel``, no operation."""
     return _RUNTIME_CALL.fullmatch(name) is not None

@@ -121,6 +121,14 @@ class OpTable:
         """The clock of ``self_ns``: ``device`` in a device table, else ``cpu``."""
         return "device" if self.view == "device" else "cpu"
 
+    def rest_ns(self, clock: str) -> dict[str, int]:
+        """Return the median self time of what is no operation, by name, summed over phases; without those of no time."""
+        found: dict[str, int] = {}
+        for row in self.rows:
+            if not row.is_operation and (ns := row.self_ns(clock)):
+                found[row.name] = found.get(row.name, 0) + ns
+        return found
+
     @property
     def total_ns(self) -> int:
         """Sum of the self times of all rows per iteration: the base of shares."""

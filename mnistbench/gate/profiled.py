@@ -50,7 +50,7 @@ def profiled(
             around(marked)
     with gc_paused():
         events = host_events(profiler) if view == "host" else events_of(profiler)
-        return table(events, temperature="warm", view=view)
+        return table(events, temperature="warm", view=view, device=device)
 
 
 def columns(profile: OpTable) -> dict[str, Any]:
@@ -58,6 +58,7 @@ def columns(profile: OpTable) -> dict[str, Any]:
     clock = profile.clock
     return {
         "iteration_ns": list(profile.iteration_ns),
+        "busy_ns": list(profile.busy_ns),
         "keys": [list(row.key) for row in profile.rows],
         "calls": [row.calls for row in profile.rows],
         "memory_bytes": [row.memory_bytes for row in profile.rows],

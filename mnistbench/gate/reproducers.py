@@ -21,7 +21,10 @@ Capture = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[st
 _LARGEST = 1e6
 
 #: Kind of a quantity -> why it has no script.
-_NO_OPERATION = {OUTSIDE_KIND: "time outside operations is that of Python and of autograd, so no operation shows it"}
+_NO_OPERATION = {
+    OUTSIDE_KIND: "it is no operation of torch, but time of Python and autograd, of the accelerator's runtime, or of kernels "
+    "that belong to no operation"
+}
 
 
 def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: int) -> list[Finding]:

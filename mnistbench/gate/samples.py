@@ -23,7 +23,7 @@ from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within
 from mnistbench.core.operation import OpKey, operation_name, place_name, replacement_name, shortened
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.record import NOT_OPERATIONS
 
 #: Version of the file. 1 (0.1.0): the first.
 SCHEMA = 1
@@ -33,8 +33,10 @@ BASE, NEW = "base", "head"
 #: Oldest version of torch that a side may have. That of other commands is in pyproject.toml.
 OLDEST_TORCH = "2.6"
 
-WALL, CPU, DEVICE = "wall", "cpu", "device"
-_CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device time"}
+#: Clocks of a case. DEVICE: between two events on an accelerator, so with the gaps between its kernels. BUSY: the time in which
+#: it ran kernels or copies, of profiled iterations.
+WALL, CPU, DEVICE, BUSY = "wall", "cpu", "device", "busy"
+_CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device elapsed time", BUSY: "device busy time"}
 
 _Times = tuple[Nanoseconds, ...]
 _Key = Annotated[OpKey, Members("an operation, its phase and its module")]
@@ -43,16 +45,14 @@ _Key = Annotated[OpKey, Members("an operation, its phase and its module")]
 LEAST_PAIRS = 3
 
 #: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single one; those of one place that
-#: only one side has, whose sums are compared if both are large, or which are judged by the share of the case that they add; the
-#: time outside operations; the group of small ones.
+#: only one side has, whose sums are compared if both are large, or which are judged by the share of the case that they add;
+#: what is no operation (time outside operations, runtime calls, unattributed kernels); the group of small ones.
 CALL, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER = (
     "call", "mean", "operation", "replaced", "added", "outside", "other",
 )  # fmt: skip
 
 #: Most operations of each side in the title of a replacement. The number of others counts as one.
 NAMED = 3
-
-OUTSIDE_NAME = "outside operations"
 
 
 class Operation(NamedTuple):
@@ -72,7 +72,8 @@ class Operation(NamedTuple):
 class SideSample(NamedTuple):
     """One side of a case in one build."""
 
-    # Clock -> ns of each untraced iteration; the nth of both sides are a pair. Of calls that were repeated, the mean.
+    # Clock -> ns of each untraced iteration, for BUSY of each profiled one; the nth of both sides are a pair. Of calls that
+    # were repeated, the mean.
     times: Mapping[str, tuple[float, ...]]
     # CPU time of an iteration in each block, which both sides run at once on one core; empty if they cannot
     block_ns: tuple[float, ...]
@@ -93,8 +94,10 @@ class SideSample(NamedTuple):
         if queued_ns:
             times[WALL] = _without_queue(times[WALL], queued_ns, times[CPU])
         loops = side["loops"].whole() if "loops" in side.mapping() else 1
+        busy_ns = _optional(side, "busy_ns")
         return cls(
-            times={clock: _of_one_call(column, loops) for clock, column in times.items() if column},
+            times={clock: _of_one_call(column, loops) for clock, column in times.items() if column}
+            | ({BUSY: busy_ns} if busy_ns else {}),
             block_ns=_of_one_call(block_ns, loops) if times.get(CPU) else (),
             **side.members(cls, ("outcome", "parameters")),
             operations=_operations(side),
@@ -159,7 +162,7 @@ class Effect:
     logs: tuple[float, ...]  # per launch: log(head / base), mean over builds; NaN if there are too few usable times
     base_ns: float  # median over builds
     new_ns: float
-    share: float  # of its case in the base; 1 for a case; for ADDED on the side where it is larger
+    share: float  # of its case in the base, on an accelerator of its busy time; 1 for a case; for ADDED on the larger side
     replaced: tuple[Replaced, ...] = ()  # for REPLACED and ADDED: all members
 
     @property
@@ -254,8 +257,9 @@ def effects_of_stages(launches: Sequence[Launch]) -> tuple[list[Effect], list[Ef
 
 
 def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Effect]:
-    for clock in (WALL, CPU, DEVICE):
-        if all(clock in side.times for builds in launches for build in builds for side in build.values()):
+    sides = [side for builds in launches for build in builds for side in build.values()]
+    for clock in (WALL, CPU, DEVICE, BUSY):
+        if all(clock in side.times for side in sides) and any(any(side.times[clock]) for side in sides):
             times = functools.partial(_times_by, clock)
             for kind, differ, summed in ((CALL, difference, statistics.median), (MEAN, difference_of_means, statistics.fmean)):
                 logs = _logs(launches, functools.partial(_differ_in_build, differ, clock))
@@ -273,7 +277,7 @@ def _differ_in_build(differ: Callable[[Sequence[float], Sequence[float]], float]
     CPU time is compared over blocks, if there are any. Wall time is then the product of this CPU time and of the factor by
     which the wall time of an iteration is longer. That factor hardly varies: both clocks of an iteration see the same speed.
     """
-    if clock == DEVICE or not all(side.block_ns for side in build.values()):
+    if clock in (DEVICE, BUSY) or not all(side.block_ns for side in build.values()):
         return _differ_by(differ, functools.partial(_times_by, clock), build)
     of_cpu = _differ_by(differ, lambda side: side.block_ns, build)
     return of_cpu + _differ_by(differ, _wall_by_cpu, build) if clock == WALL else of_cpu
@@ -319,15 +323,15 @@ def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
     whole = sum(_sum(side, side.operations) for side in sides)
     found: list[Group] = []
     rest: list[OpKey] = []
-    for key in sorted(key for key in everywhere if key[0] != OUTSIDE):
+    for key in sorted(key for key in everywhere if key[0] not in NOT_OPERATIONS):
         if Criteria().matters(sum(_sum(side, (key,)) for side in sides), whole):
             found.append((OPERATION, operation_name(*key), (key,)))
         else:
             rest.append(key)
-    found += _replaced(launches, sorted(key for key in ever - everywhere if key[0] != OUTSIDE))
-    outside = tuple(sorted(key for key in ever if key[0] == OUTSIDE))
-    if outside:
-        found.append((OUTSIDE_KIND, OUTSIDE_NAME, outside))
+    found += _replaced(launches, sorted(key for key in ever - everywhere if key[0] not in NOT_OPERATIONS))
+    for name in sorted({key[0] for key in ever} & NOT_OPERATIONS):
+        outside = tuple(sorted(key for key in ever if key[0] == name))
+        found.append((OUTSIDE_KIND, operation_name(name, "", ""), outside))
     if rest:
         found.append((OTHER, OTHER, tuple(rest)))
     return found
@@ -372,7 +376,7 @@ def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Seq
         if not any(_sum(side, keys) for builds in launches for build in builds for side in build.values()):
             continue  # a device table has no time outside operations
         base_ns, new_ns = (_typical(launches, side, times) for side in (BASE, NEW))
-        whole = _typical(launches, BASE, lambda side: _times_of(side.operations, side)) or 1.0
+        whole = _typical(launches, BASE, _whole_times) or 1.0
         differ = (
             functools.partial(_changed_sum, keys) if kind == REPLACED
             else functools.partial(_added, keys) if kind == ADDED
@@ -381,6 +385,11 @@ def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Seq
         share = max(base_ns, new_ns) / whole if kind == ADDED else base_ns / whole
         replaced = tuple(_of_sides(launches, key) for key in keys) if kind in (REPLACED, ADDED) else ()
         yield Effect(case, kind, name, "", tuple(keys), _logs(launches, differ), base_ns, new_ns, share, replaced)
+
+
+def _whole_times(side: SideSample) -> Sequence[float]:
+    """Return the times that operations have shares of: busy times of an accelerator, else the sums of all operations."""
+    return side.times[BUSY] if BUSY in side.times else _times_of(side.operations, side)
 
 
 def _differ_in_profile(keys: Sequence[OpKey], build: Build) -> float:
@@ -407,7 +416,7 @@ def _differ_in_profile(keys: Sequence[OpKey], build: Build) -> float:
 
 def _calls(side: SideSample) -> float:
     """Return the number of calls of all operations in an iteration."""
-    return sum(operation.calls for key, operation in side.operations.items() if key[0] != OUTSIDE)
+    return sum(operation.calls for key, operation in side.operations.items() if key[0] not in NOT_OPERATIONS)
 
 
 def _of_sides(launches: Sequence[Sequence[Build]], key: OpKey) -> Replaced:
@@ -443,7 +452,7 @@ def _added(keys: Sequence[OpKey], build: Build) -> float:
     Returns the value closer to 0 of the two, and 0 if their signs differ.
     """
     places = {key[1:] for key in keys}
-    around = {key for side in build.values() for key in side.operations if key[1:] in places and key[0] != OUTSIDE}
+    around = {key for side in build.values() for key in side.operations if key[1:] in places and key[0] not in NOT_OPERATIONS}
     alone, in_place = _share_added(set(keys), build), _share_added(around, build)
     if math.isnan(alone) or math.isnan(in_place):
         return math.nan

@@ -20,9 +20,10 @@ from mnistbench.core.profiler_names import ITERATION
 from mnistbench.core.record import finite
 from mnistbench.gate.case import WARMUP_CALLS, Case, Outcome, seed_all
 from mnistbench.gate.profiled import columns, profiled
+from mnistbench.measuring.case import on_device
 from mnistbench.measuring.clocks import Sample
 from mnistbench.measuring.marks import marked
-from mnistbench.measuring.timing import on_device, timed
+from mnistbench.measuring.timing import timed
 
 
 class Built(Protocol):

@@ -72,7 +72,7 @@ class Case:
 def build(params: Params, workload: Workload, data_dir: str | None = None) -> Case:
     """Build the case that ``params`` names.
 
-    Seeds torch's global generators: the caller keeps and restores their state (``torch.random.fork_rng``).
+    Seeds the global generators of the CPU and of the case's device: the caller restores their state (:func:`fork_random`).
 
     Raises:
         UsageError: the phase needs a whole dataset, and the workload has none.
@@ -91,7 +91,7 @@ def build(params: Params, workload: Workload, data_dir: str | None = None) -> Ca
         if optimizer:
             optimizer.load_state_dict(copy.deepcopy(optimizer_state))  # it keeps a reference to its argument and changes it
             optimizer.zero_grad()
-        torch.manual_seed(params.seed)
+        seed(device, params.seed)
         generator.manual_seed(params.seed)
 
     work = _work(params, workload, model, optimizer, generator, device, data_dir)
@@ -102,9 +102,10 @@ def build(params: Params, workload: Workload, data_dir: str | None = None) -> Ca
 
 def seeded_model(params: Params, workload: Workload) -> nn.Module:
     """Return the workload's model on its device; the seed sets its weights and the random state."""
-    torch.manual_seed(params.seed)
-    model = workload.make_model().to(params.device)
-    torch.manual_seed(params.seed)  # so that the first iteration draws the same dropout masks as after a reset
+    device = torch.device(params.device)
+    seed(device, params.seed)
+    model = workload.make_model().to(device)
+    seed(device, params.seed)  # so that the first iteration draws the same dropout masks as after a reset
     return model
 
 
@@ -251,8 +252,27 @@ def thread_count(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """Make an accelerator the current one while the body runs, because events are recorded there; nothing on a CPU."""
+    if device.type in ("cpu", "mps"):
+        return nullcontext()
+    made: AbstractContextManager[object] = torch.get_device_module(device).device(device.index or 0)
+    return made
+
+
+def seed(device: torch.device, number: int) -> None:
+    """Seed the global generators of the CPU and of one device.
+
+    ``torch.manual_seed`` would also seed every other accelerator, whose state :func:`fork_random` does not restore.
+    """
+    torch.default_generator.manual_seed(number)
+    if device.type != "cpu":
+        with on_device(device):
+            torch.get_device_module(device).manual_seed(number)
+
+
 def fork_random(device: torch.device) -> AbstractContextManager[None]:
-    """Run the body and restore the random state: seeding a case must not affect other tests."""
+    """Run the body and restore the random state that :func:`seed` sets: a case must not affect other tests."""
     if device.type in ("cpu", "mps"):  # fork_rng cannot read the state of mps, which stays changed
         return torch.random.fork_rng(devices=[])
     return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from mnistbench.measuring.case import Case
+from mnistbench.measuring.case import Case, seed
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Step
 
@@ -39,7 +39,7 @@ def time_steps(
     while (left := steps - len(times[True])) > 0:
         for synced in kinds:
             case.reset()
-            torch.manual_seed(seed_of_masks(case.params.seed, ranks.rank))
+            seed(torch.device(case.params.device), seed_of_masks(case.params.seed, ranks.rank))
             count = min(left, BLOCK_STEPS)
             if synced:
                 times[synced] += _timed(work, ranks, count)

@@ -3,12 +3,16 @@
 A forward operation belongs to the phase and the module of the marks around it (``marks``). A backward operation belongs to
 the module whose forward operation has its autograd sequence number. Operations without such a link are UNTIED: gradient
 accumulation (autograd gives it no number) and the optimizer (it works on parameters, not in a module).
+
+A kernel belongs to the operation to which the profiler has linked it. The kernels and copies of an iteration without such an
+operation are the row UNATTRIBUTED, so that the device times of a table add up to all of them: in recorded runs of large models
+30 % of the time of all kernels had no link. Calls of the accelerator's runtime are no operations but the row RUNTIME.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,11 +21,15 @@ import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 
 from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.operation import is_communication
+from mnistbench.core.operation import is_communication, is_runtime_call
 from mnistbench.core.profiler_names import ENGINE_NODE, ITERATION, MODULE, PHASE
-from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable, median_ns
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpRow, OpTable, median_ns
 
 _USER_SCOPE = 7  # at::RecordScope::USER_SCOPE: record_function, by marks and by optimizers
+
+#: Kineto's types of events, where torch tells them: host events that are no operations, and device events that are no work.
+_RUNTIME_TYPES = ("_runtime", "_driver", "overhead")
+_IDLE_TYPES = ("gpu_user_annotation", "cuda_sync")
 
 
 class Event(Protocol):
@@ -51,21 +59,17 @@ def events_of(recorded: torch.profiler.profile) -> list[Any]:
         return list(recorded.events() or ())  # type: ignore[no-untyped-call]
 
 
-def busy_ns(recorded: torch.profiler.profile) -> tuple[int, ...]:
-    """Return the time in which the accelerator ran at least one kernel or copy, for each iteration, in nanoseconds."""
-    events = events_of(recorded)
-    iterations = [event.time_range for event in events if event.device_type == DeviceType.CPU and event.name == ITERATION]
-    ran = sorted(
-        (event.time_range.start, event.time_range.end)
-        for event in events
-        if event.device_type != DeviceType.CPU and not is_annotation(event)
-    )
-    return _nanoseconds(_covered(ran, iteration.start, iteration.end) for iteration in iterations)
-
-
 def is_annotation(event: Any) -> bool:
-    """Whether a device event is the copy of a range, not a kernel."""
-    return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith("mnistbench.")
+    """Whether a device event is the copy of a range, or a synchronisation, not a kernel or a copy of memory."""
+    if getattr(event, "is_user_annotation", False) or event.name.startswith("mnistbench."):
+        return True
+    return getattr(event, "activity_type", None) in _IDLE_TYPES
+
+
+def _is_of_runtime(event: Event) -> bool:
+    """Whether a host event is a call of the accelerator's runtime, or overhead of its profiling interface."""
+    kind = getattr(event, "activity_type", None)  # torch 2.11 may lack it
+    return is_runtime_call(event.name) or (kind is not None and kind.endswith(_RUNTIME_TYPES))
 
 
 def _covered(spans: Iterable[tuple[float, float]], start: float, end: float) -> float:
@@ -125,50 +129,127 @@ class _Iterations:
 
 
 def table(
-    events: Iterable[Event], *, temperature: str, view: str, first_of_process: bool = False, iteration: str = ITERATION
+    events: Iterable[Event],
+    *,
+    temperature: str,
+    view: str,
+    device: str = "cpu",
+    first_of_process: bool = False,
+    iteration: str = ITERATION,
 ) -> OpTable:
     """Gather profiler events into one row per (operation, phase, module), one sample per marked iteration.
 
     The self host times of the rows add up to the iteration: the time of ranges outside operations is the row OUTSIDE of
-    their phase. If backward runs on a thread of its own (with an accelerator), the caller's wait for it is subtracted
-    from that row. Communication between ranks runs beside the iteration and comes on top of it.
+    their phase, that of calls of the accelerator's runtime the row RUNTIME. If backward runs on a thread of its own (with an
+    accelerator), the caller's wait for it is subtracted from the row OUTSIDE. Communication between ranks runs beside the
+    iteration and comes on top of it.
+
+    The self device times of the rows add up to all kernels and copies that start in the iterations or that their operations
+    have launched.
 
     Args:
         events: events of a profile with marked iterations.
         temperature: ``cold`` or ``warm``.
         view: ``host`` or ``device``; only the latter reads device times.
+        device: of the case; its memory is that of the rows.
         first_of_process: copied to the table.
         iteration: name of the ranges that mark iterations; events outside them are ignored.
     """
-    host = [event for event in events if event.device_type == DeviceType.CPU]
+    listed = list(events)
+    host = [event for event in listed if event.device_type == DeviceType.CPU]
     iterations = _Iterations(host, iteration)
-    samples = _gathered([event for event in host if iterations.slot_of(event) >= 0], iterations, view)
+    inside = [event for event in host if iterations.slot_of(event) >= 0]
+    samples = _gathered(inside, iterations, view, on_host=torch.device(device).type == "cpu")
+    busy: tuple[int, ...] = ()
+    if view == "device":
+        work = [event for event in listed if event.device_type != DeviceType.CPU and not is_annotation(event)]
+        _add_unattributed(samples, work, inside, iterations)
+        busy = _busy(work, iterations)
     return OpTable(
         temperature=temperature,
         view=view,
         iteration_ns=_nanoseconds(event.cpu_time_total for event in iterations.events),
         rows=tuple(_row(key, row, view) for key, row in samples.items()),
         first_of_process=first_of_process,
+        busy_ns=busy,
     )
 
 
-def _gathered(host: Sequence[Event], iterations: _Iterations, view: str) -> dict[_Key, _Samples]:
+def _busy(work: Iterable[Event], iterations: _Iterations) -> tuple[int, ...]:
+    """Return the time in which the accelerator ran at least one kernel or copy, for each iteration, in nanoseconds."""
+    ran = sorted((event.time_range.start, event.time_range.end) for event in work)
+    ranges = [event.time_range for event in iterations.events]
+    return _nanoseconds(_covered(ran, each.start, each.end) for each in ranges)
+
+
+def _add_unattributed(
+    samples: dict[_Key, _Samples], work: Iterable[Event], inside: Iterable[Event], iterations: _Iterations
+) -> None:
+    """Add the row of the kernels and copies that started in an iteration and that no operation of the iterations has.
+
+    Events of torch 2.11 do not say to which operation a kernel is linked. The kernels of operations are found again by name and
+    duration, which the profiler copies from the event of the kernel: those that run in the iteration of their operation first,
+    because others may have equal durations.
+    """
+    launched = [(iterations.slot_of(event), kernel) for event in inside if _launches(event) for kernel in event.kernels]
+    in_time = Counter((slot, kernel.name, kernel.duration) for slot, kernel in launched)
+    left = [event for event in work if not _taken(in_time, (iterations.slot_of(event), event.name, _ran_us(event)))]
+    late: Counter[tuple[str, float]] = Counter()
+    for (_, name, ran_us), count in in_time.items():
+        late[name, ran_us] += count
+    for event in left:
+        slot = iterations.slot_of(event)
+        if not _taken(late, (event.name, _ran_us(event))) and slot >= 0:
+            row = samples[UNATTRIBUTED, "", UNTIED]
+            row.calls += 1
+            row.self_device[slot] += _ran_us(event)
+            row.kernels.add(event.name)
+
+
+def _ran_us(event: Event) -> float:
+    return float(event.time_range.end - event.time_range.start)
+
+
+def _taken(counts: Counter[Any], key: tuple[Any, ...]) -> bool:
+    """Take one from the count of a key; return whether there was one."""
+    if counts[key] <= 0:
+        return False
+    counts[key] -= 1
+    return True
+
+
+def _is_range(event: Event) -> bool:
+    """Whether an event is a range of Python code. Communication is one for torch.distributed, from its call to its end."""
+    return event.scope == _USER_SCOPE and not is_communication(event.name)
+
+
+def _launches(event: Event) -> bool:
+    """Whether the kernels of an event are an operation's: a range has its own copy on the device among them."""
+    return event.scope != _USER_SCOPE and not _is_of_runtime(event)
+
+
+def _row_of(event: Event, place: Place) -> _Key:
+    if _is_range(event):
+        return (OUTSIDE, place.phase, UNTIED)
+    return (RUNTIME, "", UNTIED) if _is_of_runtime(event) else (event.name, place.phase, place.module)
+
+
+def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_host: bool) -> dict[_Key, _Samples]:
     """Sum the events of each row in each iteration."""
     samples: dict[_Key, _Samples] = defaultdict(lambda: _Samples(len(iterations.events)))
     elsewhere: dict[tuple[str, int], float] = defaultdict(float)  # (phase, iteration) -> self time on other threads
     for event, place in _walked(host, _forward_modules(host)):
         slot = iterations.slot_of(event)
-        beside = is_communication(event.name)  # torch.distributed makes it a range, from its call to its end
-        is_range = event.scope == _USER_SCOPE and not beside
-        row = samples[(OUTSIDE, place.phase, UNTIED) if is_range else (event.name, place.phase, place.module)]
+        beside = is_communication(event.name)
+        row = samples[key := _row_of(event, place)]
         row.self_cpu[slot] += event.cpu_time_total if beside else event.self_cpu_time_total
-        if is_range:
+        if key[0] == OUTSIDE:
             row.total_cpu[slot] += event.self_cpu_time_total
             continue
         row.calls += 1
         row.total_cpu[slot] += event.cpu_time_total
-        row.memory[slot] += event.self_device_memory_usage if view == "device" else event.self_cpu_memory_usage
-        if view == "device":
+        row.memory[slot] += event.self_cpu_memory_usage if on_host else event.self_device_memory_usage
+        if view == "device" and _launches(event):  # torch 2.11 may give a runtime call the kernels of an equal number
             row.self_device[slot] += event.self_device_time_total
             row.kernels.update(kernel.name for kernel in event.kernels)
         if event.input_shapes:

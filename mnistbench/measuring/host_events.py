@@ -21,6 +21,7 @@ from mnistbench.core.profiler_names import LEFT_OUT, MEMORY
 
 _OUT_OF_MEMORY = "[OutOfMemory]"
 _HOST_MEMORY = (DeviceType.CPU, DeviceType.MKLDNN, DeviceType.IDEEP)
+_DEVICE_MEMORY = (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.HIP, DeviceType.XPU)
 
 
 class TimeRange(NamedTuple):
@@ -34,20 +35,19 @@ class HostEvent:
     """An event of the host, with the fields of ``events_to_table.Event``."""
 
     __slots__ = (
-        "cpu_children", "cpu_memory_usage", "cpu_parent", "fwd_thread", "input_shapes", "is_async", "name", "scope",
-        "sequence_nr", "thread", "time_range",
+        "cpu_children", "cpu_memory_usage", "cpu_parent", "device_memory_usage", "fwd_thread", "input_shapes", "is_async",
+        "name", "scope", "sequence_nr", "thread", "time_range",
     )  # fmt: skip
 
     device_type = DeviceType.CPU
     kernels = ()
-    self_device_memory_usage = 0
     self_device_time_total = 0.0
 
-    def __init__(self, name: str, thread: int, time_range: TimeRange, memory: int) -> None:
+    def __init__(self, name: str, thread: int, time_range: TimeRange, memory: int, device_memory: int) -> None:
         self.name = name
         self.thread = thread
         self.time_range = time_range
-        self.cpu_memory_usage = memory
+        self.cpu_memory_usage, self.device_memory_usage = memory, device_memory
         self.fwd_thread, self.scope, self.sequence_nr, self.is_async = thread, 0, -1, False
         self.input_shapes: Sequence[Any] = ()
         self.cpu_parent: HostEvent | None = None
@@ -68,6 +68,13 @@ class HostEvent:
         """Bytes allocated minus freed, without the children."""
         return 0 if self.is_async else self.cpu_memory_usage - sum([child.cpu_memory_usage for child in self.cpu_children])
 
+    @property
+    def self_device_memory_usage(self) -> int:
+        """The same of an accelerator's memory, whose allocator reports to a profile of host activities, too."""
+        if self.is_async:
+            return 0
+        return self.device_memory_usage - sum([child.device_memory_usage for child in self.cpu_children])
+
 
 def host_events(recorded: torch.profiler.profile) -> list[Any]:
     """Return the events of a profile of host activities alone, as ``HostEvent``, sorted by start."""
@@ -81,7 +88,8 @@ def host_events(recorded: torch.profiler.profile) -> list[Any]:
         alone = [*memory.outside(), *(event for event in raw if event.name() == _OUT_OF_MEMORY)]
         for event in alone:
             at = (event.start_ns() - first) / 1000
-            events.append(HostEvent(event.name(), event.start_thread_id(), TimeRange(at, at), _n_bytes(event)))
+            sizes = (_n_bytes(event), _n_device_bytes(event))
+            events.append(HostEvent(event.name(), event.start_thread_id(), TimeRange(at, at), *sizes))
         events.sort(key=_by_time)
         _link(events)
         return _without_repetitions(events)
@@ -115,7 +123,7 @@ def allocations(recorded: torch.profiler.profile, events: Sequence[HostEvent]) -
 def _event(event: Any, first: int, memory: _Memory) -> HostEvent:
     start, end = event.start_ns(), event.end_ns()
     time_range = TimeRange((start - first) / 1000, (end - first) / 1000)
-    made = HostEvent(_name(event.name()), event.start_thread_id(), time_range, memory.between(start, end))
+    made = HostEvent(_name(event.name()), event.start_thread_id(), time_range, *memory.between(start, end))
     made.fwd_thread, made.scope, made.sequence_nr = event.fwd_thread_id(), event.scope(), event.sequence_nr()
     made.is_async = event.is_async() or made.thread != event.end_thread_id()
     made.input_shapes = event.shapes()
@@ -136,6 +144,10 @@ def _n_bytes(event: Any) -> int:
     return int(event.nbytes()) if event.device_type() in _HOST_MEMORY else 0
 
 
+def _n_device_bytes(event: Any) -> int:
+    return int(event.nbytes()) if event.device_type() in _DEVICE_MEMORY else 0
+
+
 def _by_time(event: HostEvent) -> tuple[float, float]:
     return event.time_range.start, -event.time_range.end
 
@@ -146,15 +158,17 @@ class _Memory:
     def __init__(self, records: Sequence[Any]) -> None:
         self._records = sorted(records, key=lambda record: record.start_ns())
         self._starts = [record.start_ns() for record in self._records]
-        self._sums = [0, *itertools.accumulate(map(_n_bytes, self._records))]
+        self._sums, self._device_sums = (
+            [0, *itertools.accumulate(map(count, self._records))] for count in (_n_bytes, _n_device_bytes)
+        )
         self._changes = [0] * (len(self._records) + 1)  # of the number of events around a record, against the one before
 
-    def between(self, start: int, end: int) -> int:
-        """Return the bytes allocated minus freed from one time to another, both included."""
+    def between(self, start: int, end: int) -> tuple[int, int]:
+        """Return the bytes allocated minus freed from one time to another, both included, of the host and of accelerators."""
         low, high = bisect_left(self._starts, start), bisect_right(self._starts, end)
         self._changes[low] += 1
         self._changes[high] -= 1
-        return self._sums[high] - self._sums[low]
+        return self._sums[high] - self._sums[low], self._device_sums[high] - self._device_sums[low]
 
     def outside(self) -> list[Any]:
         """Return the records that no event contains."""

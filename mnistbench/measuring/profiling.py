@@ -36,7 +36,8 @@ _COST_CALLS = 300
 def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     """Return the operations of a case's first iteration, host activities only."""
     recorded = record(case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False)
-    return table(host_events(recorded), temperature="cold", view="host", first_of_process=first_of_process)
+    events, device = host_events(recorded), case.params.device
+    return table(events, temperature="cold", view="host", device=device, first_of_process=first_of_process)
 
 
 def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
@@ -71,7 +72,7 @@ def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTa
     cost = cost_per_call(tuple(activities_of(device, view)))
     with gc_paused():  # its searches take longer the more events there are
         events = host_events(recorded) if view == "host" else events_of(recorded)
-        return replace(table(events, temperature="warm", view=view), profiler_ns=cost)
+        return replace(table(events, temperature="warm", view=view, device=device), profiler_ns=cost)
 
 
 def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:

@@ -5,7 +5,6 @@ Nothing else runs inside a timed region.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 
 from mnistbench.core.record import OpTable
-from mnistbench.measuring.case import Case
+from mnistbench.measuring.case import Case, on_device
 from mnistbench.measuring.clocks import Sample, clocked
 from mnistbench.measuring.profiling import profile_first_call
 
@@ -84,20 +83,17 @@ def time_calls(case: Case) -> tuple[int, ...]:
 
 
 def device_times(case: Case) -> tuple[int, ...]:
-    """Return the time of single iterations on the accelerator's clock, in nanoseconds; empty on a CPU."""
+    """Return the elapsed time of single iterations on the accelerator's clock, in nanoseconds; empty on a CPU.
+
+    An iteration ends with the host's wait for the device, so these times have the gaps between kernels. They begin at the
+    initial state of the case: after more rounds, other weights give other times.
+    """
     device = torch.device(case.params.device)
     if device.type == "cpu":
         return ()
+    case.reset()
     with on_device(device):
         return tuple(event_ns(case, device) for _ in range(EVENT_CALLS if case.runner else EVENT_CALLS_OF_AN_EPOCH))
-
-
-def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Make an accelerator the current one while the body runs, because events are recorded there; nothing on a CPU."""
-    if device.type in ("cpu", "mps"):
-        return contextlib.nullcontext()
-    made: contextlib.AbstractContextManager[object] = torch.get_device_module(device).device(device.index or 0)
-    return made
 
 
 def timed(work: Callable[[], object], device: torch.device = _CPU) -> Sample:

@@ -7,6 +7,9 @@ compute them: on a CPU for which MKL is not optimised, its matrix product reache
 A kernel's rate is its work divided by the lower quartile of its times in this process. The quartile ignores disturbed
 iterations, and unlike the minimum it does not depend on a single one. Nothing is kept between processes: a ceiling
 belongs to the same conditions as the operations that are compared with it.
+
+On an accelerator each kernel takes at most half of the memory that the case leaves free: the case has to fit into the device,
+and its ceilings must not be the reason why it does not.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -25,20 +29,57 @@ from mnistbench.profile.result import Ceilings
 #: Timed iterations of each kernel: at least this many, and for at least this many seconds.
 LEAST_ITERATIONS, MEASURED_S = 5, 0.5
 
-#: Side of the square matrices, and bytes copied: several times the size of a cache, and well below a second each.
-_SIZES = {"cpu": (1024, 128 * 2**20), "accelerator": (8192, 2**30)}
-#: Samples and channels of the convolution, on images of this side.
-_CONVOLUTIONS = {"cpu": (8, 64), "accelerator": (256, 256)}
+#: Side of the images of the convolution.
 _SIDE = 56
 
+#: Largest share of the free memory of an accelerator that a kernel takes.
+_SHARE_OF_FREE = 0.5
 
-def ceilings(params: Params) -> Ceilings:
-    """Return the ceilings for a case's device, number type and number of threads, measured once per process."""
-    return ceilings_of(params.device, params.dtype, params.threads)
+
+class Sizes(NamedTuple):
+    """Sizes of the kernels: several times the size of a cache, and well below a second each."""
+
+    side: int  # of the square matrices
+    copied_bytes: int
+    batch: int  # images of the convolution
+    channels: int
+
+    def of_free_memory(self, free_bytes: int) -> Sizes:
+        """Halve each size until its kernel fits into its share of the free memory, down to ``_LEAST``."""
+        most = _SHARE_OF_FREE * free_bytes
+        side, copied_bytes, batch, channels = self
+        while 3 * 4 * side**2 > most and side > _LEAST.side:  # two operands and the product, float32
+            side //= 2
+        while 2 * copied_bytes > most and copied_bytes > _LEAST.copied_bytes:
+            copied_bytes //= 2
+        while 3 * 4 * batch * channels * _SIDE**2 > most and batch > _LEAST.batch:  # inputs, outputs and cuDNN's workspace
+            batch //= 2
+        return Sizes(side, copied_bytes, batch, channels)
+
+
+_ON_CPU = Sizes(1024, 128 * 2**20, 8, 64)
+_ON_ACCELERATOR = Sizes(8192, 2**30, 256, 256)
+#: The smallest sizes, of 150 MB: below them, a kernel measures a launch or a cache.
+_LEAST = Sizes(2048, 64 * 2**20, 8, 256)
+
+
+def ceilings(params: Params) -> Ceilings | None:
+    """Return the ceilings for a case's device, number type and number of threads, measured once per process.
+
+    None if the device's free memory does not suffice for the smallest kernels.
+    """
+    try:
+        return ceilings_of(params.device, params.dtype, params.threads)
+    except torch.OutOfMemoryError:
+        return None
 
 
 def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
-    """Return the ceilings for a device, a number type and a number of intra-op threads, measured once per process."""
+    """Return the ceilings for a device, a number type and a number of intra-op threads, measured once per process.
+
+    Raises:
+        torch.OutOfMemoryError: the free memory does not suffice for the smallest kernels.
+    """
     found = torch.device(device)
     return _measured(found, _precision(found, dtype), threads if found.type == "cpu" else 1)
 
@@ -46,8 +87,28 @@ def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
 @functools.cache
 def _measured(device: torch.device, precision: str, threads: int) -> Ceilings:
     with thread_count(threads):
-        flops_per_s = max(_matmul_flops_per_s(device, precision), _convolution_flops_per_s(device, precision))
-        return Ceilings(flops_per_s, _copy_bytes_per_s(device), precision)
+        sizes = _sizes(device)
+        flops_per_s = max(_matmul_flops_per_s(sizes, device, precision), _convolution_flops_per_s(sizes, device, precision))
+        return Ceilings(flops_per_s, _copy_bytes_per_s(sizes, device), precision)
+
+
+def _sizes(device: torch.device) -> Sizes:
+    if device.type == "cpu":
+        return _ON_CPU
+    free_bytes = _free_bytes(device)
+    return _ON_ACCELERATOR if free_bytes is None else _ON_ACCELERATOR.of_free_memory(free_bytes)
+
+
+def _free_bytes(device: torch.device) -> int | None:
+    """Return the free memory of an accelerator, with what torch's allocator keeps unused; None if the device does not tell."""
+    module = torch.get_device_module(device)
+    if device.type == "mps":
+        return int(module.recommended_max_memory() - module.current_allocated_memory())
+    try:
+        free_bytes, _ = module.mem_get_info(device)
+    except RuntimeError:  # some XPU devices
+        return None
+    return int(free_bytes + module.memory_reserved(device) - module.memory_allocated(device))
 
 
 def _precision(device: torch.device, dtype: str) -> str:
@@ -57,8 +118,8 @@ def _precision(device: torch.device, dtype: str) -> str:
     return dtype
 
 
-def _matmul_flops_per_s(device: torch.device, precision: str) -> float:
-    side, _ = _SIZES["cpu" if device.type == "cpu" else "accelerator"]
+def _matmul_flops_per_s(sizes: Sizes, device: torch.device, precision: str) -> float:
+    side = sizes.side
     dtype = torch.float32 if precision == "tf32" else getattr(torch, precision)
     left, right = (torch.rand(side, side, device=device).to(dtype) for _ in range(2))
     out = torch.empty_like(left)
@@ -71,9 +132,9 @@ def _matmul_flops_per_s(device: torch.device, precision: str) -> float:
         torch.backends.cuda.matmul.fp32_precision = before
 
 
-def _convolution_flops_per_s(device: torch.device, precision: str) -> float:
+def _convolution_flops_per_s(sizes: Sizes, device: torch.device, precision: str) -> float:
     """Measure 3 x 3 kernels with as many input as output channels, as in the middle of most networks."""
-    batch, channels = _CONVOLUTIONS["cpu" if device.type == "cpu" else "accelerator"]
+    batch, channels = sizes.batch, sizes.channels
     dtype = torch.float32 if precision == "tf32" else getattr(torch, precision)
     inputs = torch.rand(batch, channels, _SIDE, _SIDE, device=device).to(dtype)
     weights = torch.rand(channels, channels, 3, 3, device=device).to(dtype)
@@ -82,8 +143,8 @@ def _convolution_flops_per_s(device: torch.device, precision: str) -> float:
         return flops / _typical_s(lambda: torch.nn.functional.conv2d(inputs, weights), device)
 
 
-def _copy_bytes_per_s(device: torch.device) -> float:
-    _, n_bytes = _SIZES["cpu" if device.type == "cpu" else "accelerator"]
+def _copy_bytes_per_s(sizes: Sizes, device: torch.device) -> float:
+    n_bytes = sizes.copied_bytes
     source = torch.ones(n_bytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2 * n_bytes / _typical_s(lambda: target.copy_(source), device)

@@ -346,7 +346,7 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         case.model.train(mode)
         activities = [torch.profiler.ProfilerActivity.CPU]
         recorded = record(case, iterations=LATER_CALLS, activities=activities, shapes=False)
-        after = table(events_of(recorded), temperature="warm", view="host")
+        after = table(events_of(recorded), temperature="warm", view="host", device=params.device)
         calls.append({"trained": True, "first": False, "table": table_to_json(after)})
     return calls
 

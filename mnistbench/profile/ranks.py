@@ -11,7 +11,6 @@ from mnistbench.core.params import Params
 from mnistbench.core.rank_times import RankTimes
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.communication import time_steps
-from mnistbench.measuring.events_to_table import busy_ns
 from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
 from mnistbench.profile.ceilings import ceilings
 from mnistbench.profile.costs import layers, operation_costs
@@ -73,7 +72,7 @@ def profile_rank(
             return None
         if trace:
             export_trace(recorded[views[-1]], trace)
-        found = Profiled(
+        return Profiled(
             params=params,
             parameter_count=case.parameter_count,
             samples=len(case.inputs),
@@ -84,7 +83,6 @@ def profile_rank(
             layers=layer_costs,
             ranks=RankTimes(tuple(part[0] for part in parts), tuple(part[1] for part in parts)),
         )
-        return replace(found, busy_ns=busy_ns(recorded["device"])) if "device" in recorded else found
 
 
 def _of_rank(workload: Workload, ranks: Alone) -> Workload:

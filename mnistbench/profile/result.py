@@ -10,7 +10,7 @@ import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any
 
 from mnistbench.core.errors import RecordError
@@ -84,7 +84,6 @@ class Profiled:
     costs: Mapping[OpKey, Cost] = field(default_factory=dict)
     ceilings: Ceilings | None = None  # None if they could not be measured
     layers: tuple[Layer, ...] = ()
-    busy_ns: _Times = ()  # time in which the accelerator ran kernels, of each profiled iteration
     cold: tuple[ColdCall, ...] = ()
     trained_steps: int = 0  # training steps between the cold iterations
     ranks: Annotated[RankTimes | None, OPTIONAL] = None  # of several ranks, of which this is number 0; None: one process
@@ -92,6 +91,12 @@ class Profiled:
     def table(self, view: str) -> OpTable | None:
         """Return the warm table of a view."""
         return next((table for table in self.tables if table.view == view), None)
+
+    @property
+    def busy_ns(self) -> tuple[int, ...]:
+        """Time in which the accelerator ran kernels or copies, of each profiled iteration; empty on a CPU."""
+        device = self.table("device")
+        return device.busy_ns if device else ()
 
     @property
     def call_ns(self) -> int:
@@ -172,4 +177,7 @@ _COST = Annotated[tuple[str, str, str, int | None, int], Members("operation, pha
 def _profiled(case: Reader) -> Profiled:
     names = [field.name for field in fields(Profiled) if field.name != "costs"]
     costs = {cells[:3]: Cost(*cells[3:]) for cells in case["costs"].read(tuple[_COST, ...])}
-    return Profiled(**case.members(Profiled, names), costs=costs)
+    found = Profiled(**case.members(Profiled, names), costs=costs)
+    busy_ns = case["busy_ns"].read(_Times)  # earlier versions saved it beside the tables alone
+    tables = [replace(one, busy_ns=busy_ns) if one.view == "device" else one for one in found.tables]
+    return replace(found, tables=tuple(tables))

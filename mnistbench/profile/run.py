@@ -11,7 +11,6 @@ import torch
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import Params
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
-from mnistbench.measuring.events_to_table import busy_ns
 from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
 from mnistbench.measuring.timing import time_calls
 from mnistbench.profile.ceilings import ceilings
@@ -69,8 +68,6 @@ def profile_case(
         for view in ("host", "device") if has_device_view(params.device) else ("host",):
             recorded = record_warm(case, iterations=iterations, view=view, shapes=shapes)
             found = replace(found, tables=(*found.tables, warm_table(recorded, params.device, view)))
-            if view == "device":
-                found = replace(found, busy_ns=busy_ns(recorded))
         if trace:
             export_trace(recorded, trace)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
-from mnistbench.core.record import KEY, CaseRecord, Timing, thin
+from mnistbench.core.record import KEY, UNATTRIBUTED, CaseRecord, OpTable, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.tensorboard import first_line
@@ -25,6 +26,9 @@ from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thre
 from mnistbench.pytest_plugin.workloads import known_workloads
 from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
+
+#: Share of the time of kernels and copies from which on a record notes that it belongs to no operation.
+NOTED_SHARE = 0.10
 
 
 class OpBenchmark:
@@ -165,8 +169,17 @@ class OpBenchmark:
             except Exception as error:  # noqa: BLE001  # a user's hook, a tracer, a full disk: the timing is kept
                 note = f"not attached: {type(error).__name__}: {first_line(error)}"
                 record = replace(record, notes=(*record.notes, note))
+        record = replace(record, notes=(*record.notes, *_unattributed_notes(record.tables)))
         self._session.notes.extend(f"{record.node_id}: {note}" for note in record.notes)
         return record
+
+
+def _unattributed_notes(tables: Iterable[OpTable]) -> Iterator[str]:
+    """Yield a note if a considerable share of the time of kernels and copies belongs to no operation."""
+    for table in tables:
+        share = table.rest_ns("device").get(UNATTRIBUTED, 0) / max(1, table.total_ns)
+        if table.view == "device" and share >= NOTED_SHARE:
+            yield f"{units.percent(share)} of the time of kernels and copies belongs to no operation; the profiler has no link"
 
 
 def _nothing() -> None:

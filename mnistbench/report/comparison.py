@@ -126,7 +126,12 @@ def _ranked(judgement: Judgement) -> Iterable[str]:
 
 
 def _share_of_iteration(case: CaseJudgement, checked: CheckedQuantity) -> float:
-    return checked.change_ns / case.case.base_ns if case.case.base_ns else 0.0
+    return checked.change_ns / case.case.whole_base_ns if case.case.whole_base_ns else 0.0
+
+
+def _whole_name(case: CaseComparison) -> str:
+    """Return the name of the time that operations are parts of."""
+    return "device busy time" if case.has_busy_time else "iteration"
 
 
 def _why(case: CaseJudgement, checked: CheckedQuantity) -> str:
@@ -137,7 +142,7 @@ def _numbers(case: CaseJudgement, checked: CheckedQuantity) -> str:
     reasons = [
         f"{units.duration(checked.base_ns)} -> {units.duration(checked.now_ns)}"
         + (f", {units.percent(checked.change, signed=True)}" if checked.base_ns > 0 else ""),
-        f"{units.percent(_share_of_iteration(case, checked), signed=True)} of the iteration",
+        f"{units.percent(_share_of_iteration(case, checked), signed=True)} of the {_whole_name(case.case)}",
     ]
     if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0].base, checked.members[0].now)):
         reasons.append(f"{calls} calls")
@@ -164,12 +169,14 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
     hidden = [checked for checked in alone if id(checked) not in taken]
     others = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
+    has_both = case.has_busy_time and not case.is_busy_time
     sums = [
         *([_hidden_row(hidden, share)] if hidden else []),
         *(_pooled_row(f"{checked.name} ({_counted(checked.members)})", [checked], share, checked.text) for checked in others),
         *(_pooled_row(checked.name, [checked], share, checked.text) for checked in outside),
         _remainder_row(case, share),
-        _checked_row(f"{_clock(judged)} time of one iteration", judged.iteration, share),
+        *([_busy_row(case, share)] if has_both else []),
+        _checked_row(f"{_clock(judged)} time of one iteration", judged.iteration, None if has_both else share),
     ]
     return Table(
         title=case_title(case),
@@ -216,8 +223,14 @@ def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]
         )
 
 
-def _checked_row(name: str, checked: CheckedQuantity, share: _Shares) -> tuple[str, ...]:
-    return (name, "", "", *_change_cells(checked.base_ns, checked.now_ns), "", share(checked.change_ns), checked.text)
+def _checked_row(name: str, checked: CheckedQuantity, share: _Shares | None) -> tuple[str, ...]:
+    of_change = share(checked.change_ns) if share else ""
+    return (name, "", "", *_change_cells(checked.base_ns, checked.now_ns), "", of_change, checked.text)
+
+
+def _busy_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
+    cells = _change_cells(case.whole_base_ns, case.whole_now_ns)
+    return ("device busy time of one iteration", "", "", *cells, "", share(case.whole_change_ns), "")
 
 
 def _remainder_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
@@ -246,7 +259,7 @@ def _counted(operations: Sequence[object]) -> str:
 def _clock(judged: CaseJudgement) -> str:
     if judged.case.is_busy_time:
         return "device busy"
-    return "device" if judged.case.clock == "device" else "wall"
+    return "device elapsed" if judged.case.clock == "device" else "wall"
 
 
 def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
@@ -271,10 +284,11 @@ def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
 
 
 class _Shares:
-    """Shares of the change of the iteration, if that is large enough to be divided."""
+    """Shares of the change of the time that the operations are parts of, if that is large enough to be divided."""
 
     def __init__(self, case: CaseComparison) -> None:
-        self._whole = case.change_ns if abs(case.change_ns) >= LEAST_CHANGE_TO_SHARE * case.base_ns else 0
+        change_ns = case.whole_change_ns
+        self._whole = change_ns if abs(change_ns) >= LEAST_CHANGE_TO_SHARE * case.whole_base_ns else 0
 
     def __call__(self, nanoseconds: int) -> str:
         return units.percent(nanoseconds / self._whole) if self._whole else units.MISSING

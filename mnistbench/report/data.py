@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mnistbench import __version__
-from mnistbench.compare.diff import OpChange, Side
+from mnistbench.compare.diff import CaseComparison, OpChange, Side
 from mnistbench.compare.exact import exact_differences
 from mnistbench.compare.judge import CaseJudgement, CheckedQuantity, Judgement
 from mnistbench.core import units
@@ -59,6 +59,7 @@ def _case(judged: CaseJudgement) -> dict[str, Any]:
         "renamed_from": case.renamed_from,
         "params": asdict(case.now.params) if case.now.params else None,
         "clock": case.clock,
+        "busy": _busy(case),
         "remainder_ns": case.remainder_ns,
         "profiler_ns": case.profiler_ns,
         "incomparable": {name: list(sides) for name, sides in case.incomparable.items()},
@@ -68,6 +69,12 @@ def _case(judged: CaseJudgement) -> dict[str, Any]:
         "iteration": _checked(judged.iteration),
         "operations": [_checked(checked) for checked in judged.operations],
     }
+
+
+def _busy(case: CaseComparison) -> dict[str, int] | None:
+    if not case.has_busy_time:
+        return None
+    return {"base_ns": case.whole_base_ns, "now_ns": case.whole_now_ns, "change_ns": case.whole_change_ns}
 
 
 def _checked(checked: CheckedQuantity) -> dict[str, Any]:
@@ -121,7 +128,10 @@ _COLUMNS = (
 
 
 def csv_report(judgement: Judgement) -> str:
-    """Return a row per operation, the unexplained rest and the iteration, whose ``change_ns`` is the sum of the others."""
+    """Return a row per operation, the unexplained rest and the iteration, whose ``change_ns`` is the sum of the others.
+
+    On an accelerator a row of its busy time is that sum, and the iteration has the elapsed time.
+    """
     return csv_text(_COLUMNS, (row for judged in judgement.cases for row in _csv_rows(judged)))
 
 
@@ -136,6 +146,9 @@ def _csv_rows(judged: CaseJudgement) -> Iterable[Sequence[Any]]:
             )  # fmt: skip
     if judged.operations:
         yield (case.now.label, "(not explained by operations)", "", "", None, None, case.remainder_ns, None, None, "", across)
+    if case.has_busy_time and not case.is_busy_time:
+        busy = (case.whole_base_ns, case.whole_now_ns, case.whole_change_ns)
+        yield (case.now.label, "(device busy time)", "", "", *busy, None, None, "", across)
     text = judged.iteration.text
     yield (case.now.label, "(call)", "", "", case.base_ns, case.now_ns, case.change_ns, None, None, text, across)
 

@@ -26,7 +26,7 @@ from mnistbench.gate.decision import (
 )
 from mnistbench.gate.permutation import CONFIDENCE
 from mnistbench.gate.result import Header, Verdict
-from mnistbench.gate.samples import ADDED, BASE, MEAN, NEW, Effect
+from mnistbench.gate.samples import ADDED, BASE, BUSY, DEVICE, MEAN, NEW, Effect
 from mnistbench.report.markdown import markdown_report
 from mnistbench.report.rows import Block, Table
 from mnistbench.report.terminal import draw_report
@@ -39,6 +39,9 @@ WIDEST = 10.0
 
 #: Share of a case from which on an operation is large; the bounds of large operations are a family of their own.
 _LARGE = units.percent(LARGE_SHARE)
+
+#: Clocks of an accelerator, as the table of cases names them.
+_CLOCKS = {DEVICE: "device elapsed", BUSY: "device busy"}
 
 #: Exact differences shown per case, and tests that are left out.
 FACTS = LEFT_OUT = 6
@@ -225,7 +228,7 @@ def _case_table(verdict: Verdict) -> Iterable[Table]:
             rows=tuple(
                 (
                     one.effect.case,
-                    f"{one.effect.clock}{', mean' if one.effect.kind == MEAN else ''}",
+                    f"{_CLOCKS.get(one.effect.clock, one.effect.clock)}{', mean' if one.effect.kind == MEAN else ''}",
                     units.microseconds(one.effect.base_ns),
                     units.microseconds(one.effect.new_ns),
                     *_change_cells(one, scale),

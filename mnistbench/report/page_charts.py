@@ -10,7 +10,7 @@ from mnistbench.core import units
 from mnistbench.core.operation import operation_name
 from mnistbench.core.record import CaseRecord, Scalars
 from mnistbench.report import charts
-from mnistbench.report.rows import Column, Table, operation_table, ranked
+from mnistbench.report.rows import Column, Table, operation_table, ranked, rest_names
 
 #: Operations with a colour of their own in stacked bars; more colours could not be told apart.
 STACKED = 7
@@ -88,11 +88,11 @@ def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
 
 
 def _stacked(column: Column, keys: Sequence[tuple[str, str, str]], divisor: float) -> Iterable[tuple[str, float, str]]:
-    """Yield the parts of a bar: numbered operations, the other operations together, and the time outside operations."""
+    """Yield the parts of a bar: numbered operations, the other operations together, and what is no operation."""
     parts = [
         *((str(number), operation_name(*key), column.sum([key]) or 0) for number, key in enumerate(keys[:STACKED], 1)),
         ("other", f"other ({len(keys[STACKED:])} operations)", column.sum(keys[STACKED:]) or 0),
-        ("outside", "outside operations", column.outside),
+        *(("outside", operation_name(name, "", ""), column.rest[name]) for name in rest_names([column])),
     ]
     for kind, name, nanoseconds in parts:
         if nanoseconds and divisor:

@@ -133,18 +133,21 @@ def _label(case: CaseRecord) -> str:
 
 # ---- One case --------------------------------------------------------------------------------------------------------
 
-_COLUMNS = ("median", "IQR", "samples/s", "device time", "first call", "final accuracy", "change")
+_COLUMNS = ("median", "IQR", "samples/s", "device elapsed", "device busy", "first call", "final accuracy", "change")
 
 
 def _case_view(key: str, case: CaseRecord, label: str, judged: CaseJudgement | None, *, is_trace: bool) -> _CaseView:
     timing, accuracy = case.timing, _accuracy(case.scalars)
     assert timing is not None, "a saved case has its timing"
+    warm = case.table("warm", "device")
     rate = case.samples * 1e9 / timing.median_ns if timing.median_ns and case.params.phase != CALL else None
     cells = {
         "median": _time(timing.median_ns),
         "IQR": _time(timing.iqr_ns if timing.rounds > 1 else None),
         "samples/s": Cell(units.MISSING if rate is None else units.count(round(rate)), rate),
-        "device time": _time(median_ns(case.device_ns) if case.device_ns and not is_trace else None),  # a trace's is the median
+        # The time of a trace's device is its busy time.
+        "device elapsed": _time(median_ns(case.device_ns) if case.device_ns and not is_trace else None),
+        "device busy": _time(median_ns(warm.busy_ns) if warm and warm.busy_ns and not is_trace else None),
         "first call": _time(case.first_call_ns),
         "final accuracy": Cell(final_value(*accuracy), accuracy[1]) if accuracy else Cell(units.MISSING, None),
         "change": _change_of_table(judged),
@@ -239,6 +242,8 @@ def _of_table(table: OpTable) -> str:
     ]
     if table.temperature == "cold":
         parts.append("the first of its process" if table.first_of_process else "not the first of its process")
+    if table.busy_ns:
+        parts.append(f"accelerator busy for {units.duration(median_ns(table.busy_ns))}")
     if table.profiler_ns:
         parts.append(f"profiler overhead {units.duration(table.profiler_ns)} per operation call")
     return "; ".join(parts)

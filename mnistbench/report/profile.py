@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mnistbench.core import units
 from mnistbench.core.operation import OpKey, is_communication, operation_name
@@ -108,7 +109,11 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Shown) -> Table:
     other = f"other ({len(rest)} operation{'s' if len(rest) > 1 else ''})"
     sums = [summed((other, "", ""), rest)] if rest else []
     if sort.startswith("self"):
-        sums.append(row(("outside operations", "", ""), _Column.outside_cells))
+        clock = "device" if sort == "self-device" else "cpu"
+        names = dict.fromkeys(name for table in tables for name in table.rest_ns(clock))
+        sums += [row((operation_name(name, "", ""), "", ""), partial(_Column.rest_cells, name=name)) for name in names]
+        if view == "device":
+            sums.append(row(("device busy time", "", ""), _Column.busy_cells))
         without = "one iteration without the profiler"
         sums.append(row((without, "", ""), lambda column: (units.microseconds(column.case.call_ns), "")))
     return Table(
@@ -149,11 +154,14 @@ class _Column:
             text = units.count(value) if self._sort == "calls" else units.microseconds(value)
         return (text, _share(value, self._whole))
 
-    def outside_cells(self) -> tuple[str, str]:
-        """Return the time outside operations and its share."""
-        clock = "device" if self._sort == "self-device" else "cpu"
-        outside = sum(row.self_ns(clock) for row in self._table.rows if not row.is_operation)
-        return (units.microseconds(outside), _share(outside, self._whole))
+    def rest_cells(self, name: str) -> tuple[str, str]:
+        """Return the time of what is no operation and its share."""
+        rest = self._table.rest_ns("device" if self._sort == "self-device" else "cpu").get(name, 0)
+        return (units.microseconds(rest), _share(rest, self._whole))
+
+    def busy_cells(self) -> tuple[str, str]:
+        """Return the time in which the accelerator ran kernels or copies."""
+        return (units.microseconds(median_ns(self.case.busy_ns)), "")
 
 
 def _whole(table: OpTable, rows: Mapping[OpKey, Row], sort: str) -> float:
@@ -278,6 +286,8 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
         f"interquartile range {units.duration(high - low)}), {units.duration(case.call_ns / case.samples)} per sample; "
         f"with the profiler, {units.duration(median_ns(table.iteration_ns))}{overhead}."
     )
+    if case.ceilings is None:
+        yield "Ceilings: not measured, because the free memory of the device does not suffice."
     if case.flops is None:
         yield "FLOPs: not known, because there is no formula for any of the operations."
     elif case.utilisation is not None and case.ceilings:
@@ -290,7 +300,8 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
         )
     if case.idle is not None:
         limit = "limited by kernel launches" if case.idle > LAUNCH_BOUND else "not limited by kernel launches"
-        yield f"The accelerator is idle for {units.percent(case.idle)} of an iteration: {limit}."
+        busy = f"busy for {units.duration(median_ns(case.busy_ns))} of the {units.duration(case.call_ns)} of an iteration"
+        yield f"The accelerator is {busy}, and idle for {units.percent(case.idle)}: {limit}."
 
 
 def rank_sentences(case: Profiled) -> Iterator[str]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
-from mnistbench.core.operation import shortened
+from mnistbench.core.operation import operation_name, shortened
 from mnistbench.core.params import CALL, REFERENCE, device_label
-from mnistbench.core.record import CaseRecord, OpTable, median_ns
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, CaseRecord, OpTable, median_ns
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,15 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
         title, sizes = f"{params.label}, {params.device}", [""]
     sums = [
         (f"other ({len(rest)} operations)", "", "", *_cells(columns, lambda column: column.sum(rest))),
-        ("outside operations", "", "", *_cells(columns, lambda column: column.outside)),
+        *((operation_name(name, "", ""), "", "", *_cells(columns, _rest_of(name))) for name in rest_names(columns)),
         ("sum of one profiled iteration", "", "", *_cells(columns, lambda column: column.total)),
-        ("device time without the profiler", "", "", *_times(median_ns(record.device_ns) or None for record in records)),
+        ("device busy time", "", "", *_times(median_ns(table.busy_ns) or None for table in tables)),
+        (
+            "device elapsed time without the profiler",
+            "",
+            "",
+            *_times(median_ns(record.device_ns) or None for record in records),
+        ),
         (
             "wall time without the profiler",
             "",
@@ -98,6 +104,12 @@ def ranked(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
     return sorted(found, key=lambda key: (-max(column.share(key) for column in columns), key))
 
 
+def rest_names(columns: Iterable[Column]) -> list[str]:
+    """Return the names of what is no operation in any column, in the order of tables."""
+    found = {name for column in columns for name in column.rest}
+    return [name for name in (OUTSIDE, RUNTIME, UNATTRIBUTED) if name in found]
+
+
 class Column:
     """The warm table of one case, by operation."""
 
@@ -105,7 +117,7 @@ class Column:
         self._ns = {row.key: row.self_ns(table.clock) for row in table.rows if row.is_operation}
         self.operations = set(self._ns)
         self.total = table.total_ns
-        self.outside = self.total - sum(self._ns.values())
+        self.rest = table.rest_ns(table.clock)  # of what is no operation, by name
 
     def sum(self, keys: Iterable[tuple[str, str, str]]) -> int | None:
         """Return the sum over the operations that the case has; None if it has none of them."""
@@ -115,6 +127,10 @@ class Column:
     def share(self, key: tuple[str, str, str]) -> float:
         """Return the share of the operation; 0 if the case does not have it."""
         return self._ns.get(key, 0) / self.total if self.total else 0.0
+
+
+def _rest_of(name: str) -> Callable[[Column], int | None]:
+    return lambda column: column.rest.get(name)
 
 
 def _cells(columns: Iterable[Column], value: Callable[[Column], int | None]) -> list[str]:

@@ -24,6 +24,7 @@ from mnistbench.measuring.case import (
     in_step,
     memory_suffices,
     optimizer_maker,
+    seed,
     seeded_model,
     thread_count,
 )
@@ -126,7 +127,7 @@ class _Run(Watch):
         self._plain_model = seeded_model(self._params, workload)
         self._model = in_step(self._params, workload, self._plain_model)  # has the same parameters
         if ranks.rank:
-            torch.manual_seed(seed_of_masks(settings.seed, ranks.rank))
+            seed(device, seed_of_masks(settings.seed, ranks.rank))
         self._autocast = autocaster(device, settings.dtype)
         self._batches = 1 if settings.dry_run else None
         self._curves: dict[str, list[tuple[int, float | None]]] = {}
@@ -254,7 +255,7 @@ class _Run(Watch):
             set_random_state(begun.random[self._ranks.rank], self._device)
         else:
             drawn = self._ranks.rank + len(begun.epochs) * self._ranks.world_size
-            torch.manual_seed(seed_of_masks(self._settings.seed, drawn))
+            seed(self._device, seed_of_masks(self._settings.seed, drawn))
 
     def _end_epoch(self, epoch: Epoch) -> None:
         test_ns = time.perf_counter_ns() - self._since  # the device has finished: the test has read its sums

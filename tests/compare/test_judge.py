@@ -1303,3 +1303,12 @@ def test_an_unreadable_threshold_of_the_new_run_is_refused_with_its_file(changes
     where = f"0002_now.json: opgate of {now.cases[0].node_id}"
     assert str(error.value) == f"{where}: {complaint}; save the run again or leave the file out"
     assert judge(compare([now], base), Criteria()).cases  # thresholds of a base run are not used
+
+
+def test_the_spread_of_elapsed_time_on_a_device_is_that_of_its_own_clock():
+    table = builders.op_table(row("aten::mm", 5, self_device_ns=500), view="device", busy_ns=600)
+    base, now = (
+        builders.summary(builders.case_record(device="cuda", device_ns=(ns - 40, ns, ns + 40), tables=(table,)))
+        for ns in (1_000, 1_000)
+    )
+    assert judged(base, now).cases[0].iteration.spread_ns == pytest.approx(40 * 2**0.5)  # not the 300 us of the rounds

@@ -100,7 +100,7 @@ def test_an_operation_of_two_cases_has_two_scripts(tmp_path):
 def test_time_outside_operations_has_a_reason_and_no_process_starts(tmp_path):
     [found] = written(tmp_path / "scripts", finding(kind=OUTSIDE_KIND, members=((OUTSIDE, "", ""),)), describe=None)
     assert found.script == ""
-    assert found.why_not.startswith("time outside operations")
+    assert found.why_not.startswith("it is no operation")
     assert not (tmp_path / "scripts").exists()
 
 

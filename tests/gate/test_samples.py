@@ -37,6 +37,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.gate import alternate
 from mnistbench.gate.samples import (
     NO_END,
     End,
@@ -158,6 +160,54 @@ def test_clocks_are_those_that_every_build_has():
     assert list(calls_of([launch(build(device))])) == ["wall", "cpu", "device"]
     assert list(calls_of([launch(build(device)), launch(build(device, host))])) == ["wall", "cpu"]
     assert calls_of([launch(build(device))])["device"].base_ns == 7
+
+
+def on_accelerator(kernel_ns, busy_ns, *, elapsed_ns=1_500_000, **others):
+    rows = {MM: kernel_ns, **others.pop("rows", {})}
+    return side(operations=rows, times={"wall": (elapsed_ns,) * 5, "device": (elapsed_ns,) * 5, "busy": (busy_ns,) * 5})
+
+
+def test_the_operations_of_an_accelerator_have_shares_of_its_busy_time():
+    rows = {ADD: 10_000}  # at the same time as the product, in another stream
+    base, new = (on_accelerator(20_000 * factor, 25_000 * factor, rows=rows) for factor in (1, 2))
+    found = {effect.title: effect for effect in effects([launch(build(base, new))] * 2)}
+    assert found["device busy time"].logs == pytest.approx((math.log(2),) * 2)
+    assert found["device elapsed time"].logs == (0.0, 0.0)
+    assert (found["aten::mm, forward fc1"].share, found["aten::add_, optimizer"].share) == (0.8, 0.4)
+
+
+def test_an_accelerator_that_runs_nothing_has_no_busy_time():
+    assert list(calls_of([launch(build(on_accelerator(0, 0)))])) == ["wall", "device"]
+
+
+def test_busy_times_of_a_repeated_call_are_those_of_one_call_already(tmp_path):
+    stored = line(launch(build(on_accelerator(20, 25, elapsed_ns=1_000))))
+    for each in stored["cases"][CASE][0]["sides"].values():
+        each["loops"] = 10
+    read = load(written(tmp_path / "x.jsonl.gz", header(), stored)).launches[0].cases[CASE][0]["base"]
+    assert (read.times["device"][0], read.times["busy"][0], read.operations[MM].self_ns[0]) == (100, 25, 20)
+
+
+def test_rows_that_are_no_operations_are_quantities_of_their_own():
+    rows = {(name, "", ""): 1_000 for name in (OUTSIDE, RUNTIME, UNATTRIBUTED)}
+    found = effects([launch(build(side(operations={MM: 1_000_000, **rows})))])
+    assert [effect.name for effect in found if effect.kind == "outside"] == [
+        "outside operations", "runtime calls", "unattributed kernels",
+    ]  # fmt: skip
+    gone = effects([launch(build(side(operations={MM: 1_000_000, **rows}), side()))])
+    assert not [effect for effect in gone if effect.kind in ("replaced", "added")]
+
+
+def test_a_drift_of_the_accelerators_clock_is_no_difference_between_the_sides():
+    """The sides take turns in an order that is reversed from pair to pair. A clock that slows down hits both alike."""
+    for seed in range(20):
+        taken = {"base": [], "head": []}
+        for number, name in enumerate(alternate._pairs(["base", "head"], random.Random(seed), 16)):
+            taken[name].append(round(1_000_000 * 1.01**number))  # a third slower at the end
+        base, new = (on_accelerator(20_000, 25_000)._replace(times={"device": tuple(each)}) for each in taken.values())
+        [median, mean] = [one for one in effects([launch(build(base, new))]) if one.is_case]
+        assert abs(median.logs[0]) < 0.011  # that of one turn
+        assert abs(mean.logs[0]) < 0.003
 
 
 def test_a_case_that_one_launch_lacks_is_left_out():
@@ -538,7 +588,8 @@ def any_launches(draw):
 
     def drawn():
         times = {
-            clock: tuple(draw(st.lists(TIMES, max_size=3))) for clock in draw(st.sets(st.sampled_from(["wall", "device"])))
+            clock: tuple(draw(st.lists(TIMES, max_size=3)))
+            for clock in draw(st.sets(st.sampled_from(["wall", "device", "busy"])))
         }
         iterations = draw(st.integers(1, 2))
         rows = {key: operation(draw(st.tuples(*[TIMES] * iterations))) for key in draw(st.lists(KEYS, max_size=4, unique=True))}
@@ -603,7 +654,8 @@ def refusal(path):
 
 
 def test_what_was_appended_is_loaded(tmp_path):
-    device = side(times={"wall": (5, 6), "cpu": (3, 4), "device": (1, 2)}, outcome=("ffff", -1.5), parameters=3)
+    times = {"wall": (5, 6), "cpu": (3, 4), "device": (1, 2), "busy": (1, 1)}
+    device = side(times=times, outcome=("ffff", -1.5), parameters=3)
     rows = side(operations={MM: operation((1, 2), calls=1.5, memory_bytes=-8, kernels=("gemm",)), ADD: operation((0, 7))})
     launches = [
         launch(build(device, rows), build()),

@@ -6,6 +6,7 @@ import functools
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -28,7 +29,7 @@ from torch_builders import (
 )
 
 from mnistbench.core.errors import UsageError
-from mnistbench.measuring.case import Case, build, fork_random, in_step, synchronizer, thread_count
+from mnistbench.measuring.case import Case, build, fork_random, in_step, seed, synchronizer, thread_count
 from mnistbench.workloads import data
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import builtin_workloads
@@ -482,6 +483,53 @@ def test_random_numbers_of_others_are_left_as_they_were() -> None:
         case.reset()
         assert not torch.equal(torch.random.get_rng_state(), before)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+class FakeDevices:
+    """Two accelerators; the state of a generator is its seed and how often it was set."""
+
+    def __init__(self) -> None:
+        self.states = {0: torch.tensor([7]), 1: torch.tensor([8])}
+        self._current = 0
+
+    @contextmanager
+    def device(self, index: int) -> Iterator[None]:
+        self._current, before = index, self._current
+        yield
+        self._current = before
+
+    def manual_seed(self, number: int) -> None:
+        self.states[self._current] = torch.tensor([number])
+
+    def get_rng_state(self, index: int) -> torch.Tensor:
+        return self.states[index]
+
+    def set_rng_state(self, state: torch.Tensor, index: int) -> None:
+        self.states[index] = state
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> FakeDevices:
+    found = FakeDevices()
+    monkeypatch.setattr(torch, "get_device_module", lambda _: found)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: pytest.fail("all devices are seeded"))
+    return found
+
+
+def test_the_generator_of_the_cases_device_is_seeded_and_restored_and_that_of_no_other_device(devices: FakeDevices) -> None:
+    with fork_random(torch.device("cuda:1")):
+        seed(torch.device("cuda:1"), 3)
+        assert devices.states == {0: torch.tensor([7]), 1: torch.tensor([3])}
+        first = torch.rand(3)
+        seed(torch.device("cuda:1"), 3)
+        assert torch.equal(torch.rand(3), first)
+    assert devices.states == {0: torch.tensor([7]), 1: torch.tensor([8])}
+
+
+def test_a_case_on_the_cpu_seeds_no_accelerator(devices: FakeDevices) -> None:
+    with fork_random(CPU):
+        built().reset()
+    assert devices.states == {0: torch.tensor([7]), 1: torch.tensor([8])}
 
 
 def test_random_numbers_of_others_are_restored_after_an_error() -> None:

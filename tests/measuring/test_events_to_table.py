@@ -10,9 +10,9 @@ import torch
 from torch.autograd import DeviceType
 from torch_builders import CPU, tiny_batch, tiny_model
 
-from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpRow, OpTable
 from mnistbench.measuring import events_to_table
-from mnistbench.measuring.events_to_table import busy_ns, table
+from mnistbench.measuring.events_to_table import table
 from mnistbench.measuring.marks import LOSS, MODEL
 
 pytestmark = pytest.mark.versions
@@ -42,6 +42,7 @@ def event(name: str, start: float, end: float, *children: Any, thread: int = MAI
         self_cpu_time_total=end - start - sum(child.cpu_time_total for child in children),
     )
     vars(made).update(fields)
+    made.self_device_time_total = sum(kernel.duration for kernel in made.kernels)
     for child in children:
         child.cpu_parent = made
     return made
@@ -359,26 +360,38 @@ class TestEngineThread:
         assert rows[OUTSIDE, "backward", UNTIED].self_cpu_ns == (18_000, 80_000)
 
 
+def device_event(name: str, start: float, end: float, **fields: Any) -> Any:
+    return event(name, start, end, **{"device_type": DeviceType.CUDA, "thread": 0, **fields})
+
+
+def kernels_of(*events: Any) -> list[Any]:
+    """What the profiler adds to the operation that is linked to these device events."""
+    return [SimpleNamespace(name=one.name, duration=one.time_range.end - one.time_range.start) for one in events]
+
+
 def on_device() -> list[Any]:
     """A product with its kernel, as Kineto shows both."""
-    product = event("aten::mm", 10, 20, self_device_time_total=300.0, self_device_memory_usage=4096, self_cpu_memory_usage=16)
-    kernel = event("gemm_kernel", 15, 315, device_type=DeviceType.CUDA, self_device_time_total=300.0, thread=0)
-    mark = event("mnistbench.module:fc1", 15, 315, device_type=DeviceType.CUDA, self_device_time_total=300.0, scope=RANGE)
+    kernel = device_event("gemm_kernel", 15, 315)
+    product = event(
+        "aten::mm", 10, 20, kernels=kernels_of(kernel), self_device_memory_usage=4096, self_cpu_memory_usage=16
+    )  # fmt: skip
+    mark = device_event("mnistbench.module:fc1", 15, 315, scope=RANGE)
     return [iteration(0, 100, phase("forward", 0, 90, module("fc1", 0, 80, product))), kernel, mark]
 
 
 class TestViews:
     def test_device_view_has_device_time_and_memory(self) -> None:
-        found = table_of(*on_device(), view="device")
+        found = table_of(*on_device(), view="device", device="cuda")
         row = by_key(found)["aten::mm", "forward", "fc1"]
         assert (row.self_device_ns, row.memory_bytes) == ((300_000,), 4096)
         assert (row.self_cpu_ns, row.total_cpu_ns) == ((10_000,), (10_000,))
         assert found.total_ns == 300_000
 
-    def test_host_view_has_neither(self) -> None:
-        found = table_of(*on_device())
+    @pytest.mark.parametrize(("device", "n_bytes"), [("cpu", 16), ("cuda:1", 4096)])
+    def test_host_view_has_no_device_time_and_the_memory_of_the_cases_device(self, device: str, n_bytes: int) -> None:
+        found = table_of(*on_device(), device=device)
         row = by_key(found)["aten::mm", "forward", "fc1"]
-        assert (row.self_device_ns, row.memory_bytes) == ((), 16)
+        assert (row.self_device_ns, row.memory_bytes, found.busy_ns) == ((), n_bytes, ())
         assert {row.self_device_ns for row in found.rows} == {()}
 
     @pytest.mark.parametrize("view", ["host", "device"])
@@ -400,8 +413,8 @@ def test_real_events_have_the_fields_that_the_fakes_have() -> None:
 
 
 def test_the_kernels_of_an_operation_are_kept_once_each_in_the_view_of_the_device() -> None:
-    kernels = [SimpleNamespace(name="sm90_gemm"), SimpleNamespace(name="add"), SimpleNamespace(name="sm90_gemm")]
-    run = [iteration(0, 10, event("aten::mm", 1, 4, kernels=kernels), event("aten::view", 5, 6))]
+    kernels = [device_event("sm90_gemm", 2, 4), device_event("add", 4, 5), device_event("sm90_gemm", 5, 6)]
+    run = [iteration(0, 10, event("aten::mm", 1, 4, kernels=kernels_of(*kernels)), event("aten::view", 5, 6)), *kernels]
     found = {row.name: row.kernels for row in table(everything(*run), temperature="warm", view="device").rows}
     assert (found["aten::mm"], found["aten::view"]) == (("add", "sm90_gemm"), ())
     assert all(row.kernels == () for row in table(everything(*run), temperature="warm", view="host").rows)
@@ -425,17 +438,110 @@ def test_time_that_spans_cover_together(spans, covered):
 
 
 def test_an_accelerator_is_busy_while_a_kernel_runs_and_ranges_are_no_kernels():
-    def on_device(name: str, start: float, end: float, **fields: Any) -> Any:
-        return event(name, start, end, device_type=DeviceType.CUDA, **fields)
-
     events = [
         iteration(0, 10),
         iteration(20, 30),
-        on_device("sm90_gemm", 2, 5),
-        on_device("Memcpy HtoD", 4, 6),
-        on_device("mnistbench.iteration", 0, 10),
-        on_device("Optimizer.step", 20, 30, is_user_annotation=True),
-        on_device("add", 25, 26),
+        device_event("sm90_gemm", 2, 5),
+        device_event("Memcpy HtoD", 4, 6),
+        device_event("mnistbench.iteration", 0, 10),
+        device_event("Optimizer.step", 20, 30, is_user_annotation=True),
+        device_event("Stream Sync", 20, 30, activity_type="cuda_sync"),
+        device_event("add", 25, 26),
     ]
-    recorded = SimpleNamespace(events=lambda: events)
-    assert busy_ns(recorded) == (4_000, 1_000)  # type: ignore[arg-type]
+    assert table_of(*events, view="device").busy_ns == (4_000, 1_000)
+    assert table_of(*events, view="host").busy_ns == ()
+
+
+# ---- What belongs to no operation ------------------------------------------------------------------------------------
+
+
+def device_sum(found: OpTable) -> list[int]:
+    return list(map(sum, zip(*(row.self_device_ns for row in found.rows), strict=True)))
+
+
+def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_iterations() -> None:
+    linked, alone, copied = device_event("gemm", 12, 15), device_event("flash", 16, 21), device_event("Memcpy DtoH", 30, 32)
+    twin = device_event("gemm", 40, 43)  # of the same name and duration, but linked to nothing
+    before, after = device_event("gemm", -9, -6), device_event("flash", 201, 209)
+    product = event("aten::mm", 10, 20, kernels=kernels_of(linked))
+    events = [iteration(0, 50, product), iteration(100, 200), linked, alone, copied, twin, before, after]
+    found = table_of(*events, view="device")
+    row = by_key(found)[UNATTRIBUTED, "", UNTIED]
+    assert (row.self_device_ns, row.calls, row.kernels) == ((10_000, 0), 1.5, ("Memcpy DtoH", "flash", "gemm"))
+    assert (row.self_cpu_ns, row.memory_bytes, row.is_operation) == ((0, 0), 0, False)
+    assert by_key(found)["aten::mm", "", UNTIED].self_device_ns == (3_000, 0)
+    assert device_sum(found) == [13_000, 0]
+    assert found.busy_ns == (13_000, 0)
+
+
+def test_a_kernel_without_an_operation_is_not_taken_for_an_equal_one_of_another_iteration() -> None:
+    alone, linked = device_event("gemm", 10, 13), device_event("gemm", 110, 113)
+    product = event("aten::mm", 105, 120, kernels=kernels_of(linked))
+    found = table_of(iteration(0, 50), iteration(100, 150, product), alone, linked, view="device")
+    assert by_key(found)[UNATTRIBUTED, "", UNTIED].self_device_ns == (3_000, 0)
+    assert device_sum(found) == [3_000, 3_000]
+
+
+def test_a_kernel_that_ends_after_its_iteration_counts_once_and_there() -> None:
+    late = device_event("gemm", 60, 70)
+    found = table_of(
+        iteration(0, 50, event("aten::mm", 10, 20, kernels=kernels_of(late))), iteration(55, 90), late, view="device"
+    )
+    assert UNATTRIBUTED not in {row.name for row in found.rows}
+    assert device_sum(found) == [10_000, 0]
+
+
+def test_kernels_of_a_range_belong_to_no_operation_and_its_copy_on_the_device_is_no_kernel() -> None:
+    copy, kernel = device_event("step", 10, 40, is_user_annotation=True), device_event("triton_add", 12, 15)
+    own = event("step", 5, 20, scope=RANGE, kernels=kernels_of(copy, kernel))
+    found = table_of(iteration(0, 50, own), copy, kernel, view="device")
+    assert by_key(found)[UNATTRIBUTED, "", UNTIED].self_device_ns == (3_000,)
+    assert device_sum(found) == [3_000]
+
+
+def test_without_kernels_there_is_no_row_of_them() -> None:
+    assert [row.name for row in table_of(iteration(0, 9, event("aten::view", 1, 2)), view="device").rows] == [
+        OUTSIDE,
+        "aten::view",
+    ]
+
+
+RUNTIME_CALLS = ["cudaLaunchKernel", "cuLaunchKernelEx", "cudaMemcpyAsync", "hipExtModuleLaunchKernel", "hipMalloc",
+                 "urEnqueueKernelLaunch", "zeCommandListAppendLaunchKernel"]  # fmt: skip
+
+
+@pytest.mark.parametrize("view", ["host", "device"])
+def test_calls_of_the_runtime_are_one_row_and_no_operation(view: str) -> None:
+    calls = [event(name, 12 + at, 12.5 + at) for at, name in enumerate(RUNTIME_CALLS)]
+    product = event("aten::mm", 10, 30, *calls)
+    waiting = event("cudaDeviceSynchronize", 50, 60)
+    rows = by_key(table_of(iteration(0, 100, phase("forward", 0, 40, module("fc1", 5, 35, product)), waiting), view=view))
+    runtime = rows[RUNTIME, "", UNTIED]
+    assert {key[0] for key in rows} == {"aten::mm", OUTSIDE, RUNTIME}
+    assert (runtime.calls, runtime.self_cpu_ns, runtime.total_cpu_ns) == (8, (13_500,), (13_500,))
+    assert (rows["aten::mm", "forward", "fc1"].self_cpu_ns, rows["aten::mm", "forward", "fc1"].total_cpu_ns) == (
+        (16_500,),
+        (20_000,),
+    )
+    assert sum(row.self_cpu_ns[0] for row in rows.values()) == 100_000
+
+
+def test_where_torch_tells_the_type_of_an_event_its_name_does_not_matter() -> None:
+    events = [
+        event("INVALID", 10, 12, activity_type="cuda_runtime"),
+        event("Lazy Function Loading", 20, 23, activity_type="overhead"),
+        event("aten::mm", 30, 34, activity_type="cpu_op"),
+        event("AddmmBackward0", 40, 45, activity_type=None),
+    ]
+    rows = by_key(table_of(iteration(0, 100, *events)))
+    assert {key[0] for key in rows} == {RUNTIME, "aten::mm", "AddmmBackward0", OUTSIDE}
+    assert rows[RUNTIME, "", UNTIED].self_cpu_ns == (5_000,)
+
+
+def test_a_runtime_call_has_no_kernels_even_if_torch_gives_it_some() -> None:
+    """torch 2.11 looks for kernels by numbers that runtime calls and operations may share."""
+    kernel = device_event("gemm", 15, 25)
+    launch = event("cudaLaunchKernel", 11, 12, kernels=kernels_of(kernel))
+    rows = by_key(table_of(iteration(0, 50, event("aten::mm", 10, 20, launch)), kernel, view="device"))
+    assert rows[RUNTIME, "", UNTIED].self_device_ns == (0,)
+    assert rows[UNATTRIBUTED, "", UNTIED].self_device_ns == (10_000,)

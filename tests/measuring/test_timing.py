@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -200,7 +201,7 @@ def test_events_lie_around_each_call_on_the_cases_device(
     accelerator: list[str], device: str, before: list[str], after: list[str]
 ) -> None:
     times = device_times(FakeCase(accelerator, device=device))
-    assert accelerator == [*before, *EACH_CALL * EVENT_CALLS, *after]
+    assert accelerator == ["reset", *before, *EACH_CALL * EVENT_CALLS, *after]
     assert times == tuple(number * 1_000_000 + 250_000 for number in range(EVENT_CALLS))  # nanoseconds
 
 
@@ -214,7 +215,18 @@ def test_device_times_come_after_the_rounds(accelerator: list[str], monkeypatch:
     timed = measure(case, FakeBenchmark(accelerator), cold=False, first_of_process=False)
     assert len(timed.device_ns) == EVENT_CALLS
     rounds = ["benchmark", "call", "call"]
-    assert accelerator[: -len(EACH_CALL) * EVENT_CALLS - 1] == [*["call"] * WARMUP_CALLS, "reset", *rounds, "on 0"]
+    assert accelerator[: -len(EACH_CALL) * EVENT_CALLS - 1] == [*["call"] * WARMUP_CALLS, "reset", *rounds, "reset", "on 0"]
+
+
+@pytest.mark.parametrize("rounds", [1, 7])
+@pytest.mark.usefixtures("accelerator")
+def test_device_times_do_not_depend_on_the_number_of_rounds(rounds: int) -> None:
+    losses = LossSpy()
+    case = build(tiny_params(), tiny_workload(loss=losses))
+    measure(case, FakeBenchmark([], seconds=(0.1,) * rounds), cold=False, first_of_process=False)
+    fresh = losses.values[WARMUP_CALLS : WARMUP_CALLS + 1]  # the first round
+    device_times(replace(case, params=replace(case.params, device="mps")))  # whose events are fakes
+    assert losses.values[-EVENT_CALLS] == fresh[0]
 
 
 def test_an_interrupted_case_is_not_timed_on_the_device(accelerator: list[str]) -> None:

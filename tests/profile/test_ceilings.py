@@ -9,7 +9,7 @@ import torch
 from builders import params
 
 from mnistbench.profile import ceilings as module
-from mnistbench.profile.ceilings import ceilings
+from mnistbench.profile.ceilings import Sizes, ceilings
 
 pytestmark = pytest.mark.versions
 
@@ -23,12 +23,59 @@ def clock(monkeypatch):
     monkeypatch.setattr(module.time, "perf_counter_ns", lambda: next(now))
 
 
-def test_rates_are_work_divided_by_time(clock, monkeypatch):
-    monkeypatch.setitem(module._SIZES, "cpu", (8, 1_000))
-    monkeypatch.setitem(module._CONVOLUTIONS, "cpu", (2, 4))
-    assert module._matmul_flops_per_s(CPU, "float32") == pytest.approx(2 * 8**3 / 1e-3)
-    assert module._convolution_flops_per_s(CPU, "float32") == pytest.approx(2 * (2 * 54 * 54 * 4 * 4 * 9) / 1e-3)
-    assert module._copy_bytes_per_s(CPU) == pytest.approx(2 * 1_000 / 1e-3)  # read and written
+@pytest.mark.usefixtures("clock")
+def test_rates_are_work_divided_by_time():
+    sizes = Sizes(side=8, copied_bytes=1_000, batch=2, channels=4)
+    assert module._matmul_flops_per_s(sizes, CPU, "float32") == pytest.approx(2 * 8**3 / 1e-3)
+    assert module._convolution_flops_per_s(sizes, CPU, "float32") == pytest.approx(2 * (2 * 54 * 54 * 4 * 4 * 9) / 1e-3)
+    assert module._copy_bytes_per_s(sizes, CPU) == pytest.approx(2 * 1_000 / 1e-3)  # read and written
+
+
+GIB = 2**30
+
+
+def accelerator(free, *, reserved=0, allocated=0):
+    """An accelerator as its torch module describes it."""
+    return SimpleNamespace(
+        mem_get_info=lambda _: (free, 80 * GIB), memory_reserved=lambda _: reserved, memory_allocated=lambda _: allocated
+    )
+
+
+@pytest.mark.parametrize("free", [GIB // 2, GIB, 2 * GIB, 4 * GIB, 8 * GIB, 80 * GIB])
+def test_the_kernels_fit_into_half_of_the_free_memory_of_an_accelerator(monkeypatch, free):
+    monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator(free))
+    sizes = module._sizes(torch.device("cuda:1"))
+    matrices, copies = 3 * 4 * sizes.side**2, 2 * sizes.copied_bytes
+    images = 4 * sizes.batch * sizes.channels * (56**2 + 54**2)
+    assert max(matrices, copies, images) <= free / 2
+    assert (sizes == Sizes(8192, GIB, 256, 256)) == (free >= 8 * GIB)
+
+
+def test_memory_that_the_allocator_keeps_unused_is_free(monkeypatch):
+    monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator(GIB, reserved=6 * GIB, allocated=2 * GIB))
+    assert module._free_bytes(torch.device("cuda")) == 5 * GIB
+
+
+def test_with_hardly_any_memory_the_sizes_are_the_smallest_and_a_failure_leaves_the_ceilings_unknown(monkeypatch):
+    monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator(1))
+    assert module._sizes(torch.device("cuda")) == module._LEAST
+
+    def fails(*_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(module, "_measured", fails)
+    assert ceilings(params()) is None
+
+
+def test_where_the_free_memory_is_unknown_the_sizes_are_the_usual_ones(monkeypatch):
+    def cannot_tell(_):
+        raise RuntimeError("not supported")
+
+    monkeypatch.setattr(torch, "get_device_module", lambda _: SimpleNamespace(mem_get_info=cannot_tell))
+    assert module._sizes(torch.device("xpu")) == module._ON_ACCELERATOR
+    mps = SimpleNamespace(recommended_max_memory=lambda: 2 * GIB, current_allocated_memory=lambda: GIB)
+    monkeypatch.setattr(torch, "get_device_module", lambda _: mps)
+    assert module._free_bytes(torch.device("mps")) == GIB
 
 
 @pytest.mark.parametrize(

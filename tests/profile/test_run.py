@@ -42,6 +42,17 @@ def test_every_part_is_of_the_same_case(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_a_case_is_profiled_without_ceilings_where_their_kernels_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def does_not_fit(*_: object) -> Ceilings:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(ceilings, "_measured", does_not_fit)
+    found = profile_case(tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=1)
+    assert found.ceilings is None
+    assert found.utilisation is None
+    assert found.flops
+
+
 def test_a_batch_that_does_not_fit_is_one_line() -> None:
     def loss(output: Tensor, targets: Tensor) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")

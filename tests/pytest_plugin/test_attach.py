@@ -59,3 +59,23 @@ def test_only_the_conftests_above_a_test_are_asked(project):
     _, saved = project.run_saved()
     attached = {b["name"]: json.loads(b["extra_info"]["mnistbench"]["attached"]) for b in saved["benchmarks"]}
     assert attached == {"test_forward[tiny-b4-cpu]": {}, "test_other[tiny-b4-cpu]": {"other": 1}}
+
+
+@pytest.mark.parametrize(("alone_ns", "noted"), [(30, ["30.0 %"]), (5, [])])
+def test_a_record_notes_that_kernels_belong_to_no_operation(project, alone_ns, noted):
+    project.append(
+        "conftest.py",
+        f"""
+
+        def pytest_mnistbench_attach(config, case, record):
+            from mnistbench.core.record import UNATTRIBUTED, OpRow, OpTable
+
+            rows = [
+                OpRow(name, "", "", 1.0, (0,), (0,), (ns,), 0)
+                for name, ns in (("aten::mm", {100 - alone_ns}), (UNATTRIBUTED, {alone_ns}))
+            ]
+            return {{"operation_tables": [OpTable("warm", "device", (100,), tuple(rows))]}}
+        """,
+    )
+    _, saved = project.run_saved()
+    assert [note.partition(" of the time")[0] for note in only_record(saved)["notes"]] == noted

@@ -18,7 +18,7 @@ from strategies import ANY_SPEED
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
-from mnistbench.core.record import KEY, median_ns
+from mnistbench.core.record import KEY, OUTSIDE, median_ns
 from mnistbench.report.html_page import page
 from mnistbench.report.page_charts import STACKED
 from mnistbench.report.page_runs import shown_runs
@@ -181,10 +181,13 @@ def test_the_accuracy_is_the_test_sets_where_there_is_one():
 
 def test_a_column_that_no_case_has_is_left_out_and_an_accelerators_time_has_one():
     (case,) = cases_of(read(page([shown(document(epoch()))]))).values()
-    assert not {"first call", "final accuracy", "device time", "change"} & set(case)
+    assert not {"first call", "final accuracy", "device elapsed", "device busy", "change"} & set(case)
     device = step(device="cuda", device_ns=(800_000, 810_000, 990_000))
     (case,) = cases_of(read(page([shown(document(device))]))).values()
-    assert case["device time"] == "810 us"
+    assert (case["device elapsed"], "device busy" in case) == ("810 us", False)
+    table = builders.op_table(builders.op_row(self_device_ns=60_000), view="device", busy_ns=(70_000, 71_000, 90_000))
+    (case,) = cases_of(read(page([shown(document(step(device="cuda", device_ns=(810_000,), tables=(table,))))]))).values()
+    assert (case["device elapsed"], case["device busy"]) == ("810 us", "71.0 us")
 
 
 def test_rounds_that_were_thinned_are_said_to_be():
@@ -315,12 +318,12 @@ def test_batch_sizes_are_stacked_by_share_and_by_time():
 
 def test_the_table_of_batch_sizes_is_the_legend():
     rows = [builders.op_row(f"aten::op{number}", 1_000 * (20 - number)) for number in range(STACKED + 2)]
-    tables = (builders.op_table(*rows),)
+    tables = (builders.op_table(*rows, builders.op_row(OUTSIDE, 500, calls=0)),)
     root = read(page([shown(document(step(tables=tables), step(batch_size=64, tables=tables)))]))
     (sizes,) = root.all("details", class_="sizes")
     chips = [chip.attributes["class"].split()[1] for chip in sizes.all("span", class_="chip")]
     assert chips == [*(f"part{number}" for number in range(1, STACKED + 1)), "partother", "partoutside"]
-    assert {rect.attributes["class"] for rect in sizes.all("rect")} == {*chips} - {"partoutside"}
+    assert {rect.attributes["class"] for rect in sizes.all("rect")} == {*chips}
 
 
 def test_one_batch_size_has_nothing_to_stack():

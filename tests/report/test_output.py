@@ -1,5 +1,7 @@
 """Reports in every format, against files in golden/, and the files that they are written to."""
 
+import csv
+import io
 import os
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import params_of_call
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.pytest_plugin.terminal_summary import session_line
 from mnistbench.report.environment import environment_text
 from mnistbench.report.output import FORMATS, check, rendered, write
@@ -76,7 +78,44 @@ def test_a_table_by_device_time_says_so():
     [table] = operation_tables([record], top=3)
     assert "self device time" in table.title
     assert table.rows[0][3] == "800.0"
-    assert ("device time without the profiler", "", "", "810.0", "") in table.sums
+    assert ("device elapsed time without the profiler", "", "", "810.0", "") in table.sums
+
+
+def on_accelerator(kernel_ns, elapsed_ns, alone_ns=15_000):
+    """A call that is limited by launches, with a kernel that belongs to no operation."""
+    rows = [
+        builders.op_row("aten::mm", 700_000, self_device_ns=kernel_ns),
+        builders.op_row("aten::add_", 400_000, phase="optimizer", module="", self_device_ns=5_000),
+        builders.op_row(OUTSIDE, 100_000, phase="forward", module="", calls=0, self_device_ns=0),
+        builders.op_row(RUNTIME, 300_000, phase="", module="", calls=412, self_device_ns=0),
+        builders.op_row(UNATTRIBUTED, 0, phase="", module="", calls=3, self_device_ns=alone_ns),
+    ]
+    busy_ns = kernel_ns + 5_000 + alone_ns
+    return builders.case_record(
+        device="cuda", device_ns=(elapsed_ns,) * 3, tables=(builders.op_table(*rows, view="device", busy_ns=busy_ns),)
+    )
+
+
+def test_busy_time_elapsed_time_and_what_is_no_operation_are_rows_of_a_table_by_device_time():
+    [table] = operation_tables([on_accelerator(20_000, 1_500_000)], top=3)
+    sums = {row[0]: row[3] for row in table.sums}
+    assert (sums["unattributed kernels"], sums["sum of one profiled iteration"]) == ("15.0", "40.0")
+    assert (sums["device busy time"], sums["device elapsed time without the profiler"]) == ("40.0", "1,500.0")
+    assert not {"outside operations", "runtime calls"} & set(sums)  # they are times of the host
+
+
+def test_the_operations_of_an_accelerator_are_shown_as_parts_of_its_busy_time(golden):
+    base, now = on_accelerator(20_000, 1_500_000), on_accelerator(29_000, 1_498_000, alone_ns=16_000)
+    golden(report([builders.summary(base)], builders.summary(now), **gate("10%")), "comparison_accelerator.txt")
+
+
+def test_the_changes_of_a_csv_add_up_to_the_busy_time_of_an_accelerator():
+    sides = [builders.summary(on_accelerator(kernel_ns, 1_500_000)) for kernel_ns in (20_000, 29_000)]
+    text = rendered(judge(compare([sides[0]], sides[1]), Criteria()), "csv", 4)
+    rows = {row["operation"]: row for row in csv.DictReader(io.StringIO(text))}
+    whole, elapsed = rows.pop("(device busy time)"), rows.pop("(call)")
+    assert sum(int(row["change_ns"]) for row in rows.values()) == int(whole["change_ns"]) == 9_000
+    assert int(elapsed["change_ns"]) == 0
 
 
 def slower():

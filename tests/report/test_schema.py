@@ -480,7 +480,7 @@ def at(report, path):
                 samples.OTHER,
             },
         ),
-        ("gate", "$defs/estimate/properties/clock/enum", {samples.WALL, samples.CPU, samples.DEVICE, "profiled"}),
+        ("gate", "$defs/estimate/properties/clock/enum", {samples.WALL, samples.CPU, samples.DEVICE, samples.BUSY, "profiled"}),
         ("bisect", "properties/outcome/enum", {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE}),
         (
             "bisect",

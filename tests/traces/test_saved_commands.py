@@ -176,7 +176,7 @@ def test_the_page_shows_a_trace(run):
     assert "Times of one step, with the profiler" in text
     assert '<th scope="col">steps</th>' in text
     assert "cuda driver version" in text
-    for wrong in ("rounds</th>", "iteration without the profiler", "<dt>without the profiler", "device time</th>", "1 thread"):
+    for wrong in ("rounds</th>", "iteration without the profiler", "<dt>without the profiler", "device busy</th>", "1 thread"):
         assert wrong not in text
 
 

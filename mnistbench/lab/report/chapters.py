@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.lab.findings import UNTRAINED, Findings
 from mnistbench.lab.report.claims import Claim, Figure, check
 from mnistbench.lab.report.document import Block, Bullets, Document, Paragraph, Picture, Section, Table, cell
@@ -204,8 +204,8 @@ class Chapters:
             (cell(Code(key[0])), *(cell(part or units.MISSING) for part in key[1:]), *_shares(columns, [key])) for key in keys
         ]
         others = {key for column in columns for key in column.times} - set(keys)
-        for title, chosen in (("rest", [key for key in others if key[0] != OUTSIDE]),
-                              ("outside", [key for key in others if key[0] == OUTSIDE]),
+        for title, chosen in (("rest", [key for key in others if key[0] not in NOT_OPERATIONS]),
+                              *((_REST[name], [key for key in others if key[0] == name]) for name in _rest_of(others)),
                               ("sum", [*keys, *others])):  # fmt: skip
             rows.append((cell(texts.plain("column", title)), (), (), *_shares(columns, chosen)))
         heads = [texts.plain("column", key, size=size) for size in found for key in ("time_of", "share_of")]
@@ -374,10 +374,19 @@ class OperationColumn:
         return self.times.get(key, 0) / self.whole if self.whole else 0.0
 
 
+#: What is no operation -> its text.
+_REST = {OUTSIDE: "outside", RUNTIME: "runtime", UNATTRIBUTED: "unattributed"}
+
+
+def _rest_of(keys: Collection[tuple[str, str, str]]) -> list[str]:
+    """Return what is no operation among the rows of tables; the time outside operations is always shown."""
+    return [name for name in _REST if name == OUTSIDE or any(key[0] == name for key in keys)]
+
+
 def top_keys(columns: Iterable[OperationColumn]) -> list[tuple[str, str, str]]:
     """Return the operations with the largest share in any column, largest first."""
     listed = list(columns)
-    keys = {key for column in listed for key in column.times if key[0] != OUTSIDE}
+    keys = {key for column in listed for key in column.times if key[0] not in NOT_OPERATIONS}
     return sorted(keys, key=lambda key: (-max(column.share(key) for column in listed), key))[:TOP]
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.record import NOT_OPERATIONS
 from mnistbench.lab.findings import TRAINED, UNTRAINED, Findings
 from mnistbench.lab.report.sheets import Cell, Quantity, Sheet, Sheets, rate, ratio, share
 
@@ -131,7 +131,7 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 def top_operation(sheet: Sheet) -> str:
     """Return the operation with the most self time, over all its modules; empty if there is none."""
-    names = {str(name) for name in sheet.values("operation")} - {OUTSIDE}
+    names = {str(name) for name in sheet.values("operation")} - NOT_OPERATIONS
     times = {name: quantity.value for name in names if (quantity := sheet.total("self_ns", operation=name))}
     return max(times, key=lambda name: (times[name], name), default="")
 
@@ -451,7 +451,7 @@ def _spent_on(sheet: Sheet, words: Words) -> Sentence:
     if not most or not extra or extra.value <= 0:
         return Sentence("spent_unknown", words)
     numbers = {"extra": extra, "cost": costs[most]}  # no share: it exceeds 100 % if other operations take less time
-    if most == OUTSIDE:
+    if most in NOT_OPERATIONS:
         return Sentence("spent_outside", words, numbers)
     key = "spent_on" if costs[most].value >= SPENT * extra.value else "spent_widely"
     return Sentence(key, {**words, "operation": Name(most)}, numbers)

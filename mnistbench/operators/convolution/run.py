@@ -62,7 +62,8 @@ def study(
             progress(f"{name} {case.way} {case.dtype}")
             with memory_suffices(f"memory of {device} does not suffice for {case.sizes}: choose smaller sizes"):
                 costs.append(cost(name, WAYS[case.way], case.sizes, getattr(torch, case.dtype), device))
-        ceilings = {dtype: ceilings_of(device, dtype, threads) for dtype in dict.fromkeys(case.dtype for _, case in cases)}
+        with memory_suffices(f"memory of {device} does not suffice to measure its ceilings: end what else runs there"):
+            ceilings = {dtype: ceilings_of(device, dtype, threads) for dtype in dict.fromkeys(case.dtype for _, case in cases)}
     of_library = {number: case for number, (_, case) in enumerate(cases) if WAYS[case.way].is_library}
     progress("algorithms of the library")
     with backends_set(settings):

@@ -1,0 +1,215 @@
+"""What only a CUDA device shows. ``tox -e gpu`` runs these tests; docs/studies/accelerator.md has what they should print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import builders
+import pytest
+import torch
+from torch_builders import LossSpy, tiny_params, tiny_workload
+
+from mnistbench.compare.diff import compare
+from mnistbench.core.params import Params
+from mnistbench.core.record import RUNTIME, UNATTRIBUTED, OpTable, median_ns
+from mnistbench.gate.profiled import columns
+from mnistbench.gate.workload_case import WorkloadCase
+from mnistbench.measuring.case import Case, build, fork_random
+from mnistbench.measuring.marks import ITERATION
+from mnistbench.measuring.profiling import record_warm, warm_table
+from mnistbench.measuring.timing import EVENT_CALLS, WARMUP_CALLS, device_times
+from mnistbench.profile import ceilings
+from mnistbench.profile.run import export_trace
+from mnistbench.workloads.workload import builtin_workloads
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; none has run these tests"),
+]
+
+DEVICE = "cuda:0"
+ITERATIONS = 5
+GIB = 2**30
+
+#: Kineto's types of events that are work of the device, and of calls that are no operations.
+WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+RUNTIME_CALLS = ("cuda_runtime", "cuda_driver")
+
+
+@pytest.fixture(autouse=True)
+def _own_random_numbers() -> Iterator[None]:
+    with fork_random(torch.device(DEVICE)):
+        yield
+
+
+def convnet(**changes: Any) -> Case:
+    """A training step of ConvNet at batch 1, which is limited by launches."""
+    [workload] = [one for one in builtin_workloads("digits", None) if one.name == "convnet"]
+    return build(on_cuda(batch_size=1, **changes), workload)
+
+
+def on_cuda(**changes: Any) -> Params:
+    return builders.params(**{"device": DEVICE, "phase": "step", **changes})
+
+
+class Profile(NamedTuple):
+    """A profile as mnistbench reads it, and the events of the trace that torch exports of the same profile."""
+
+    case: Case
+    table: OpTable
+    events: list[dict[str, Any]]
+
+    def iterations(self) -> list[tuple[float, float]]:
+        """Start and end of each profiled iteration, in microseconds."""
+        marks = [event for event in self.events if event["cat"] == "user_annotation" and event["name"] == ITERATION]
+        return sorted((event["ts"], event["ts"] + event["dur"]) for event in marks)
+
+    def of(self, *kinds: str) -> list[dict[str, Any]]:
+        """Events of these types that start in an iteration."""
+        spans = self.iterations()
+        found = [event for event in self.events if event["cat"] in kinds]
+        return [event for event in found if any(start <= event["ts"] <= end for start, end in spans)]
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Profile:
+    """A profiled case with the trace of it, which is read without mnistbench."""
+    file: Path = tmp_path_factory.mktemp("trace") / "trace.json"
+    with fork_random(torch.device(DEVICE)):
+        case = convnet()
+        recorded = record_warm(case, iterations=ITERATIONS, view="device")
+        table = warm_table(recorded, DEVICE, "device")
+        export_trace(recorded, file)
+    events = [event for event in json.loads(file.read_text())["traceEvents"] if event.get("ph") == "X"]
+    return Profile(case, table, [event for event in events if "cat" in event])
+
+
+# ---- Busy and elapsed time -------------------------------------------------------------------------------------------
+
+
+def test_an_accelerator_is_busy_for_a_part_of_each_iteration(profile: Profile) -> None:
+    assert len(profile.table.busy_ns) == ITERATIONS
+    assert all(0 < busy < whole for busy, whole in zip(profile.table.busy_ns, profile.table.iteration_ns, strict=True))
+
+
+def test_busy_time_is_less_than_the_elapsed_time_of_a_call_that_is_limited_by_launches(profile: Profile) -> None:
+    elapsed_ns = device_times(profile.case)
+    assert len(elapsed_ns) == EVENT_CALLS
+    assert median_ns(profile.table.busy_ns) < median_ns(elapsed_ns)
+
+
+def test_the_operations_of_two_runs_are_held_against_busy_time(profile: Profile) -> None:
+    record = builders.case_record(params=on_cuda(batch_size=1), device_ns=device_times(profile.case), tables=(profile.table,))
+    [case] = compare([builders.summary(record)], builders.summary(record)).cases
+    assert case.clock == "device"
+    assert case.whole_now_ns == median_ns(profile.table.busy_ns) < case.now_ns
+
+
+def test_device_times_begin_at_the_initial_state() -> None:
+    losses = LossSpy()
+    case = build(tiny_params(device=DEVICE), tiny_workload(loss=losses))
+    for _ in range(WARMUP_CALLS + 7):
+        case()
+    device_times(case)
+    assert losses.values[-EVENT_CALLS] == pytest.approx(losses.values[0], rel=1e-3)
+    assert losses.values[WARMUP_CALLS + 6] != pytest.approx(losses.values[0], rel=1e-3)
+
+
+# ---- Rows ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_trace(profile: Profile) -> None:
+    column = [sum(times) for times in zip(*(row.self_device_ns for row in profile.table.rows), strict=True)]
+    work = profile.of(*WORK)
+    of_trace = [1e3 * sum(e["dur"] for e in work if start <= e["ts"] <= end) for start, end in profile.iterations()]
+    assert column == pytest.approx(of_trace, rel=1e-4)  # each is rounded to nanoseconds
+    assert all(busy <= ns * 1.0001 for busy, ns in zip(profile.table.busy_ns, column, strict=True))
+
+
+def test_every_kernel_of_the_trace_is_in_a_row(profile: Profile) -> None:
+    of_rows = {kernel for row in profile.table.rows for kernel in row.kernels}
+    assert {event["name"] for event in profile.of("kernel")} <= of_rows
+
+
+def test_kernels_belong_to_operations_of_modules(profile: Profile) -> None:
+    conv = [row for row in profile.table.rows if row.module == "conv2" and row.kernels]
+    assert {row.phase for row in conv} == {"forward", "backward"}
+    alone = profile.table.rest_ns("device").get(UNATTRIBUTED, 0)
+    assert alone < profile.table.total_ns / 10
+
+
+def test_runtime_calls_are_one_row_and_no_operation(profile: Profile) -> None:
+    names = {event["name"] for event in profile.of(*RUNTIME_CALLS)}
+    assert any("Launch" in name for name in names)
+    assert not names & {row.name for row in profile.table.rows}
+    [runtime] = [row for row in profile.table.rows if row.name == RUNTIME]
+    assert runtime.calls > 0
+    assert min(runtime.self_cpu_ns) > 0
+    assert not any(runtime.self_device_ns)
+
+
+def test_both_views_have_the_memory_of_the_device() -> None:
+    case = convnet()
+    tables = [warm_table(record_warm(case, iterations=ITERATIONS, view=view), DEVICE, view) for view in ("host", "device")]
+    host, device = ({row.key: row.memory_bytes for row in table.rows if row.is_operation} for table in tables)
+    assert max(host.values()) > 0
+    assert {key: n_bytes for key, n_bytes in host.items() if n_bytes} == {
+        key: n_bytes for key, n_bytes in device.items() if n_bytes
+    }
+
+
+# ---- The gate --------------------------------------------------------------------------------------------------------
+
+
+def test_the_gate_has_elapsed_and_busy_times_of_its_case() -> None:
+    case = WorkloadCase(convnet, DEVICE, 1)
+    case.build()
+    for _ in range(WARMUP_CALLS):
+        case()
+    sample = case.clocked()
+    assert sample.device_ns
+    found = case.operations(lambda: [None], [None] * ITERATIONS)
+    assert found.keys() == columns(OpTable("warm", "device", (), ())).keys()
+    sums = list(map(sum, zip(*found["self_ns"], strict=True)))
+    assert all(0 < busy <= ns * 1.0001 for busy, ns in zip(found["busy_ns"], sums, strict=True))
+
+
+# ---- Memory and random numbers ---------------------------------------------------------------------------------------
+
+
+def test_ceilings_are_measured_with_little_free_memory() -> None:
+    device = torch.device(DEVICE)
+    ceilings._measured.cache_clear()
+    torch.cuda.empty_cache()
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    taken = torch.empty(max(0, free_bytes - GIB), dtype=torch.uint8, device=device)
+    try:
+        found = ceilings.ceilings(on_cuda())
+    finally:
+        del taken
+        torch.cuda.empty_cache()
+        ceilings._measured.cache_clear()
+    assert found is not None
+    assert min(found.flops_per_s, found.bytes_per_s) > 1e9
+
+
+def test_a_case_on_the_cpu_leaves_the_random_numbers_of_the_device() -> None:
+    before = torch.cuda.get_rng_state(0)
+    with fork_random(torch.device("cpu")):
+        build(tiny_params(), tiny_workload()).reset()
+    assert torch.equal(torch.cuda.get_rng_state(0), before)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_a_case_on_the_second_device_leaves_the_random_numbers_of_both() -> None:
+    before = [torch.cuda.get_rng_state(index) for index in (0, 1)]
+    with fork_random(torch.device("cuda:1")):
+        case = build(tiny_params(device="cuda:1"), tiny_workload())
+        case()
+        case.reset()
+        assert torch.equal(torch.cuda.get_rng_state(0), before[0])
+        assert not torch.equal(torch.cuda.get_rng_state(1), before[1])
+    assert all(torch.equal(torch.cuda.get_rng_state(index), state) for index, state in enumerate(before))
