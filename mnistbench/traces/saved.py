@@ -29,6 +29,8 @@ ENDINGS = (".json", ".json.gz")
 #: The first of these keys tells a trace from a saved run; texts inside JSON have no plain quotes.
 _KEY = re.compile(rb'"(traceEvents|benchmarks)"\s*:')
 
+_GZIP = b"\x1f\x8b"
+
 _CHUNK, _OVERLAP = 2**20, 64
 
 #: What a device is called where the trace has no name of it.
@@ -43,6 +45,8 @@ def is_trace(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK):
+                if not before and chunk.startswith(_GZIP):
+                    return True
                 if found := _KEY.search(before + chunk):
                     return found[1] == b"traceEvents"
                 before = chunk[-_OVERLAP:]

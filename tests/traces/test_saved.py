@@ -161,6 +161,7 @@ def test_a_trace_is_called_by_its_file_its_rank_and_its_steps(tmp_path, events, 
 def test_a_trace_is_one_whatever_it_is_called_and_comes_before_its_events(tmp_path):
     assert is_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
     assert is_trace(build.trace_file(tmp_path, build.network(), name="a.json.gz"))
+    assert is_trace((tmp_path / "a.json.gz").rename(tmp_path / "compressed.json"))
     assert is_trace(
         build.trace_file(tmp_path, build.network(), name="a.pt.trace.json", metadata={"benchmarked": "x" * 3_000_000})
     )
