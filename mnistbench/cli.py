@@ -17,10 +17,10 @@ from mnistbench.core.errors import MnistbenchError
 
 #: Subcommand -> its line of help. The module of the same name in ``mnistbench.commands`` is imported when it is called.
 COMMANDS = {
-    "compare": "compare saved runs, operation by operation; exit code 0 passed, 1 regressed, 2 undecided",
+    "compare": "compare saved runs or two traces, operation by operation; exit code 0 passed, 1 regressed, 2 undecided",
     "list": "list saved runs, oldest first",
     "history": "show the time of a case or of its operations in every saved run",
-    "export": "write the cases and operations of one saved run for another tool",
+    "export": "write the cases and operations of one saved run or trace for another tool",
     "prune": "list the oldest saved runs with their TensorBoard files; remove them with --yes",
     "gate": "measure a base and the working tree together and judge; exit code 0 passed, 1 regressed, 2 inconclusive",
     "reproduce": "run scripts of slower operations on both sides and compare with the gate; exit code 0 done, 2 failed",
@@ -29,7 +29,7 @@ COMMANDS = {
     "trace": "show the operations and kernels of a recorded trace of torch.profiler, and the accelerator's idle time",
     "study": "measure what an operator becomes on this machine: convolution, locality, memory, graph",
     "lab": "run the whole lab on this machine and write its report; exit code 0 done, 2 failed, 130 interrupted",
-    "report": "write saved runs as one HTML page: cases, operations, curves, comparisons",
+    "report": "write saved runs or traces as one HTML page: cases, operations, curves, comparisons",
     "train": "train with the options of pytorch/examples mnist/main.py; exit code 0 done, 2 failed, 130 interrupted",
     "scale": "time training steps over numbers of ranks; exit code 0 done, 2 failed, 130 interrupted",
     "env": "print machine and software, for a bug report",

@@ -21,7 +21,7 @@ ARROWS = {
     "core": set(),
     "workloads": {"core"},
     "saved_runs": {"core"},
-    "traces": {"core"},
+    "traces": {"core", "saved_runs"},
     "measuring": {"core", "workloads"},
     "compare": {"core", "saved_runs"},
     "profile": {"core", "workloads", "measuring"},

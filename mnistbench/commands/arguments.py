@@ -17,6 +17,9 @@ from mnistbench.core.errors import UsageError
 #: Help for an argument that names a saved run.
 REFERENCE = "a file, a number (0003), a glob, latest, a commit or a branch"
 
+#: Help for an argument that names a saved run or a trace.
+OR_TRACE = f"{REFERENCE}, or a trace"
+
 #: The largest batch size, number of epochs or number of launches.
 LARGEST = 2**31
 

@@ -1,11 +1,11 @@
-"""``mnistbench compare``: compare saved runs and judge them by thresholds."""
+"""``mnistbench compare``: compare saved runs, or two traces, and judge them by thresholds."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from mnistbench.commands.arguments import REFERENCE, add_format, add_output, add_settings, add_storage, add_top, given, whole
+from mnistbench.commands.arguments import OR_TRACE, add_format, add_output, add_settings, add_storage, add_top, given, whole
 from mnistbench.commands.output import PASSED, REGRESSED, UNJUDGED, deliver
 from mnistbench.commands.saved import criteria, find
 from mnistbench.compare.diff import compare
@@ -25,8 +25,8 @@ _CODES = {"none": PASSED, "passed": PASSED, "regressed": REGRESSED, "unjudged": 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("base", metavar="BASE", help=f"{REFERENCE}; several runs of one commit are samples of one base")
-    parser.add_argument("new", metavar="NEW", help=f"{REFERENCE}; of several runs the newest is compared")
+    parser.add_argument("base", metavar="BASE", help=f"{OR_TRACE}; several runs of one commit are samples of one base")
+    parser.add_argument("new", metavar="NEW", help=f"{OR_TRACE}; of several runs the newest is compared")
     add_settings(parser, SETTINGS)
     parser.add_argument(
         "--between",
@@ -70,10 +70,13 @@ def run(parsed: argparse.Namespace) -> int:
     top, output = whole("--top", parsed.top, 1), given("--output", parsed.output)
     bases, candidates = find(parsed, parsed.base, parsed.new)
     new = candidates[-1]
+    kind = "trace" if new.run.trace else "saved run"
+    if new.run.trace and parsed.between is not None:
+        raise UsageError(f"--between: {parsed.between!r} cannot be used for traces, which have no parameters; leave it out")
     if parsed.between is None:
         others = [saved.run for saved in bases if saved.path.resolve() != new.path.resolve()]
         if not others:
-            raise UsageError(f"{parsed.base!r} and {parsed.new!r} are one saved run, {new.path}: name another base")
+            raise UsageError(f"{parsed.base!r} and {parsed.new!r} are one {kind}, {new.path}: name another base")
         now = new.run
     else:
         others, now = _between(parsed.between, [saved.run for saved in bases], new.run)

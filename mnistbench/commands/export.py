@@ -1,10 +1,10 @@
-"""``mnistbench export``: write one saved run for another tool."""
+"""``mnistbench export``: write one saved run or trace for another tool."""
 
 from __future__ import annotations
 
 import argparse
 
-from mnistbench.commands.arguments import REFERENCE, add_output, add_settings, add_storage, given
+from mnistbench.commands.arguments import OR_TRACE, add_output, add_settings, add_storage, given
 from mnistbench.commands.output import PASSED, deliver
 from mnistbench.commands.saved import criteria, find
 from mnistbench.compare.settings import SETTINGS
@@ -14,7 +14,7 @@ from mnistbench.report.runs import RUN_COLUMNS, export_entries, run_rows
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("which", metavar="RUN", nargs="?", default="latest", help=f"{REFERENCE} (default: latest)")
+    parser.add_argument("which", metavar="RUN", nargs="?", default="latest", help=f"{OR_TRACE} (default: latest)")
     parser.add_argument("--format", choices=("github-action-benchmark", "csv"), required=True, help="format, required")
     add_settings(parser, [setting for setting in SETTINGS if setting.flag.startswith("--op-min")])
     add_output(parser)

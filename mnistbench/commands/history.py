@@ -6,7 +6,8 @@ import argparse
 
 from mnistbench.commands.arguments import add_storage
 from mnistbench.commands.output import PASSED
-from mnistbench.commands.saved import all_runs
+from mnistbench.commands.saved import all_runs, names_trace
+from mnistbench.core.errors import UsageError
 from mnistbench.report.runs import history_table
 from mnistbench.report.terminal import draw
 
@@ -25,6 +26,8 @@ def run(parsed: argparse.Namespace) -> int:
     Raises:
         UsageError: no saved run has the case, the operation or the module.
     """
+    if names_trace(parsed.case):
+        raise UsageError(f"{parsed.case!r} is a trace, not a case of saved runs; compare two traces with: mnistbench compare")
     runs = all_runs(parsed)
     print(draw(history_table(runs, parsed.case, parsed.op, parsed.module)))
     return PASSED

@@ -1,4 +1,4 @@
-"""``mnistbench report``: write saved runs as one HTML page."""
+"""``mnistbench report``: write saved runs or traces as one HTML page."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from mnistbench.commands.arguments import REFERENCE, add_output, add_settings, add_storage, given
+from mnistbench.commands.arguments import OR_TRACE, add_output, add_settings, add_storage, given
 from mnistbench.commands.output import PASSED
 from mnistbench.commands.saved import all_runs, criteria, find
 from mnistbench.compare.settings import SETTINGS
+from mnistbench.core.errors import UsageError
 from mnistbench.core.units import printable
 from mnistbench.report.html_page import page
 from mnistbench.report.output import write
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
         "runs", metavar="RUN", nargs="*",
-        help=f"{REFERENCE}; each run is compared with the one before it (default: the newest run and its predecessor)",
+        help=f"{OR_TRACE}; each run is compared with the one before it (default: the newest run and its predecessor)",
     )  # fmt: skip
     parser.add_argument(
         "--base", metavar="RUN", help="compare each run with this one; several runs of one commit are samples of one base"
@@ -41,12 +42,15 @@ def run(parsed: argparse.Namespace) -> int:
     output = given("--output", parsed.output)
     named = find(parsed, *([parsed.base] if parsed.base is not None else []), *parsed.runs)
     bases = named.pop(0) if parsed.base is not None else []
+    if not parsed.runs and any(saved.run.trace for saved in bases):
+        raise UsageError(f"--base: {parsed.base!r} is a trace; name the traces to compare with it")
     found = [saved for runs in named for saved in runs] if parsed.runs else _newest_and_predecessor(parsed)
     runs, passed_over = shown_runs(found, bases, thresholds)
     for line in passed_over:
         print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
     write(Path(output), page(runs))
-    print(f"{len(runs)} saved run{'s' if len(runs) > 1 else ''}: {printable(output)}")
+    kind = "trace" if runs[-1].summary.trace else "saved run"
+    print(f"{len(runs)} {kind}{'s' if len(runs) > 1 else ''}: {printable(output)}")
     return PASSED
 
 

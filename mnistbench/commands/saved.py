@@ -1,8 +1,9 @@
-"""Saved runs and thresholds of a subcommand, from its options."""
+"""Saved runs, traces and thresholds of a subcommand, from its options."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from mnistbench.compare.settings import SETTINGS, project_table
 from mnistbench.compare.thresholds import Criteria, criteria_of
 from mnistbench.core.errors import UsageError
 from mnistbench.saved_runs.storage import SavedRun, Storage
+from mnistbench.traces.reader import ENDINGS
+from mnistbench.traces.saved import is_trace, saved_trace
 
 
 def criteria(parsed: argparse.Namespace) -> Criteria:
@@ -26,14 +29,42 @@ def criteria(parsed: argparse.Namespace) -> Criteria:
 def find(parsed: argparse.Namespace, *references: str) -> list[list[SavedRun]]:
     """Return the saved runs that each reference names, oldest first; print a line for each file that cannot be read.
 
+    A file that is a trace counts as a saved run. All references name saved runs, or all name traces.
+
     Raises:
-        UsageError: a reference names no readable run.
+        UsageError: a reference names no readable run, or one names a saved run and another a trace.
+        RecordError: a trace is damaged.
     """
+    traces = [reference for reference in references if names_trace(reference)]
+    if len(traces) == len(references):
+        return [[saved_trace(Path(reference))] for reference in references]
     storage = Storage(Path(parsed.storage))
     try:
-        return [storage.find(reference) for reference in references]
+        found = {reference: _find(storage, reference) for reference in references if reference not in traces}
     finally:
         _print_refused(storage.refused)
+    if traces:
+        other = next(iter(found))
+        raise UsageError(f"{traces[0]!r} is a trace and {other!r} a saved run; name two traces or two saved runs")
+    return [found[reference] for reference in references]
+
+
+def names_trace(reference: str) -> bool:
+    """Whether a reference is a file that is a trace."""
+    return os.path.isfile(reference) and is_trace(Path(reference))  # noqa: PTH113  # Path.is_file raises where a name is too long
+
+
+def _find(storage: Storage, reference: str) -> list[SavedRun]:
+    if reference.endswith(ENDINGS) and not os.path.lexists(reference) and not any(sign in reference for sign in "*?["):
+        raise UsageError(f"{reference!r} does not exist; name a saved run or a trace")
+    try:
+        return storage.find(reference)
+    except UsageError:
+        if os.path.isdir(reference):  # noqa: PTH112  # Path.is_dir raises where a name is too long
+            raise UsageError(f"{reference!r} is a folder; name one file in it") from None
+        if os.path.isfile(reference) and storage.refused:  # noqa: PTH113
+            raise UsageError(storage.refused.pop()) from None
+        raise
 
 
 def all_runs(parsed: argparse.Namespace) -> list[SavedRun]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from mnistbench.core.operation import OpKey, operation_name, shortened
 from mnistbench.core.record import NOT_OPERATIONS, median_ns
-from mnistbench.saved_runs.compatibility import VERSIONS, blocking_differences, differences
+from mnistbench.saved_runs.compatibility import MACHINES, VERSIONS, blocking_differences, differences
 from mnistbench.saved_runs.summary import CaseSummary, OpSummary, RunSummary, TableSummary
 
 #: Why a base run is left out of a case.
@@ -95,6 +95,7 @@ class CaseComparison:
     incomparable: Mapping[str, tuple[Any, Any]]  # why times cannot be compared: field -> (base, now)
     used: tuple[RunSummary, ...] = ()  # the base runs that count, oldest first; none where the case is incomparable
     left_out: Mapping[str, int] = field(default_factory=dict)  # the other base runs: reason -> how many
+    across_machines: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # compared all the same: field -> (base, now)
     # Time of one iteration in which the accelerator ran kernels or copies, in every base run that has it. Elapsed time also has
     # the gaps between kernels. Empty and 0 where the clock is the CPU's, or one side is of a version that did not save it.
     busy_base_runs: tuple[int, ...] = ()
@@ -114,6 +115,11 @@ class CaseComparison:
     def has_busy_time(self) -> bool:
         """Whether the operations are held against busy time, because both sides have it."""
         return bool(self.busy_base_runs)
+
+    @property
+    def is_busy_time(self) -> bool:
+        """Whether the time of the case is busy time itself, as of a trace, and not elapsed time."""
+        return self.has_busy_time and (self.busy_base_runs, self.busy_now_ns) == (self.base_runs, self.now_ns)
 
     @functools.cached_property
     def busy_base_ns(self) -> int:
@@ -227,6 +233,7 @@ def compare(
     *,
     by: str = "op,module",
     across_versions: bool = False,
+    across_machines: bool = False,
     pool_commits: bool = False,
 ) -> Comparison:
     """Match cases by test and Params, and their operations by name, phase and module.
@@ -239,6 +246,7 @@ def compare(
         now: the run that is judged.
         by: ``op``, ``module`` or ``op,module``: how operations are summed.
         across_versions: compare runs of different torch versions.
+        across_machines: compare runs of different machines.
         pool_commits: use all comparable base runs, whatever their commits.
     """
     pairs, only_base = _paired(bases, now)
@@ -247,7 +255,8 @@ def compare(
     for case, base in pairs:
         key = base.key
         having = [(run, cases_of[key]) for run, cases_of in zip(bases, by_key, strict=True) if key in cases_of]
-        counted = _counted(having, case, now, across_versions=across_versions, pool_commits=pool_commits)
+        allowed = {"across_versions": across_versions, "across_machines": across_machines}
+        counted = _counted(having, case, now, allowed, pool_commits=pool_commits)
         counted.left_out[ABSENT] = len(bases) - len(having)
         cases.append(_compare_case(counted, case, by))
     paired = {id(case) for case, _ in pairs}
@@ -353,33 +362,42 @@ class _Counted:
     used: tuple[RunSummary, ...]  # the runs of the samples; none where none is comparable
     left_out: Counter[str]
     incomparable: Mapping[str, tuple[Any, Any]]
+    across_machines: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
 
 def _counted(
     having: Sequence[tuple[RunSummary, CaseSummary]],
     case: CaseSummary,
     now: RunSummary,
+    allowed: Mapping[str, bool],
     *,
-    across_versions: bool,
     pool_commits: bool,
 ) -> _Counted:
     """Choose the samples of a case among the base runs that have it, oldest first.
 
-    Runs of one commit with a clean tree are replicates. The code of a dirty tree is not known, so such a run is alone.
+    Runs of one commit with a clean tree are replicates. The code of a dirty tree is not known, so such a run is alone. Of runs
+    that only ``allowed`` makes comparable, those that can be compared with the newest of them are samples.
     """
-    different = [
-        blocking_differences(run.environment, now.environment, case.params, across_versions=across_versions)
-        for run, _ in having
-    ]
+    different = [blocking_differences(run.environment, now.environment, case.params, **allowed) for run, _ in having]
     comparable = [one for one, differing in zip(having, different, strict=True) if not differing]
     if not comparable:
         return _Counted((having[-1][1],), (), Counter({ELSEWHERE: len(having)}), different[-1])
     newest, _ = comparable[-1]
+    if any(allowed.values()):
+        like_newest = functools.partial(blocking_differences, now=newest.environment, params=case.params)
+        comparable = [(run, found) for run, found in comparable if not like_newest(run.environment)]
     reasons = ["" if pool_commits or run is newest else _not_a_replicate(run, newest) for run, _ in comparable]
     samples = [one for one, reason in zip(comparable, reasons, strict=True) if not reason]
     left_out = Counter(reason for reason in reasons if reason)
     left_out[ELSEWHERE] = len(having) - len(comparable)
-    return _Counted(tuple(found for _, found in samples), tuple(run for run, _ in samples), left_out, {})
+    across = blocking_differences(newest.environment, now.environment, case.params)
+    return _Counted(
+        cases=tuple(found for _, found in samples),
+        used=tuple(run for run, _ in samples),
+        left_out=left_out,
+        incomparable={},
+        across_machines={name: sides for name, sides in across.items() if name in MACHINES},
+    )
 
 
 def _not_a_replicate(run: RunSummary, newest: RunSummary) -> str:
@@ -417,6 +435,7 @@ def _compare_case(counted: _Counted, now: CaseSummary, by: str) -> CaseCompariso
         incomparable=counted.incomparable,
         used=counted.used,
         left_out={reason: count for reason, count in counted.left_out.items() if count},
+        across_machines=counted.across_machines,
         busy_base_runs=busy_base_runs if busy_now_ns else (),
         busy_now_ns=busy_now_ns,
     )

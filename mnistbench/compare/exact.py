@@ -14,10 +14,18 @@ from mnistbench.compare.diff import CaseComparison
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
 from mnistbench.core.record import NOT_OPERATIONS
+from mnistbench.saved_runs.compatibility import MACHINES
 
 #: Largest relative difference of final values where results are not reproducible bit for bit (several threads, an
 #: accelerator). Runs of the same code on two threads of a CPU differed by less; no accelerator has been measured yet.
 TOLERANCE = 0.01
+
+
+#: Shapes or kernels of one side in a brief sentence, and the longest text of one.
+FEW, LONGEST = 2, 80
+
+#: The counted fields that are lists.
+_COUNTED_LISTS = ("shapes", "kernels")
 
 
 class Counts(Protocol):
@@ -67,10 +75,23 @@ class CountedChange(Protocol):
 _Change = TypeVar("_Change", bound=CountedChange)
 
 
-def exact_differences(case: CaseComparison) -> tuple[str, ...]:
-    """Return a sentence for each exact difference; those of operations are ordered as the case orders its operations."""
+def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str, ...]:
+    """Return a sentence for each exact difference; those of operations are ordered as the case orders its operations.
+
+    Args:
+        case: the compared case.
+        brief: long lists of shapes and kernels are shortened, and kernels of different machines are only counted.
+    """
     parameters = (case.base.parameter_count, case.now.parameter_count)
-    return (*_of_the_model(parameters, case.operations), *_of_training(case), *_of_operations(case.operations))
+    same_machine = not case.across_machines and not set(MACHINES).intersection(case.incomparable)
+    listed = _COUNTED_LISTS if same_machine or not brief else ("shapes",)
+    left_out = sum(_differ(change, what) for change in case.operations for what in _COUNTED_LISTS if what not in listed)
+    return (
+        *_of_the_model(parameters, case.operations),
+        *_of_training(case),
+        *([f"kernels of {left_out} operation{'s' if left_out > 1 else ''} differ between the machines"] if left_out else []),
+        *_of_operations(case.operations, listed, brief=brief),
+    )
 
 
 def counted_differences(parameters: tuple[int, int], changes: Sequence[CountedChange]) -> tuple[str, ...]:
@@ -93,7 +114,9 @@ def _of_the_model(parameters: tuple[int, int], changes: Sequence[CountedChange])
         yield f"bytes allocated less freed per iteration: {bytes_before:,} -> {bytes_after:,}"
 
 
-def _of_operations(changes: Iterable[CountedChange]) -> Iterable[str]:
+def _of_operations(
+    changes: Iterable[CountedChange], listed: Sequence[str] = _COUNTED_LISTS, *, brief: bool = False
+) -> Iterable[str]:
     operations = [change for change in changes if change.name not in NOT_OPERATIONS]
     renamed = {id(old): new for old, new in renamed_operations(operations)}
     renames = {id(new) for new in renamed.values()}
@@ -106,19 +129,37 @@ def _of_operations(changes: Iterable[CountedChange]) -> Iterable[str]:
         elif change.base is None:
             if id(change) not in renames:
                 yield f"{name}: new, {units.count(change.now.calls)} call{'' if change.now.calls == 1 else 's'}"
-        elif different := list(_of_sides(change.base, change.now)):
+        elif different := list(_of_sides(change.base, change.now, listed, brief=brief)):
             yield f"{name}: {', '.join(different)}"
 
 
-def _of_sides(base: Counts, now: Counts) -> Iterable[str]:
+def _of_sides(base: Counts, now: Counts, listed: Sequence[str], *, brief: bool) -> Iterable[str]:
     if base.calls != now.calls:
         yield f"{_arrow(base.calls, now.calls, units.count)} calls"
     if base.memory_bytes != now.memory_bytes:
         yield f"{base.memory_bytes:,} -> {now.memory_bytes:,} bytes"
-    for what in ("shapes", "kernels"):
+    for what in listed:
         before, after = getattr(base, what), getattr(now, what)
         if before and after and before != after:
-            yield f"{'input ' if what == 'shapes' else ''}{what} {'; '.join(before)} -> {'; '.join(after)}"
+            name = f"{'input ' if what == 'shapes' else ''}{what}"
+            yield _of_lists(name, before, after) if brief else f"{name} {'; '.join(before)} -> {'; '.join(after)}"
+
+
+def _differ(change: CountedChange, what: str) -> bool:
+    """Whether both sides have a list of shapes or kernels, and another one."""
+    before, after = (getattr(side, what) if side else () for side in (change.base, change.now))
+    return bool(before and after and before != after)
+
+
+def _of_lists(name: str, before: Sequence[str], after: Sequence[str]) -> str:
+    """Return the shapes or kernels that one side alone has, a few of each."""
+    gone, new = (_few([one for one in mine if one not in others]) for mine, others in ((before, after), (after, before)))
+    return f"{name} {gone} -> {new}" if gone and new else f"{name} also {new}" if new else f"{name} no longer {gone}"
+
+
+def _few(texts: Sequence[str]) -> str:
+    shown = [text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..." for text in texts[:FEW]]
+    return "; ".join([*shown, *([f"{len(texts) - FEW} more"] if len(texts) > FEW else [])])
 
 
 def _arrow(before: float, after: float, text: Callable[[float], str]) -> str:

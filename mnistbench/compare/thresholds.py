@@ -95,6 +95,7 @@ class Criteria:
     min_cost: float = MIN_COST  # times the profiler's overhead per call: shorter operations are pooled
     by: str = "op,module"  # one of GROUPINGS
     across_versions: bool = False  # compare operations of different torch versions
+    across_machines: bool = False  # compare runs of different machines
     allow_missing: bool = False
     allow_incomparable: bool = False
     pool_commits: bool = False  # take runs of several commits as samples of one base
@@ -120,7 +121,8 @@ class Criteria:
     @property
     def of_comparison(self) -> dict[str, Any]:
         """The keywords of ``compare.compare``."""
-        return {"by": self.by, "across_versions": self.across_versions, "pool_commits": self.pool_commits}
+        names = ("by", "across_versions", "across_machines", "pool_commits")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, Any], origin: Callable[[str], str]) -> Criteria:
@@ -149,6 +151,7 @@ class Criteria:
             min_cost=parsed("op_min_cost", texts["op_min_cost"], _times),
             by=parsed("by", texts["by"], _grouping),
             across_versions=texts["across_versions"],
+            across_machines=texts["across_machines"],
             allow_missing=texts["allow_missing"],
             allow_incomparable=texts["allow_incomparable"],
             pool_commits=texts["pool_commits"],

@@ -36,12 +36,12 @@ def is_communication(name: str) -> bool:
     return name.startswith(_BACKENDS)
 
 
-@functools.lru_cache(maxsize=4096)  # a profile has few names and many events
 def runs_beside(name: str) -> bool:
     """Whether communication runs beside its thread, on others of its backend; a call of NCCL is over when it has launched."""
     return is_communication(name) and not name.startswith("nccl:")
 
 
+@functools.lru_cache(maxsize=4096)  # a profile has few names and many events
 def is_runtime_call(name: str) -> bool:
     """Whether a host event is a call of the accelerator's runtime or driver: ``cudaLaunchKernel``, no operation."""
     return _RUNTIME_CALL.fullmatch(name) is not None

@@ -34,6 +34,10 @@ FACTS = 10
 #: Below this share of the base, the change of an iteration is too small to be divided among operations.
 LEAST_CHANGE_TO_SHARE = 0.01
 
+#: Share of its case from which operations that are all too small to be judged by themselves deserve a hint, and the hint.
+SHARE_OF_SMALL = 0.1
+_NONE_ALONE = "no operation is large enough to be judged by itself; --by op sums over modules, --op-min-share 0.5% shows more"
+
 _GRAVITY = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED, WITHIN, INCOMPARABLE)
 
 
@@ -66,6 +70,11 @@ def head(judgement: Judgement) -> Iterable[str]:
         if len(bases) > 1:
             yield from _runs_used(comparison)
     yield f"now:  {comparison.now.label}"
+    if comparison.now.trace:
+        yield (
+            "times of a trace: median over its steps, with the profiler's overhead; device time is busy time; "
+            "its CPU and its version of PyTorch are not known"
+        )
     for name, (base, now) in comparison.environment.items():
         yield (f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(now)}; this alone may change times")
     if bases and (comparison.now.plain or any(run.plain for run in comparison.newest_used)):
@@ -160,23 +169,46 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
     hidden = [checked for checked in alone if id(checked) not in taken]
     others = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
+    has_both = case.has_busy_time and not case.is_busy_time
     sums = [
         *([_hidden_row(hidden, share)] if hidden else []),
         *(_pooled_row(f"{checked.name} ({_counted(checked.members)})", [checked], share, checked.text) for checked in others),
         *(_pooled_row(checked.name, [checked], share, checked.text) for checked in outside),
         _remainder_row(case, share),
-        *([_busy_row(case, share)] if case.has_busy_time else []),
-        _checked_row(f"{_clock(judged)} time of one iteration", judged.iteration, None if case.has_busy_time else share),
+        *([_busy_row(case, share)] if has_both else []),
+        _checked_row(f"{_clock(judged)} time of one iteration", judged.iteration, None if has_both else share),
     ]
     return Table(
-        title=units.printable(case.now.label),
+        title=case_title(case),
         headers=("operation", "phase", "module", "base us", "now us", "change us", "change", "calls", "of change", "verdict"),
         rows=tuple(row for checked in shown for row in _rows(checked, share)),
         sums=tuple(sums),
         numbers_from=3,
         words_after=1,
-        lines=tuple(_lines(case)),
+        lines=(*([_NONE_ALONE] if not alone and _is_large(others, case) else []), *_lines(case)),
     )
+
+
+def _is_large(others: Sequence[CheckedQuantity], case: CaseComparison) -> bool:
+    pooled = sum(checked.now_ns for checked in others)
+    return pooled >= SHARE_OF_SMALL * case.whole_now_ns
+
+
+def case_title(case: CaseComparison) -> str:
+    """Return the name of a case, with its machines if they differ."""
+    return units.printable(case.now.label) + across_machines([case])
+
+
+def across_machines(cases: Iterable[CaseComparison]) -> str:
+    """Return ``, across machines: devices A -> B`` for cases that are compared all the same; empty if there is none."""
+    found = {machines(case) for case in cases if case.across_machines}
+    return units.printable(f", across machines: {' or '.join(sorted(found))}") if found else ""
+
+
+def machines(case: CaseComparison) -> str:
+    """Return what differs between the machines: ``cpu model A -> B; cpu count 2 -> 4``."""
+    sides = case.across_machines.items()
+    return "; ".join(f"{name.replace('_', ' ')} {units.listed(base)} -> {units.listed(now)}" for name, (base, now) in sides)
 
 
 def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]:
@@ -225,13 +257,15 @@ def _counted(operations: Sequence[object]) -> str:
 
 
 def _clock(judged: CaseJudgement) -> str:
+    if judged.case.is_busy_time:
+        return "device busy"
     return "device elapsed" if judged.case.clock == "device" else "wall"
 
 
 def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
     clocks = " or ".join(sorted({_clock(judged) for judged in cases}))
     return Table(
-        title=f"cases without operation tables: {clocks} time of one iteration",
+        title=f"cases without operation tables: {clocks} time of one iteration{across_machines(one.case for one in cases)}",
         headers=("case", "operations in", "base us", "now us", "change us", "change", "verdict"),
         rows=tuple(
             (
@@ -283,7 +317,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
     if any(case.phases):
         shown = (f"{name or 'between phases'} {units.microseconds(ns, signed=True)} us" for name, ns in case.phases.items())
         yield f"by phase: {', '.join(shown)}"
-    different = exact_differences(case)
+    different = exact_differences(case, brief=True)
     for fact in different[:FACTS]:
         yield f"exact: {fact}"
     if len(different) > FACTS:
@@ -307,7 +341,11 @@ def _lines(case: CaseComparison) -> Iterable[str]:
 
 
 def verdict_lines(judgement: Judgement) -> Iterable[str]:
-    """Yield the rules that judged, the problems, the accepted changes and the regressions; the last line is the outcome."""
+    """Yield the machines if they differ, the rules, problems, accepted changes and regressions; at last the outcome."""
+    across = [case.case for case in judgement.cases if case.case.across_machines]
+    for which in dict.fromkeys(map(machines, across)):
+        count = sum(machines(case) == which for case in across)
+        yield f"across machines (--across-machines): {count} case{'s' if count > 1 else ''}: {which}"
     yield from _rules(judgement)
     for problem in judgement.problems:
         yield _problem_line(problem)
@@ -383,9 +421,11 @@ def _rules(judgement: Judgement) -> Iterable[str]:
         )
     if len(checked) > len(by_runs):
         limit = "" if judgement.asked else f", with the default threshold of {units.percent(DEFAULT_SHARE)}"
+        traces = judgement.comparison.now.trace
+        few = "a trace is one process: it" if traces else f"fewer than {RUNS_NEEDED} base runs of one commit"
         yield (
             f"judged by threshold: {len(checked) - len(by_runs)} verdicts{limit}; "
-            f"fewer than {RUNS_NEEDED} base runs of one commit cannot separate machine drift from a code change"
+            f"{few} cannot separate machine drift from a code change"
         )
 
 

@@ -15,6 +15,7 @@ from mnistbench.compare.diff import CaseComparison, OpChange, Side
 from mnistbench.compare.exact import exact_differences
 from mnistbench.compare.judge import CaseJudgement, CheckedQuantity, Judgement
 from mnistbench.core import units
+from mnistbench.report.comparison import machines
 from mnistbench.saved_runs.summary import RunSummary
 
 #: Version of the JSON report, which docs/schema/compare-2.json describes. Raise it, and add a schema file, if a program that
@@ -47,7 +48,7 @@ def json_report(judgement: Judgement) -> str:
 
 
 def _run(run: RunSummary) -> dict[str, Any]:
-    return {"saved_at": run.saved_at, "commit": run.commit, "dirty": run.dirty, "branch": run.branch}
+    return {name: getattr(run, name) for name in ("saved_at", "commit", "dirty", "branch", "trace")}
 
 
 def _case(judged: CaseJudgement) -> dict[str, Any]:
@@ -62,6 +63,7 @@ def _case(judged: CaseJudgement) -> dict[str, Any]:
         "remainder_ns": case.remainder_ns,
         "profiler_ns": case.profiler_ns,
         "incomparable": {name: list(sides) for name, sides in case.incomparable.items()},
+        "across_machines": {name: list(sides) for name, sides in case.across_machines.items()},
         "left_out": dict(case.left_out),
         "exact": list(exact_differences(case)),
         "iteration": _checked(judged.iteration),
@@ -119,7 +121,10 @@ def _finite(value: float | None) -> float | None:
 
 # ---- CSV -------------------------------------------------------------------------------------------------------------
 
-_COLUMNS = ("case", "operation", "phase", "module", "base_ns", "now_ns", "change_ns", "base_calls", "now_calls", "verdict")
+_COLUMNS = (
+    "case", "operation", "phase", "module", "base_ns", "now_ns", "change_ns", "base_calls", "now_calls", "verdict",
+    "across_machines",
+)  # fmt: skip
 
 
 def csv_report(judgement: Judgement) -> str:
@@ -131,19 +136,21 @@ def csv_report(judgement: Judgement) -> str:
 
 
 def _csv_rows(judged: CaseJudgement) -> Iterable[Sequence[Any]]:
-    case = judged.case
+    case, across = judged.case, machines(judged.case)
     for checked in judged.operations:
         for change in checked.members:
             yield (
                 case.now.label, change.name, change.phase, change.module, change.base_ns, change.now_ns, change.change_ns,
                 change.base.calls if change.base else None, change.now.calls if change.now else None, checked.text,
+                across,
             )  # fmt: skip
     if judged.operations:
-        yield (case.now.label, "(not explained by operations)", "", "", None, None, case.remainder_ns, None, None, "")
-    if case.has_busy_time:
+        yield (case.now.label, "(not explained by operations)", "", "", None, None, case.remainder_ns, None, None, "", across)
+    if case.has_busy_time and not case.is_busy_time:
         busy = (case.whole_base_ns, case.whole_now_ns, case.whole_change_ns)
-        yield (case.now.label, "(device busy time)", "", "", *busy, None, None, "")
-    yield (case.now.label, "(call)", "", "", case.base_ns, case.now_ns, case.change_ns, None, None, judged.iteration.text)
+        yield (case.now.label, "(device busy time)", "", "", *busy, None, None, "", across)
+    text = judged.iteration.text
+    yield (case.now.label, "(call)", "", "", case.base_ns, case.now_ns, case.change_ns, None, None, text, across)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

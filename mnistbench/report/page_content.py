@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mnistbench.compare.diff import OpChange
 from mnistbench.compare.exact import final_value
@@ -15,7 +15,7 @@ from mnistbench.core.allocator import status
 from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, OpTable, Scalars, median_ns
 from mnistbench.report import charts
-from mnistbench.report.comparison import blocks
+from mnistbench.report.comparison import blocks, case_title
 from mnistbench.report.environment import environment_rows
 from mnistbench.report.page_charts import GroupView, curves, group_view
 from mnistbench.report.page_runs import Shown
@@ -71,6 +71,7 @@ class RunView:
     number: str
     label: str
     machine: str
+    is_trace: bool
     columns: tuple[str, ...]
     cases: tuple[_CaseView, ...]
     groups: tuple[GroupView, ...]
@@ -92,21 +93,35 @@ def run_view(number: int, shown: Shown) -> RunView:
             case,
             _label(case) if labels[_label(case)] == 1 else f"{_label(case)} ({case.node_id})",
             judged.get(id(summary)),
+            is_trace=bool(shown.summary.trace),
         )
         for position, (case, summary) in enumerate(pairs)
     )
-    environment = run.environment
+    environment, recorded = run.environment, shown.summary.environment
     report, ledgers = _report(key, shown.judgement)
     return RunView(
         id=key,
         name=shown.name,
         number=shown.number,
         label=shown.summary.label,
-        machine=f"{environment.cpu_model} x {environment.cpu_count}, torch {environment.torch}" if environment else "",
+        machine=(
+            f"{environment.cpu_model} x {environment.cpu_count}, torch {environment.torch}"
+            if environment
+            else units.listed(recorded["devices"])
+            if shown.summary.trace
+            else ""
+        ),
+        is_trace=bool(shown.summary.trace),
         columns=tuple(name for name in _COLUMNS if any(case.cells[name].value is not None for case in cases)),
         cases=cases,
         groups=tuple(group_view(group) for group in batch_groups(run.cases) if len(group) > 1),
-        environment=tuple(environment_rows(environment, status(environment.allocator))) if environment else (),
+        environment=(
+            tuple(environment_rows(environment, status(environment.allocator)))
+            if environment
+            else tuple((name.replace("_", " "), units.listed(value)) for name, value in recorded.items())
+            if shown.summary.trace
+            else ()
+        ),
         report=report,
         ledgers=ledgers,
     )
@@ -121,21 +136,24 @@ def _label(case: CaseRecord) -> str:
 _COLUMNS = ("median", "IQR", "samples/s", "device elapsed", "device busy", "first call", "final accuracy", "change")
 
 
-def _case_view(key: str, case: CaseRecord, label: str, judged: CaseJudgement | None) -> _CaseView:
+def _case_view(key: str, case: CaseRecord, label: str, judged: CaseJudgement | None, *, is_trace: bool) -> _CaseView:
     timing, accuracy = case.timing, _accuracy(case.scalars)
     assert timing is not None, "a saved case has its timing"
     warm = case.table("warm", "device")
     rate = case.samples * 1e9 / timing.median_ns if timing.median_ns and case.params.phase != CALL else None
     cells = {
         "median": _time(timing.median_ns),
-        "IQR": _time(timing.iqr_ns),
+        "IQR": _time(timing.iqr_ns if timing.rounds > 1 else None),
         "samples/s": Cell(units.MISSING if rate is None else units.count(round(rate)), rate),
-        "device elapsed": _time(median_ns(case.device_ns) if case.device_ns else None),
-        "device busy": _time(median_ns(warm.busy_ns) if warm and warm.busy_ns else None),
+        # The time of a trace's device is its busy time.
+        "device elapsed": _time(median_ns(case.device_ns) if case.device_ns and not is_trace else None),
+        "device busy": _time(median_ns(warm.busy_ns) if warm and warm.busy_ns and not is_trace else None),
         "first call": _time(case.first_call_ns),
         "final accuracy": Cell(final_value(*accuracy), accuracy[1]) if accuracy else Cell(units.MISSING, None),
-        "change": _change(judged),
+        "change": _change_of_table(judged),
     }
+    rounds = "step" if is_trace else "round"
+    rounds = f"{timing.rounds} {rounds}{'s' if timing.rounds > 1 else ''}"
     drawn = "" if len(case.rounds_ns) == timing.rounds else f", {len(case.rounds_ns)} of them drawn"
     return _CaseView(
         id=key,
@@ -144,11 +162,11 @@ def _case_view(key: str, case: CaseRecord, label: str, judged: CaseJudgement | N
         spark=charts.sparkline(case.rounds_ns),
         spark_median=charts.median_at(case.rounds_ns),
         spark_text=(
-            f"{timing.rounds} rounds{drawn}: {units.duration(min(case.rounds_ns))} to {units.duration(max(case.rounds_ns))}"
+            f"{rounds}{drawn}: {units.duration(min(case.rounds_ns))} to {units.duration(max(case.rounds_ns))}"
             if case.rounds_ns
-            else f"{timing.rounds} rounds, none of them saved"
+            else f"{rounds}, none of them saved"
         ),
-        facts=tuple(_facts(case)),
+        facts=tuple(_times_and_tables(case, rounds) if is_trace else _facts(case, rounds)),
         tables=case.tables,
         curves=tuple(curves(case.scalars)) if case.scalars else (),
         curves_of=case.scalars.dataset if case.scalars else "",
@@ -168,12 +186,18 @@ def _change(judged: CaseJudgement | None) -> Cell:
     return Cell(f"{units.percent(share, signed=True)}, {judged.iteration.text}", share)
 
 
+def _change_of_table(judged: CaseJudgement | None) -> Cell:
+    """Return the change for the table of cases, which has no title that names the machines."""
+    cell = _change(judged)
+    return replace(cell, text=f"{cell.text}, across machines") if judged and judged.case.across_machines else cell
+
+
 def _accuracy(scalars: Scalars | None) -> tuple[str, float | None] | None:
     final = scalars.final if scalars else {}
     return next(((tag, final[tag]) for tag in _ACCURACIES if tag in final), None)
 
 
-def _facts(case: CaseRecord) -> Iterable[tuple[str, str]]:
+def _facts(case: CaseRecord, rounds: str) -> Iterable[tuple[str, str]]:
     """Yield the facts of a case besides its tables: (name, text)."""
     params = case.params
     yield "test", case.node_id
@@ -184,6 +208,14 @@ def _facts(case: CaseRecord) -> Iterable[tuple[str, str]]:
     others = (", compiled" if params.compile else "") + (f", {params.step} step" if params.step != REFERENCE else "")
     of_workload = f", {params.dtype}, {threads}, seed {params.seed}{others}"
     yield "run with", f"{params.device}, {threads}" if params.phase == CALL else f"{params.device}{of_workload}"
+    yield from _times_and_tables(case, rounds, "without the profiler")
+    if case.tables_in:
+        yield "operations", f"see {case.tables_in}"
+    if case.op_fail or case.case_fail:
+        yield "thresholds of the test", ", ".join([*case.op_fail, *([f"iteration {case.case_fail}"] if case.case_fail else [])])
+
+
+def _times_and_tables(case: CaseRecord, rounds: str, how: str = "with the profiler") -> Iterable[tuple[str, str]]:
     if case.timing:
         timing = case.timing
         times = {
@@ -193,14 +225,10 @@ def _facts(case: CaseRecord) -> Iterable[tuple[str, str]]:
             "mean": timing.mean_ns,
             "SD": timing.stddev_ns,
         }
-        shown = [f"{name} {units.duration(nanoseconds)}" for name, nanoseconds in times.items()]
-        yield "without the profiler", ", ".join([*shown, f"{units.count(timing.rounds)} rounds"])
+        shown = [f"{name} {units.duration(ns)}" for name, ns in times.items() if timing.rounds > 1 or name == "median"]
+        yield how, ", ".join([*shown, rounds])
     for table in case.tables:
         yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)
-    if case.tables_in:
-        yield "operations", f"see {case.tables_in}"
-    if case.op_fail or case.case_fail:
-        yield "thresholds of the test", ", ".join([*case.op_fail, *([f"iteration {case.case_fail}"] if case.case_fail else [])])
 
 
 _VIEWS = {"host": "host activities", "device": "host and device activities"}
@@ -237,7 +265,7 @@ def _report(key: str, judgement: Judgement | None) -> tuple[tuple[Block, ...], t
                 _LedgerView(
                     id=f"{key}d{position}",
                     table=table,
-                    summary=f"{case.case.now.label}: {_change(case).text}",
+                    summary=f"{case_title(case.case)}: {_change(case).text}",
                     operations=case.case.operations,
                 )
             )

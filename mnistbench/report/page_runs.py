@@ -35,7 +35,8 @@ def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: C
         UsageError: no run has anything to show.
     """
     unique = {saved.path.resolve(): saved for saved in found}
-    ordered = sorted(unique.values(), key=lambda saved: (saved.run.saved_at, saved.path.name))
+    # Traces have no date, so they keep their order.
+    ordered = sorted(unique.values(), key=lambda saved: ("", "") if saved.run.trace else (saved.run.saved_at, saved.path.name))
     shown: list[Shown] = []
     passed_over = []
     for saved in ordered:
@@ -65,6 +66,8 @@ def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: C
 
 def _whole(saved: SavedRun) -> Run:
     """Read the samples and curves too: the summary leaves them out, and they may be invalid on their own."""
+    if saved.whole is not None:
+        return saved.whole
     if saved.run.plain:
         raise RecordError(f"{saved.path}: no benchmark in it has an operation record")
     return Run.from_json(read_json(saved.path), str(saved.path))

@@ -58,7 +58,7 @@ def _machine(environment: Mapping[str, Any]) -> str:
 
 
 def _comparable(run: RunSummary, newest: RunSummary) -> str:
-    found = blocking_differences(run.environment, newest.environment, None, across_versions=False)
+    found = blocking_differences(run.environment, newest.environment, None)
     return f"no: different {', '.join(name.replace('_', ' ') for name in found)}" if found else "yes"
 
 

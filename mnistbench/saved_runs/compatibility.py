@@ -9,9 +9,9 @@ from mnistbench.core.params import Params
 
 #: Field of ``record.Environment`` -> advice if it differs. Differences in other fields are reported, but do not matter.
 BLOCKING = {
-    "cpu_model": "measure both sides on one machine",
-    "cpu_count": "give both sides the same CPUs",
-    "devices": "measure both sides on one accelerator and driver",
+    "cpu_model": "measure both sides on one machine, or add --across-machines",
+    "cpu_count": "give both sides the same CPUs, or add --across-machines",
+    "devices": "measure both sides on one accelerator and driver, or add --across-machines",
     "torch": "add --across-versions to compare them all the same",
     "blas": "add --across-versions to compare them all the same",
     "python": "use one Python for both sides",
@@ -22,6 +22,9 @@ BLOCKING = {
 #: Fields that ``--across-versions`` ignores.
 VERSIONS = ("torch", "blas")
 
+#: Fields that ``--across-machines`` ignores.
+MACHINES = ("cpu_model", "cpu_count", "devices")
+
 
 def differences(base: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the differences in fields that both sides have: field -> (base, now)."""
@@ -29,7 +32,12 @@ def differences(base: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tu
 
 
 def blocking_differences(
-    base: Mapping[str, Any], now: Mapping[str, Any], params: Params | None, *, across_versions: bool
+    base: Mapping[str, Any],
+    now: Mapping[str, Any],
+    params: Params | None,
+    *,
+    across_versions: bool = False,
+    across_machines: bool = False,
 ) -> dict[str, tuple[Any, Any]]:
     """Return the differences that make a case incomparable; empty if it can be compared.
 
@@ -37,7 +45,7 @@ def blocking_differences(
     """
     found = {}
     for name, (mine, others) in differences(base, now).items():
-        if name not in BLOCKING or (across_versions and name in VERSIONS):
+        if name not in BLOCKING or (across_versions and name in VERSIONS) or (across_machines and name in MACHINES):
             continue
         if name == "devices" and params is not None and params.device == "cpu":
             continue

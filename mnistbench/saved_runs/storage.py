@@ -20,6 +20,7 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.record import Run
 from mnistbench.saved_runs.summary import RunSummary, Shared
 from mnistbench.saved_runs.summary_cache import FEWEST, SummaryCache
 
@@ -38,6 +39,7 @@ class SavedRun:
 
     path: Path
     run: RunSummary
+    whole: Run | None = None  # of a trace: its cases with samples; those of a saved run are in its file
 
     @property
     def number(self) -> str:
@@ -152,7 +154,10 @@ class Storage:
         content = _read_bytes(path)
         if cache and (cached := cache.get(content, str(path))):
             return cached
-        run = RunSummary.from_json(_parsed(content, path), str(path), self._shared)
+        file = _parsed(content, path)
+        if isinstance(file, dict) and "traceEvents" in file and "benchmarks" not in file:
+            raise RecordError(f"{path}: is a trace, no saved run; compare two traces by their paths")
+        run = RunSummary.from_json(file, str(path), self._shared)
         if cache:
             cache.add(content, run)
         return run

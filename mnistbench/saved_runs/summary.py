@@ -118,10 +118,13 @@ class RunSummary:
     branch: str = ""
     plain: bool = False  # no benchmark has a record: compared by case only
     source: str = ""  # the file, as errors name it; empty for the running session
+    trace: str = ""  # of a trace: its file and its steps; empty for a saved run
 
     @property
     def label(self) -> str:
-        """Time and commit: ``2026-11-20 10:31 UTC, commit 1a2b3c4``."""
+        """Time and commit: ``2026-11-20 10:31 UTC, commit 1a2b3c4``; of a trace its file."""
+        if self.trace:
+            return f"trace {self.trace}"
         when = f"{self.minute} UTC" if self.saved_at else "this run"
         return f"{when}, commit {self.short_commit}" if self.commit else when
 
@@ -147,9 +150,7 @@ class RunSummary:
     @classmethod
     def of_session(cls, environment: Environment, records: Iterable[CaseRecord]) -> RunSummary:
         """Summarise the records of the running session, as they would be read from its file."""
-        shared = Shared()
-        cases = tuple(_case(Reader(record.to_json()), _session_times(record), shared) for record in records)
-        return cls(environment=run_header(environment)["environment"], cases=cases)
+        return cls(environment=run_header(environment)["environment"], cases=summarised(records))
 
     @classmethod
     def from_json(cls, data: object, source: str, shared: Shared | None = None) -> RunSummary:
@@ -168,6 +169,12 @@ class RunSummary:
         except RecordError as error:
             complaint = f"{source}: {error}; save the run again or leave the file out"
             raise RecordError(units.printable(complaint)) from None  # the name of a field may have any character
+
+
+def summarised(records: Iterable[CaseRecord]) -> tuple[CaseSummary, ...]:
+    """Return the summaries of measured cases, as they would be read from a file."""
+    shared = Shared()
+    return tuple(_case(Reader(record.to_json()), _session_times(record), shared) for record in records)
 
 
 class Shared:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.traces.analysis import Analysis, analyse
-
-_ENDINGS = (".json", ".json.gz")
+from mnistbench.traces.reader import ENDINGS
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
         RecordError: a file is no trace, or damaged.
     """
     try:
-        files = sorted(path for path in folder.iterdir() if path.name.endswith(_ENDINGS) and path.is_file())
+        files = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
     except OSError as error:
         raise RecordError(f"{folder}: cannot be read ({error.strerror})") from None
     if not files:

@@ -52,7 +52,12 @@ _HOST_MEMORY = (0, 2, 5)
 _VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version", "hip_driver_version",
              "roctracer_version", "pytorch_version")  # fmt: skip
 
-_GZIP = b"\x1f\x8b"
+#: Endings of the names of traces.
+ENDINGS = (".json", ".json.gz")
+
+#: First bytes of a compressed file.
+GZIP = b"\x1f\x8b"
+
 _ADVICE = "give a file that torch.profiler's export_chrome_trace wrote"
 
 
@@ -86,7 +91,7 @@ def _parsed(path: Path) -> Mapping[str, Any]:
 def _content(path: Path) -> bytes:
     try:
         content = path.read_bytes()
-        return gzip.decompress(content) if content.startswith(_GZIP) else content
+        return gzip.decompress(content) if content.startswith(GZIP) else content
     except EOFError:
         raise RecordError(f"{path}: is cut off; copy the whole file again") from None
     except (gzip.BadGzipFile, zlib.error) as error:

@@ -206,6 +206,25 @@ def test_operations_of_another_torch_are_compared_only_when_asked():
     assert case.operations
 
 
+def test_runs_of_different_machines_are_compared_only_when_asked_and_say_so():
+    base = builders.summary(environment=builders.environment(cpu_model="Intel Xeon", torch="2.15.0"))
+    cpus = {"cpu_model": ("Intel Xeon", "AMD EPYC 9R14")}
+    [case] = compare([base], builders.summary()).cases
+    assert (case.incomparable, case.across_machines) == (cpus, {})
+    [case] = compare([base], builders.summary(), across_machines=True).cases
+    assert (case.incomparable, case.across_machines) == ({}, cpus)
+    [same] = compare([builders.summary()], builders.summary(), across_machines=True).cases
+    assert same.across_machines == {}
+
+
+@pytest.mark.parametrize("name", ["across_versions", "across_machines"])
+def test_base_runs_of_one_commit_on_two_machines_or_versions_are_no_samples_of_one_base(name):
+    others = builders.environment(torch="2.13.0") if name == "across_versions" else builders.environment(cpu_model="Intel Xeon")
+    bases = [saved(1, environment=others), saved(2), saved(3, environment=others), saved(4, environment=others)]
+    [case] = compare(bases, builders.summary(), **{name: True}).cases
+    assert (minutes(case.used), case.left_out) == ([1, 3, 4], {"another machine or software": 1})
+
+
 STEP, SMALL = builders.case_record(), builders.case_record(batch_size=1)
 OTHER = "f" * 40
 

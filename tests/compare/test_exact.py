@@ -125,6 +125,26 @@ def test_other_kernels_are_said():
     assert exact_differences(compared(on_device("sm80_gemm"), on_device())) == ()
 
 
+def brief(base, now):
+    return exact_differences(compared(base, now), brief=True)
+
+
+def test_a_brief_sentence_has_what_one_side_alone_has_and_a_few_of_it():
+    shapes = [f"[{number}]" for number in range(9)]
+    both = [builders.case_record(tables=(builders.op_table(row(shapes=part)),)) for part in (shapes[:2], shapes)]
+    assert brief(*both) == ("aten::addmm, forward fc1: input shapes also [2]; [3]; 5 more",)
+    assert brief(*reversed(both)) == ("aten::addmm, forward fc1: input shapes no longer [2]; [3]; 5 more",)
+    assert brief(on_device("gemm", "fill"), on_device("gemm", "copy")) == ("aten::mm, forward fc1: kernels fill -> copy",)
+
+
+def test_a_brief_sentence_has_the_begin_of_a_long_name():
+    [sentence] = brief(on_device("a" * 81), on_device("b" * 80))
+    assert sentence == f"aten::mm, forward fc1: kernels {'a' * 77}... -> {'b' * 80}"
+    assert exact_differences(compared(on_device("a" * 81), on_device("b" * 80))) == (
+        f"aten::mm, forward fc1: kernels {'a' * 81} -> {'b' * 80}",
+    )
+
+
 def test_another_number_of_parameters_is_said_first_and_without_tables_too():
     base = builders.case_record(parameter_count=1_199_882, tables=())
     now = builders.case_record(parameter_count=61_706, tables=(), scalars=builders.scalars(final={"train/loss": 2.0}))

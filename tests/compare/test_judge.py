@@ -715,7 +715,7 @@ def test_another_machine_is_incomparable_and_nothing_of_the_case_is_judged():
     assert judgement.regressions == ()
     assert problem_of(base, now) == (
         "incomparable",
-        "1 case: cpu model Intel Xeon 8488C -> AMD EPYC 9R14; measure both sides on one machine",
+        "1 case: cpu model Intel Xeon 8488C -> AMD EPYC 9R14; measure both sides on one machine, or add --across-machines",
         False,
     )
     assert excused_by(base, now) == ["allow_incomparable"]
@@ -725,7 +725,7 @@ def test_another_machine_is_said_once_for_all_its_cases_and_once_per_difference(
     cases = (case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
     base = builders.summary(*cases, environment=builders.environment(cpu_count=8, allocator={}))
     assert texts(judged(base, builders.summary(*cases), GATE)) == [
-        "2 cases: cpu count 8 -> 2; give both sides the same CPUs",
+        "2 cases: cpu count 8 -> 2; give both sides the same CPUs, or add --across-machines",
         (
             "2 cases: allocator none -> MALLOC_TRIM_THRESHOLD_=1073741824; "
             "start both sides with the same allocator settings (tox -e bench sets them)"
@@ -1204,8 +1204,9 @@ def with_timing(record):
     st.sampled_from(GROUPINGS),
     st.sampled_from([Criteria(), limits("10%", "conv2:5%", call="5%", accept=("*:*:50%", "*:*mm*"), reason="x")]),
     st.booleans(),
+    st.booleans(),
 )
-def test_any_runs_are_judged(bases, now, environments, by, criteria, across_versions):
+def test_any_runs_are_judged(bases, now, environments, by, criteria, across_versions, across_machines):
     """Whatever files hold: there is a judgement, and a gate that somebody asked for is held only where it was judged."""
     summaries = []
     for number, records in enumerate(bases):
@@ -1215,7 +1216,8 @@ def test_any_runs_are_judged(bases, now, environments, by, criteria, across_vers
         summaries.append(builders.summary(*cases, environment=environments[number % 2]))
     new = builders.summary(*map(with_timing, now), environment=environments[0]) if now else empty()
     criteria = dataclasses.replace(criteria, by=by)
-    judgement = judge(compare(summaries, new, by=by, across_versions=across_versions), criteria)
+    across = {"across_versions": across_versions, "across_machines": across_machines}
+    judgement = judge(compare(summaries, new, by=by, **across), criteria)
     words = {"regressed", "improved", "within", "suspect", "inconclusive", "incomparable"}
     assert {one.verdict for each in judgement.cases for one in each.checked} <= words
     assert judgement.outcome in {"none", "passed", "regressed", "unjudged"}

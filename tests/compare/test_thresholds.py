@@ -167,6 +167,7 @@ def test_all_settings_are_read():
         op_min_cost="7.5",
         by="module",
         across_versions=True,
+        across_machines=True,
         allow_missing=True,
         allow_incomparable=True,
         pool_commits=True,
@@ -181,6 +182,7 @@ def test_all_settings_are_read():
         min_cost=7.5,
         by="module",
         across_versions=True,
+        across_machines=True,
         allow_missing=True,
         allow_incomparable=True,
         pool_commits=True,
@@ -190,7 +192,7 @@ def test_all_settings_are_read():
     )
 
 
-@pytest.mark.parametrize("name", ["across_versions", "pool_commits", "allow_missing", "allow_incomparable"])
+@pytest.mark.parametrize("name", ["across_versions", "across_machines", "pool_commits", "allow_missing", "allow_incomparable"])
 def test_each_switch_sets_itself_alone(name):
     assert read(**{name: True}) == Criteria(**{name: True})
 
@@ -290,14 +292,15 @@ def test_any_settings_are_read_or_refused_in_one_line(texts):
 
 def test_settings_have_names_of_their_own():
     names = [setting.name for setting in SETTINGS]
-    assert len(set(names)) == len(names) == 12
+    assert len(set(names)) == len(names) == 13
     assert all(setting.flag == flag(setting.name) for setting in SETTINGS)
 
 
 def test_what_excuses_a_failure_is_said_by_hand_and_stands_in_no_file():
     fixed = {setting.name for setting in SETTINGS if not setting.configurable}
     assert fixed == {
-        "across_versions", "pool_commits", "allow_missing", "allow_incomparable", "inconclusive", "accept", "reason"
+        "across_versions", "across_machines", "pool_commits", "allow_missing", "allow_incomparable", "inconclusive", "accept",
+        "reason",
     }  # fmt: skip
 
 

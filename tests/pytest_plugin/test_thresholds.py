@@ -180,7 +180,7 @@ def test_another_machine_is_not_held_unless_that_is_allowed(project):
     result.stdout.fnmatch_lines(
         [
             "incomparable: 1 case: torch 2.0.0 -> *; add --across-versions to compare them all the same",
-            "incomparable: 1 case: cpu model 6502 -> *; measure both sides on one machine",
+            "incomparable: 1 case: cpu model 6502 -> *; measure both sides on one machine, or add --across-machines",
             "thresholds: undecided: 2",
         ]
     )

@@ -152,7 +152,7 @@ def texts(cells):
 
 def test_in_csv_no_cell_is_a_formula(name):
     for text, columns in (
-        (rendered(judgement(name), "csv", 10), 10),
+        (rendered(judgement(name), "csv", 10), 11),
         (csv_text(RUN_COLUMNS, run_rows(run(name))), len(RUN_COLUMNS)),
     ):
         assert not any(cell.startswith((*FORMULA, "\t", "\r", "\n")) for cell in texts(cells_of(text, columns)))

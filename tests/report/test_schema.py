@@ -268,8 +268,11 @@ LIMITS = Criteria(
     st.sampled_from(GROUPINGS),
     st.sampled_from([Criteria(), LIMITS]),
     st.booleans(),
+    st.booleans(),
 )
-def test_whatever_runs_are_compared_the_judgement_is_valid(bases, now, environments, by, criteria, across_versions):
+def test_whatever_runs_are_compared_the_judgement_is_valid(
+    bases, now, environments, by, criteria, across_versions, across_machines
+):
     # Each base run has the new run's first case too, so that something is compared.
     same = {"test": now[0].test, "params": now[0].params}
     runs = [
@@ -280,7 +283,8 @@ def test_whatever_runs_are_compared_the_judgement_is_valid(bases, now, environme
     ]
     new = builders.summary(*map(with_timing, now), environment=environments[0])
     criteria = dataclasses.replace(criteria, by=by)
-    judgement = judge.judge(compare(runs, new, by=by, across_versions=across_versions), criteria)
+    across = {"across_versions": across_versions, "across_machines": across_machines}
+    judgement = judge.judge(compare(runs, new, by=by, **across), criteria)
     assert complaints("compare", json.loads(compare_report.json_report(judgement))) == []
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.record import Environment, run_header
-from mnistbench.saved_runs.compatibility import BLOCKING, VERSIONS, blocking_differences, differences
+from mnistbench.saved_runs.compatibility import BLOCKING, MACHINES, VERSIONS, blocking_differences, differences
 
 CPU = builders.params()
 H200 = {"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000", "driver": "580.1"}
@@ -33,8 +33,9 @@ def saved(**changes):
     return run_header(builders.environment(**changes))["environment"]
 
 
-def found(params=CPU, *, across_versions=False, base=None, **changes):
-    return blocking_differences(base or saved(), saved(**changes), params, across_versions=across_versions)
+def found(params=CPU, *, across_versions=False, across_machines=False, base=None, **changes):
+    allowed = {"across_versions": across_versions, "across_machines": across_machines}
+    return blocking_differences(base or saved(), saved(**changes), params, **allowed)
 
 
 def test_every_field_of_an_environment_has_been_thought_about():
@@ -108,6 +109,18 @@ def test_across_versions_lets_nothing_else_pass(name):
     assert list(case) == [name]
 
 
+def test_machines_pass_when_asked():
+    changes = {name: OTHERS[name] for name in MACHINES}
+    params = builders.params(device="cuda")
+    assert set(found(params, **changes)) == {"cpu_model", "cpu_count", "devices"}
+    assert found(params, across_machines=True, **changes) == {}
+
+
+@pytest.mark.parametrize("name", sorted(set(BLOCKING) - set(MACHINES)))
+def test_across_machines_lets_nothing_else_pass(name):
+    assert list(found(across_machines=True, cpu_model="other", **{name: OTHERS[name]})) == [name]
+
+
 @pytest.mark.parametrize("name", BLOCKING)
 def test_what_only_one_side_says_is_not_known_to_differ(name):
     # Plain files of pytest-benchmark say little of the machine.
@@ -121,8 +134,8 @@ def test_what_only_one_side_says_is_not_known_to_differ(name):
 
 def test_every_field_that_decides_says_what_to_do():
     assert all(advice and advice.isprintable() for advice in BLOCKING.values())
-    assert all("--across-versions" in BLOCKING[name] for name in VERSIONS)
-    assert not any("--across-versions" in advice for name, advice in BLOCKING.items() if name not in VERSIONS)
+    for option, fields in (("--across-versions", VERSIONS), ("--across-machines", MACHINES)):
+        assert {name for name, advice in BLOCKING.items() if option in advice} == set(fields)
 
 
 @given(strategies.environments(), strategies.environments(), strategies.params(), st.booleans())

@@ -1,0 +1,118 @@
+"""A trace -> a saved run: a case of its host and, if an accelerator was recorded, a case of its device.
+
+The time of the host's case is that of a step, the time of the device's case is the busy time of a step. Traces have no
+parameters, so that the cases of two traces are the same cases, whatever their files are called.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mnistbench.core import units
+from mnistbench.core.params import params_of_call
+from mnistbench.core.record import CaseRecord, OpTable, Run, Timing, median_ns, quartiles_ns
+from mnistbench.saved_runs.storage import SavedRun
+from mnistbench.saved_runs.summary import RunSummary, summarised
+from mnistbench.traces.analysis import Analysis, analyse
+from mnistbench.traces.reader import GZIP
+
+#: Names of the cases.
+HOST, DEVICE = "host", "device"
+
+#: The first of these keys tells a trace from a saved run; texts inside JSON have no plain quotes.
+_KEY = re.compile(rb'"(traceEvents|benchmarks)"\s*:')
+
+_CHUNK, _OVERLAP = 2**20, 64
+
+#: What a device is called where the trace has no name of it.
+_UNNAMED = "an accelerator without a name"
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is a trace, compressed or not, or begins like one. A large part of it is read only if it is neither."""
+    if path.name.endswith(".gz"):
+        return True
+    before = b""
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                if not before and chunk.startswith(GZIP):
+                    return True
+                if found := _KEY.search(before + chunk):
+                    return found[1] == b"traceEvents"
+                before = chunk[-_OVERLAP:]
+    except OSError:
+        return False
+    return False
+
+
+def saved_trace(path: Path) -> SavedRun:
+    """Read a trace as a saved run.
+
+    Raises:
+        RecordError: the file is no trace, or damaged.
+    """
+    analysis = analyse(path)
+    records = tuple(_records(analysis))
+    cases = tuple(replace(case, params=None) for case in summarised(records))
+    run = RunSummary(environment=_environment(analysis), cases=cases, source=str(path), trace=_label(analysis))
+    return SavedRun(path, run, Run(environment=None, cases=records))
+
+
+def _label(analysis: Analysis) -> str:
+    """Return the file, the rank and the number of steps: ``a.json.gz, rank 3 of 8, 6 steps``."""
+    parts = [analysis.source]
+    if analysis.rank is not None and (analysis.ranks or 1) > 1:
+        parts.append(f"rank {analysis.rank} of {analysis.ranks}")
+    count = len(analysis.steps)
+    marked = f"{count} step{'s' if count > 1 else ''}"
+    parts.append(marked if analysis.are_steps_marked else "no steps, so that one iteration is the whole trace")
+    return ", ".join(parts)
+
+
+def _environment(analysis: Analysis) -> dict[str, Any]:
+    """Return what the trace has of the machine and its software, under the names of an Environment where that has them."""
+    memory = [units.size(n_bytes) for _, n_bytes in analysis.machine if n_bytes]
+    return {
+        "devices": tuple(name or _UNNAMED for name, _ in analysis.machine),
+        **({"device_memory": tuple(memory)} if memory else {}),
+        **({"ranks": analysis.ranks} if analysis.ranks is not None else {}),
+        **analysis.versions,
+    }
+
+
+def _records(analysis: Analysis) -> Iterator[CaseRecord]:
+    yield _record(HOST, analysis.host, analysis.host.iteration_ns)
+    if analysis.device is not None:
+        yield _record(DEVICE, analysis.device, analysis.device.busy_ns, device_ns=analysis.device.busy_ns)
+
+
+def _record(name: str, table: OpTable, steps_ns: Sequence[int], *, device_ns: tuple[int, ...] = ()) -> CaseRecord:
+    return CaseRecord(
+        test=name,
+        node_id=name,
+        params=params_of_call(name, name, 1),  # a record needs some; the page shows none of them for a trace
+        parameter_count=0,
+        samples=1,
+        device_ns=device_ns,
+        rounds_ns=tuple(steps_ns),
+        tables=(table,),
+        timing=_timing(steps_ns),
+    )
+
+
+def _timing(steps_ns: Sequence[int]) -> Timing:
+    first, third = quartiles_ns(steps_ns)
+    return Timing(
+        median_ns=median_ns(steps_ns),
+        iqr_ns=third - first,
+        min_ns=min(steps_ns),
+        mean_ns=round(statistics.mean(steps_ns)),
+        stddev_ns=round(statistics.stdev(steps_ns)) if len(steps_ns) > 1 else 0,
+        rounds=len(steps_ns),
+    )

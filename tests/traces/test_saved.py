@@ -1,0 +1,234 @@
+"""A trace as a saved run: its cases, its machine, and how its file is told from a saved run."""
+
+import dataclasses
+import json
+
+import builders
+import pytest
+import real_traces
+import trace_builders as build
+
+from mnistbench.compare.diff import compare
+from mnistbench.core.errors import RecordError
+from mnistbench.core.record import OUTSIDE, RUNTIME
+from mnistbench.traces.analysis import analyse
+from mnistbench.traces.saved import is_trace, saved_trace
+
+GEMM, RELU = ("aten::addmm", "forward", "Linear_0"), ("aten::relu", "forward", "ReLU_0")
+
+
+def cases(saved):
+    return {case.node_id: case for case in saved.run.cases}
+
+
+def compared(base, now, **options):
+    return {case.now.node_id: case for case in compare([base.run], now.run, **options).cases}
+
+
+# ---- cases -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_host_has_the_time_of_a_step_and_the_device_its_busy_time(tmp_path):
+    saved = saved_trace(build.trace_file(tmp_path, build.network(steps=3)))
+    host, device = cases(saved)["host"], cases(saved)["device"]
+    assert (host.wall_ns, host.device_ns, set(host.tables)) == (1_000_000, (), {"host"})
+    assert (device.wall_ns, device.device_ns, set(device.tables)) == (165_000, (150_000, 165_000, 181_500), {"device"})
+    assert device.tables["device"].busy_ns == 165_000
+    assert device.wall_spread_ns == 15_750  # quartiles 157.5 and 173.25 us
+    assert device.tables["device"].operations[GEMM].self_ns == 110_000
+    times = {key[0]: row.self_ns for key, row in host.tables["host"].operations.items()}
+    assert times == {"aten::addmm": 280_000, "aten::relu": 90_000, RUNTIME: 30_000, OUTSIDE: 600_000}
+
+
+def test_kernels_that_run_at_once_make_busy_time_less_than_their_sum(tmp_path):
+    both = [build.kernel("a", 100, 60, stream=1), build.kernel("b", 130, 60, stream=2)]
+    events = [build.step(0, 0, 500), build.op("aten::mm", 10, 20), *both]
+    device = cases(saved_trace(build.trace_file(tmp_path, events)))["device"]
+    assert device.wall_ns == 90_000
+    assert sum(device.tables["device"].self_ns) == 120_000
+
+
+def test_a_trace_without_an_accelerator_has_a_host_only(tmp_path):
+    saved = saved_trace(build.trace_file(tmp_path, [build.op("aten::mm", 0, 10)], devices=()))
+    assert list(cases(saved)) == ["host"]
+    assert saved.run.environment["devices"] == ()
+
+
+def test_the_whole_run_has_the_samples_of_each_step(tmp_path):
+    saved = saved_trace(build.trace_file(tmp_path, build.network(steps=3)))
+    host, device = saved.whole.cases
+    assert host.rounds_ns == (1_000_000,) * 3
+    assert device.rounds_ns == (150_000, 165_000, 181_500)
+    assert device.timing.median_ns == 165_000
+    assert device.timing.mean_ns == 165_500
+    assert device.timing.rounds == 3
+    assert [case.params for case in saved.run.cases] == [None, None]
+
+
+def test_cases_of_two_traces_are_the_same_whatever_the_files_are_called(tmp_path):
+    base = saved_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
+    now = saved_trace(build.trace_file(tmp_path, build.network(scale=2.0), name="b.json.gz"))
+    found = compared(base, now)
+    assert set(found) == {"host", "device"}
+    device = found["device"]
+    assert (device.base_ns, device.now_ns, device.clock) == (150_000, 300_000, "device")
+    assert device.is_busy_time
+    assert {change.key: change.change_ns for change in device.operations if change.is_operation} == {
+        GEMM: 100_000,
+        RELU: 50_000,
+    }
+    assert device.remainder_ns == 0
+    assert not found["host"].is_busy_time
+
+
+@pytest.mark.parametrize("by", ["op", "module", "op,module"])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_the_changes_and_the_remainder_are_the_change_of_the_case(tmp_path, by, steps):
+    base = saved_trace(build.trace_file(tmp_path, build.network(steps=steps), name="a.json"))
+    changed = build.network(steps=steps, scale=1.37, addmm="aten::mm", step_us=1_300)
+    now = saved_trace(build.trace_file(tmp_path, changed, name="b.json"))
+    for case in compared(base, now, by=by).values():
+        assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.change_ns
+
+
+def test_an_operation_of_one_side_is_new_or_gone(tmp_path):
+    base = saved_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
+    now = saved_trace(build.trace_file(tmp_path, build.network(addmm="aten::mm"), name="b.json"))
+    sides = {change.name: (change.base_ns, change.now_ns) for change in compared(base, now)["device"].operations}
+    assert sides["aten::addmm"] == (100_000, None)
+    assert sides["aten::mm"] == (None, 100_000)
+
+
+# ---- the machine -------------------------------------------------------------------------------------------------------
+
+
+def incomparable(tmp_path, base, now):
+    """The differences that make a comparison of the same events impossible, from entries at the top of two files."""
+    sides = [
+        saved_trace(build.trace_file(tmp_path, build.network(), name=name, **top))
+        for name, top in (("a.json", base), ("b.json", now))
+    ]
+    return compared(*sides)["host"].incomparable, compare([sides[0].run], sides[1].run).environment
+
+
+def test_the_name_of_the_accelerator_decides(tmp_path):
+    both = {"devices": ((build.H100,), (build.MI300X,))}
+    assert incomparable(tmp_path, {}, {"devices": (build.MI300X,)}) == (both, both)
+
+
+def test_versions_are_reported_and_do_not_decide(tmp_path):
+    versions = {"cuda_driver_version": ("12090", "13000")}
+    assert incomparable(tmp_path, {"cuda_driver_version": 12090}, {"cuda_driver_version": 13000}) == ({}, versions)
+
+
+def test_the_number_of_ranks_is_reported_and_does_not_decide(tmp_path):
+    one, other = ({"distributedInfo": {"rank": 1, "world_size": size}} for size in (8, 2))
+    assert incomparable(tmp_path, one, other) == ({}, {"ranks": (8, 2)})
+
+
+def test_memory_is_reported_and_does_not_decide(tmp_path):
+    # Drivers leave some of it out: an A100 of 40 GB is listed with 39.4 or 39.6 GiB.
+    least = {"deviceProperties": [{"id": 0, "name": build.H100, "totalGlobalMem": 79 * 1024**3}]}
+    assert incomparable(tmp_path, least, {}) == ({}, {"device_memory": (("79.0 GiB",), ("80.0 GiB",))})
+
+
+def test_across_machines_compares_them_and_names_both(tmp_path):
+    base = saved_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
+    now = saved_trace(build.trace_file(tmp_path, build.network(), name="b.json", devices=(build.MI300X,)))
+    for case in compared(base, now, across_machines=True).values():
+        assert case.incomparable == {}
+        assert case.across_machines == {"devices": ((build.H100,), (build.MI300X,))}
+
+
+@pytest.mark.parametrize(
+    ("events", "top", "ending"),
+    [
+        (build.network(), {}, "a.json, 1 step"),
+        (build.network(steps=2), {}, "a.json, 2 steps"),
+        (build.network()[1:], {}, "a.json, no steps, so that one iteration is the whole trace"),
+        (build.network(), {"distributedInfo": {"rank": 3, "world_size": 8}}, "a.json, rank 3 of 8, 1 step"),
+        (build.network(), {"distributedInfo": {"rank": 0}}, "a.json, 1 step"),
+    ],
+)
+def test_a_trace_is_called_by_its_file_its_rank_and_its_steps(tmp_path, events, top, ending):
+    path = build.trace_file(tmp_path, events, name="a.json", **top)
+    assert saved_trace(path).run.label == f"trace {tmp_path}/{ending}"
+
+
+# ---- which files are traces --------------------------------------------------------------------------------------------
+
+
+def test_a_trace_is_one_whatever_it_is_called_and_comes_before_its_events(tmp_path):
+    assert is_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
+    assert is_trace(build.trace_file(tmp_path, build.network(), name="a.json.gz"))
+    assert is_trace((tmp_path / "a.json.gz").rename(tmp_path / "compressed.json"))
+    assert is_trace(
+        build.trace_file(tmp_path, build.network(), name="a.pt.trace.json", metadata={"benchmarked": "x" * 3_000_000})
+    )
+
+
+@pytest.mark.parametrize("shift", range(-20, 20))
+def test_a_key_across_the_parts_in_which_the_file_is_read_is_found(tmp_path, shift):
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"a": "' + b"x" * (2**20 + shift) + b'", "traceEvents": []}')
+    assert is_trace(path)
+
+
+def test_a_saved_run_is_none_even_if_it_contains_the_words(tmp_path):
+    record = builders.case_record(attached={"note": '"traceEvents": []'}, notes=('{"traceEvents": []}',))
+    path = tmp_path / "0001_a.json"
+    for text in (
+        json.dumps(builders.saved_file(record)),
+        json.dumps(builders.saved_file(record), indent=4),
+        "",
+        "[]",
+        "no JSON",
+    ):
+        path.write_text(text, encoding="utf-8")
+        assert not is_trace(path)
+    document = builders.saved_file(record)
+    document["benchmarks"][0]["extra_info"]["trace"] = {"traceEvents": []}
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert not is_trace(path)
+
+
+def test_a_file_that_cannot_be_read_is_no_trace(tmp_path):
+    assert not is_trace(tmp_path / "none.json")
+    assert not is_trace(tmp_path)
+
+
+def test_a_damaged_trace_is_an_error_of_one_line(tmp_path):
+    path = build.trace_file(tmp_path, build.network(), name="a.json.gz")
+    path.write_bytes(path.read_bytes()[:100])
+    assert is_trace(path)
+    with pytest.raises(RecordError, match=r"a\.json\.gz: is cut off"):
+        saved_trace(path)
+
+
+# ---- traces of real machines -------------------------------------------------------------------------------------------
+
+
+@real_traces.needs_traces
+@pytest.mark.parametrize("name", real_traces.ALL)
+def test_the_rows_of_a_real_trace_are_those_of_its_analysis(name):
+    analysis, saved = analyse(real_traces.path(name)), saved_trace(real_traces.path(name))
+    for case, table in zip(saved.run.cases, filter(None, (analysis.host, analysis.device)), strict=True):
+        [view] = case.tables
+        found = case.tables[view].operations
+        assert {key: row.self_ns for key, row in found.items()} == {row.key: row.self_ns(table.clock) for row in table.rows}
+        assert not dataclasses.asdict(case)["params"]
+
+
+@real_traces.needs_traces
+@pytest.mark.parametrize("by", ["op", "module", "op,module"])
+@pytest.mark.parametrize(
+    ("base", "now"),
+    [("h100_bert_small", "mi300_bert_small"), ("h100_qwen_0.5b", "mi300_qwen_0.5b"), ("diff_control", "diff_test")],
+)
+def test_the_ledger_of_two_real_machines_adds_up(base, now, by):
+    sides = [saved_trace(real_traces.path(name)) for name in (base, now)]
+    found = compared(*sides, by=by, across_machines=True)
+    assert set(found) == {"host", "device"}
+    for case in found.values():
+        assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.change_ns
+        assert case.across_machines

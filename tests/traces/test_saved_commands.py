@@ -1,0 +1,266 @@
+"""``mnistbench compare``, ``report`` and ``export`` on traces: what they print, and one line for each mistake."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import builders
+import pytest
+import real_traces
+import trace_builders as build
+
+from mnistbench.cli import main
+
+PASSED, REGRESSED, UNJUDGED = 0, 1, 2
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+
+@pytest.fixture
+def run(capsys):
+    def command(*arguments):
+        code = main([*map(str, arguments)])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return command
+
+
+@pytest.fixture
+def refused(run):
+    """The line of an error."""
+
+    def command(*arguments):
+        code, out, err = run(*arguments)
+        assert (code, out) == (UNJUDGED, "")
+        assert err.startswith("mnistbench: ")
+        assert err.count("\n") == 1
+        return err.removeprefix("mnistbench: ").rstrip()
+
+    return command
+
+
+def trace(name="a.json", devices=(build.H100,), top=None, **changes):
+    return build.trace_file(Path(), build.network(**changes), name=name, devices=devices, **(top or {}))
+
+
+def two_machines():
+    """A base on an H100 and a run on an MI300X, with another operation, other kernels and other times."""
+    trace("base.json", steps=3)
+    gemm = "Cijk_Alik_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs_MT32x64x128_MI16x16x1_SN_LDSB1_AFC1_AFEM1_AFEM1_ASEM1_CLR1_CADS0"
+    changes = {"scale": 1.5, "steps": 3, "step_us": 1_250.0, "kernel_name": gemm}
+    trace("now.json.gz", devices=(build.MI300X,), **changes)
+    return "base.json", "now.json.gz"
+
+
+# ---- compare -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("form", "ending"), [("terminal", "txt"), ("markdown", "markdown"), ("json", "json"), ("csv", "csv")])
+def test_across_machines_every_format_says_so(run, golden, form, ending):
+    code, out, _ = run("compare", *two_machines(), "--across-machines", "--format", form)
+    assert code == PASSED
+    golden(out, f"comparison_across_machines.{ending}")
+
+
+def test_every_table_says_so(run):
+    sides = two_machines()
+    _, text, _ = run("compare", *sides, "--across-machines")
+    assert [line.split(", across machines: ")[0] for line in text.split("\n") if ", across machines: " in line] == [
+        "host",
+        "device",
+    ]
+    _, text, _ = run("compare", *sides, "--across-machines", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {row["across_machines"] for row in rows} == {f"devices {build.H100} -> {build.MI300X}"}
+    _, text, _ = run("compare", *sides, "--across-machines", "--format", "json")
+    for case in json.loads(text)["cases"]:
+        assert case["across_machines"] == {"devices": [[build.H100], [build.MI300X]]}
+
+
+def test_the_kernels_of_two_machines_are_counted_and_not_listed(run):
+    sides = two_machines()
+    for option in ("--across-machines", "--allow-incomparable"):
+        _, text, _ = run("compare", *sides, option)
+        assert "exact: kernels of 1 operation differ between the machines" in text
+        assert "Cijk" not in text
+    assert "Cijk" in run("compare", *sides, "--across-machines", "--format", "json")[1]
+
+
+def test_two_machines_are_incomparable_without_the_option(run):
+    sides = two_machines()
+    code, text, _ = run("compare", *sides)
+    assert code == PASSED  # no threshold was given
+    assert f"incomparable: 2 cases: devices {build.H100} -> {build.MI300X}; " in text
+    assert "add --across-machines" in text
+    assert run("compare", *sides, "--op-fail", "5%")[0] == UNJUDGED
+    assert run("compare", *sides, "--op-fail", "5%", "--allow-incomparable")[0] == PASSED
+    assert run("compare", *sides, "--op-fail", "5%", "--across-machines")[0] == REGRESSED
+
+
+def test_thresholds_judge_two_traces(run):
+    trace("a.json"), trace("b.json", scale=1.2)
+    assert run("compare", "a.json", "b.json", "--op-fail", "25%")[0] == PASSED
+    code, text, _ = run("compare", "a.json", "b.json", "--op-fail", "10%")
+    assert code == REGRESSED
+    assert "regressed: aten::addmm, forward Linear_0 (device), 100 us -> 120 us" in text
+    assert run("compare", "a.json", "b.json", "--op-fail", "Linear_0:10%")[0] == REGRESSED
+    assert run("compare", "a.json", "b.json", "--op-fail", "ReLU_0:25%")[0] == PASSED
+    assert run("compare", "a.json", "b.json", "--case-fail", "10%")[0] == REGRESSED
+    code, text, _ = run("compare", "a.json", "b.json", "--op-fail", "Linear_7:25%")
+    assert code == UNJUDGED
+    assert "'Linear_7' is no operation or module of any case" in text
+
+
+def test_steps_of_a_trace_are_no_base_runs(run):
+    trace("a.json", steps=12), trace("b.json", steps=12, scale=1.2)
+    _, text, _ = run("compare", "a.json", "b.json", "--op-fail", "10%", "--format", "json")
+    checked = [one for case in json.loads(text)["cases"] for one in (case["iteration"], *case["operations"])]
+    assert {(one["rule"], one["base_runs"]) for one in checked} == {("threshold", 1)}
+
+
+def test_the_busy_time_of_a_device_is_shown_once(run):
+    trace("a.json"), trace("b.json", scale=1.2)
+    _, text, _ = run("compare", "a.json", "b.json")
+    assert [line.split("  ")[0] for line in text.split("\n") if " of one iteration" in line] == [
+        "wall time of one iteration", "device busy time of one iteration"
+    ]  # fmt: skip
+
+
+def test_a_trace_with_and_one_without_an_accelerator(run):
+    trace("a.json")
+    build.trace_file(Path(), [build.step(0, 0, 900), build.op("aten::addmm", 10, 300)], name="b.json", devices=())
+    _, text, _ = run("compare", "a.json", "b.json", "--across-machines")
+    assert f"different devices: {build.H100} -> none" in text
+    assert "missing: in the base but not in this run: device, trace a.json, 1 step" in text
+    _, text, _ = run("compare", "b.json", "a.json", "--across-machines")
+    assert "new, not compared: device" in text
+
+
+def test_many_small_operations_have_a_hint(run):
+    events = [build.step(0, 0, 1_000)]
+    for number in range(100):
+        events += [build.module(f"Linear_{number}", 10 * number, 9), build.op("aten::addmm", 10 * number, 8)]
+    build.trace_file(Path(), events, name="a.json"), build.trace_file(Path(), events, name="b.json")
+    hint = "no operation is large enough to be judged by itself; --by op sums over modules"
+    assert hint in run("compare", "a.json", "b.json")[1]
+    assert hint not in run("compare", "a.json", "b.json", "--by", "op")[1]
+
+
+# ---- export and report -------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_is_exported_with_both_cases(run):
+    trace("a.json", steps=3)
+    code, text, _ = run("export", "--format", "csv", "a.json")
+    assert code == PASSED
+    rows = {(row["case"], row["operation"]): int(row["self_ns"]) for row in csv.DictReader(io.StringIO(text))}
+    assert rows["host", "(call)"] == 1_000_000
+    assert rows["device", "(call)"] == 165_000
+    assert rows["device", "aten::addmm"] == 110_000
+    code, text, _ = run("export", "--format", "github-action-benchmark", "a.json")
+    entries = {entry["name"]: entry["value"] for entry in json.loads(text)}
+    assert (code, entries["device"], entries["device: aten::relu, forward ReLU_0"]) == (PASSED, 165.0, 55.0)
+
+
+def test_the_page_shows_a_trace(run):
+    trace("a.json.gz", steps=3, top={"cuda_driver_version": 12090})
+    assert run("report", "a.json.gz") == (PASSED, "1 trace: report.html\n", "")
+    text = Path("report.html").read_text(encoding="utf-8")
+    assert "trace a.json.gz, 3 steps" in text
+    assert "Times of one step, with the profiler" in text
+    assert '<th scope="col">steps</th>' in text
+    assert "cuda driver version" in text
+    for wrong in ("rounds</th>", "iteration without the profiler", "<dt>without the profiler", "device busy</th>", "1 thread"):
+        assert wrong not in text
+
+
+def test_the_page_compares_each_trace_with_the_one_before_it_in_the_order_given(run):
+    trace("b.json"), trace("a.json", devices=(build.MI300X,), scale=2.0)
+    code, out, _ = run("report", "b.json", "a.json", "--across-machines")
+    assert (code, out) == (PASSED, "2 traces: report.html\n")
+    text = Path("report.html").read_text(encoding="utf-8")
+    machines = f"devices {build.H100} -&gt; {build.MI300X}"
+    assert f"<summary>device, across machines: {machines}: +100.0 %, regressed</summary>" in text
+    assert "+100.0 %, regressed, across machines</td>" in text
+    assert text.index("base: trace b.json") < text.index("now:  trace a.json")
+
+
+# ---- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_and_a_saved_run(refused):
+    trace("a.json")
+    Path("run.json").write_text(json.dumps(builders.saved_file()), encoding="utf-8")
+    line = "'a.json' is a trace and 'run.json' a saved run; name two traces or two saved runs"
+    for arguments in (("compare", "a.json", "run.json"), ("compare", "run.json", "a.json"), ("report", "a.json", "run.json")):
+        assert refused(*arguments) == line
+    assert refused("report", "run.json", "--base", "a.json") == line
+    assert refused("report", "--base", "a.json") == "--base: 'a.json' is a trace; name the traces to compare with it"
+
+
+def test_a_saved_run_by_its_path_is_still_one(run):
+    Path("run.json").write_text(json.dumps(builders.saved_file()), encoding="utf-8")
+    Path("now.json").write_text(json.dumps(builders.saved_file(datetime="2026-11-21T10:31:05")), encoding="utf-8")
+    code, text, _ = run("compare", "run.json", "now.json")
+    assert code == PASSED
+    assert "base: 2026-11-20 10:31 UTC" in text
+
+
+def test_files_that_cannot_be_compared(refused):
+    trace("a.json")
+    Path("folder").mkdir()
+    Path("empty.json").touch()
+    Path("empty.json.gz").touch()
+    Path("cut.json").write_text(Path("a.json").read_text()[:-30], encoding="utf-8")
+    Path("other.json").write_text("[1]", encoding="utf-8")
+    for name, problem in {
+        "none.json": "'none.json' does not exist",
+        "none.json.gz": "'none.json.gz' does not exist",
+        "folder": "'folder' is a folder; name one file in it",
+        "empty.json": "empty.json: is empty",
+        "empty.json.gz": "empty.json.gz: is empty",
+        "cut.json": "cut.json: is not JSON",
+        "other.json": "other.json: file: needs an object",
+    }.items():
+        assert refused("compare", name, "a.json").startswith(problem)
+        assert refused("export", "--format", "csv", name).startswith(problem)
+        assert refused("report", "a.json", name).startswith(problem)
+
+
+def test_one_trace_twice(refused):
+    trace("a.json")
+    assert refused("compare", "a.json", "./a.json") == "'a.json' and './a.json' are one trace, a.json: name another base"
+
+
+def test_a_trace_has_no_parameters(refused):
+    trace("a.json"), trace("b.json")
+    problem = refused("compare", "a.json", "b.json", "--between", "step=reference,fast")
+    assert problem == "--between: 'step=reference,fast' cannot be used for traces, which have no parameters; leave it out"
+
+
+def test_commands_about_saved_runs_name_a_trace(refused, run):
+    trace("a.json")
+    assert refused("history", "a.json").startswith("'a.json' is a trace, not a case of saved runs")
+    for command in (("list",), ("prune", "--keep", "1"), ("history", "host")):
+        assert refused(*command, "--storage", "a.json").startswith("a.json is not a folder of saved runs")
+    Path(".benchmarks").mkdir()
+    trace(".benchmarks/0001_a.json")
+    _, _, err = run("list")
+    assert "passed over: .benchmarks/0001_a.json: is a trace, no saved run" in err
+
+
+# ---- traces of real machines -------------------------------------------------------------------------------------------
+
+
+@real_traces.needs_traces
+@pytest.mark.parametrize(("base", "now"), [("h100_bert_small", "mi300_bert_small"), ("diff_control", "diff_test")])
+def test_no_line_about_two_real_machines_is_too_long_to_be_read(run, base, now):
+    code, text, _ = run("compare", real_traces.path(base), real_traces.path(now), "--across-machines")
+    assert code == PASSED
+    assert max(map(len, text.split("\n"))) < 300
