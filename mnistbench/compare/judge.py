@@ -244,7 +244,14 @@ def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
     spread_ns = _spread(case.base_runs, *(_spread_of_iterations(side, case.clock) for side in (case.base, case.now)))
     limit = mark or criteria.case_fail
     iteration = _unjudged(ITERATION, ITERATION, (), case.base_runs, case.now_ns, spread_ns, limit)
-    return CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
+    draft = CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
+    return _without_spread(draft) if any(run.trace for run in case.used) else draft
+
+
+def _without_spread(draft: CaseJudgement) -> CaseJudgement:
+    """Return quantities that thresholds alone judge: a trace is one process, whose steps are no replicates."""
+    operations = tuple(replace(checked, spread_ns=0.0) for checked in draft.operations)
+    return replace(draft, iteration=replace(draft.iteration, spread_ns=0.0), operations=operations)
 
 
 def _spread_of_iterations(side: CaseSummary, clock: str) -> int:

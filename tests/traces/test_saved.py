@@ -9,6 +9,8 @@ import real_traces
 import trace_builders as build
 
 from mnistbench.compare.diff import compare
+from mnistbench.compare.judge import judge
+from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import RecordError
 from mnistbench.core.record import OUTSIDE, RUNTIME
 from mnistbench.traces.analysis import analyse
@@ -89,6 +91,15 @@ def test_the_changes_and_the_remainder_are_the_change_of_the_case(tmp_path, by, 
     now = saved_trace(build.trace_file(tmp_path, changed, name="b.json"))
     for case in compared(base, now, by=by).values():
         assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.change_ns
+
+
+def test_thresholds_alone_judge_a_trace(tmp_path):
+    """The steps of one process are no replicates: that they differ by more than the change is no reason to doubt it."""
+    base = saved_trace(build.trace_file(tmp_path, build.network(steps=6), name="a.json"))
+    now = saved_trace(build.trace_file(tmp_path, build.network(steps=6, scale=1.15), name="b.json"))
+    judged = judge(compare([base.run], now.run), Criteria())
+    found = {(case.case.now.node_id, checked.name): checked.verdict for case in judged.cases for checked in case.checked}
+    assert found["device", "aten::addmm, forward Linear_0"] == found["device", "iteration"] == "regressed"
 
 
 def test_an_operation_of_one_side_is_new_or_gone(tmp_path):
