@@ -114,6 +114,8 @@ def _add_host(rows: dict[OpKey, _Row], trace: Trace, steps: Steps) -> None:
         row.self_ns[slot] += event.self_ns
         if event.kind != events.RUNTIME and not event.is_beside:
             _add_memory(rows, row, slot, event, memory, is_range=is_range)
+        if event.thread != steps.thread and not event.is_beside:
+            elsewhere[ranges[-1].place.phase if ranges else "", slot] += event.self_ns
         if is_range:
             row.total_ns[slot] += event.self_ns
             continue
@@ -121,8 +123,6 @@ def _add_host(rows: dict[OpKey, _Row], trace: Trace, steps: Steps) -> None:
         row.total_ns[slot] += event.ns
         if shapes := event.args.get("Input Dims"):
             row.shapes.add(str(shapes))
-        if event.thread != steps.thread and not event.is_beside:
-            elsewhere[ranges[-1].place.phase if ranges else "", slot] += event.self_ns
     if trace.host and not steps.are_marked:
         outside = rows[OUTSIDE, "", UNTIED]
         outside.self_ns[0] += steps.ns[0] - _top_level_ns(trace, steps)
