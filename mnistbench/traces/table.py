@@ -76,7 +76,7 @@ def _row(key: OpKey, row: _Row, view: str) -> OpRow:
         module=module,
         calls=row.calls / row.slots,
         self_cpu_ns=tuple(max(0, ns) for ns in row.self_ns),
-        total_cpu_ns=tuple(row.total_ns),
+        total_cpu_ns=tuple(max(0, ns) for ns in row.total_ns),
         self_device_ns=tuple(row.device_ns) if view == "device" else (),
         memory_bytes=median_ns(row.memory),
         shapes=tuple(sorted(row.shapes)),

@@ -86,6 +86,12 @@ def test_a_range_on_another_thread_takes_its_time_from_the_thread_of_the_steps_t
     assert sum(own for _, own, _ in found.values()) == 100
 
 
+def test_no_time_is_below_0_where_events_of_a_thread_overlap(tmp_path):
+    """They do in a file without numbers of threads: operations of several threads seem to be of one."""
+    found = host(tmp_path, build.op("aten::mm", 0, 10, thread=None), build.op("aten::add", 5, 10, thread=None))
+    assert found == {"aten::mm": (1, 10, 10), "aten::add": (1, 10, 10), OUTSIDE: (0, 0, 0)}
+
+
 def test_each_step_has_a_sample(tmp_path):
     events = [build.step(1, 0, 100), build.op("aten::mm", 10, 20), build.step(2, 100, 200), build.op("aten::mm", 110, 30),
               build.op("aten::mm", 150, 40)]  # fmt: skip
