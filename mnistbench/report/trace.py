@@ -64,6 +64,8 @@ def _step_table(trace: Analysis) -> Iterator[Table]:
         for slot, (name, ns) in enumerate(zip(trace.steps, trace.host.iteration_ns, strict=True))
     ]
     lines = ["Busy: time in which the accelerator ran what the step launched."] if busy else []
+    if len(rows) > 1 and any(each.unlinked for each in trace.timelines):
+        lines.append("Kernels and copies without a launch count to the step in which they ran, the earliest to the first step.")
     if not trace.are_steps_marked:
         lines.append("No operation ran in a ProfilerStep, so the whole trace is one step.")
     typical = [units.microseconds(median_ns(times)) for times in (trace.host.iteration_ns, busy) if times]
