@@ -64,6 +64,8 @@ def _step_table(trace: Analysis) -> Iterator[Table]:
         for slot, (name, ns) in enumerate(zip(trace.steps, trace.host.iteration_ns, strict=True))
     ]
     lines = ["Busy: time in which the accelerator ran what the step launched."] if busy else []
+    if len(rows) > 1 and any(each.unlinked for each in trace.timelines):
+        lines.append("Kernels and copies without a launch count to the step in which they ran, the earliest to the first step.")
     if not trace.are_steps_marked:
         lines.append("No operation ran in a ProfilerStep, so the whole trace is one step.")
     typical = [units.microseconds(median_ns(times)) for times in (trace.host.iteration_ns, busy) if times]
@@ -173,6 +175,12 @@ def _notes(trace: Analysis) -> Iterator[str]:
     unattributed = sum(kernel.count for kernel in trace.kernels if kernel.key[0] == UNATTRIBUTED)
     if unattributed:
         yield f"{UNATTRIBUTED}: {units.count(unattributed)} kernels and copies that the trace links to no operation."
+    concurrent_ns = sum(sum(row.self_cpu_ns) for row in trace.host.rows) - sum(trace.host.iteration_ns)
+    if concurrent_ns > 0:
+        yield (
+            f"The host rows add up to {units.microseconds(concurrent_ns / len(trace.steps))} us more than a step: "
+            "calls ran at the same time, on several threads or as communication in the background."
+        )
     if trace.outside_ns:
         yield f"Left out of the host columns: {units.microseconds(trace.outside_ns)} us of calls that began in no step."
     if trace.outside_device_ns:
@@ -228,6 +236,8 @@ def ranks_blocks(run: RanksRun, shown: Shown) -> list[Block]:
 def _ranks_table(run: RanksRun) -> Table:
     slowest = run.slowest
     lines = ["Outside collectives: elapsed time in which no communication between ranks ran. The slowest rank has the most."]
+    if len({len(rank.steps) for rank in run.ranks}) > 1:
+        lines.append("The ranks recorded different numbers of steps, so their elapsed times are not of the same work.")
     if run.missing:
         lines.append(f"Without a file: rank {', '.join(map(str, run.missing))}.")
     return Table(

@@ -14,10 +14,11 @@ def link_kernels(trace: Trace) -> None:
     """Set the launch and the operation of each device event. They stay None where the trace has no link."""
     operations = {event.external: event for event in trace.host if event.kind == OPERATION and event.external is not None}
     launches = {event.correlation: event for event in trace.host if event.kind == RUNTIME and event.correlation is not None}
+    is_repeated = all(event.external in (None, event.correlation) for event in trace.device)
     for event in trace.device:
         if event.correlation is not None:
             event.launch = launches.get(event.correlation)
-        found = operations.get(event.external) if event.external not in (None, event.correlation) else None
+        found = None if is_repeated or event.external is None else operations.get(event.external)
         if found is None and event.launch is not None:
             found = _around(event.launch)
         event.operation = found.kept if found is not None else None

@@ -26,7 +26,9 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 #: Begins the name of the Python event of a module call; a class and the number of its instance follow.
 _MODULE_CALL = "nn.Module: "
 
-#: In the argument "Module Hierarchy" of TorchScript: ``TOP(C)::forward.A0(A)::forward``.
+#: In the argument "Module Hierarchy" of TorchScript: ``TOP(C)::forward.A0(A)::forward``. With the first operation that
+#: autograd runs on a thread, torch begins to write those of later operations of the thread into earlier ones: its list of
+#: them has none for operations of autograd, but it takes one for each event (``torch/csrc/profiler/collection.cpp``).
 _HIERARCHY = "Module Hierarchy"
 _LEVEL = re.compile(r"([^.:()]+)\([^()]*\)::[^.:()]+")
 
@@ -44,12 +46,18 @@ def place(trace: Trace) -> None:
     by_marks = any(event.name.startswith(PHASE) for event in trace.host if event.kind == RANGE)
     links = _forward_operations(trace)
     forward = set() if by_marks else _with_callers(links.values())
+    shifted: set[Hashable] = set()  # threads whose hierarchies are those of other operations by now
     for event in trace.host:
         around = event.parent.place if event.parent is not None else NOWHERE
-        event.place = _place(event, around, links, forward, by_marks=by_marks)
+        if event.is_backward or event.name.startswith(ENGINE_NODE):
+            shifted.add(event.thread)
+        hierarchy = event.args.get(_HIERARCHY) if event.thread not in shifted else None
+        event.place = _place(event, around, links, forward, _module_of_hierarchy(hierarchy), by_marks=by_marks)
 
 
-def _place(event: HostEvent, around: Place, links: dict[int, HostEvent], forward: set[int], *, by_marks: bool) -> Place:
+def _place(
+    event: HostEvent, around: Place, links: dict[int, HostEvent], forward: set[int], module: str, *, by_marks: bool
+) -> Place:
     if event.kind == RANGE:
         return _of_range(event.name, around, by_marks=by_marks)
     if event.kind == PYTHON:
@@ -64,7 +72,7 @@ def _place(event: HostEvent, around: Place, links: dict[int, HostEvent], forward
     if by_marks or event.kind != OPERATION:
         return around
     phase = FORWARD if not around.phase and id(event) in forward else around.phase
-    return _cached(phase, _module_of_hierarchy(event.args.get(_HIERARCHY)) or around.module)
+    return _cached(phase, module or around.module)
 
 
 def _of_range(name: str, around: Place, *, by_marks: bool) -> Place:

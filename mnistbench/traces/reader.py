@@ -76,13 +76,13 @@ def _parsed(path: Path) -> Mapping[str, Any]:
     """Return the JSON object of the file."""
     content = _content(path)
     if not content.strip():
-        raise RecordError(f"{path}: is empty; the profiler was stopped before it wrote the trace")
+        raise RecordError(f"{path}: is empty; the program may have ended before the profiler wrote the trace")
     try:
-        document = json.loads(content)
+        document = json.loads(content, strict=False)  # torch 2.0 writes names of code with line breaks as they are
     except UnicodeDecodeError:
         raise RecordError(f"{path}: is not a text file; {_ADVICE}") from None
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: is not JSON ({error}); it was cut off while it was written, or {_ADVICE}") from None
+        raise RecordError(f"{path}: is not JSON ({error}); the file is cut off or damaged, or {_ADVICE}") from None
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise RecordError(f"{path}: has no list of traceEvents, so it is no trace; {_ADVICE}")
     return document
@@ -126,7 +126,9 @@ class _Reading:
             elif phase == "i" and raw.get("name") == MEMORY:
                 self._add_memory(position, raw)
         if not self._device and not any(event.kind == OPERATION for event in self._host):
-            raise RecordError(f"{self._source}: has no operation and no kernel of PyTorch; {_ADVICE}")
+            raise RecordError(
+                f"{self._source}: has no operation and no kernel of PyTorch; profile while operations run, or {_ADVICE}"
+            )
         self._host.sort(key=lambda event: (event.start, -event.end))
         self._device.sort(key=lambda event: (event.start, event.end))
         self._memory.sort()

@@ -72,7 +72,7 @@ def _row(key: OpKey, row: _Row, view: str) -> OpRow:
         module=module,
         calls=row.calls / row.slots,
         self_cpu_ns=tuple(max(0, ns) for ns in row.self_ns),
-        total_cpu_ns=tuple(row.total_ns),
+        total_cpu_ns=tuple(max(0, ns) for ns in row.total_ns),
         self_device_ns=tuple(row.device_ns) if view == "device" else (),
         memory_bytes=median_ns(row.memory),
         shapes=tuple(sorted(row.shapes)),
@@ -111,6 +111,8 @@ def _add_host(rows: dict[OpKey, _Row], trace: Trace, steps: Steps) -> None:
         row.self_ns[slot] += event.self_ns
         if event.kind != events.RUNTIME and not event.is_beside:
             _add_memory(rows, row, slot, event, memory, is_range=is_range)
+        if event.thread != steps.thread and not event.is_beside:
+            elsewhere[ranges[-1].place.phase if ranges else "", slot] += event.self_ns
         if is_range:
             row.total_ns[slot] += event.self_ns
             continue
@@ -118,8 +120,6 @@ def _add_host(rows: dict[OpKey, _Row], trace: Trace, steps: Steps) -> None:
         row.total_ns[slot] += event.ns
         if shapes := event.args.get("Input Dims"):
             row.shapes.add(str(shapes))
-        if event.thread != steps.thread and not event.is_beside:
-            elsewhere[ranges[-1].place.phase if ranges else "", slot] += event.self_ns
     if trace.host and not steps.are_marked:
         outside = rows[OUTSIDE, "", UNTIED]
         outside.self_ns[0] += steps.ns[0] - _top_level_ns(trace, steps)

@@ -67,6 +67,25 @@ def test_a_trace_of_the_host(tmp_path, capsys, golden):
     golden(out, "trace_host.txt")
 
 
+def test_time_that_the_host_column_has_above_the_steps_is_stated(tmp_path, capsys):
+    """A backend for the CPU communicates beside the operations."""
+    events = [build.step(1, 0, 100), build.op("aten::mm", 10, 20), build.range_("gloo:all_reduce", 5, 73)]
+    _, out, _ = run(capsys, build.trace_file(tmp_path, events, devices=[]))
+    assert "73.0 us more than a step" in out
+    _, out, _ = run(capsys, build.trace_file(tmp_path, events[:2], devices=[]))
+    assert "more than a step" not in out
+
+
+def test_ranks_with_different_numbers_of_steps_are_pointed_out(tmp_path, capsys):
+    for rank, steps in ((0, 2), (1, 3)):
+        build.trace_file(
+            tmp_path, build.network(steps=steps), name=f"{rank}.json", distributedInfo={"rank": rank, "world_size": 2}
+        )
+    assert "different numbers of steps" in run(capsys, tmp_path)[1]
+    build.trace_file(tmp_path, build.network(steps=3), name="0.json", distributedInfo={"rank": 0, "world_size": 2})
+    assert "different numbers of steps" not in run(capsys, tmp_path)[1]
+
+
 def test_csv_has_sums_over_all_steps(tmp_path, capsys):
     code, out, _ = run(capsys, training_step(tmp_path), "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))

@@ -7,7 +7,7 @@ import random
 import pytest
 import real_traces
 import trace_builders as build
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError
@@ -53,6 +53,7 @@ def mutated(document, draw):
     return document
 
 
+@settings(deadline=None)  # each example writes a file, which takes long on a busy machine
 @given(st.data())
 def test_damaged_events(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("damaged") / "trace.json"
@@ -60,6 +61,7 @@ def test_damaged_events(tmp_path_factory, data):
     survives(path)
 
 
+@settings(deadline=None)  # each example writes a file, which takes long on a busy machine
 @given(st.data())
 def test_damaged_bytes(tmp_path_factory, data):
     content = bytearray(json.dumps(build.document(build.network())).encode())

@@ -36,6 +36,18 @@ def test_by_correlation_where_the_external_id_repeats_it(tmp_path):
     )
 
 
+def test_an_external_id_that_is_the_correlation_by_chance_is_a_link(tmp_path):
+    """Where the others of the file are not repeated, the file is no earlier version's."""
+    events = [
+        build.op("aten::mm", 0, 9, external=4), build.op("aten::add", 10, 9, external=6),
+        build.kernel("k", 20, 5, external=4, correlation=4), build.kernel("other", 30, 5, external=6, correlation=9),
+    ]  # fmt: skip
+    trace = read(build.trace_file(tmp_path, events))
+    link_calls(trace)
+    link_kernels(trace)
+    assert [kernel.operation.name for kernel in trace.device] == ["aten::mm", "aten::add"]
+
+
 def test_by_correlation_where_the_external_id_names_no_operation(tmp_path):
     events = [build.range_("all", 0, 90), build.op("aten::mm", 1, 20), build.launch(5, 3, 70)]
     assert owner(tmp_path, *events, build.kernel("k", 50, 5, external=9, correlation=70)) == ("aten::mm", "cudaLaunchKernel")

@@ -114,3 +114,14 @@ def test_the_ranges_of_mnistbench_are_used_alone(tmp_path):
 def test_the_module_hierarchy_of_torchscript(tmp_path):
     described = build.event("cpu_op", "aten::add", 1, 5, **{"Module Hierarchy": "TOP(C)::forward.A0(A)::forward"})
     assert places(tmp_path, described)["aten::add"] == ("", "A0")
+
+
+def test_the_module_hierarchy_is_not_used_once_autograd_ran_on_the_thread(tmp_path):
+    """From then on torch writes the hierarchy of one operation into another."""
+    script = {"Module Hierarchy": "TOP(C)::forward.A0(A)::forward"}
+    events = [
+        build.event("cpu_op", "aten::before", 1, 5, **script), build.op("MulBackward0", 10, 5, sequence=3, forward_thread=1),
+        build.event("cpu_op", "aten::after", 20, 5, **script), build.event("cpu_op", "aten::other", 20, 5, thread=7, **script),
+    ]  # fmt: skip
+    found = places(tmp_path, *events)
+    assert [found[name][1] for name in ("aten::before", "aten::after", "aten::other")] == ["A0", "", "A0"]

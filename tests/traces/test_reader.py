@@ -101,6 +101,13 @@ def test_the_name_of_a_device(tmp_path, devices, number, name):
     assert read_events(tmp_path, [build.kernel("k", 1, 2)], devices=devices).name_of(number) == name
 
 
+def test_line_breaks_in_names_are_read(tmp_path):
+    """Some versions of torch write the name of a Python function, which may be a line of code, as it is."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(build.document([build.op("first second", 1, 2)])).replace(" second", "\nsecond"))
+    assert [event.name for event in read(path).host] == ["first\nsecond"]
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [

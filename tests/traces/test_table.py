@@ -79,6 +79,19 @@ def test_the_host_rows_add_up_to_the_step_with_backward_on_another_thread(tmp_pa
     assert sum(own for _, own, _ in found.values()) == 100
 
 
+def test_a_range_on_another_thread_takes_its_time_from_the_thread_of_the_steps_too(tmp_path):
+    """Such as that of a hook in backward, which the thread of the steps waits for."""
+    found = host(tmp_path, build.step(1, 0, 100), build.range_("## backward ##", 10, 80), build.op("aten::a", 1, 5),
+                 build.range_("hook", 20, 40, thread=7), build.op("aten::mm", 25, 30, thread=7))  # fmt: skip
+    assert sum(own for _, own, _ in found.values()) == 100
+
+
+def test_no_time_is_below_0_where_events_of_a_thread_overlap(tmp_path):
+    """They do in a file without numbers of threads: operations of several threads seem to be of one."""
+    found = host(tmp_path, build.op("aten::mm", 0, 10, thread=None), build.op("aten::add", 5, 10, thread=None))
+    assert found == {"aten::mm": (1, 10, 10), "aten::add": (1, 10, 10), OUTSIDE: (0, 0, 0)}
+
+
 def test_each_step_has_a_sample(tmp_path):
     events = [build.step(1, 0, 100), build.op("aten::mm", 10, 20), build.step(2, 100, 200), build.op("aten::mm", 110, 30),
               build.op("aten::mm", 150, 40)]  # fmt: skip
