@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from mnistbench.commands.arguments import add_format, add_output, add_top, one_of, whole
+from mnistbench.commands.arguments import add_format, add_output, add_top, given, one_of, whole
 from mnistbench.commands.output import PASSED, deliver_tables, output_file, progress_bar
 from mnistbench.core.errors import UsageError
 from mnistbench.report.trace import Shown, blocks, ranks_blocks
@@ -39,7 +39,7 @@ def run(parsed: argparse.Namespace) -> int:
     """
     shown = Shown(top=whole("--top", parsed.top, 1), by=one_of("--by", parsed.by, _BY))
     output = output_file(parsed)
-    files = [Path(file) for file in parsed.files]
+    files = [Path(given("FILE", file)) for file in parsed.files]
     folders = [file for file in files if file.is_dir()]
     with progress_bar("file") as progress:
         if folders:

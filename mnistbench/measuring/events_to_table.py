@@ -243,6 +243,8 @@ def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_h
         beside = runs_beside(event.name)
         row = samples[key := _row_of(event, place)]
         row.self_cpu[slot] += event.cpu_time_total if beside else event.self_cpu_time_total
+        if event.thread != iterations.thread and not beside:
+            elsewhere[place.phase, slot] += event.self_cpu_time_total
         if key[0] == OUTSIDE:
             row.total_cpu[slot] += event.self_cpu_time_total
             continue
@@ -254,8 +256,6 @@ def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_h
             row.kernels.update(kernel.name for kernel in event.kernels)
         if event.input_shapes:
             row.shapes.add(str(event.input_shapes))
-        if event.thread != iterations.thread and not beside:
-            elsewhere[place.phase, slot] += event.self_cpu_time_total
     for (phase, slot), waited in elsewhere.items():
         outside = samples.get((OUTSIDE, phase, UNTIED))
         if outside is not None:

@@ -50,7 +50,7 @@ def _timeline(number: str, name: str, found: list[DeviceEvent]) -> Timeline:
     communication = [event for event in found if event.is_communication]
     computation = [event for event in found if event.kind != COPY and not event.is_communication]
     busy_ns, span_ns = _ran_ns(found), max(event.end for event in found) - min(event.start for event in found)
-    waiting = [(event.launch.start, event.start) for event in found if event.launch is not None]
+    waiting = [(event.launch.end, event.start) for event in found if event.launch is not None]
     first = min(event.start for event in found)
     queued_ns = covered_ns([*_spans(found), *((max(first, launched), began) for launched, began in waiting)])
     unlinked = [event for event in found if event.launch is None]

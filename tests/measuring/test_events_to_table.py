@@ -351,6 +351,13 @@ class TestEngineThread:
         rows = by_key(table_of(*with_an_engine_thread(waiting_end=50)))
         assert rows[OUTSIDE, "backward", UNTIED].self_cpu_ns == (0,)
 
+    def test_a_range_on_the_engines_thread_is_not_counted_twice(self) -> None:
+        roots = with_an_engine_thread()
+        roots.append(node("CheckpointBackward", 71, 79, event("recompute", 72, 78, scope=RANGE, thread=ENGINE), thread=ENGINE,
+                          sequence_nr=5))  # fmt: skip
+        found = table_of(*roots)
+        assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
+
     def test_each_iteration_waits_for_its_own(self) -> None:
         second = [
             iteration(200, 300, phase("backward", 200, 290)),

@@ -153,6 +153,7 @@ def test_the_report_can_be_written_to_a_file(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        ([""], "FILE: '' is no value; give one"),
         (["missing.json"], "missing.json: cannot be read (No such file or directory)"),
         (["empty.json"], "empty.json: is empty"),
         (["trace.json", "--by", "phase"], "--by: 'phase' is not known; choose op or module or op,module"),
