@@ -20,6 +20,9 @@ REFERENCE = "a file, a number (0003), a glob, latest, a commit or a branch"
 #: Help for an argument that names a saved run or a trace.
 OR_TRACE = f"{REFERENCE}, or a trace"
 
+#: How the rows of a table are summed.
+GROUPINGS = ("op", "module", "op,module")
+
 #: The largest batch size, number of epochs or number of launches.
 LARGEST = 2**31
 
@@ -64,6 +67,13 @@ def add_format(parser: argparse.ArgumentParser, *others: str) -> None:
     """Declare the format: terminal, markdown, json, or one of the ``others``."""
     parser.add_argument(
         "--format", choices=("terminal", "markdown", "json", *others), default="terminal", help="format (default: terminal)"
+    )
+
+
+def add_by(parser: argparse.ArgumentParser) -> None:
+    """Declare how rows are summed, one of GROUPINGS."""
+    parser.add_argument(
+        "--by", default="op,module", metavar="KEYS", help="group by op, module or op,module (default: op,module)"
     )
 
 

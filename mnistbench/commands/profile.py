@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mnistbench.commands.arguments import (
     MOST_THREADS,
+    add_by,
     add_dataset,
     add_dtype,
     add_format,
@@ -116,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_top(parser)
     add("--min-share", default="1%", metavar="SHARE", help="hide operations below this share of their case (default: 1%%)")
     add("--sort", default="", metavar="KEY", help="self-cpu, self-device, total, memory or calls (default: self time)")
-    add("--by", default="op,module", metavar="KEYS", help="group by op, module or op,module (default: op,module)")
+    add_by(parser)
     add("--shapes", action="store_true", help="show input shapes")
     add("--memory", action="store_true", help="show allocated minus freed memory")
     add("--cold", action="store_true", help="also measure first iterations, each in a new process")

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from mnistbench.commands.arguments import given, one_of, rate, whole
+from mnistbench.commands.arguments import GROUPINGS, given, one_of, rate, whole
 from mnistbench.commands.output import deliver_tables, output_file
 from mnistbench.compare.thresholds import plain_threshold
 from mnistbench.core.errors import UsageError
@@ -14,8 +14,6 @@ from mnistbench.report.profile import SORTS, Shown
 from mnistbench.report.trace_profile import CSV_COLUMNS, TraceProfile, blocks, csv_rows, dumps
 from mnistbench.traces.costs import analyse_with_costs
 from mnistbench.traces.peaks import Peaks, peaks_of_all
-
-_BY = ("op", "module", "op,module")
 
 #: Options that say what is measured. A trace has been measured.
 _MEASURING = (
@@ -121,7 +119,7 @@ def shown_of(parsed: argparse.Namespace) -> Shown:
         top=whole("--top", parsed.top, 1),
         min_share=_share("--min-share", parsed.min_share),
         sort=one_of("--sort", parsed.sort, SORTS) if parsed.sort else "",
-        by=one_of("--by", parsed.by, _BY),
+        by=one_of("--by", parsed.by, GROUPINGS),
         shapes=parsed.shapes,
         memory=parsed.memory,
     )

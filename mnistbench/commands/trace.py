@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from mnistbench.commands.arguments import add_format, add_output, add_top, given, one_of, whole
+from mnistbench.commands.arguments import GROUPINGS, add_by, add_format, add_output, add_top, given, one_of, whole
 from mnistbench.commands.output import PASSED, deliver_tables, output_file, progress_bar
 from mnistbench.core.errors import UsageError
 from mnistbench.report.trace import Shown, blocks, ranks_blocks
@@ -13,8 +13,6 @@ from mnistbench.report.trace_rows import csv_columns, csv_rows
 from mnistbench.traces.analysis import analyse
 from mnistbench.traces.ranks import read_ranks
 from mnistbench.traces.result import dumps, dumps_ranks
-
-_BY = ("op", "module", "op,module")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,9 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="trace that torch.profiler wrote, .json or .json.gz; or one folder with a trace of each rank of a run",
     )  # fmt: skip
     add_top(parser)
-    parser.add_argument(
-        "--by", default="op,module", metavar="KEYS", help="group by op, module or op,module (default: op,module)"
-    )
+    add_by(parser)
     add_format(parser, "csv")
     add_output(parser)
 
@@ -37,7 +33,7 @@ def run(parsed: argparse.Namespace) -> int:
     Raises:
         MnistbenchError: an option cannot be used, or a file cannot be read.
     """
-    shown = Shown(top=whole("--top", parsed.top, 1), by=one_of("--by", parsed.by, _BY))
+    shown = Shown(top=whole("--top", parsed.top, 1), by=one_of("--by", parsed.by, GROUPINGS))
     output = output_file(parsed)
     files = [Path(given("FILE", file)) for file in parsed.files]
     folders = [file for file in files if file.is_dir()]
