@@ -14,16 +14,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 
 from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.operation import is_communication, is_runtime_call, runs_beside
+from mnistbench.core.operation import OpKey, is_communication, is_runtime_call, runs_beside
 from mnistbench.core.profiler_names import ENGINE_NODE, ITERATION, MODULE, PHASE
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpRow, OpTable, median_ns
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpTable
+from mnistbench.core.row_sums import RowSums, subtract_waiting
+
+_US = 1000  # ns
 
 _USER_SCOPE = 7  # at::RecordScope::USER_SCOPE: record_function, by marks and by optimizers
 
@@ -82,27 +85,6 @@ def _covered(spans: Iterable[tuple[float, float]], start: float, end: float) -> 
 
 
 # ---- Rows of a table ----------------------------------------------------------------------------------------------
-
-#: Operation, phase, module.
-_Key = tuple[str, str, str]
-
-
-@dataclass
-class _Samples:
-    """Sums over the events of a row, one slot per iteration. Times are microseconds."""
-
-    slots: int
-    calls: int = 0
-    self_cpu: list[float] = field(default_factory=list)
-    total_cpu: list[float] = field(default_factory=list)
-    self_device: list[float] = field(default_factory=list)
-    memory: list[int] = field(default_factory=list)
-    shapes: set[str] = field(default_factory=set)
-    kernels: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.self_cpu, self.total_cpu, self.self_device = ([0.0] * self.slots for _ in range(3))
-        self.memory = [0] * self.slots
 
 
 @dataclass(frozen=True)
@@ -169,7 +151,7 @@ def table(
         temperature=temperature,
         view=view,
         iteration_ns=_nanoseconds(event.cpu_time_total for event in iterations.events),
-        rows=tuple(_row(key, row, view) for key, row in samples.items()),
+        rows=tuple(row.op_row(key, view, _US) for key, row in samples.items()),
         first_of_process=first_of_process,
         busy_ns=busy,
     )
@@ -183,7 +165,7 @@ def _busy(work: Iterable[Event], iterations: _Iterations) -> tuple[int, ...]:
 
 
 def _add_unattributed(
-    samples: dict[_Key, _Samples], work: Iterable[Event], inside: Iterable[Event], iterations: _Iterations
+    samples: dict[OpKey, RowSums], work: Iterable[Event], inside: Iterable[Event], iterations: _Iterations
 ) -> None:
     """Add the row of the kernels and copies that started in an iteration and that no operation of the iterations has.
 
@@ -228,15 +210,15 @@ def _launches(event: Event) -> bool:
     return event.scope != _USER_SCOPE and not _is_of_runtime(event)
 
 
-def _row_of(event: Event, place: Place) -> _Key:
+def _row_of(event: Event, place: Place) -> OpKey:
     if _is_range(event):
         return (OUTSIDE, place.phase, UNTIED)
     return (RUNTIME, "", UNTIED) if _is_of_runtime(event) else (event.name, place.phase, place.module)
 
 
-def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_host: bool) -> dict[_Key, _Samples]:
+def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_host: bool) -> dict[OpKey, RowSums]:
     """Sum the events of each row in each iteration."""
-    samples: dict[_Key, _Samples] = defaultdict(lambda: _Samples(len(iterations.events)))
+    samples: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(iterations.events)))
     elsewhere: dict[tuple[str, int], float] = defaultdict(float)  # (phase, iteration) -> self time on other threads
     for event, place in _walked(host, _forward_modules(host)):
         slot = iterations.slot_of(event)
@@ -256,27 +238,8 @@ def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_h
             row.kernels.update(kernel.name for kernel in event.kernels)
         if event.input_shapes:
             row.shapes.add(str(event.input_shapes))
-    for (phase, slot), waited in elsewhere.items():
-        outside = samples.get((OUTSIDE, phase, UNTIED))
-        if outside is not None:
-            outside.self_cpu[slot] = outside.total_cpu[slot] = max(0.0, outside.self_cpu[slot] - waited)
+    subtract_waiting(samples, elsewhere)
     return samples
-
-
-def _row(key: _Key, row: _Samples, view: str) -> OpRow:
-    name, phase, module = key
-    return OpRow(
-        name=name,
-        phase=phase,
-        module=module,
-        calls=row.calls / row.slots,
-        self_cpu_ns=_nanoseconds(row.self_cpu),
-        total_cpu_ns=_nanoseconds(row.total_cpu),
-        self_device_ns=_nanoseconds(row.self_device) if view == "device" else (),
-        memory_bytes=median_ns(row.memory),
-        shapes=tuple(sorted(row.shapes)),
-        kernels=tuple(sorted(row.kernels)),
-    )
 
 
 def _nanoseconds(microseconds: Iterable[float]) -> tuple[int, ...]:

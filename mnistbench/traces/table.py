@@ -5,32 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import accumulate
 
 from mnistbench.core.operation import OpKey, is_communication
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpRow, OpTable, median_ns
+from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpTable
+from mnistbench.core.row_sums import RowSums, subtract_waiting
 from mnistbench.traces import events
 from mnistbench.traces.events import DeviceEvent, HostEvent, MemoryRecord, Trace
 from mnistbench.traces.steps import Steps
 from mnistbench.traces.timeline import covered_ns
-
-
-@dataclass
-class _Row:
-    """Sums over the events of a row, one per step."""
-
-    slots: int
-    calls: int = 0
-    self_ns: list[int] = field(default_factory=list)
-    total_ns: list[int] = field(default_factory=list)
-    device_ns: list[int] = field(default_factory=list)
-    memory: list[int] = field(default_factory=list)
-    shapes: set[str] = field(default_factory=set)
-    kernels: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.self_ns, self.total_ns, self.device_ns, self.memory = ([0] * self.slots for _ in range(4))
 
 
 def tables(trace: Trace, steps: Steps) -> tuple[OpTable, OpTable | None]:
@@ -59,42 +42,26 @@ def _key(event: HostEvent) -> OpKey:
     return (event.name, *event.place)
 
 
-def _table(view: str, gathered: dict[OpKey, _Row], steps: Steps, busy_ns: tuple[int, ...]) -> OpTable:
-    rows = tuple(_row(key, row, view) for key, row in gathered.items() if view == "device" or key[0] != UNATTRIBUTED)
+def _table(view: str, gathered: dict[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]) -> OpTable:
+    rows = tuple(row.op_row(key, view, 1) for key, row in gathered.items() if view == "device" or key[0] != UNATTRIBUTED)
     return OpTable(temperature="warm", view=view, iteration_ns=steps.ns, rows=rows, busy_ns=busy_ns)
 
 
-def _row(key: OpKey, row: _Row, view: str) -> OpRow:
-    name, phase, module = key
-    return OpRow(
-        name=name,
-        phase=phase,
-        module=module,
-        calls=row.calls / row.slots,
-        self_cpu_ns=tuple(max(0, ns) for ns in row.self_ns),
-        total_cpu_ns=tuple(max(0, ns) for ns in row.total_ns),
-        self_device_ns=tuple(row.device_ns) if view == "device" else (),
-        memory_bytes=median_ns(row.memory),
-        shapes=tuple(sorted(row.shapes)),
-        kernels=tuple(sorted(row.kernels)) if view == "device" else (),
-    )
-
-
-def _gathered(trace: Trace, steps: Steps) -> dict[OpKey, _Row]:
+def _gathered(trace: Trace, steps: Steps) -> dict[OpKey, RowSums]:
     """Sum the events of each row in each step."""
-    rows: dict[OpKey, _Row] = defaultdict(lambda: _Row(len(steps.names)))
+    rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
     _add_host(rows, trace, steps)
     for launched in trace.device:
         slot = steps.slot_of_device(launched)
         if slot >= 0:
             row = rows[key := key_of(launched)]
             row.calls += key[0] == UNATTRIBUTED
-            row.device_ns[slot] += launched.ns
+            row.self_device[slot] += launched.ns
             row.kernels.add(launched.name)
     return dict(rows)
 
 
-def _add_host(rows: dict[OpKey, _Row], trace: Trace, steps: Steps) -> None:
+def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
     memory = _Memory(trace.memory, of_host=not trace.device)
     elsewhere: dict[tuple[str, int], int] = defaultdict(int)  # phase of the waiting thread, step
     ranges: list[HostEvent] = []  # of the thread of the steps, around the event
@@ -108,23 +75,23 @@ def _add_host(rows: dict[OpKey, _Row], trace: Trace, steps: Steps) -> None:
             continue
         is_range = event.kind == events.RANGE and not is_communication(event.name)
         row = rows[_row_key(event, is_range=is_range)]
-        row.self_ns[slot] += event.self_ns
+        row.self_cpu[slot] += event.self_ns
         if event.kind != events.RUNTIME and not event.is_beside:
             _add_memory(rows, row, slot, event, memory, is_range=is_range)
         if event.thread != steps.thread and not event.is_beside:
             elsewhere[ranges[-1].place.phase if ranges else "", slot] += event.self_ns
         if is_range:
-            row.total_ns[slot] += event.self_ns
+            row.total_cpu[slot] += event.self_ns
             continue
         row.calls += 1
-        row.total_ns[slot] += event.ns
+        row.total_cpu[slot] += event.ns
         if shapes := event.args.get("Input Dims"):
             row.shapes.add(str(shapes))
     if trace.host and not steps.are_marked:
         outside = rows[OUTSIDE, "", UNTIED]
-        outside.self_ns[0] += steps.ns[0] - _top_level_ns(trace, steps)
-        outside.total_ns[0] = outside.self_ns[0]
-    _subtract_waiting(rows, elsewhere)
+        outside.self_cpu[0] += steps.ns[0] - _top_level_ns(trace, steps)
+        outside.total_cpu[0] = outside.self_cpu[0]
+    subtract_waiting(rows, elsewhere)
 
 
 def _row_key(event: HostEvent, *, is_range: bool) -> OpKey:
@@ -133,7 +100,9 @@ def _row_key(event: HostEvent, *, is_range: bool) -> OpKey:
     return (RUNTIME, "", UNTIED) if event.kind == events.RUNTIME else _key(event)
 
 
-def _add_memory(rows: dict[OpKey, _Row], row: _Row, slot: int, event: HostEvent, memory: _Memory, *, is_range: bool) -> None:
+def _add_memory(
+    rows: dict[OpKey, RowSums], row: RowSums, slot: int, event: HostEvent, memory: _Memory, *, is_range: bool
+) -> None:
     """Add the memory of an event to its row, and subtract it from the operation that called it."""
     n_bytes = memory.within(event)
     if not n_bytes:
@@ -151,14 +120,6 @@ def _top_level_ns(trace: Trace, steps: Steps) -> int:
         for event in trace.host
         if event.thread == steps.thread and event.caller is None and event.kind != events.PYTHON and not event.is_beside
     )
-
-
-def _subtract_waiting(rows: dict[OpKey, _Row], elsewhere: dict[tuple[str, int], int]) -> None:
-    """Subtract what other threads ran from the time outside operations, because the thread of the steps waits for them."""
-    for (phase, slot), waited_ns in elsewhere.items():
-        outside = rows.get((OUTSIDE, phase, UNTIED))
-        if outside is not None:
-            outside.self_ns[slot] = outside.total_ns[slot] = max(0, outside.self_ns[slot] - waited_ns)
 
 
 def _busy_ns(trace: Trace, steps: Steps) -> tuple[int, ...]:
