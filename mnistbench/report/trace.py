@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Shown:
 
 def blocks(trace: Analysis, shown: Shown) -> list[Block]:
     """Return the report of one trace."""
-    found = [Block(_title(trace), lines=tuple(_head(trace)), tables=tuple(_step_table(trace)))]
+    found = [Block(_title(trace), lines=tuple(_head(trace)), tables=(_step_table(trace, shown),))]
     if trace.timelines:
         found.append(Block("", tables=(_timeline_table(trace.timelines),)))
     found.append(Block("", tables=(_operation_table(trace, shown),)))
@@ -57,60 +57,86 @@ def _head(trace: Analysis) -> Iterator[str]:
 # ---- Steps and accelerators ------------------------------------------------------------------------------------------
 
 
-def _step_table(trace: Analysis) -> Iterator[Table]:
-    busy = trace.device.busy_ns if trace.device else ()
+def _step_table(trace: Analysis, shown: Shown) -> Table:
+    step_ns, busy = trace.host.iteration_ns, trace.device.busy_ns if trace.device else ()
+    longest = sorted(range(len(step_ns)), key=lambda slot: -step_ns[slot])[: shown.top]
     rows = [
-        (units.printable(name), units.microseconds(ns), *((units.microseconds(busy[slot]),) if busy else ()))
-        for slot, (name, ns) in enumerate(zip(trace.steps, trace.host.iteration_ns, strict=True))
+        (units.printable(trace.steps[slot]), *(units.microseconds(times[slot]) for times in (step_ns, busy) if times))
+        for slot in sorted(longest)
     ]
-    lines = ["Busy: time in which the accelerator ran what the step launched."] if busy else []
-    if len(rows) > 1 and any(each.unlinked for each in trace.timelines):
-        lines.append("Kernels and copies without a launch count to the step in which they ran, the earliest to the first step.")
-    if not trace.are_steps_marked:
-        lines.append("No operation ran in a ProfilerStep, so the whole trace is one step.")
-    typical = [units.microseconds(median_ns(times)) for times in (trace.host.iteration_ns, busy) if times]
-    yield Table(
+    typical = [units.microseconds(median_ns(times)) for times in (step_ns, busy) if times]
+    return Table(
         title="steps",
         headers=("step", "us", *(("busy us",) if busy else ())),
         rows=tuple(rows),
-        sums=(("median", *typical),) if len(rows) > 1 else (),
+        sums=((f"median of {len(step_ns)}", *typical),) if len(step_ns) > 1 else (),
         numbers_from=1,
-        lines=tuple(lines),
+        lines=tuple(_step_notes(trace, len(step_ns) - len(rows))),
     )
 
 
+def _step_notes(trace: Analysis, left_out: int) -> Iterator[str]:
+    if left_out:
+        yield f"{units.count(left_out)} shorter step{'s are' if left_out > 1 else ' is'} not shown."
+    if trace.device:
+        yield "Busy: time in which the accelerator ran what the step launched."
+    if len(trace.steps) > 1 and any(each.unlinked for each in trace.timelines):
+        yield "Kernels and copies without a launch count to the step in which they ran, the earliest to the first step."
+    if not trace.are_steps_marked:
+        yield "No operation ran in a ProfilerStep, so the whole trace is one step."
+
+
+#: Name of a row of the table of accelerators -> its time.
+_TIMES: dict[str, Callable[[Timeline], int]] = {
+    "span": lambda each: each.span_ns,
+    "busy": lambda each: each.busy_ns,
+    "computation": lambda each: each.computation_ns,
+    "communication": lambda each: each.communication_ns,
+    "exposed communication": lambda each: each.exposed_communication_ns,
+    "copies": lambda each: each.copies_ns,
+    "exposed copies": lambda each: each.exposed_copies_ns,
+    "idle": lambda each: each.idle_ns,
+    "starved": lambda each: each.starved_ns,
+}
+
+#: The same for numbers of events.
+_COUNTS: dict[str, Callable[[Timeline], int]] = {
+    "kernels": lambda each: each.kernels,
+    "copies and fills": lambda each: each.copies,
+    "launches": lambda each: each.launches,
+}
+
+
 def _timeline_table(timelines: Sequence[Timeline]) -> Table:
-    cells = [
-        (
-            units.printable(f"{each.device} {each.name}".strip()),
-            *map(units.microseconds, (
-                each.span_ns, each.busy_ns, each.idle_ns, each.starved_ns, each.computation_ns, each.communication_ns,
-                each.exposed_communication_ns, each.copies_ns, each.exposed_copies_ns,
-            )),
-            *map(units.count, (each.kernels, each.copies, each.launches)),
-        )
-        for each in timelines
-    ]  # fmt: skip
-    unlinked = sum(each.unlinked for each in timelines)
-    lines = [
-        "Starved: idle while no launched kernel was waiting.",
-        "Exposed: communication without computation beside it; copies without computation or communication beside them.",
-    ]
-    if unlinked:
+    def times(of: Callable[[Timeline], int]) -> Iterator[str]:
+        for each in timelines:
+            yield units.microseconds(of(each))
+            yield units.percent(of(each) / each.span_ns) if each.span_ns else units.MISSING
+
+    def counts(of: Callable[[Timeline], int]) -> Iterator[str]:
+        for each in timelines:
+            yield from (units.count(of(each)), "")
+
+    names = [units.printable(f"{each.device} {each.name}".strip()) for each in timelines]
+    return Table(
+        title="accelerators, from the first to the last event",
+        headers=("", *(head for name in names for head in (f"{name} us", "of span"))),
+        rows=tuple((name, *times(of)) for name, of in _TIMES.items()),
+        sums=tuple((name, *counts(of)) for name, of in _COUNTS.items()),
+        numbers_from=1,
+        lines=tuple(_timeline_notes(timelines)),
+    )
+
+
+def _timeline_notes(timelines: Sequence[Timeline]) -> Iterator[str]:
+    yield "Exposed: communication without computation beside it; copies without computation or communication beside them."
+    yield "Starved: idle while no launched kernel was waiting."
+    if unlinked := sum(each.unlinked for each in timelines):
         ns = sum(each.unlinked_ns for each in timelines)
-        lines.append(
+        yield (
             f"{units.count(unlinked)} kernels and copies ({units.microseconds(ns)} us) have no launch in the trace; "
             "they may have been waiting in time that counts as starved."
         )
-    return Table(
-        title="accelerators, from the first to the last event, us",
-        headers=("device", "span", "busy", "idle", "starved", "compute", "communication", "exposed communication", "copies",
-                 "exposed copies", "kernels", "copies and fills", "launches"),
-        rows=tuple(cells),
-        sums=(),
-        numbers_from=1,
-        lines=tuple(lines),
-    )  # fmt: skip
 
 
 # ---- Operations and kernels ------------------------------------------------------------------------------------------

@@ -52,6 +52,19 @@ def test_the_report(tmp_path, capsys, golden, form, ending):
     golden(out, f"trace.{ending}")
 
 
+def test_of_many_steps_the_longest_are_shown(tmp_path, capsys):
+    events = []
+    for number, length in enumerate((10, 40, 20, 50, 30)):
+        events += [build.step(number, 100 * number, length), build.op("aten::mm", 100 * number + 1, 5)]
+    _, out, _ = run(capsys, build.trace_file(tmp_path, events), "--top", 2)
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("ProfilerStep#")] == [
+        "ProfilerStep#1",
+        "ProfilerStep#3",
+    ]
+    assert "median of 5" in out
+    assert "3 shorter steps" in out
+
+
 def test_the_report_of_ranks(tmp_path, capsys, golden):
     for rank in range(3):
         training_step(tmp_path, name=f"rank{rank}.json", scale=1 + rank / 10, distributedInfo={"rank": rank, "world_size": 4})
