@@ -12,6 +12,7 @@ import pytest
 import torch
 from builders import environment
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 from torch import nn
 from torch_builders import CPU, tiny_model, tiny_workload, whole_tiny_set
 
@@ -95,7 +96,9 @@ def test_an_interrupted_run_continues_with_the_same_losses(step: str, tmp_path: 
     assert json.loads((parts / RESULT).read_text())["scalars"]["curves"].keys() == expected.scalars.curves.keys()
 
 
-def test_tensorboard_shows_each_step_once(tmp_path: Path) -> None:
+def test_tensorboard_shows_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # TensorBoard reads files of one second in the order of a number of the process without leading zeros: .9 comes after .10.
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
     run(SETTINGS, tmp_path, StopIn(7), WORKLOAD)
     checkpoint = load(tmp_path)
     run(checkpoint.settings, tmp_path, None, WORKLOAD, checkpoint=checkpoint)
