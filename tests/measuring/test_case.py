@@ -513,6 +513,8 @@ class FakeDevices:
 def devices(monkeypatch: pytest.MonkeyPatch) -> FakeDevices:
     found = FakeDevices()
     monkeypatch.setattr(torch, "get_device_module", lambda _: found)
+    for name in ("get_rng_state", "set_rng_state"):  # torch 2.11 takes them from the module
+        monkeypatch.setattr(torch.cuda, name, getattr(found, name))
     monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: pytest.fail("all devices are seeded"))
     return found
 
