@@ -7,6 +7,7 @@ TraceLens' tables lie beside the traces. They differ from ours in two classes, w
 """
 
 import csv
+import functools
 import gzip
 import json
 from collections import defaultdict
@@ -35,8 +36,14 @@ UNLINKED = {"h100_bert_small": 0, "h100_qwen_0.5b": 13_741_827, "mi300_bert_smal
 COPIES = {"h100_bert_small": 2_240, "h100_qwen_0.5b": 214_602, "mi300_bert_small": 2_404, "mi300_qwen_0.5b": 760}
 
 
+@functools.cache
 def raw_events(name):
     return json.loads(gzip.decompress(real_traces.path(name).read_bytes()))["traceEvents"]
+
+
+@functools.cache
+def analysed(name):
+    return analyse(real_traces.path(name))
 
 
 def linked(name):
@@ -54,7 +61,7 @@ def tracelens(name, table):
 
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_the_device_column_adds_up_to_all_kernels_copies_and_fills(name):
-    found = analyse(real_traces.path(name))
+    found = analysed(name)
     ran = [event for event in raw_events(name) if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     assert sum(sum(row.self_device_ns) for row in found.device.rows) == sum(round(event["dur"] * 1000) for event in ran)
     assert sum(found.kernel_counts().values()) == len(ran)
@@ -62,7 +69,7 @@ def test_the_device_column_adds_up_to_all_kernels_copies_and_fills(name):
 
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_the_host_rows_add_up_to_the_steps(name):
-    found = analyse(real_traces.path(name)).host
+    found = analysed(name).host
     assert tuple(map(sum, zip(*(row.self_cpu_ns for row in found.rows), strict=True))) == found.iteration_ns
 
 
@@ -116,7 +123,7 @@ def test_every_link_from_forward_to_backward_gives_phase_and_module(name, pairs)
 @pytest.mark.parametrize("name", COMPARED)
 def test_device_time_per_operation_is_that_of_tracelens(name):
     times = defaultdict(int)
-    for row in analyse(real_traces.path(name)).device.rows:
+    for row in analysed(name).device.rows:
         if sum(row.self_device_ns):
             times[row.name] += sum(row.self_device_ns)
     assert times.pop(UNATTRIBUTED, 0) == UNLINKED[name]
@@ -127,7 +134,7 @@ def test_device_time_per_operation_is_that_of_tracelens(name):
 @pytest.mark.parametrize("name", COMPARED)
 def test_time_per_kernel_is_that_of_tracelens(name):
     ours, theirs, copies = defaultdict(lambda: [0, 0]), defaultdict(lambda: [0, 0]), 0
-    for kernel in analyse(real_traces.path(name)).kernels:
+    for kernel in analysed(name).kernels:
         if kernel.kind != KERNEL:
             copies += kernel.ns
             continue
