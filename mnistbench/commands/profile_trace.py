@@ -15,7 +15,7 @@ from mnistbench.report.trace_profile import CSV_COLUMNS, TraceProfile, blocks, c
 from mnistbench.traces.costs import analyse_with_costs
 from mnistbench.traces.peaks import Peaks, peaks_of_all
 
-#: Options that say what is measured. A trace has been measured.
+#: Options of a measurement. A trace has been measured.
 _MEASURING = (
     "--model", "--batch-size", "--device", "--phase", "--dtype", "--threads", "--dataset", "--data-dir", "--seed",
     "--iterations", "--cold", "--trace",

@@ -113,7 +113,7 @@ class CaseComparison:
 
     @property
     def has_busy_time(self) -> bool:
-        """Whether the operations are held against busy time, because both sides have it."""
+        """Whether the operations are compared with busy time, because both sides have it."""
         return bool(self.busy_base_runs)
 
     @property

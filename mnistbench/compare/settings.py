@@ -54,7 +54,7 @@ SETTINGS = (
     ),
     Setting("--by", "KEYS", "sum operations over op, module or op,module", "op,module"),
     Setting("--across-versions", "", "also compare operations of different torch versions", configurable=False),
-    Setting("--across-machines", "", "also compare runs of different machines; every table says so", configurable=False),
+    Setting("--across-machines", "", "also compare runs of different machines; every table names both", configurable=False),
     Setting("--pool-commits", "", "use base runs of several commits as samples of one base", configurable=False),
     Setting("--allow-missing", "", "do not fail if a case or a table of the base is missing", configurable=False),
     Setting(

@@ -30,7 +30,7 @@ _US = 1000  # ns
 
 _USER_SCOPE = 7  # at::RecordScope::USER_SCOPE: record_function, by marks and by optimizers
 
-#: Kineto's types of events, where torch tells them: host events that are no operations, and device events that are no work.
+#: Kineto's types of events, where torch has them: host events that are no operations, and device events that are no work.
 _RUNTIME_TYPES = ("_runtime", "_driver", "overhead")
 _IDLE_TYPES = ("gpu_user_annotation", "cuda_sync")
 

@@ -1,4 +1,4 @@
-"""Operations of a trace, held against the peak rates of its accelerator -> a table and a roofline plot."""
+"""Operations of a trace and the peak rates of its accelerator -> a table and a roofline plot."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class TraceProfile:
         return {key: replace(row, cost=_cost(work[key]) if key in work else None) for key, row in rows.items()}
 
     def ceilings(self, work: Work | None) -> Ceilings | None:
-        """Return the peaks that work is held against; None if one of them is not known.
+        """Return the peaks that work is compared with; None if one of them is not known.
 
         Of work in several number formats, the peak is that of doing one after the other.
         """
@@ -226,7 +226,7 @@ def _peaks(profile: TraceProfile) -> str:
     if peaks.flops_per_s_of_all:
         return f"Peaks: {units.flops_per_s(peaks.flops_per_s_of_all)} for every number format, {bandwidth} ({peaks.source})."
     rates = [f"{units.flops_per_s(rate)} ({dtype})" for dtype in used if (rate := peaks.of(dtype))]
-    tf32 = " Products of float32 count as TF32 where the name of a kernel says so." if "tf32" in used else ""
+    tf32 = " Products of float32 count as TF32 where the name of a kernel contains it." if "tf32" in used else ""
     return f"Peaks: {', '.join([*rates, bandwidth])} ({peaks.source}).{tf32}"
 
 

@@ -2,7 +2,7 @@
 
 With an accelerator, the operation that launched a kernel has the work: of ``aten::linear``, which calls ``aten::addmm``, which
 launches a kernel, only ``aten::addmm``. Without one, the work belongs to the operations that spend the time themselves. So each
-operation's work is held against its own time, and counts once.
+operation's work is compared with its own time, and counts once.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _counted(call: _Call) -> Counted:
     name = call.event.name
     if name in VIEWS and not call.launched:
         raise UncountedError(NO_DATA)
-    arguments = Arguments(call.event.args)  # a trace without any shapes is told so, whatever its operations are
+    arguments = Arguments(call.event.args)  # first, because a trace without any shapes has a message of its own
     rule = PRODUCTS.get(name) or MOVES.get(name)
     if rule is None:
         raise UncountedError(NO_RULE)

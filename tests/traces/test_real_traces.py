@@ -1,6 +1,6 @@
 """Traces that others recorded on accelerators: nothing is lost, and another tool's numbers are reached.
 
-TraceLens' tables lie beside the traces. They differ from ours in two classes, whose sums the tests state:
+TraceLens' tables are in the same folder. They differ from ours in two classes, whose sums the tests state:
 
 - its table of operations and its timeline leave out kernels, copies and fills that the trace links to no launch;
 - its table of kernels has neither copies nor fills.
