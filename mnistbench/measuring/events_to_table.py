@@ -31,7 +31,8 @@ _US = 1000  # ns
 _USER_SCOPE = 7  # at::RecordScope::USER_SCOPE: record_function, by marks and by optimizers
 
 #: Kineto's types of events, where torch has them: host events that are no operations, and device events that are no work.
-_RUNTIME_TYPES = ("_runtime", "_driver", "overhead")
+_OVERHEAD = "overhead"
+_RUNTIME_TYPES = ("_runtime", "_driver", _OVERHEAD)
 _IDLE_TYPES = ("gpu_user_annotation", "cuda_sync")
 
 
@@ -73,6 +74,12 @@ def _is_of_runtime(event: Event) -> bool:
     """Whether a host event is a call of the accelerator's runtime, or overhead of its profiling interface."""
     kind = getattr(event, "activity_type", None)  # torch 2.11 may lack it
     return is_runtime_call(event.name) or (kind is not None and kind.endswith(_RUNTIME_TYPES))
+
+
+def _without_own_overhead(host: Sequence[Event]) -> Iterator[Event]:
+    """Leave out the profiler's overhead on a thread without operations: nothing else waits for it."""
+    threads = {event.thread for event in host if getattr(event, "activity_type", None) != _OVERHEAD}
+    return (event for event in host if event.thread in threads)
 
 
 def _covered(spans: Iterable[tuple[float, float]], start: float, end: float) -> float:
@@ -138,7 +145,7 @@ def table(
         iteration: name of the ranges that mark iterations; events outside them are ignored.
     """
     listed = list(events)
-    host = [event for event in listed if event.device_type == DeviceType.CPU]
+    host = list(_without_own_overhead([event for event in listed if event.device_type == DeviceType.CPU]))
     iterations = _Iterations(host, iteration)
     inside = [event for event in host if iterations.slot_of(event) >= 0]
     samples = _gathered(inside, iterations, view, on_host=torch.device(device).type == "cpu")

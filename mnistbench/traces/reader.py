@@ -41,7 +41,8 @@ _HOST_KINDS = {
 _DEVICE_KINDS = {
     "kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": FILL, "Kernel": KERNEL, "Memcpy": COPY, "Memset": FILL,
 }  # fmt: skip
-_RUNTIME_ENDS = ("_runtime", "_driver")  # cuda_runtime, cuda_driver, xpu_runtime, privateuse1_runtime, ...
+_OVERHEAD = "overhead"  # of the profiler: of its buffers, which have a thread of their own, or of loading a kernel
+_RUNTIME_ENDS = ("_runtime", "_driver", _OVERHEAD)  # cuda_runtime, cuda_driver, xpu_runtime, privateuse1_runtime, ...
 
 #: Categories of earlier versions have no ranges: these names are ranges all the same.
 _RANGES = ("ProfilerStep#", "Optimizer.")
@@ -107,6 +108,7 @@ class _Reading:
         self._document = document
         self._source = source
         self._host: list[HostEvent] = []
+        self._overhead: list[HostEvent] = []
         self._device: list[DeviceEvent] = []
         self._memory: list[MemoryRecord] = []
         self._starts: dict[Hashable, tuple[Hashable, int]] = {}  # of flows, by their id
@@ -129,6 +131,8 @@ class _Reading:
             raise RecordError(
                 f"{self._source}: has no operation and no kernel of PyTorch; profile while operations run, or {_ADVICE}"
             )
+        threads = {event.thread for event in self._host}  # nothing waits for overhead on another thread
+        self._host += [event for event in self._overhead if event.thread in threads]
         self._host.sort(key=lambda event: (event.start, -event.end))
         self._device.sort(key=lambda event: (event.start, event.end))
         self._memory.sort()
@@ -165,7 +169,8 @@ class _Reading:
             return
         if kind is OPERATION and name.startswith(_RANGES):
             kind = RANGE
-        self._host.append(HostEvent(name, kind, self._thread(raw), start, end, args))
+        found = HostEvent(name, kind, self._thread(raw), start, end, args)
+        (self._overhead if category == _OVERHEAD else self._host).append(found)
 
     def _add_flow(self, position: int, raw: Mapping[str, Any], phase: str) -> None:
         number = raw.get("id")

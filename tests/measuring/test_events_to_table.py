@@ -533,6 +533,15 @@ def test_calls_of_the_runtime_are_one_row_and_no_operation(view: str) -> None:
     assert sum(row.self_cpu_ns[0] for row in rows.values()) == 100_000
 
 
+def test_overhead_of_the_profiler_counts_on_threads_with_operations_alone() -> None:
+    """Its buffers have a thread of their own in the profile, for which no caller waits."""
+    overhead = {"activity_type": "overhead"}
+    events = [event("aten::mm", 30, 34), event("Lazy Function Loading", 20, 23, **overhead)]
+    found = table_of(iteration(0, 100, *events), event("Activity Buffer Request", 40, 60, thread=99, **overhead))
+    assert by_key(found)[RUNTIME, "", UNTIED].self_cpu_ns == (3_000,)
+    assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
+
+
 def test_where_torch_tells_the_type_of_an_event_its_name_does_not_matter() -> None:
     events = [
         event("INVALID", 10, 12, activity_type="cuda_runtime"),

@@ -57,11 +57,21 @@ def test_categories_of_the_device(tmp_path, category, kind):
     assert [event.kind for event in trace.device] == [kind]
 
 
-@pytest.mark.parametrize("category", ["gpu_user_annotation", "overhead", "Trace", "cuda_sync", None, ["kernel"]])
-def test_copies_of_ranges_and_overhead_are_no_work(tmp_path, category):
+@pytest.mark.parametrize("category", ["gpu_user_annotation", "Trace", "cuda_sync", None, ["kernel"]])
+def test_copies_of_ranges_are_no_work(tmp_path, category):
     trace = read_events(tmp_path, [build.event(category, "name", 1, 2), build.op("aten::mm", 1, 2)])
     assert [event.name for event in trace.host] == ["aten::mm"]
     assert not trace.device
+
+
+def test_overhead_of_the_profiler_counts_on_threads_with_operations_alone(tmp_path):
+    """Its buffers have a thread of their own in the trace."""
+    events = [
+        build.op("aten::mm", 1, 9), build.event("overhead", "Lazy Function Loading", 2, 3),
+        build.event("overhead", "Activity Buffer Request", 2, 3, pid=-1, thread=0),
+    ]  # fmt: skip
+    found = read_events(tmp_path, events).host
+    assert [(event.name, event.kind) for event in found] == [("aten::mm", OPERATION), ("Lazy Function Loading", RUNTIME)]
 
 
 def test_steps_of_files_without_ranges_are_ranges(tmp_path):
