@@ -26,9 +26,6 @@ GROUPINGS = ("op", "module", "op,module")
 #: The largest batch size, number of epochs or number of launches.
 LARGEST = 2**31
 
-#: The largest rate, in any unit.
-_LARGEST_RATE = 1e15
-
 #: A number with this many digits is too large for any option.
 _DIGITS = 20
 
@@ -141,18 +138,19 @@ def whole(flag: str, text: str, least: int, most: int = LARGEST) -> int:
     return number
 
 
-def rate(flag: str, text: str) -> float:
-    """Return a number above 0.
+def positive(flag: str, text: str, least: float = 0.0, most: float = sys.float_info.max) -> float:
+    """Return a number above 0, within bounds.
 
     Raises:
-        UsageError: the text is not a finite number above 0.
+        UsageError: the text is not such a number.
     """
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not sys.float_info.min <= number <= _LARGEST_RATE:
-        raise UsageError(f"{flag}: {text!r} cannot be used; give a number above 0")
+    if not (number > 0 and least <= number <= most):
+        bounds = f"from {least:g} to {most:g}" if least else "above 0"
+        raise UsageError(f"{flag}: {text!r} cannot be used; give a number {bounds}")
     return number
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mnistbench.commands.arguments import (
+    GROUPINGS,
     MOST_THREADS,
     add_by,
     add_dataset,
@@ -26,7 +27,8 @@ from mnistbench.commands.arguments import (
     wholes,
 )
 from mnistbench.commands.output import deliver_tables, print_error, rank_0_reports
-from mnistbench.commands.profile_trace import add_trace, is_of_trace, report_trace, shown_of, use_defaults
+from mnistbench.commands.profile_trace import add_trace, is_of_trace, report_trace, use_defaults
+from mnistbench.compare.thresholds import plain_threshold
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.launch import Launch, launch
@@ -34,7 +36,7 @@ from mnistbench.core.params import DATASETS, DTYPES, Params
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.result import Profiled, dumps
 from mnistbench.report.output import check
-from mnistbench.report.profile import Shown, blocks
+from mnistbench.report.profile import SORTS, Shown, blocks
 from mnistbench.report.profile_rows import CSV_COLUMNS, csv_rows
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ class _Request:
             cold=parsed.cold,
             trace=Path(trace) if trace else None,
             output=Path(output) if output else None,
-            shown=shown_of(parsed),
+            shown=_shown(parsed),
         )
         if place.world_size > 1:
             found.check_for_ranks()
@@ -134,7 +136,7 @@ def run(parsed: argparse.Namespace) -> int:
         MnistbenchError: something cannot be used, read or measured.
     """
     if is_of_trace(parsed):
-        report_trace(parsed)
+        report_trace(parsed, _shown(parsed))
         return 0
     use_defaults(parsed)
     place = launch(os.environ)
@@ -257,6 +259,31 @@ def _trace_of(path: Path | None, params: Params, cases: int) -> Path | None:
 
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
+
+
+def _shown(parsed: argparse.Namespace) -> Shown:
+    """Return what the report shows.
+
+    Raises:
+        UsageError: a value cannot be used.
+    """
+    return Shown(
+        top=whole("--top", parsed.top, 1),
+        min_share=_share("--min-share", parsed.min_share),
+        sort=one_of("--sort", parsed.sort, SORTS) if parsed.sort else "",
+        by=one_of("--by", parsed.by, GROUPINGS),
+        shapes=parsed.shapes,
+        memory=parsed.memory,
+    )
+
+
+def _share(flag: str, text: str) -> float:
+    if text in ("0", "0%"):
+        return 0.0
+    try:
+        return plain_threshold(text).share
+    except ValueError:
+        raise UsageError(f"{flag}: {text!r} is not a share; give 1%") from None
 
 
 def _batch_sizes(text: str | None, place: Launch) -> tuple[int, ...]:

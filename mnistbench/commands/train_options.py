@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mnistbench.commands.arguments import LARGEST, MOST_THREADS, add_dataset, given, one_of, whole
+from mnistbench.commands.arguments import LARGEST, MOST_THREADS, add_dataset, given, one_of, positive, whole
 from mnistbench.core.cores import usable_cpus
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
@@ -102,8 +101,8 @@ def settings_of(parsed: argparse.Namespace, base: Settings, place: Launch) -> Se
         batch_size=batch_size,
         test_batch_size=size("test_batch_size", base.test_batch_size),
         epochs=size("epochs", base.epochs),
-        lr=base.lr if parsed.lr is None else _number("--lr", parsed.lr),
-        gamma=base.gamma if parsed.gamma is None else _number("--gamma", parsed.gamma),
+        lr=base.lr if parsed.lr is None else positive("--lr", parsed.lr),
+        gamma=base.gamma if parsed.gamma is None else positive("--gamma", parsed.gamma),
         seed=size("seed", base.seed, 0, 2**63 - 1),
         log_interval=size("log_interval", base.log_interval),
         dry_run=parsed.dry_run or base.dry_run,
@@ -149,16 +148,6 @@ def settings_to_resume(parsed: argparse.Namespace, checkpoint: Checkpoint, place
         reached = f"{len(checkpoint.epochs)} epoch{'s' if len(checkpoint.epochs) > 1 else ''}"
         raise UsageError(f"--resume: {directory} has {reached} already; give more with --epochs")
     return replace(settings, dtype=base.dtype)
-
-
-def _number(flag: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise UsageError(f"{flag}: {text!r} cannot be used; give a number above 0")
-    return number
 
 
 def device_of(name: str, place: Launch, *, no_accelerator: bool) -> str:

@@ -20,7 +20,6 @@ from mnistbench.saved_runs.compatibility import MACHINES
 #: accelerator). Runs of the same code on two threads of a CPU differed by less; no accelerator has been measured yet.
 TOLERANCE = 0.01
 
-
 #: Shapes or kernels of one side in a brief sentence, and the longest text of one.
 FEW, LONGEST = 2, 80
 
@@ -158,7 +157,7 @@ def _of_lists(name: str, before: Sequence[str], after: Sequence[str]) -> str:
 
 
 def _few(texts: Sequence[str]) -> str:
-    shown = [text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..." for text in texts[:FEW]]
+    shown = [units.cut(text, LONGEST) for text in texts[:FEW]]
     return "; ".join([*shown, *([f"{len(texts) - FEW} more"] if len(texts) > FEW else [])])
 
 

@@ -91,6 +91,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def cut(text: str, longest: int) -> str:
+    """Return text of at most ``longest`` characters; a cut text ends in ``...``."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
 def listed(value: object) -> str:
     """Return a field of an environment as text: the members of a mapping or a list, ``none`` if it is empty."""
     if isinstance(value, dict):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 
 #: What uv and its error reports (miette) draw at the beginning of a line.
@@ -91,4 +92,4 @@ def reason(text: str) -> str:
             causes[-1] += f" {words}"
     why = [cause for cause in causes if cause.startswith("Because")] or list(dict.fromkeys([*causes[:1], *causes[-1:]]))
     found = ": ".join(cause.rstrip(":") for cause in why)
-    return found if len(found) <= _LONGEST else f"{found[: _LONGEST - 3]}..."
+    return units.cut(found, _LONGEST)

@@ -25,6 +25,7 @@ from mnistbench.core.operation import OpKey, is_communication, is_runtime_call, 
 from mnistbench.core.profiler_names import ENGINE_NODE, ITERATION, MODULE, PHASE
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpTable
 from mnistbench.core.row_sums import RowSums, subtract_waiting
+from mnistbench.core.spans import covered
 
 _US = 1000  # ns
 
@@ -80,15 +81,6 @@ def _without_own_overhead(host: Sequence[Event]) -> Iterator[Event]:
     """Leave out the profiler's overhead on a thread without operations: nothing else waits for it."""
     threads = {event.thread for event in host if getattr(event, "activity_type", None) != _OVERHEAD}
     return (event for event in host if event.thread in threads)
-
-
-def _covered(spans: Iterable[tuple[float, float]], start: float, end: float) -> float:
-    """Return the length of the union of the spans, sorted by start, within an interval."""
-    covered, until = 0.0, start
-    for begin, finish in spans:
-        covered += max(0.0, min(finish, end) - max(begin, until))
-        until = max(until, finish)
-    return covered
 
 
 # ---- Rows of a table ----------------------------------------------------------------------------------------------
@@ -166,9 +158,9 @@ def table(
 
 def _busy(work: Iterable[Event], iterations: _Iterations) -> tuple[int, ...]:
     """Return the time in which the accelerator ran at least one kernel or copy, for each iteration, in nanoseconds."""
-    ran = sorted((event.time_range.start, event.time_range.end) for event in work)
-    ranges = [event.time_range for event in iterations.events]
-    return _nanoseconds(_covered(ran, each.start, each.end) for each in ranges)
+    ran = [event.time_range for event in work]
+    ranges = (event.time_range for event in iterations.events)
+    return _nanoseconds(covered((max(one.start, each.start), min(one.end, each.end)) for one in ran) for each in ranges)
 
 
 def _add_unattributed(

@@ -97,34 +97,34 @@ def run_view(number: int, shown: Shown) -> RunView:
         )
         for position, (case, summary) in enumerate(pairs)
     )
-    environment, recorded = run.environment, shown.summary.environment
+    machine, environment = _machine(shown)
     report, ledgers = _report(key, shown.judgement)
     return RunView(
         id=key,
         name=shown.name,
         number=shown.number,
         label=shown.summary.label,
-        machine=(
-            f"{environment.cpu_model} x {environment.cpu_count}, torch {environment.torch}"
-            if environment
-            else units.listed(recorded["devices"])
-            if shown.summary.trace
-            else ""
-        ),
+        machine=machine,
         is_trace=bool(shown.summary.trace),
         columns=tuple(name for name in _COLUMNS if any(case.cells[name].value is not None for case in cases)),
         cases=cases,
         groups=tuple(group_view(group) for group in batch_groups(run.cases) if len(group) > 1),
-        environment=(
-            tuple(environment_rows(environment, status(environment.allocator)))
-            if environment
-            else tuple((name.replace("_", " "), units.listed(value)) for name, value in recorded.items())
-            if shown.summary.trace
-            else ()
-        ),
+        environment=environment,
         report=report,
         ledgers=ledgers,
     )
+
+
+def _machine(shown: Shown) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return the machine in short, and the rows of the environment."""
+    environment, recorded = shown.run.environment, shown.summary.environment
+    if environment:
+        short = f"{environment.cpu_model} x {environment.cpu_count}, torch {environment.torch}"
+        return short, tuple(environment_rows(environment, status(environment.allocator)))
+    if shown.summary.trace:
+        rows = tuple((name.replace("_", " "), units.listed(value)) for name, value in recorded.items())
+        return units.listed(recorded["devices"]), rows
+    return "", ()
 
 
 def _label(case: CaseRecord) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -223,7 +224,8 @@ def _kernel_table(trace: Analysis, shown: Shown) -> Table:
     whole = sum(kernel.ns for kernel in trace.kernels)
     rows = [
         (
-            _short(name), units.printable(operation), units.count(count := sum(each.count for each in kernels)),
+            units.cut(units.printable(name), _NAME_LENGTH), units.printable(operation),
+            units.count(count := sum(each.count for each in kernels)),
             units.microseconds(ns := sum(each.ns for each in kernels)), units.percent(ns / whole) if whole else units.MISSING,
             units.microseconds(ns / count), units.microseconds(min(each.least_ns for each in kernels)),
             units.microseconds(max(each.most_ns for each in kernels)),
@@ -241,11 +243,6 @@ def _kernel_table(trace: Analysis, shown: Shown) -> Table:
         sums=(other,) if rest else (),
         numbers_from=2,
     )
-
-
-def _short(name: str) -> str:
-    name = units.printable(name)
-    return name if len(name) <= _NAME_LENGTH else f"{name[: _NAME_LENGTH - 3]}..."
 
 
 # ---- Ranks -----------------------------------------------------------------------------------------------------------
@@ -306,11 +303,7 @@ def _spread_cells(run: RanksRun, key: OpKey, times: Sequence[float]) -> tuple[st
     least, most = min(times), max(times)
     return (
         *map(units.printable, operation_cells(*key)),
-        *map(units.microseconds, (_median(times), least, most)),
+        *map(units.microseconds, (statistics.median(times), least, most)),
         units.factor(most / least) if least else units.MISSING,
         str(run.ranks[times.index(most)].rank),
     )
-
-
-def _median(times: Iterable[float]) -> float:
-    return median_ns(round(ns) for ns in times)

@@ -10,6 +10,7 @@ from pathlib import Path
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.operation import OpKey, is_communication
 from mnistbench.core.record import OpRow, OpTable
+from mnistbench.core.spans import covered
 from mnistbench.traces.calls import link_calls
 from mnistbench.traces.events import PYTHON, RANGE, DeviceEvent, Trace
 from mnistbench.traces.links import link_kernels
@@ -17,7 +18,7 @@ from mnistbench.traces.places import place
 from mnistbench.traces.reader import read
 from mnistbench.traces.steps import Steps, steps_of
 from mnistbench.traces.table import key_of, tables
-from mnistbench.traces.timeline import Timeline, covered_ns, timelines
+from mnistbench.traces.timeline import Timeline, timelines
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def analyse(path: Path) -> Analysis:
         RecordError: the file is no trace, or damaged.
     """
     with gc_paused():
-        return analysis_of(linked(path))
+        trace = linked(path)
+        return analysis_of(trace, steps_of(trace))
 
 
 def linked(path: Path) -> Trace:
@@ -106,9 +108,8 @@ def linked(path: Path) -> Trace:
     return trace
 
 
-def analysis_of(trace: Trace) -> Analysis:
+def analysis_of(trace: Trace, steps: Steps) -> Analysis:
     """Gather the operations of a trace that :func:`linked` returned."""
-    steps = steps_of(trace)
     host, device = tables(trace, steps)
     launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
     ran = timelines(trace)
@@ -145,7 +146,7 @@ def _outside_ns(trace: Trace, steps: Steps) -> int:
 def _host_communication_ns(trace: Trace, steps: Steps) -> int:
     """Return the time in which a backend for the CPU communicated in the steps."""
     ranges = (event for event in trace.host if is_communication(event.name) and steps.slot_of(event.start) >= 0)
-    return covered_ns((event.start, min(event.end, steps.ends[steps.slot_of(event.start)])) for event in ranges)
+    return covered((event.start, min(event.end, steps.ends[steps.slot_of(event.start)])) for event in ranges)
 
 
 def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:

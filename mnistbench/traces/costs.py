@@ -71,7 +71,8 @@ def analyse_with_costs(path: Path) -> tuple[Analysis, Costs]:
     """
     with gc_paused():
         trace = linked(path)
-        return analysis_of(trace), costs_of(trace, steps_of(trace))
+        steps = steps_of(trace)
+        return analysis_of(trace, steps), costs_of(trace, steps)
 
 
 def costs_of(trace: Trace, steps: Steps) -> Costs:

@@ -52,7 +52,7 @@ class HostEvent:
         self.children = 0  # events of which it is the caller
         self.self_ns = end - start  # without the time of these
         self.is_beside = False  # it runs beside its thread: communication of a backend for the CPU
-        self.replaced_by: HostEvent | None = None  # its caller, if it only repeats that
+        self.replaced_by: HostEvent | None = None  # its caller, if both are one operation
         self.place = NOWHERE
 
     @property
@@ -77,15 +77,14 @@ class HostEvent:
 class DeviceEvent:
     """A kernel, a copy or a fill that an accelerator ran."""
 
-    __slots__ = ("correlation", "device", "end", "external", "kind", "launch", "name", "operation", "start", "stream")
+    __slots__ = ("correlation", "device", "end", "external", "kind", "launch", "name", "operation", "start")
 
-    def __init__(self, name: str, kind: str, track: tuple[Any, Any], start: int, end: int, args: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, kind: str, process: Any, start: int, end: int, args: Mapping[str, Any]) -> None:
         self.name = name
         self.kind = kind
         self.start = start
         self.end = end
-        self.device = _name(args.get("device"), track[0])
-        self.stream = _name(args.get("stream"), track[1])
+        self.device = _name(args.get("device"), process)
         self.external = _whole(args.get("External id"))
         self.correlation = _whole(args.get("correlation"))
         self.launch: HostEvent | None = None  # the runtime call that launched it

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.json_reader import LARGEST
 from mnistbench.core.profiler_names import LEFT_OUT, MEMORY
 from mnistbench.traces.events import (
@@ -68,9 +67,7 @@ def read(path: Path) -> Trace:
     Raises:
         RecordError: one line with the file, what is wrong with it, and its place.
     """
-    with gc_paused():
-        document = _parsed(path)
-        return _Reading(str(path), document).trace()
+    return _Reading(str(path), _parsed(path)).trace()
 
 
 def _parsed(path: Path) -> Mapping[str, Any]:
@@ -165,7 +162,7 @@ class _Reading:
         args = raw.get("args")
         args = args if type(args) is dict else {}
         if of_device:
-            self._device.append(DeviceEvent(name, kind, (raw.get("pid"), raw.get("tid")), start, end, args))
+            self._device.append(DeviceEvent(name, kind, raw.get("pid"), start, end, args))
             return
         if kind is OPERATION and name.startswith(_RANGES):
             kind = RANGE

@@ -10,10 +10,10 @@ from itertools import accumulate
 from mnistbench.core.operation import OpKey, is_communication
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpTable
 from mnistbench.core.row_sums import RowSums, subtract_waiting
+from mnistbench.core.spans import covered
 from mnistbench.traces import events
 from mnistbench.traces.events import DeviceEvent, HostEvent, MemoryRecord, Trace
 from mnistbench.traces.steps import Steps
-from mnistbench.traces.timeline import covered_ns
 
 
 def tables(trace: Trace, steps: Steps) -> tuple[OpTable, OpTable | None]:
@@ -129,7 +129,7 @@ def _busy_ns(trace: Trace, steps: Steps) -> tuple[int, ...]:
         slot = steps.slot_of_device(event)
         if slot >= 0:
             spans[slot].append((event.start, event.end))
-    return tuple(covered_ns(of_step) for of_step in spans)
+    return tuple(covered(of_step) for of_step in spans)
 
 
 class _Memory:

@@ -1,4 +1,4 @@
-"""What the accelerator did all the time: busy, idle, copies and communication that nothing else hides."""
+"""Busy and idle time of an accelerator, and the copies and communication beside which nothing else ran."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mnistbench.core.spans import covered
 from mnistbench.traces.events import COPY, KERNEL, DeviceEvent, Trace
 
 _Span = tuple[int, int]
@@ -20,7 +21,7 @@ class Timeline:
     span_ns: int
     busy_ns: int  # at least one kernel, copy or fill ran
     computation_ns: int  # a kernel that is not communication, or a fill, ran
-    communication_ns: int  # a kernel of NCCL or RCCL ran
+    communication_ns: int  # a kernel that communicates between ranks ran
     exposed_communication_ns: int  # and no computation
     copies_ns: int  # a copy ran
     exposed_copies_ns: int  # and neither computation nor communication
@@ -52,7 +53,7 @@ def _timeline(number: str, name: str, found: list[DeviceEvent]) -> Timeline:
     busy_ns, span_ns = _ran_ns(found), max(event.end for event in found) - min(event.start for event in found)
     waiting = [(event.launch.end, event.start) for event in found if event.launch is not None]
     first = min(event.start for event in found)
-    queued_ns = covered_ns([*_spans(found), *((max(first, launched), began) for launched, began in waiting)])
+    queued_ns = covered([*_spans(found), *((max(first, launched), began) for launched, began in waiting)])
     unlinked = [event for event in found if event.launch is None]
     return Timeline(
         device=number,
@@ -74,20 +75,8 @@ def _timeline(number: str, name: str, found: list[DeviceEvent]) -> Timeline:
 
 
 def _ran_ns(found: Iterable[DeviceEvent]) -> int:
-    return covered_ns(_spans(found))
+    return covered(_spans(found))
 
 
 def _spans(found: Iterable[DeviceEvent]) -> list[_Span]:
     return [(event.start, event.end) for event in found]
-
-
-def covered_ns(spans: Iterable[_Span]) -> int:
-    """Return the length of the union of spans; a span that ends before it starts is empty."""
-    covered = 0
-    until: int | None = None
-    for start, end in sorted(spans):
-        begin = start if until is None else max(start, until)
-        if end > begin:
-            covered += end - begin
-            until = end
-    return covered

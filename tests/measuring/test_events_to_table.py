@@ -11,7 +11,6 @@ from torch.autograd import DeviceType
 from torch_builders import CPU, tiny_batch, tiny_model
 
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpRow, OpTable
-from mnistbench.measuring import events_to_table
 from mnistbench.measuring.events_to_table import table
 from mnistbench.measuring.marks import LOSS, MODEL
 
@@ -441,7 +440,8 @@ def test_the_kernels_of_an_operation_are_kept_once_each_in_the_view_of_the_devic
     ],
 )
 def test_time_that_spans_cover_together(spans, covered):
-    assert events_to_table._covered(sorted(spans), 0, 10) == covered
+    work = [device_event("kernel", start, end) for start, end in spans]
+    assert table_of(iteration(0, 10), *work, view="device").busy_ns == (covered * 1_000,)
 
 
 def test_an_accelerator_is_busy_while_a_kernel_runs_and_ranges_are_no_kernels():

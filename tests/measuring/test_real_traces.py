@@ -6,13 +6,12 @@ import csv
 import functools
 import gzip
 import json
-import os
 from collections import defaultdict
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import real_traces
 from torch.autograd import DeviceType
 
 from mnistbench.core.profiler_names import ITERATION
@@ -24,22 +23,15 @@ from mnistbench.traces.analysis import analyse
 TRACES = ("b200_eager", "h100_bert_small", "h100_qwen_0.5b", "mi250_mlp_training", "mi300_bert_small", "mi300_qwen_0.5b",
           "mi300_resnet_training", "torch_compile_triton")  # fmt: skip
 
+pytestmark = real_traces.needs_traces
+
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 RUNTIME_CALLS = ("cuda_runtime", "cuda_driver")
 
 
-def folder() -> Path:
-    """The folder of the traces: MNISTBENCH_TRACES, else ``traces`` in MNISTBENCH_DATA."""
-    data = os.environ.get("MNISTBENCH_DATA")
-    named = os.environ.get("MNISTBENCH_TRACES") or (os.path.join(data, "traces") if data else "")  # noqa: PTH118
-    if not named or not Path(named).is_dir():
-        pytest.skip("needs real traces: set MNISTBENCH_TRACES to their folder")
-    return Path(named)
-
-
 @functools.cache
 def events_of(name: str) -> list[dict[str, Any]]:
-    content = json.loads(gzip.decompress((folder() / f"{name}.json.gz").read_bytes()))
+    content = json.loads(gzip.decompress(real_traces.path(name).read_bytes()))
     return [{"args": {}, **event} for event in content["traceEvents"] if event.get("ph") == "X" and "cat" in event]
 
 
@@ -133,7 +125,7 @@ def test_runtime_calls_are_one_row_and_no_operation(name: str) -> None:
 def test_the_device_time_of_each_operation_is_that_of_the_reader_of_traces(name: str) -> None:
     of_reader: dict[str, int] = defaultdict(int)
     own: dict[str, int] = defaultdict(int)
-    for times, rows in ((of_reader, analyse(folder() / f"{name}.json.gz").table.rows), (own, found(name).rows)):
+    for times, rows in ((of_reader, analyse(real_traces.path(name)).table.rows), (own, found(name).rows)):
         for row in rows:
             times[row.name] += sum(row.self_device_ns)
     assert {key: ns for key, ns in own.items() if ns} == pytest.approx({key: ns for key, ns in of_reader.items() if ns}, abs=50)
@@ -145,7 +137,7 @@ def test_busy_time_is_that_of_an_independent_tool(name: str) -> None:
     raw = events_of(name)
     launches = {event["args"].get("correlation") for event in raw if event["cat"] in RUNTIME_CALLS}
     launched = [event for event in raw if event["cat"] not in WORK or event["args"].get("correlation") in launches]
-    with (folder() / "tracelens" / f"{name}_gpu_timeline.csv").open(encoding="utf-8", newline="") as stream:
+    with (real_traces.FOLDER / "tracelens" / f"{name}_gpu_timeline.csv").open(encoding="utf-8", newline="") as stream:
         timeline = {row["type"]: float(row["time ms"]) for row in csv.DictReader(stream)}
     busy_ns = table(profiled(launched), temperature="warm", view="device", device="cuda").busy_ns
     assert busy_ns == (pytest.approx(1e6 * timeline["busy_time"], rel=1e-5),)

@@ -17,12 +17,8 @@ import real_traces
 from real_traces import needs_traces
 
 from mnistbench.core.record import UNATTRIBUTED
-from mnistbench.traces.analysis import analyse
-from mnistbench.traces.calls import link_calls
+from mnistbench.traces import analysis
 from mnistbench.traces.events import KERNEL
-from mnistbench.traces.links import link_kernels
-from mnistbench.traces.places import place
-from mnistbench.traces.reader import read
 from mnistbench.traces.timeline import timelines
 
 pytestmark = needs_traces
@@ -43,15 +39,11 @@ def raw_events(name):
 
 @functools.cache
 def analysed(name):
-    return analyse(real_traces.path(name))
+    return analysis.analyse(real_traces.path(name))
 
 
 def linked(name):
-    trace = read(real_traces.path(name))
-    link_calls(trace)
-    link_kernels(trace)
-    place(trace)
-    return trace
+    return analysis.linked(real_traces.path(name))
 
 
 def tracelens(name, table):

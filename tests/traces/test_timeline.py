@@ -2,11 +2,8 @@
 
 import pytest
 import trace_builders as build
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mnistbench.traces.analysis import analyse
-from mnistbench.traces.timeline import covered_ns
 
 
 def timeline(tmp_path, *events):
@@ -15,12 +12,6 @@ def timeline(tmp_path, *events):
 
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
-
-
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), max_size=12))
-def test_the_union_of_spans_is_counted_once(found):
-    spans = [(start, start + length) for start, length in found]
-    assert covered_ns(spans) == len({point for start, end in spans for point in range(start, end)})
 
 
 def test_exposed_communication_and_copies(tmp_path):
