@@ -6,9 +6,9 @@ are done, the bytes moved, and the share of this machine's ceiling.
 
 import pytest
 
+from mnistbench.course.studies.convolution.calls import call_of, cost
+from mnistbench.course.studies.convolution.ways import GRID, WAYS
 from mnistbench.measuring.case import thread_count
-from mnistbench.operators.convolution.calls import call_of, cost
-from mnistbench.operators.convolution.ways import GRID, WAYS
 from mnistbench.profile.ceilings import ceilings_of
 
 #: Most passes of a way's loop over operations of torch: profiling them takes much longer than running them.

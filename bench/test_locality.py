@@ -5,7 +5,7 @@ Left out of ``pytest bench``; name this file. ``mnistbench study locality`` coun
 
 import pytest
 
-from mnistbench.operators.locality.nests import PRODUCTS, product
+from mnistbench.course.studies.locality.nests import PRODUCTS, product
 
 SIDE, TILE = 128, 64
 
@@ -15,7 +15,7 @@ SIDE, TILE = 128, 64
 @pytest.mark.parametrize("order", PRODUCTS)
 def test_locality(benchmark, order):
     pytest.importorskip("numba", reason="needs pip install 'mnistbench[studies]'")
-    from mnistbench.operators.locality.timing import arrays_of, call_of
+    from mnistbench.course.studies.locality.timing import arrays_of, call_of
 
     nest = product(order, SIDE, SIDE, SIDE, TILE)
     call = call_of(nest, arrays_of(nest, line=64))

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from mnistbench import __version__
-from mnistbench.commands.output import BISECT_STOPS, PASSED, UNJUDGED, print_error
 from mnistbench.core.allocator import restart_pinned
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.showing.delivery import BISECT_STOPS, PASSED, UNJUDGED, print_error
 
-#: Subcommand -> its line of help. The module of the same name in ``mnistbench.commands`` is imported when it is called.
+#: Subcommand -> its line of help. Its module, in MODULES, is imported when it is called.
 COMMANDS = {
     "compare": "compare saved runs or two traces, operation by operation; exit code 0 passed, 1 regressed, 2 undecided",
     "list": "list saved runs, oldest first",
@@ -33,6 +33,26 @@ COMMANDS = {
     "train": "train with the options of pytorch/examples mnist/main.py; exit code 0 done, 2 failed, 130 interrupted",
     "scale": "time training steps over numbers of ranks; exit code 0 done, 2 failed, 130 interrupted",
     "env": "print machine and software, for a bug report",
+}
+
+#: Subcommand -> the module of mnistbench that has its options and runs it.
+MODULES = {
+    "compare": "compare.command",
+    "list": "saved_runs.list_command",
+    "history": "saved_runs.history_command",
+    "export": "saved_runs.export_command",
+    "prune": "saved_runs.prune_command",
+    "gate": "gate.command",
+    "reproduce": "gate.reproducers.command",
+    "environments": "gate.environments.command",
+    "profile": "profile.command",
+    "trace": "traces.command",
+    "study": "course.studies.command",
+    "lab": "course.lab.command",
+    "report": "page.command",
+    "train": "train.command",
+    "scale": "train.scale.command",
+    "env": "measuring.command",
 }
 
 #: Subcommand -> the earlier spelling of an option -> the spelling that replaced it.
@@ -107,7 +127,7 @@ def parser(called: str = "") -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:])
         if called in ("", name):
-            module = import_module(f"mnistbench.commands.{name}")
+            module = import_module(f"mnistbench.{MODULES[name]}")
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
     return made

@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from mnistbench.core.errors import UsageError
-from mnistbench.environments.uv import find
+from mnistbench.gate.environments.uv import find
 
 
 def linked_environment(folder, *names):

@@ -15,10 +15,10 @@ from typing import Any
 
 from mnistbench.core.operation import OpKey
 from mnistbench.core.record import OUTSIDE
-from mnistbench.gate.decision import Estimate
 from mnistbench.gate.launcher import Plan, stage_home
-from mnistbench.gate.samples import BASE, CALL, MEAN, NEW, SCHEMA, Effect, Launch, Operation, SideSample
 from mnistbench.gate.snapshot import Tree
+from mnistbench.gate.verdict.decision import Estimate
+from mnistbench.gate.verdict.samples import BASE, CALL, MEAN, NEW, SCHEMA, Effect, Launch, Operation, SideSample
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"
 LABEL = "step convnet-b16-cpu on digits"

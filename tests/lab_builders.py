@@ -9,7 +9,7 @@ from typing import Any
 from builders import environment
 
 from mnistbench.core.record import OUTSIDE
-from mnistbench.lab.findings import (
+from mnistbench.course.lab.findings import (
     TRAINED,
     UNTRAINED,
     CallTime,
@@ -27,10 +27,10 @@ from mnistbench.lab.findings import (
     Study,
     Training,
 )
-from mnistbench.operators.convolution import result as convolution
-from mnistbench.operators.graph import result as graph
-from mnistbench.operators.locality import result as locality
-from mnistbench.operators.memory import result as memory
+from mnistbench.course.studies.convolution import result as convolution
+from mnistbench.course.studies.graph import result as graph
+from mnistbench.course.studies.locality import result as locality
+from mnistbench.course.studies.memory import result as memory
 from mnistbench.profile.result import Layer
 
 SIZES = (1, 16, 64)

@@ -8,7 +8,7 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.record import OUTSIDE, Run
-from mnistbench.report.page_runs import Shown
+from mnistbench.page.runs import Shown
 from mnistbench.saved_runs.summary import RunSummary
 
 

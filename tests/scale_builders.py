@@ -7,7 +7,7 @@ from typing import Any
 
 from builders import environment
 
-from mnistbench.scale.result import STRONG, Launched, Scaling, Settings
+from mnistbench.train.scale.result import STRONG, Launched, Scaling, Settings
 
 _SETTINGS = Settings(
     scaling=STRONG, ranks=(1, 2, 4), batch_size=64, model="convnet", device="cpu", threads=1, dataset="digits", data_dir=None,

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from mnistbench import cli
-from mnistbench.commands.gate import _seconds
+from mnistbench.gate.command import _seconds
 
 REPOSITORY = Path(__file__).parent.parent
 ACTION = yaml.safe_load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mnistbench import cli
-from mnistbench.commands import env, gate
+from mnistbench.gate import command as gate
+from mnistbench.measuring import command as env
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["env"], 2), (["gate", "--bisect", "--base", "HEAD"], 128)], ids=str)

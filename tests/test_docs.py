@@ -25,10 +25,10 @@ from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.allocator import PINNED
 from mnistbench.core.params import STEPS
-from mnistbench.gate.decision import LOOKS
+from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.run import LAUNCHES
+from mnistbench.gate.verdict.decision import LOOKS
 from mnistbench.pytest_plugin import plugin
-from mnistbench.reproducers.script import script
 
 #: Exit codes of ``mnistbench``.
 PASSED, REGRESSED, UNJUDGED = 0, 1, 2
@@ -151,22 +151,22 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     if words[0] == "profile":
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
-    monkeypatch.setattr("mnistbench.scale.run.run", measure)
+    monkeypatch.setattr("mnistbench.train.scale.run.run", measure)
     for where in ("operators.convolution.run.study", "commands.studies.locality.measured", "operators.memory.run.measured",
                   "commands.studies.graph.study"):  # fmt: skip
         monkeypatch.setattr(f"mnistbench.{where}", measure)
-    monkeypatch.setattr("mnistbench.commands.gate.measure", measure)
-    monkeypatch.setattr("mnistbench.commands.gate.held", measure)  # it would download PyTorch
-    monkeypatch.setattr("mnistbench.commands.gate_versions.releases", lambda _, wanted: (wanted.first, wanted.last))
+    monkeypatch.setattr("mnistbench.gate.command.measure", measure)
+    monkeypatch.setattr("mnistbench.gate.command.held", measure)  # it would download PyTorch
+    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda _, wanted: (wanted.first, wanted.last))
     if words[0] == "reproduce":
         path = Path(words[1])
         path.parent.mkdir(parents=True, exist_ok=True)
         row = reproducer_builders.row()
         path.write_text(script(reproducer_builders.header(), [row], [row]), encoding="utf-8")
     write_traces(words)
-    monkeypatch.setattr("mnistbench.commands.reproduce.measure", measure)
-    monkeypatch.setattr("mnistbench.commands.lab._measure", measure)
-    monkeypatch.setattr("mnistbench.commands.lab._merge", measure)
+    monkeypatch.setattr("mnistbench.gate.reproducers.command.measure", measure)
+    monkeypatch.setattr("mnistbench.course.lab.command._measure", measure)
+    monkeypatch.setattr("mnistbench.course.lab.command._merge", measure)
     if "--resume" in words:
         begun = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--epochs=1", "--no-accel", "--no-tensorboard"]
         assert cli.main(["train", *begun, "--output", words[words.index("--resume") + 1]]) == PASSED

@@ -13,9 +13,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from mnistbench.gate import launcher, samples, snapshot
+from mnistbench.gate import launcher, snapshot
 from mnistbench.gate.launcher import Plan, launching, stage_home
-from mnistbench.gate.samples import BASE, NEW
+from mnistbench.gate.verdict import samples
+from mnistbench.gate.verdict.samples import BASE, NEW
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ A verdict uses consecutive launches: those of the first stage, then those of the
 designs the roles are drawn again, which is allowed because both sides ran the same code. This makes the null hypothesis true
 by construction, so such verdicts cannot show a false alarm that the roles themselves cause. The row "recorded roles" keeps the
 recorded roles. A slowdown is simulated by adding log(1 + change) to the differences of a case, or of an operation and,
-weighted by its share, of its case. Verdicts are computed by ``mnistbench.gate.decision``.
+weighted by its share, of its case. Verdicts are computed by ``mnistbench.gate.verdict.decision``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mnistbench.gate import decision, permutation, samples
-from mnistbench.gate.decision import CONTRADICTED, LOOKS, REGRESSED, Thresholds, candidates, decide, is_settled
 from mnistbench.gate.run import LAUNCHES
-from mnistbench.gate.samples import Effect
+from mnistbench.gate.verdict import decision, permutation, samples
+from mnistbench.gate.verdict.decision import CONTRADICTED, LOOKS, REGRESSED, Thresholds, candidates, decide, is_settled
+from mnistbench.gate.verdict.samples import Effect
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
 EXCHANGES = 2_000

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mnistbench.gate import samples
-from mnistbench.gate.samples import BASE, NEW, WALL, Launch
+from mnistbench.gate.verdict import samples
+from mnistbench.gate.verdict.samples import BASE, NEW, WALL, Launch
 
 Samples = Sequence[float]
 

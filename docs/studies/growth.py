@@ -143,8 +143,8 @@ def grown(saved, cases, times_rows):
 def files(source):
     from mnistbench.compare.diff import compare
     from mnistbench.compare.judge import judge
+    from mnistbench.compare.output import rendered
     from mnistbench.compare.thresholds import Criteria, Threshold
-    from mnistbench.report.output import rendered
     from mnistbench.saved_runs.storage import Storage
 
     saved = json.loads(source.read_text(encoding="utf-8"))

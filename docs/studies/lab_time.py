@@ -10,7 +10,7 @@ import tempfile
 import time
 
 from mnistbench import cli
-from mnistbench.lab import progress
+from mnistbench.course.lab import progress
 
 
 class Clock:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from gate_live import cloned, replace, restore
 
-from mnistbench.reproducers.run import SideOfRun, is_reproduced, measure, read, sentence
+from mnistbench.gate.reproducers.run import SideOfRun, is_reproduced, measure, read, sentence
 
 MODELS, WORKLOADS = Path("mnistbench/workloads/models.py"), Path("mnistbench/workloads/workload.py")
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Estimate, Finding
-from mnistbench.gate.result import Verdict
-from mnistbench.gate.samples import ADDED, INTERRUPTED, REPLACED, Effect
+from mnistbench.gate.verdict.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Estimate, Finding
+from mnistbench.gate.verdict.result import Verdict
+from mnistbench.gate.verdict.samples import ADDED, INTERRUPTED, REPLACED, Effect
 
 #: What a gate says of a release.
 SLOWER, NOT_SLOWER, NOT_JUDGED = "slower", "not slower", "not judged"

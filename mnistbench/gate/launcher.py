@@ -25,8 +25,8 @@ from mnistbench.core.child_environment import child_environment
 from mnistbench.core.digits_file import DIGITS_VARIABLE, digits_file
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.json_reader import Reader
-from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.snapshot import Tree
+from mnistbench.gate.verdict.samples import BASE, NEW
 
 #: Longest time without a message from a launch, in seconds.
 PATIENCE_S = 600.0
@@ -34,7 +34,7 @@ PATIENCE_S = 600.0
 #: Environment variable of a side that sets the number of intra-op threads of all its cases.
 THREADS = "OMP_NUM_THREADS"
 
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.worker import main; main()"
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.sides.worker import main; main()"
 
 
 class LaunchError(MnistbenchError):

@@ -26,8 +26,7 @@ from mnistbench.core.available_memory import available_bytes
 from mnistbench.core.cores import own_cores
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.json_reader import Reader
-from mnistbench.gate import reproducers, samples, snapshot
-from mnistbench.gate.decision import LEAST_LAUNCHES, LOOKS, Thresholds, candidates, decide, is_settled, least_fresh
+from mnistbench.gate import snapshot
 from mnistbench.gate.launcher import (
     Default,
     LaunchError,
@@ -40,7 +39,10 @@ from mnistbench.gate.launcher import (
     stage_home,
     survey,
 )
-from mnistbench.gate.samples import BASE, COMPLETE, INTERRUPTED, NEW, End, Launch, Reproducer
+from mnistbench.gate.reproducers.write import write as reproducers
+from mnistbench.gate.verdict import samples
+from mnistbench.gate.verdict.decision import LEAST_LAUNCHES, LOOKS, Thresholds, candidates, decide, is_settled, least_fresh
+from mnistbench.gate.verdict.samples import BASE, COMPLETE, INTERRUPTED, NEW, End, Launch, Reproducer
 
 #: Launches of the first stage (docs/studies/gate_power.py). The numbers of fresh launches are decision.LOOKS.
 LAUNCHES = 10

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from mnistbench.compare.judge import Judgement
+from mnistbench.compare.output import append_step_summary, rendered
+from mnistbench.compare.report import verdict_lines
 from mnistbench.core import units
 from mnistbench.core.allocator import status
 from mnistbench.core.record import Environment
 from mnistbench.pytest_plugin.session import Session
-from mnistbench.report.comparison import verdict_lines
-from mnistbench.report.output import append_step_summary, rendered
-from mnistbench.report.rows import operation_tables
-from mnistbench.report.terminal import draw
+from mnistbench.showing.report import operation_tables
+from mnistbench.showing.terminal import draw
 
 
 def session_line(environment: Environment, dataset: str, devices: Sequence[str]) -> str:

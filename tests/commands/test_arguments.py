@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 
-from mnistbench.commands.arguments import LARGEST, given, one_of, parts, whole, wholes
 from mnistbench.core.errors import UsageError
+from mnistbench.showing.arguments import LARGEST, given, one_of, parts, whole, wholes
 
 
 @pytest.mark.parametrize(("text", "value"), [(None, "else"), ("DIR", "DIR"), (" x", " x")])

@@ -11,9 +11,9 @@ import pytest
 import reproducer_builders as builders
 
 from mnistbench import cli
-from mnistbench.environments.packages import Installed
-from mnistbench.reproducers.run import Reproduced, SideOfRun
-from mnistbench.reproducers.script import script
+from mnistbench.gate.environments.packages import Installed
+from mnistbench.gate.reproducers.run import Reproduced, SideOfRun
+from mnistbench.gate.reproducers.script import script
 
 ROW, OTHER = (builders.row(builders.call("aten::sin", builders.tensor(size)), row="aten::sin") for size in (100_000, 200_000))
 
@@ -41,7 +41,7 @@ def measured(monkeypatch):
         found.append((path, sides, launches, threads))
         return Reproduced((0.12,), 1.0, 1.12)
 
-    monkeypatch.setattr("mnistbench.commands.reproduce.measure", measure)
+    monkeypatch.setattr("mnistbench.gate.reproducers.command.measure", measure)
     return found
 
 
@@ -71,8 +71,8 @@ def test_versions_of_packages_are_those_of_new_environments(write, measured, mon
         made.append(wanted.asked)
         yield SimpleNamespace(python=f"/made/{len(made)}")
 
-    monkeypatch.setattr("mnistbench.commands.reproduce.installed", lambda: [Installed("torch", "2.15.0")])
-    monkeypatch.setattr("mnistbench.commands.reproduce.held", held)
+    monkeypatch.setattr("mnistbench.gate.reproducers.command.installed", lambda: [Installed("torch", "2.15.0")])
+    monkeypatch.setattr("mnistbench.gate.reproducers.command.held", held)
     assert cli.main(["reproduce", write(), "--base-with", "torch==2.13.0", "--new-with", "torch==2.14.0"]) == 0
     assert made == [("torch==2.13.0",), ("torch==2.14.0",)]
     [(_, sides, _, _)] = measured

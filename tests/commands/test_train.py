@@ -13,11 +13,12 @@ import pytest
 from builders import environment
 
 from mnistbench import cli
-from mnistbench.commands import train_options, train_progress
 from mnistbench.core.errors import UsageError
 from mnistbench.core.launch import Launch
 from mnistbench.measuring import tensorboard
 from mnistbench.measuring.environment import accelerators
+from mnistbench.train import options as train_options
+from mnistbench.train import progress as train_progress
 from mnistbench.train import run as lab
 from mnistbench.train.result import WEIGHTS, EpochResult, Point, Settings
 
@@ -196,7 +197,7 @@ def test_each_rank_has_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ranks_share_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mnistbench.commands.train_options.usable_cpus", lambda: 5)
+    monkeypatch.setattr("mnistbench.train.options.usable_cpus", lambda: 5)
     assert [
         train_options.threads_of(None, SECOND),
         train_options.threads_of(3, SECOND),

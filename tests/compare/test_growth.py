@@ -10,8 +10,8 @@ import pytest
 
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
+from mnistbench.compare.output import rendered
 from mnistbench.compare.thresholds import Criteria, Threshold
-from mnistbench.report.output import rendered
 
 CRITERIA = Criteria(op_fail=(Threshold("", 0.1),), min_share=0.0, pool_commits=True)
 

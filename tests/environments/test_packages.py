@@ -6,7 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from mnistbench.core.errors import UsageError
-from mnistbench.environments.packages import Installed, asked, installed, loose_lines, requirement_lines
+from mnistbench.gate.environments.packages import Installed, asked, installed, loose_lines, requirement_lines
 
 #: As with torch 2.15: pins in both directions, a toolkit with extras, a range, and packages that have nothing to do with it.
 PACKAGES = [

@@ -6,8 +6,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from mnistbench.core.errors import UsageError
-from mnistbench.environments.packages import Installed
-from mnistbench.environments.releases import Range, asked_range, releases
+from mnistbench.gate.environments.packages import Installed
+from mnistbench.gate.environments.releases import Range, asked_range, releases
 
 PACKAGES = [Installed("torch", "2.15.0"), Installed("typing_extensions", "4.12.0")]
 
@@ -78,8 +78,8 @@ class Index:
 @pytest.fixture
 def index(monkeypatch):
     made = Index("2.10", "2.11.0", "2.11.1", "2.12.0rc1", "2.12.0", "2.12.0.post1", "2.13.0")
-    monkeypatch.setattr("mnistbench.environments.uv.find", lambda: "uv")
-    monkeypatch.setattr("mnistbench.environments.uv.run", made.run)
+    monkeypatch.setattr("mnistbench.gate.environments.uv.find", lambda: "uv")
+    monkeypatch.setattr("mnistbench.gate.environments.uv.run", made.run)
     return made
 
 

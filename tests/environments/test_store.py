@@ -16,9 +16,9 @@ import pytest
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.environments import store
-from mnistbench.environments.store import Removed, Wanted, held, listed, remove_all
-from mnistbench.environments.uv import find
+from mnistbench.gate.environments import store
+from mnistbench.gate.environments.store import Removed, Wanted, held, listed, remove_all
+from mnistbench.gate.environments.uv import find
 
 #: Records its arguments; makes a folder with an interpreter, and a distribution per requirement. What FAKE_UV names fails.
 UV = f"""#!{sys.executable} -SE
@@ -76,7 +76,7 @@ def home(tmp_path, monkeypatch):
 @pytest.fixture
 def uv(home, monkeypatch):
     made = Uv(home)
-    monkeypatch.setattr("mnistbench.environments.uv.find", lambda: str(made.path))
+    monkeypatch.setattr("mnistbench.gate.environments.uv.find", lambda: str(made.path))
     return made
 
 
@@ -251,7 +251,7 @@ def test_uv_keeps_the_lock_after_its_parent_was_killed(home, tmp_path):
     program.write_text(f"#!{sys.executable} -SE\nimport pathlib, time\npathlib.Path({str(ready)!r}).touch()\ntime.sleep(60)\n")
     program.chmod(0o755)
     code = (
-        f"import fcntl; from mnistbench.environments import uv; stream = open({str(lock)!r}, 'w'); "
+        f"import fcntl; from mnistbench.gate.environments import uv; stream = open({str(lock)!r}, 'w'); "
         f"fcntl.flock(stream, fcntl.LOCK_EX); uv.run({str(program)!r}, [], stream.fileno())"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mnistbench.core.errors import UsageError
-from mnistbench.environments import uv
+from mnistbench.gate.environments import uv
 
 CONFLICT = (
     "Because torchvision>=0.29.2 depends on torch>=2.14.0 and you require torch==2.13.0, we can conclude that your "

@@ -15,11 +15,11 @@ import torch
 from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, tiny_workload
 
 from mnistbench.core.record import OUTSIDE
-from mnistbench.gate import alternate, profiled
-from mnistbench.gate.alternate import SideRun
-from mnistbench.gate.samples import BASE, NEW
-from mnistbench.gate.side import Side, SideError
-from mnistbench.gate.workload_case import WorkloadCase, live_storages
+from mnistbench.gate.sides import alternate, profiled
+from mnistbench.gate.sides.alternate import SideRun
+from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.workload_case import WorkloadCase, live_storages
+from mnistbench.gate.verdict.samples import BASE, NEW
 from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import profile
 

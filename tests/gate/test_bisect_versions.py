@@ -11,9 +11,10 @@ from gate_builders import CASE, LABEL, Measured, header, series
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.environments.packages import Installed
-from mnistbench.gate import run, samples
+from mnistbench.gate import run
+from mnistbench.gate.environments.packages import Installed
 from mnistbench.gate.launcher import LaunchError
+from mnistbench.gate.verdict import samples
 
 PASSED, REGRESSED, INCONCLUSIVE, STOPS = 0, 1, 2, 128
 
@@ -55,10 +56,10 @@ def gate(tmp_path, monkeypatch):
     seen.run = started
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    monkeypatch.setattr("mnistbench.commands.gate.installed", lambda: [Installed("tqdm", "4.70.1"), Installed("numpy", "2.4")])
-    monkeypatch.setattr("mnistbench.commands.gate.held", held)
-    monkeypatch.setattr("mnistbench.commands.gate.measure", measure)
-    monkeypatch.setattr("mnistbench.commands.gate_versions.releases", releases)
+    monkeypatch.setattr("mnistbench.gate.command.installed", lambda: [Installed("tqdm", "4.70.1"), Installed("numpy", "2.4")])
+    monkeypatch.setattr("mnistbench.gate.command.held", held)
+    monkeypatch.setattr("mnistbench.gate.command.measure", measure)
+    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", releases)
     return seen
 
 
@@ -196,8 +197,8 @@ def test_wrong_usage_is_one_line_before_uv_is_asked(gate, capsys, arguments, mes
 
 
 def test_a_torch_that_is_too_old_is_refused_before_an_environment_is_made(gate, capsys, monkeypatch):
-    monkeypatch.setattr("mnistbench.commands.gate.installed", lambda: [Installed("torch", "2.15.0")])
-    monkeypatch.setattr("mnistbench.commands.gate_versions.releases", lambda *_: ("2.4.0", "2.15.0"))
+    monkeypatch.setattr("mnistbench.gate.command.installed", lambda: [Installed("torch", "2.15.0")])
+    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda *_: ("2.4.0", "2.15.0"))
     assert gate.run("--bisect-versions", "torch==2.4.0..2.15.0") == INCONCLUSIVE
     assert capsys.readouterr().err.splitlines()[-1] == (
         "mnistbench: --bisect-versions: torch==2.4.0 is older than 2.6, the oldest torch that the gate measures; "
@@ -246,9 +247,9 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
     project.write("conftest.py", "from part import Part\n" + conftest.replace(model, model.replace("nn.ReLU()", "Part()")))
     monkeypatch.chdir(project.path)
-    monkeypatch.setattr("mnistbench.commands.gate.installed", lambda: [Installed("part", "1.0")])
-    monkeypatch.setattr("mnistbench.commands.gate.held", held)
-    monkeypatch.setattr("mnistbench.commands.gate_versions.releases", lambda *_: ("1.0", "1.1", "1.2"))
+    monkeypatch.setattr("mnistbench.gate.command.installed", lambda: [Installed("part", "1.0")])
+    monkeypatch.setattr("mnistbench.gate.command.held", held)
+    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda *_: ("1.0", "1.1", "1.2"))
     code = cli.main(["gate", "--bisect-versions", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
     shown = capsys.readouterr()
     assert code == REGRESSED, shown.out + shown.err

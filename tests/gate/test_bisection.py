@@ -22,10 +22,10 @@ from mnistbench.gate.bisection import (
     judged,
     largest_regressions,
 )
-from mnistbench.gate.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding, Thresholds
 from mnistbench.gate.launcher import LaunchError
-from mnistbench.gate.result import conclude
-from mnistbench.gate.samples import ADDED, COMPLETE, INTERRUPTED, REPLACED, End
+from mnistbench.gate.verdict.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding, Thresholds
+from mnistbench.gate.verdict.result import conclude
+from mnistbench.gate.verdict.samples import ADDED, COMPLETE, INTERRUPTED, REPLACED, End
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 

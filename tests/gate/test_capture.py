@@ -1,7 +1,7 @@
 """Which rows of a group of operations a script has."""
 
-from mnistbench.gate.capture import MOST_ROWS, _largest
-from mnistbench.reproducers.capture import Call, Row
+from mnistbench.gate.reproducers.capture import Call, Row
+from mnistbench.gate.sides.capture import MOST_ROWS, _largest
 
 
 def row(**elements):

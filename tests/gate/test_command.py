@@ -13,8 +13,8 @@ import forks
 import gate_builders
 import pytest
 
-from mnistbench.gate import samples
-from mnistbench.gate.samples import BASE, NEW
+from mnistbench.gate.verdict import samples
+from mnistbench.gate.verdict.samples import BASE, NEW
 
 PASSED, REGRESSED, INCONCLUSIVE, SKIPS, STOPS = 0, 1, 2, 125, 128
 

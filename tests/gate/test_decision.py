@@ -15,8 +15,9 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnistbench.gate import decision
-from mnistbench.gate.decision import (
+from mnistbench.gate.run import LAUNCHES
+from mnistbench.gate.verdict import decision
+from mnistbench.gate.verdict.decision import (
     CONFIRMING,
     CONTRADICTED,
     IMPROVED,
@@ -38,8 +39,7 @@ from mnistbench.gate.decision import (
     is_settled,
     least_fresh,
 )
-from mnistbench.gate.permutation import LEVEL
-from mnistbench.gate.run import LAUNCHES
+from mnistbench.gate.verdict.permutation import LEVEL
 
 SEED = 7
 LIMITS = Thresholds()

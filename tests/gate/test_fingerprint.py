@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_values, many
 
-from mnistbench.gate.fingerprint import fingerprint
+from mnistbench.gate.sides.fingerprint import fingerprint
 
 
 class Point(NamedTuple):

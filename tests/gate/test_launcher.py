@@ -16,8 +16,8 @@ from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import launcher
 from mnistbench.gate.launcher import Default, LaunchError, Plan, environment, launching, stage_home, survey
-from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.snapshot import Tree
+from mnistbench.gate.verdict.samples import BASE, NEW
 
 #: What every stand-in for a launch begins with. It holds a lock for as long as it, or what it has started, lives.
 PROTOCOL = """

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from mnistbench.gate import permutation
-from mnistbench.gate.permutation import LEVEL, directed_test, family_test, simultaneous_bounds
+from mnistbench.gate.verdict import permutation
+from mnistbench.gate.verdict.permutation import LEVEL, directed_test, family_test, simultaneous_bounds
 
 pytestmark = pytest.mark.versions
 

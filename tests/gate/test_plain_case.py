@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import FixtureAlreadyUsed
 
-from mnistbench.gate import alternate
-from mnistbench.gate.case import SAMPLE_NS, WARMUP_CALLS
-from mnistbench.gate.plain_case import PlainCase, own_threads
-from mnistbench.gate.samples import BASE, NEW
-from mnistbench.gate.side import Side
+from mnistbench.gate.sides import alternate
+from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS
+from mnistbench.gate.sides.plain_case import PlainCase, own_threads
+from mnistbench.gate.sides.side import Side
+from mnistbench.gate.verdict.samples import BASE, NEW
 from mnistbench.measuring.calls import Call, intercept, refuse_weave
 from mnistbench.measuring.clocks import Sample
 

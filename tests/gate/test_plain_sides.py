@@ -13,7 +13,7 @@ from bare_environments import linked_environment
 
 from mnistbench.core.params import params_of_call
 from mnistbench.gate.launcher import Default, LaunchError, launching, survey
-from mnistbench.gate.samples import BASE, NEW
+from mnistbench.gate.verdict.samples import BASE, NEW
 
 TESTS = """
 import random

@@ -13,11 +13,23 @@ import pytest
 import reproducer_builders
 
 from mnistbench.core.record import OUTSIDE
-from mnistbench.gate.decision import REGRESSED, Finding, Thresholds
 from mnistbench.gate.launcher import LaunchError, capture
-from mnistbench.gate.reproducers import slower_operations, write
-from mnistbench.gate.samples import ADDED, BASE, NEW, OPERATION, OTHER, OUTSIDE_KIND, REPLACED, End, Replaced, append, load
-from mnistbench.reproducers.script import read_header
+from mnistbench.gate.reproducers.script import read_header
+from mnistbench.gate.reproducers.write import slower_operations, write
+from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds
+from mnistbench.gate.verdict.samples import (
+    ADDED,
+    BASE,
+    NEW,
+    OPERATION,
+    OTHER,
+    OUTSIDE_KIND,
+    REPLACED,
+    End,
+    Replaced,
+    append,
+    load,
+)
 
 CASE = gate_builders.CASE
 

@@ -36,10 +36,10 @@ from mnistbench.compare.thresholds import Acceptance
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate import run
-from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, Thresholds
-from mnistbench.gate.result import Header, conclude
-from mnistbench.gate.samples import BASE, COMPLETE, NEW, End, Launch
-from mnistbench.report.gate import last_line, rendered
+from mnistbench.gate.report import last_line, rendered
+from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.verdict.result import Header, conclude
+from mnistbench.gate.verdict.samples import BASE, COMPLETE, NEW, End, Launch
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 OTHER_LABEL = "step lenet5-b1-cpu on digits"

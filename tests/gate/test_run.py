@@ -19,11 +19,12 @@ import reproducer_builders
 
 from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import run, samples
-from mnistbench.gate.decision import LEAST_LAUNCHES
+from mnistbench.gate import run
 from mnistbench.gate.launcher import Default, LaunchError, Listing
 from mnistbench.gate.run import LAUNCHES, Progress, Request, measure
-from mnistbench.gate.samples import BASE, NEW, NO_END, End, Recorded
+from mnistbench.gate.verdict import samples
+from mnistbench.gate.verdict.decision import LEAST_LAUNCHES
+from mnistbench.gate.verdict.samples import BASE, NEW, NO_END, End, Recorded
 
 #: Two cases, and what a base takes for each.
 QUICK, SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]", "bench/test_step.py::test_step[convnet-b16-cpu]"

@@ -38,8 +38,8 @@ from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
-from mnistbench.gate import alternate
-from mnistbench.gate.samples import (
+from mnistbench.gate.sides import alternate
+from mnistbench.gate.verdict.samples import (
     NO_END,
     End,
     Recorded,

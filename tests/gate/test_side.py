@@ -11,9 +11,9 @@ from types import ModuleType
 
 import pytest
 
-from mnistbench.gate import side as side_module
 from mnistbench.gate.launcher import environment, stage_home
-from mnistbench.gate.side import Side, SideError, stray_modules
+from mnistbench.gate.sides import side as side_module
+from mnistbench.gate.sides.side import Side, SideError, stray_modules
 
 INI = """
 [pytest]
@@ -154,8 +154,8 @@ sys.path.insert(0, home)
 import torch
 
 import mnistbench
-from mnistbench.gate.side import Side, SideError
-from mnistbench.gate.turns import PeerError
+from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.turns import PeerError
 
 
 def in_a_process(name, body):

@@ -18,8 +18,8 @@ import pytest
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import snapshot
-from mnistbench.gate.samples import BASE, NEW
 from mnistbench.gate.snapshot import head_of, of_revision, of_working_tree, repository_of, scratch
+from mnistbench.gate.verdict.samples import BASE, NEW
 
 AWKWARD = ["with space.py", "line\nend.py", "tab\t.py", "grüße 数.py", '"quoted".py', "-dash.py", "--all", "Icon\r", "a\\b"]
 

@@ -14,7 +14,7 @@ import pytest
 
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate.launcher import Listing, environment, stage_home
-from mnistbench.gate.side import TakenCase
+from mnistbench.gate.sides.side import TakenCase
 
 CONFTEST = """
 from pathlib import Path
@@ -96,9 +96,9 @@ sys.path.insert(0, home)
 
 import torch
 
-from mnistbench.gate.worker import survey
-from mnistbench.gate.side import Side, SideError
-from mnistbench.gate.survey import selection
+from mnistbench.gate.sides.worker import survey
+from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.survey import selection
 
 
 def in_a_process(body, *arguments):
@@ -219,7 +219,7 @@ def test_a_path_that_does_not_exist_is_named_in_one_line(folder):
 
 def test_the_copy_of_mnistbench_counts_as_a_package(monkeypatch):
     from mnistbench import __version__
-    from mnistbench.gate.survey import packages
+    from mnistbench.gate.sides.survey import packages
 
     assert packages()["torch"]
     monkeypatch.setattr(importlib.metadata, "distributions", list)
@@ -227,7 +227,7 @@ def test_the_copy_of_mnistbench_counts_as_a_package(monkeypatch):
 
 
 def test_of_two_packages_with_one_name_the_first_is_reported(monkeypatch):
-    from mnistbench.gate.survey import packages
+    from mnistbench.gate.sides.survey import packages
 
     found = [SimpleNamespace(name=name, version=version) for name, version in (("a", "2"), ("a", "1"), (None, None))]
     monkeypatch.setattr(importlib.metadata, "distributions", lambda: found)
@@ -252,7 +252,7 @@ def test_a_case_that_fails_is_kept_with_its_reason(folder):
 
 
 def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(monkeypatch):
-    from mnistbench.gate import survey
+    from mnistbench.gate.sides import survey
 
     taken = []
     one = survey._Survey(SimpleNamespace(name="head"), Path("nowhere"), [], lambda **_: None)

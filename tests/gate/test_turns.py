@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.gate.samples import BASE, NEW
-from mnistbench.gate.turns import PeerError, Turns
+from mnistbench.gate.sides.turns import PeerError, Turns
+from mnistbench.gate.verdict.samples import BASE, NEW
 
 
 def both(work):

@@ -10,7 +10,7 @@ import pytest
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.environments.packages import Installed
+from mnistbench.gate.environments.packages import Installed
 
 PACKAGES = [Installed("numpy", "2.4.6", size_bytes=1 << 20), Installed("tqdm", "4.70.1", size_bytes=2 << 20),
             Installed("torch", "2.15.0"), Installed("own", "1", (), "file:///own", is_editable=True, size_bytes=1)]  # fmt: skip
@@ -43,9 +43,9 @@ def gate(tmp_path, monkeypatch):
 
     seen.run = run
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mnistbench.commands.gate.installed", lambda: PACKAGES)
-    monkeypatch.setattr("mnistbench.commands.gate.held", held)
-    monkeypatch.setattr("mnistbench.commands.gate.measure", measure)
+    monkeypatch.setattr("mnistbench.gate.command.installed", lambda: PACKAGES)
+    monkeypatch.setattr("mnistbench.gate.command.held", held)
+    monkeypatch.setattr("mnistbench.gate.command.measure", measure)
     return seen
 
 

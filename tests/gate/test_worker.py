@@ -12,7 +12,7 @@ import pytest
 from bare_environments import installed_environment, linked_environment
 
 from mnistbench.gate.launcher import Default, LaunchError, launching, survey
-from mnistbench.gate.samples import BASE, NEW, OLDEST_TORCH
+from mnistbench.gate.verdict.samples import BASE, NEW, OLDEST_TORCH
 
 #: Writes when each iteration begins and ends.
 SPY = """
@@ -159,8 +159,8 @@ def test_a_torch_that_is_too_old_is_refused(monkeypatch, side, version, option) 
     import torch
     from torch.torch_version import TorchVersion
 
-    from mnistbench.gate.side import SideError
-    from mnistbench.gate.survey import refuse_old_torch
+    from mnistbench.gate.sides.side import SideError
+    from mnistbench.gate.sides.survey import refuse_old_torch
 
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
     with pytest.raises(SideError) as refused:
@@ -176,7 +176,7 @@ def test_a_torch_that_is_new_enough_is_not_refused(monkeypatch, version) -> None
     import torch
     from torch.torch_version import TorchVersion
 
-    from mnistbench.gate.survey import refuse_old_torch
+    from mnistbench.gate.sides.survey import refuse_old_torch
 
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
     refuse_old_torch(BASE)

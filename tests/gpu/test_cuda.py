@@ -16,8 +16,8 @@ from mnistbench.compare.diff import compare
 from mnistbench.core.params import Params
 from mnistbench.core.profiler_names import ITERATION
 from mnistbench.core.record import RUNTIME, UNATTRIBUTED, OpTable, median_ns
-from mnistbench.gate.profiled import columns
-from mnistbench.gate.workload_case import WorkloadCase
+from mnistbench.gate.sides.profiled import columns
+from mnistbench.gate.sides.workload_case import WorkloadCase
 from mnistbench.measuring.case import Case, build, fork_random
 from mnistbench.measuring.profiling import record_warm, warm_table
 from mnistbench.measuring.timing import EVENT_CALLS, WARMUP_CALLS, device_times

@@ -15,9 +15,9 @@ import pytest
 from lab_builders import cluster, laptop, training
 
 from mnistbench import cli
-from mnistbench.commands import lab as command
-from mnistbench.lab.findings import FILE, Findings, Settings
-from mnistbench.lab.run import STEPS, Lab, write_report
+from mnistbench.course.lab import command
+from mnistbench.course.lab.findings import FILE, Findings, Settings
+from mnistbench.course.lab.run import STEPS, Lab, write_report
 
 COMMAND = [sys.executable, "-P", "-m", "mnistbench", "lab"]
 
@@ -46,7 +46,7 @@ def measured(tmp_path_factory):
     """A whole lab of one batch size with the smallest budget, interrupted before its epochs and gone on with."""
     import torch
 
-    from mnistbench.lab.measures import Budget, Measures
+    from mnistbench.course.lab.measures import Budget, Measures
     from mnistbench.measuring.environment import read
 
     class Small(Measures):
@@ -236,7 +236,7 @@ def test_labs_of_the_same_name_are_called_by_their_paths(tmp_path, capsys):
 
 def interrupted(monkeypatch):
     """Let a lab be interrupted after its training, which is made up."""
-    from mnistbench.lab.measures import Measures
+    from mnistbench.course.lab.measures import Measures
 
     def trained(self, device, threads, size, output, advance):
         output.mkdir(parents=True)

@@ -13,7 +13,7 @@ from lab_builders import cluster, laptop
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.json_reader import Reader
-from mnistbench.lab.findings import FILE, Findings, Settings
+from mnistbench.course.lab.findings import FILE, Findings, Settings
 
 
 @pytest.mark.parametrize("machine", [laptop, cluster])

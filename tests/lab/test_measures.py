@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from mnistbench.core.errors import UsageError
-from mnistbench.lab import measures
-from mnistbench.lab.findings import Settings
-from mnistbench.lab.measures import Budget, Measures
+from mnistbench.course.lab import measures
+from mnistbench.course.lab.findings import Settings
+from mnistbench.course.lab.measures import Budget, Measures
 from mnistbench.profile import run as profile_run
 from mnistbench.profile.first_call import Processes
 from mnistbench.profile.result import ColdCall

@@ -9,10 +9,10 @@ from builders import environment
 from lab_builders import LAYERS, call_time, epoch_time, first_calls, forward_rows, step_rows, table, training
 
 from mnistbench.core.errors import UsageError
-from mnistbench.lab.findings import FILE, Ceiling, Findings, ProfiledCase, Settings, Study
-from mnistbench.lab.progress import Bar, Lines
-from mnistbench.lab.run import BEGUN, STEPS, Lab
-from mnistbench.lab.studies import LIMIT_S, STUDIES
+from mnistbench.course.lab.findings import FILE, Ceiling, Findings, ProfiledCase, Settings, Study
+from mnistbench.course.lab.progress import Bar, Lines
+from mnistbench.course.lab.run import BEGUN, STEPS, Lab
+from mnistbench.course.lab.studies import LIMIT_S, STUDIES
 
 MS = 1_000_000
 
@@ -147,7 +147,7 @@ def test_all_studies_have_one_time_limit(tmp_path, monkeypatch):
             clock[0] += 80
             return super().study(name, limit_s)
 
-    monkeypatch.setattr("mnistbench.lab.run.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("mnistbench.course.lab.run.time.monotonic", lambda: clock[0])
     lab(tmp_path, Slow(), studies=True).run(Told())
     assert limits == [LIMIT_S, LIMIT_S - 80, LIMIT_S - 160, 0]
 

@@ -3,9 +3,9 @@
 import pytest
 
 from mnistbench import cli
-from mnistbench.commands.study import STUDIES
-from mnistbench.lab import studies
-from mnistbench.lab.studies import study
+from mnistbench.course.lab import studies
+from mnistbench.course.lab.studies import study
+from mnistbench.course.studies.command import STUDIES
 
 TINY = ("--images", "1x1x4x4", "--filters", "1x3x3", "--way", "im2col")
 

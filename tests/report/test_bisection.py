@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from gate_builders import CASE, LABEL, MM, Measured, header, series
 
-from mnistbench.gate import permutation
+from mnistbench.gate import bisection_report as report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, USED_UP, Bisection, Gate
-from mnistbench.gate.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds
-from mnistbench.gate.result import conclude
-from mnistbench.gate.samples import ADDED, REPLACED, End
-from mnistbench.report import bisection as report
-from mnistbench.report.bisection import last_line, rendered
+from mnistbench.gate.bisection_report import last_line, rendered
+from mnistbench.gate.verdict import permutation
+from mnistbench.gate.verdict.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.verdict.result import conclude
+from mnistbench.gate.verdict.samples import ADDED, REPLACED, End
 
 RELEASES = ("2.11.0", "2.12.0", "2.12.1", "2.13.0", "2.14.0")
 

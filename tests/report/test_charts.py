@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import ANY_SPEED
 
-from mnistbench.report import charts
-from mnistbench.report.charts import Stack, bar_chart, line_chart, median_at, sparkline
+from mnistbench.page import charts
+from mnistbench.page.charts import Stack, bar_chart, line_chart, median_at, sparkline
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 

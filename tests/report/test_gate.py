@@ -12,11 +12,11 @@ import pytest
 from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measured, header, series
 
 from mnistbench.compare.thresholds import Acceptance
-from mnistbench.gate import permutation
-from mnistbench.gate.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, UNCONFIRMED, Thresholds
-from mnistbench.gate.result import conclude
-from mnistbench.gate.samples import COMPLETE, End, Reproducer
-from mnistbench.report.gate import FACTS, WIDTH, forest, last_line, rendered
+from mnistbench.gate.report import FACTS, WIDTH, forest, last_line, rendered
+from mnistbench.gate.verdict import permutation
+from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, UNCONFIRMED, Thresholds
+from mnistbench.gate.verdict.result import conclude
+from mnistbench.gate.verdict.samples import COMPLETE, End, Reproducer
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 OTHER_LABEL = "step lenet5-b1-cpu on digits"

@@ -19,11 +19,11 @@ from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.record import KEY, OUTSIDE, median_ns
-from mnistbench.report.html_page import page
-from mnistbench.report.page_charts import STACKED
-from mnistbench.report.page_runs import shown_runs
-from mnistbench.report.rows import operation_cells
+from mnistbench.page.html_page import page
+from mnistbench.page.operation_charts import STACKED
+from mnistbench.page.runs import shown_runs
 from mnistbench.saved_runs.storage import Storage
+from mnistbench.showing.report import operation_cells
 
 pytestmark = pytest.mark.versions
 

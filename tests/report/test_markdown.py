@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
+from mnistbench.compare.output import rendered
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core.record import OUTSIDE
 from mnistbench.core.units import printable
-from mnistbench.report.markdown import escaped, in_html, markdown_report
-from mnistbench.report.output import rendered
-from mnistbench.report.rows import Block, Table
 from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.showing.markdown import escaped, in_html, markdown_report
+from mnistbench.showing.report import Block, Table
 
 COMMENT = "<!-- -->"
 

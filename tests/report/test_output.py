@@ -10,15 +10,15 @@ import pytest
 
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
+from mnistbench.compare.output import FORMATS, check, rendered, write
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import params_of_call
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.measuring.report import environment_text
 from mnistbench.pytest_plugin.terminal_summary import session_line
-from mnistbench.report.environment import environment_text
-from mnistbench.report.output import FORMATS, check, rendered, write
-from mnistbench.report.rows import operation_tables
-from mnistbench.report.terminal import draw
+from mnistbench.showing.report import operation_tables
+from mnistbench.showing.terminal import draw
 
 
 def step(batch_size, scale=1, **changes):

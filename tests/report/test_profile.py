@@ -9,13 +9,13 @@ import pytest
 from builders import op_row, op_table
 from profiled_builders import CEILINGS, CONV, FC, RELU, cold_calls, of_two_ranks, on_accelerator, profiled, table
 
+from mnistbench.compare.data import csv_text
+from mnistbench.profile.report import Shown, blocks, roofline, side_by_side, work_table
 from mnistbench.profile.result import Cost
-from mnistbench.report.data import csv_text
-from mnistbench.report.markdown import markdown_report
-from mnistbench.report.profile import Shown, blocks, roofline, side_by_side, work_table
-from mnistbench.report.profile_rows import CSV_COLUMNS, csv_rows, rows_of
-from mnistbench.report.roofline import of_roof
-from mnistbench.report.terminal import draw_report
+from mnistbench.profile.roofline import of_roof
+from mnistbench.profile.rows import CSV_COLUMNS, csv_rows, rows_of
+from mnistbench.showing.markdown import markdown_report
+from mnistbench.showing.terminal import draw_report
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 import builders
 import pytest
 
+from mnistbench.compare.data import csv_text
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import UsageError
 from mnistbench.core.record import OUTSIDE
-from mnistbench.report.data import csv_text
-from mnistbench.report.runs import (
+from mnistbench.saved_runs.report import (
     RUN_COLUMNS,
     SPARKS,
     export_entries,
@@ -20,9 +20,9 @@ from mnistbench.report.runs import (
     run_rows,
     sparkline,
 )
-from mnistbench.report.terminal import draw
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.showing.terminal import draw
 
 CASE = "step convnet-b16-cpu"
 

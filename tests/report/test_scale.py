@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from scale_builders import launched, scaling
 
-from mnistbench.report.markdown import markdown_report
-from mnistbench.report.scale import blocks, figure, table
-from mnistbench.report.terminal import draw_report
-from mnistbench.scale.result import WEAK
+from mnistbench.showing.markdown import markdown_report
+from mnistbench.showing.terminal import draw_report
+from mnistbench.train.scale.report import blocks, figure, table
+from mnistbench.train.scale.result import WEAK
 
 
 @pytest.mark.parametrize(

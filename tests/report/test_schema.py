@@ -22,18 +22,18 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
+from mnistbench.compare import data as compare_report
 from mnistbench.compare import diff, judge, problems
 from mnistbench.compare.diff import compare
 from mnistbench.compare.thresholds import GROUPINGS, Acceptance, Criteria, Threshold
 from mnistbench.core import params
-from mnistbench.gate import bisection, decision, samples
+from mnistbench.gate import bisection, bisection_report
+from mnistbench.gate import report as gate_report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
-from mnistbench.gate.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds, decide
-from mnistbench.gate.result import Verdict, conclude
-from mnistbench.gate.samples import BASE, INTERRUPTED, NEW, Replaced
-from mnistbench.report import bisection as bisection_report
-from mnistbench.report import data as compare_report
-from mnistbench.report import gate as gate_report
+from mnistbench.gate.verdict import decision, samples
+from mnistbench.gate.verdict.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds, decide
+from mnistbench.gate.verdict.result import Verdict, conclude
+from mnistbench.gate.verdict.samples import BASE, INTERRUPTED, NEW, Replaced
 from mnistbench.saved_runs.compatibility import BLOCKING
 
 REPOSITORY = Path(__file__).parents[2]

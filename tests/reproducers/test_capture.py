@@ -12,11 +12,11 @@ from torch import library, nn
 from torch.autograd import DeviceType
 
 from mnistbench.core.record import UNTIED
+from mnistbench.gate.reproducers.capture import Call, Row, capture, rows, times_of_calls
+from mnistbench.gate.reproducers.values import LARGEST_SAVED, description, distribution
 from mnistbench.measuring import case
 from mnistbench.measuring.marks import marked
 from mnistbench.measuring.profiling import profile
-from mnistbench.reproducers.capture import Call, Row, capture, rows, times_of_calls
-from mnistbench.reproducers.values import LARGEST_SAVED, description, distribution
 
 
 def captured(run, *names):

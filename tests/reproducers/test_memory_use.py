@@ -3,7 +3,7 @@
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from mnistbench.reproducers.memory_use import Block, Since, allocated, before_calls
+from mnistbench.gate.reproducers.memory_use import Block, Since, allocated, before_calls
 
 A, B, C = Block(1_000, 100), Block(2_000, 500), Block(3_000, 40)
 

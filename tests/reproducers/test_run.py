@@ -10,8 +10,8 @@ import pytest
 import reproducer_builders as builders
 
 from mnistbench.core.errors import RecordError
-from mnistbench.reproducers.run import Reproduced, ReproducerError, SideOfRun, is_reproduced, measure, read, sentence
-from mnistbench.reproducers.script import script
+from mnistbench.gate.reproducers.run import Reproduced, ReproducerError, SideOfRun, is_reproduced, measure, read, sentence
+from mnistbench.gate.reproducers.script import script
 
 SIDES = {side: SideOfRun(sys.executable) for side in ("base", "head")}
 

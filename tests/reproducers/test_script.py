@@ -16,8 +16,8 @@ from torch import nn
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.record import UNTIED
-from mnistbench.reproducers.capture import capture
-from mnistbench.reproducers.script import MOST_LINES, differ, file_name, read_header, script
+from mnistbench.gate.reproducers.capture import capture
+from mnistbench.gate.reproducers.script import MOST_LINES, differ, file_name, read_header, script
 
 F = nn.functional
 
@@ -123,14 +123,14 @@ def ran(path, monkeypatch, *arguments):
 @pytest.fixture
 def reproduced(tmp_path, monkeypatch):
     """Capture the calls of a row, write their script and run it; return the script's names, its text and the row."""
-    monkeypatch.setattr("mnistbench.reproducers.script._MEASUREMENT_NS", 1_000_000)
+    monkeypatch.setattr("mnistbench.gate.reproducers.script._MEASUREMENT_NS", 1_000_000)
     threads = torch.get_num_threads()
 
     def reproduce(run, name, *, profiled=False):
         # Whether the profiler is needed depends on measured times: of the calls, and of the operations inside them.
-        monkeypatch.setattr("mnistbench.reproducers.script._SHORTEST_NS", math.inf if profiled else 0)
+        monkeypatch.setattr("mnistbench.gate.reproducers.script._SHORTEST_NS", math.inf if profiled else 0)
         if not profiled:
-            monkeypatch.setattr("mnistbench.reproducers.script._WHOLE", 0)
+            monkeypatch.setattr("mnistbench.gate.reproducers.script._WHOLE", 0)
 
         found = capture(run, nullcontext(), {(name, phase, UNTIED) for phase in ("", "backward")}).values()
         row = max(found, key=lambda row: row.whole_ns)
@@ -281,7 +281,7 @@ def test_made_values_are_distributed_like_those_of_the_call(reproduced):
 
 
 def test_first_rows_are_repeated_if_not_all_are_saved(reproduced, monkeypatch):
-    monkeypatch.setattr("mnistbench.reproducers.values.LARGEST_SAVED", 3 * 3 * 64 * 4)
+    monkeypatch.setattr("mnistbench.gate.reproducers.values.LARGEST_SAVED", 3 * 3 * 64 * 4)
     names, text, _ = reproduced(
         lambda: F.max_pool2d(IMAGES.repeat(4, 1, 1, 1), 2, return_indices=True), "aten::max_pool2d_with_indices"
     )
@@ -294,7 +294,7 @@ def test_a_side_has_its_own_arguments(tmp_path, monkeypatch):
     rows = {size: [builders.row(builders.call("aten::sin", builders.tensor(size)), row="aten::sin")] for size in (64, 80)}
     path = tmp_path / "sin.py"
     path.write_text(script(builders.header(), rows[80], rows[64]))
-    monkeypatch.setattr("mnistbench.reproducers.script._MEASUREMENT_NS", 1_000_000)
+    monkeypatch.setattr("mnistbench.gate.reproducers.script._MEASUREMENT_NS", 1_000_000)
     for arguments, size in (((), 80), (("head",), 80), (("base",), 64)):
         names, seconds = ran(path, monkeypatch, *arguments)
         assert [len(one) for one in tensors(names)] == [size]
@@ -306,7 +306,7 @@ def test_a_side_that_makes_no_call_does_nothing(share, timing, tmp_path, monkeyp
     path = tmp_path / "sin.py"
     row = builders.row(builders.call("aten::sin", builders.tensor(64, since=1_000)), row="aten::sin", self_share=share)
     path.write_text(script(builders.header(case_ns=1e8), [row], []))
-    monkeypatch.setattr("mnistbench.reproducers.script._MEASUREMENT_NS", 1_000_000)
+    monkeypatch.setattr("mnistbench.gate.reproducers.script._MEASUREMENT_NS", 1_000_000)
     nothing, one = (ran(path, monkeypatch, side) for side in ("base", "head"))
     assert tensors(nothing[0]) == []
     assert [len(tensor) for tensor in tensors(one[0])] == [64]
@@ -373,7 +373,7 @@ def test_memory_of_a_result_is_as_cold_as_in_the_program(reproduced):
 
 def test_with_turns_a_script_measures_once_per_line_of_input(tmp_path, monkeypatch, capsys):
     path = tmp_path / "sin.py"
-    monkeypatch.setattr("mnistbench.reproducers.script._MEASUREMENT_NS", 1_000_000)
+    monkeypatch.setattr("mnistbench.gate.reproducers.script._MEASUREMENT_NS", 1_000_000)
     path.write_text(script(builders.header(), [builders.row(builders.call("aten::sin", builders.tensor(64)), row="aten::sin")]))
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n\n"))
     monkeypatch.setattr(sys, "argv", [str(path), "--turns"])

@@ -11,10 +11,10 @@ import pytest
 
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
+from mnistbench.compare.output import rendered
 from mnistbench.compare.thresholds import Criteria, Threshold
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import COUNTED
-from mnistbench.report.output import rendered
 from mnistbench.saved_runs.storage import LARGEST_FILE, SavedRun, Storage, read_json, tensorboard_directory
 
 MACHINE = "Linux-CPython-3.11-64bit"

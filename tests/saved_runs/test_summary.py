@@ -15,18 +15,18 @@ import strategies
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mnistbench.compare.data import csv_text, github_action_benchmark
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
+from mnistbench.compare.output import FORMATS, rendered
 from mnistbench.compare.thresholds import Criteria, Threshold
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.params import Params
 from mnistbench.core.record import COUNTED, run_header
-from mnistbench.report.data import csv_text, github_action_benchmark
-from mnistbench.report.output import FORMATS, rendered
-from mnistbench.report.runs import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
-from mnistbench.report.terminal import draw
+from mnistbench.saved_runs.report import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
 from mnistbench.saved_runs.storage import SavedRun, read_json
 from mnistbench.saved_runs.summary import RunSummary, Shared
+from mnistbench.showing.terminal import draw
 
 SOURCE = "0001_base.json"
 CRITERIA = Criteria(op_fail=(Threshold("", 0.10),))

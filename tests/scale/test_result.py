@@ -9,9 +9,9 @@ import json
 import pytest
 from scale_builders import MS, launched, scaling
 
+from mnistbench.compare.data import csv_text
 from mnistbench.core.json_reader import Reader
-from mnistbench.report.data import csv_text
-from mnistbench.scale.result import COLUMNS, WEAK, Launched, csv_rows, dumps
+from mnistbench.train.scale.result import COLUMNS, WEAK, Launched, csv_rows, dumps
 
 
 def test_a_step_takes_as_long_as_its_slowest_rank() -> None:

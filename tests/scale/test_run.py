@@ -17,15 +17,15 @@ from scale_builders import scaling
 from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
 from mnistbench.measuring import environment
-from mnistbench.scale import run as scale
-from mnistbench.scale.result import WEAK
+from mnistbench.train.scale import run as scale
+from mnistbench.train.scale.result import WEAK
 
 SETTINGS = scaling().settings
 
 
 def test_several_ranks_come_from_torchrun_and_one_by_itself(tmp_path: Path) -> None:
     one, two = (scale.command(SETTINGS, ranks, tmp_path / "f.json") for ranks in (1, 2))
-    assert one[1:3] == ["-m", "mnistbench.scale.worker"]
+    assert one[1:3] == ["-m", "mnistbench.train.scale.worker"]
     assert two[1:5] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     assert two[5:] == one[1:]
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from mnistbench.measuring.case import fork_random
 from mnistbench.measuring.communication import BLOCK_STEPS, WARMUP_STEPS
-from mnistbench.scale import worker
+from mnistbench.train.scale import worker
 from mnistbench.workloads.ranks import Alone
 
 CPU = torch.device("cpu")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from strategies import ANY_SPEED, many
 
 from mnistbench.core.errors import RecordError
-from mnistbench.report.terminal import draw_report
-from mnistbench.report.trace import Shown, blocks
+from mnistbench.showing.terminal import draw_report
 from mnistbench.traces.analysis import analyse
+from mnistbench.traces.report import Shown, blocks
 from mnistbench.traces.result import dumps
 
 VALUES = st.one_of(

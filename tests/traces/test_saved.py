@@ -13,8 +13,8 @@ from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import RecordError
 from mnistbench.core.record import OUTSIDE, RUNTIME
+from mnistbench.saved_runs.trace import is_trace, saved_trace
 from mnistbench.traces.analysis import analyse
-from mnistbench.traces.saved import is_trace, saved_trace
 
 GEMM, RELU = ("aten::addmm", "forward", "Linear_0"), ("aten::relu", "forward", "ReLU_0")
 

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from mnistbench import cli
-from mnistbench.operators.convolution.result import Cost, Study, dumps
+from mnistbench.course.studies.convolution.report import blocks
+from mnistbench.course.studies.convolution.result import Cost, Study, dumps
 from mnistbench.profile.result import Ceilings
-from mnistbench.report.markdown import markdown_report
-from mnistbench.report.studies.convolution import blocks
-from mnistbench.report.terminal import draw_report
+from mnistbench.showing.markdown import markdown_report
+from mnistbench.showing.terminal import draw_report
 
 TINY = ("study", "convolution", "--images", "1x2x6x6", "--filters", "3x3x3")
 

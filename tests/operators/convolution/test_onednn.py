@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from mnistbench.operators.convolution.onednn import Case, OneDnnError, algorithms, summary
-from mnistbench.operators.convolution.sizes import Sizes
+from mnistbench.course.studies.convolution.onednn import Case, OneDnnError, algorithms, summary
+from mnistbench.course.studies.convolution.sizes import Sizes
 
 HEAD = "onednn_verbose,v1,primitive,exec,cpu"
 CONVOLUTION = (

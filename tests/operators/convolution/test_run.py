@@ -6,9 +6,9 @@ import pytest
 import torch
 from builders import op_row, op_table
 
-from mnistbench.operators.convolution import calls, run
-from mnistbench.operators.convolution.sizes import Sizes
-from mnistbench.operators.convolution.ways import WAYS
+from mnistbench.course.studies.convolution import calls, run
+from mnistbench.course.studies.convolution.sizes import Sizes
+from mnistbench.course.studies.convolution.ways import WAYS
 
 SIZES = Sizes(1, 1, 4, 4, 1, 3, 3)
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import UsageError
-from mnistbench.operators.convolution.errors import reference
-from mnistbench.operators.convolution.sizes import Sizes
-from mnistbench.operators.convolution.ways import GRID, WAYS
+from mnistbench.course.studies.convolution.errors import reference
+from mnistbench.course.studies.convolution.sizes import Sizes
+from mnistbench.course.studies.convolution.ways import GRID, WAYS
 
 FORWARD = [way for way in WAYS.values() if not way.backward]
 BACKWARD = [way for way in WAYS.values() if way.backward]

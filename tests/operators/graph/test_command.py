@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from mnistbench import cli
-from mnistbench.commands.studies import graph as command
-from mnistbench.operators.graph.compiled import missing_compiler
-from mnistbench.operators.graph.result import (
+from mnistbench.course.studies.graph import command
+from mnistbench.course.studies.graph.compiled import missing_compiler
+from mnistbench.course.studies.graph.report import blocks
+from mnistbench.course.studies.graph.result import (
     BACKWARD_PART,
     COLUMNS,
     COMPILED,
@@ -30,10 +31,9 @@ from mnistbench.operators.graph.result import (
     csv_rows,
     dumps,
 )
-from mnistbench.operators.graph.run import WorkerError, environment_of, study
-from mnistbench.report.markdown import markdown_report
-from mnistbench.report.studies.graph import blocks
-from mnistbench.report.terminal import draw_report
+from mnistbench.course.studies.graph.run import WorkerError, environment_of, study
+from mnistbench.showing.markdown import markdown_report
+from mnistbench.showing.terminal import draw_report
 
 MB = 1_000_000
 

@@ -8,10 +8,10 @@ from torch.autograd import DeviceType
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.profiler_names import ITERATION
-from mnistbench.operators.graph.compiled import CompileError, compiled, missing_compiler
-from mnistbench.operators.graph.graphs import graphs
-from mnistbench.operators.graph.programs import program, workload
-from mnistbench.operators.graph.result import (
+from mnistbench.course.studies.graph.compiled import CompileError, compiled, missing_compiler
+from mnistbench.course.studies.graph.graphs import graphs
+from mnistbench.course.studies.graph.programs import program, workload
+from mnistbench.course.studies.graph.result import (
     BACKWARD_PART,
     EAGER,
     FORWARD,
@@ -20,8 +20,8 @@ from mnistbench.operators.graph.result import (
     Scheduled,
     Settings,
 )
-from mnistbench.operators.graph.schedule import scheduled
-from mnistbench.operators.graph.steps import dispatched, timed_steps
+from mnistbench.course.studies.graph.schedule import scheduled
+from mnistbench.course.studies.graph.steps import dispatched, timed_steps
 
 TINY = Settings(size=16)
 N_BYTES = 16 * 16 * 4
@@ -168,12 +168,12 @@ def test_a_missing_compiler_is_one_line(monkeypatch, tmp_path):
 
 
 def test_a_compiler_that_fails_is_one_line(monkeypatch, tmp_path):
-    monkeypatch.setattr("mnistbench.operators.graph.compiled.missing_compiler", lambda _: "")
+    monkeypatch.setattr("mnistbench.course.studies.graph.compiled.missing_compiler", lambda _: "")
 
     def failing(*_, **__):
         raise RuntimeError("first line\n\n  second line " + 500 * "x")
 
-    monkeypatch.setattr("mnistbench.operators.graph.compiled._start", failing)
+    monkeypatch.setattr("mnistbench.course.studies.graph.compiled._start", failing)
     with pytest.raises(CompileError) as caught:
         compiled(program(TINY), tmp_path, "cpu")
     assert "RuntimeError: first line second line x" in str(caught.value)
@@ -184,7 +184,7 @@ def test_a_version_without_an_option_is_named(monkeypatch, tmp_path):
     import torch._inductor
 
     monkeypatch.setattr(torch._inductor, "list_options", lambda: ["trace.enabled"])
-    monkeypatch.setattr("mnistbench.operators.graph.compiled.missing_compiler", lambda _: "")
+    monkeypatch.setattr("mnistbench.course.studies.graph.compiled.missing_compiler", lambda _: "")
     with pytest.raises(CompileError, match=rf"torch {torch.__version__.replace('+', '.')} has no option 'trace.debug_dir'"):
         compiled(program(TINY), tmp_path, "cpu")
 

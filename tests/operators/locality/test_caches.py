@@ -3,7 +3,7 @@
 import pytest
 
 from mnistbench.core.errors import UsageError
-from mnistbench.operators.locality.caches import USUAL, Cache, Caches, of_this_machine, parse
+from mnistbench.course.studies.locality.caches import USUAL, Cache, Caches, of_this_machine, parse
 
 
 def described(directory, *caches):

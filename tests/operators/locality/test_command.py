@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from mnistbench import cli
-from mnistbench.operators.locality.caches import Cache, Caches
-from mnistbench.operators.locality.measured import Counts, Measured, Problem
-from mnistbench.operators.locality.nests import ORDERS, product
-from mnistbench.operators.locality.result import Study, dumps
-from mnistbench.report.markdown import markdown_report
-from mnistbench.report.studies.locality import blocks
-from mnistbench.report.terminal import draw_report
+from mnistbench.course.studies.locality.caches import Cache, Caches
+from mnistbench.course.studies.locality.measured import Counts, Measured, Problem
+from mnistbench.course.studies.locality.nests import ORDERS, product
+from mnistbench.course.studies.locality.report import blocks
+from mnistbench.course.studies.locality.result import Study, dumps
+from mnistbench.showing.markdown import markdown_report
+from mnistbench.showing.terminal import draw_report
 
 TINY = ("study", "locality", "--size", "8", "--convolution", "chapter", "--l1", "512:64:2", "--l2", "4K:64:4", "--tile", "4")
 
@@ -85,7 +85,7 @@ def test_orders_are_timed_where_numba_is_installed(capsys):
 
 def test_compiled_loops_compute_the_product():
     pytest.importorskip("numba", reason="numba is an optional package")
-    from mnistbench.operators.locality.timing import arrays_of, call_of, rounds_ns
+    from mnistbench.course.studies.locality.timing import arrays_of, call_of, rounds_ns
 
     nest = product("tiled", 9, 21, 10, 4)
     a, b, c = arrays = arrays_of(nest, 64)

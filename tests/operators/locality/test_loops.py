@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import UsageError
-from mnistbench.operators.convolution.sizes import Sizes
-from mnistbench.operators.locality.caches import Cache, Caches
-from mnistbench.operators.locality.nests import (
+from mnistbench.course.studies.convolution.sizes import Sizes
+from mnistbench.course.studies.locality.caches import Cache, Caches
+from mnistbench.course.studies.locality.nests import (
     CONVOLUTIONS,
     PRODUCTS,
     convolution,
@@ -21,7 +21,7 @@ from mnistbench.operators.locality.nests import (
     strides,
     tile_that_fits,
 )
-from mnistbench.operators.locality.simulation import simulate
+from mnistbench.course.studies.locality.simulation import simulate
 
 SIZES = Sizes(2, 3, 6, 7, 4, 2, 3)
 L1 = Cache(48 * 1024, 64, 12)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from mnistbench.operators.locality.measured import Counts, Measured
-from mnistbench.operators.locality.ranking import (
+from mnistbench.course.studies.locality.measured import Counts, Measured
+from mnistbench.course.studies.locality.ranking import (
     INSTRUCTIONS,
     L2_MISSES,
     UNKNOWN,

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.operators.convolution.sizes import Sizes
-from mnistbench.operators.locality.caches import Cache, Caches
-from mnistbench.operators.locality.nests import Nest, convolution, product
-from mnistbench.operators.locality.simulation import simulate
-from mnistbench.operators.locality.traced import touch
+from mnistbench.course.studies.convolution.sizes import Sizes
+from mnistbench.course.studies.locality.caches import Cache, Caches
+from mnistbench.course.studies.locality.nests import Nest, convolution, product
+from mnistbench.course.studies.locality.simulation import simulate
+from mnistbench.course.studies.locality.traced import touch
 
 #: An L2 whose size does not matter.
 ANY = Cache(64 * 1024, 64, 16)

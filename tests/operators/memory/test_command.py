@@ -7,11 +7,11 @@ import json
 import pytest
 
 from mnistbench import cli
-from mnistbench.operators.memory.result import Case, Largest, Layer, Peak, Place, Study, Tried, csv_rows, dumps
-from mnistbench.report.data import csv_text
-from mnistbench.report.markdown import markdown_report
-from mnistbench.report.studies.memory import blocks
-from mnistbench.report.terminal import draw_report
+from mnistbench.compare.data import csv_text
+from mnistbench.course.studies.memory.report import blocks
+from mnistbench.course.studies.memory.result import Case, Largest, Layer, Peak, Place, Study, Tried, csv_rows, dumps
+from mnistbench.showing.markdown import markdown_report
+from mnistbench.showing.terminal import draw_report
 
 MEMORY = ("study", "memory")
 TINY = (*MEMORY, "--model", "lenet5", "--batch-size", "1", "--phase", "forward")
@@ -117,6 +117,6 @@ def test_a_mistake_is_one_line(arguments, said, capsys):
     [("512M", 512 * 2**20), ("2G", 2**31), ("1.5GiB", 3 * 2**29), ("64 kb", 2**16), ("1T", 2**40)],
 )
 def test_a_size_has_a_binary_unit(text, n_bytes):
-    from mnistbench.commands.studies.memory import _memory
+    from mnistbench.course.studies.memory.command import _memory
 
     assert _memory(text) == n_bytes

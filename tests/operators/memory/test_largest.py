@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.operators.memory.largest import largest_batch
+from mnistbench.course.studies.memory.largest import largest_batch
 
 MOST = 60
 

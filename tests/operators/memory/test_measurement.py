@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from mnistbench.core.errors import UsageError
-from mnistbench.operators.memory import measurement, run
-from mnistbench.operators.memory.ledger import Ledger
-from mnistbench.operators.memory.measurement import Measured, limited
-from mnistbench.operators.memory.result import Layer, Peak, Place, Tried
+from mnistbench.course.studies.memory import measurement, run
+from mnistbench.course.studies.memory.ledger import Ledger
+from mnistbench.course.studies.memory.measurement import Measured, limited
+from mnistbench.course.studies.memory.result import Layer, Peak, Place, Tried
 from mnistbench.workloads.step import Inference
 
 

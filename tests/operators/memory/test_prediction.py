@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from mnistbench.core.params import Params
+from mnistbench.course.studies.memory.measurement import measured_peak
+from mnistbench.course.studies.memory.prediction import predicted_peak
+from mnistbench.course.studies.memory.result import Place, total
+from mnistbench.course.studies.memory.run import measured
 from mnistbench.measuring.case import fork_random, thread_count
-from mnistbench.operators.memory.measurement import measured_peak
-from mnistbench.operators.memory.prediction import predicted_peak
-from mnistbench.operators.memory.result import Place, total
-from mnistbench.operators.memory.run import measured
 from mnistbench.workloads.workload import Workload
 
 SGD = partial(torch.optim.SGD, lr=0.1)

@@ -1,1 +1,0 @@
-"""``mnistbench study``: a module for each study."""

@@ -1,0 +1,437 @@
+"""Judgement -> the blocks of its report, sentences and tables, which every format draws."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from mnistbench.compare.diff import CaseComparison, Comparison
+from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
+from mnistbench.compare.judge import (
+    IMPROVED,
+    INCONCLUSIVE,
+    REGRESSED,
+    SUSPECT,
+    WITHIN,
+    CaseJudgement,
+    CheckedQuantity,
+    Judgement,
+    acceptance_for,
+)
+from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
+from mnistbench.compare.problems import INCOMPARABLE, Problem
+from mnistbench.compare.thresholds import DEFAULT_SHARE
+from mnistbench.core import units
+from mnistbench.showing.report import Block, Table, operation_cells
+
+#: Operations in the list at the top.
+RANKED = 3
+
+#: Exact differences below a table, those of the largest changes first.
+FACTS = 10
+
+#: Below this share of the base, the change of an iteration is too small to be divided among operations.
+LEAST_CHANGE_TO_SHARE = 0.01
+
+#: Share of its case from which operations that are all too small to be judged by themselves deserve a hint, and the hint.
+SHARE_OF_SMALL = 0.1
+_NONE_ALONE = "no operation is large enough to be judged by itself; --by op sums over modules, --op-min-share 0.5% shows more"
+
+_GRAVITY = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED, WITHIN, INCOMPARABLE)
+
+
+def blocks(judgement: Judgement, top: int) -> list[Block]:
+    """Return the report, the most important blocks first.
+
+    Args:
+        judgement: the comparison with its verdicts.
+        top: operations shown per case; those that fail are always shown.
+    """
+    found = [
+        Block("", tuple(head(judgement))),
+        Block("Look first at", tuple(_ranked(judgement))),
+        Block("Cases", tables=tuple(_tables(judgement, top))),
+        Block("Verdict", tuple(verdict_lines(judgement))),
+    ]
+    return [block for block in found if block.lines or block.tables]
+
+
+# ---- Which runs ------------------------------------------------------------------------------------------------------
+
+
+def head(judgement: Judgement) -> Iterable[str]:
+    """Yield the runs, and all differences between them other than the code."""
+    comparison = judgement.comparison
+    bases = comparison.bases
+    if bases:
+        others = f" and {len(bases) - 1} older saved run{'s' if len(bases) > 2 else ''}" if len(bases) > 1 else ""
+        yield f"base: {bases[-1].label}{others}"
+        if len(bases) > 1:
+            yield from _runs_used(comparison)
+    yield f"now:  {comparison.now.label}"
+    if comparison.now.trace:
+        yield (
+            "times of a trace: median over its steps, with the profiler's overhead; device time is busy time; "
+            "its CPU and its version of PyTorch are not known"
+        )
+    for name, (base, now) in comparison.environment.items():
+        yield (f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(now)}; this alone may change times")
+    if bases and (comparison.now.plain or any(run.plain for run in comparison.newest_used)):
+        yield "a run without operation records is compared by case only"
+    for case in comparison.cases:
+        if case.renamed_from:
+            yield f"renamed: {case.renamed_from} -> {case.now.node_id}"
+    redefined = {id(now) for _, now, _ in comparison.redefined}
+    new = [case.node_id for case in comparison.only_now if id(case) not in redefined]
+    if new and bases:
+        yield f"new, not compared: {', '.join(new)}"
+
+
+def _runs_used(comparison: Comparison) -> Iterable[str]:
+    """Yield the number of base runs that are samples and why the others are left out: one line if all cases agree."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for case in comparison.cases:
+        commits = {run.commit: run.short_commit for run in case.used}
+        of = (
+            f", {len(commits)} commits"
+            if len(commits) > 1
+            else f", commit {case.used[-1].short_commit}"
+            if any(commits)
+            else ""
+        )
+        reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(case.left_out.items()))
+        left_out = f"; left out: {reasons}" if reasons else ""
+        found[f"{len(case.used)} of {len(comparison.bases)}{of}{left_out}"].append(case.now.label)
+    for text, cases in found.items():
+        which = f" for {cases[0] if len(cases) == 1 else f'{len(cases)} cases'}" if len(found) > 1 else ""
+        yield f"base runs used{which}: {text}"
+
+
+# ---- Which operations to look at first -------------------------------------------------------------------------------
+
+
+def _ranked(judgement: Judgement) -> Iterable[str]:
+    """Yield the most serious verdicts first; of one verdict, the largest changes as shares of the iteration first."""
+    found = [
+        (case, checked)
+        for case in judgement.cases
+        for checked in case.operations
+        if checked.verdict in (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
+    ]
+    pooled = ("outside", "other")  # last, because they name no operation
+    found.sort(key=lambda pair: (pair[1].kind in pooled, _GRAVITY.index(pair[1].verdict), -abs(_share_of_iteration(*pair))))
+    for position, (case, checked) in enumerate(found[:RANKED], 1):
+        yield f"{position}. {checked.name} ({case.case.now.label}): {_why(case, checked)}"
+
+
+def _share_of_iteration(case: CaseJudgement, checked: CheckedQuantity) -> float:
+    return checked.change_ns / case.case.whole_base_ns if case.case.whole_base_ns else 0.0
+
+
+def _whole_name(case: CaseComparison) -> str:
+    """Return the name of the time that operations are parts of."""
+    return "device busy time" if case.has_busy_time else "iteration"
+
+
+def _why(case: CaseJudgement, checked: CheckedQuantity) -> str:
+    return f"{checked.text}: {_numbers(case, checked)}"
+
+
+def _numbers(case: CaseJudgement, checked: CheckedQuantity) -> str:
+    reasons = [
+        f"{units.duration(checked.base_ns)} -> {units.duration(checked.now_ns)}"
+        + (f", {units.percent(checked.change, signed=True)}" if checked.base_ns > 0 else ""),
+        f"{units.percent(_share_of_iteration(case, checked), signed=True)} of the {_whole_name(case.case)}",
+    ]
+    if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0].base, checked.members[0].now)):
+        reasons.append(f"{calls} calls")
+    return "; ".join(reasons)
+
+
+# ---- Tables ----------------------------------------------------------------------------------------------------------
+
+
+def _tables(judgement: Judgement, top: int) -> Iterable[Table]:
+    """Yield a table per case whose operations are compared, and one table of all other cases."""
+    yield from (_ledger(case, top) for case in judgement.cases if case.operations)
+    others = [case for case in judgement.cases if not case.operations]
+    if others:
+        yield _whole_cases(others)
+
+
+def _ledger(judged: CaseJudgement, top: int) -> Table:
+    """Return single operations by size of change; below the line the others, the unexplained rest and the iteration."""
+    case, share = judged.case, _Shares(judged.case)
+    alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
+    shown = alone[:top] + [checked for checked in alone[top:] if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise]
+    taken = {id(checked) for checked in shown}
+    hidden = [checked for checked in alone if id(checked) not in taken]
+    others = [checked for checked in judged.operations if checked.kind == "other"]
+    outside = [checked for checked in judged.operations if checked.kind == "outside"]
+    has_both = case.has_busy_time and not case.is_busy_time
+    sums = [
+        *([_hidden_row(hidden, share)] if hidden else []),
+        *(_pooled_row(f"{checked.name} ({_counted(checked.members)})", [checked], share, checked.text) for checked in others),
+        *(_pooled_row(checked.name, [checked], share, checked.text) for checked in outside),
+        _remainder_row(case, share),
+        *([_busy_row(case, share)] if has_both else []),
+        _checked_row(f"{_clock(judged)} time of one iteration", judged.iteration, None if has_both else share),
+    ]
+    return Table(
+        title=case_title(case),
+        headers=("operation", "phase", "module", "base us", "now us", "change us", "change", "calls", "of change", "verdict"),
+        rows=tuple(row for checked in shown for row in _rows(checked, share)),
+        sums=tuple(sums),
+        numbers_from=3,
+        words_after=1,
+        lines=(*([_NONE_ALONE] if not alone and _is_large(others, case) else []), *_lines(case)),
+    )
+
+
+def _is_large(others: Sequence[CheckedQuantity], case: CaseComparison) -> bool:
+    pooled = sum(checked.now_ns for checked in others)
+    return pooled >= SHARE_OF_SMALL * case.whole_now_ns
+
+
+def case_title(case: CaseComparison) -> str:
+    """Return the name of a case, with its machines if they differ."""
+    return units.printable(case.now.label) + across_machines([case])
+
+
+def across_machines(cases: Iterable[CaseComparison]) -> str:
+    """Return ``, across machines: devices A -> B`` for cases that are compared all the same; empty if there is none."""
+    found = {machines(case) for case in cases if case.across_machines}
+    return units.printable(f", across machines: {' or '.join(sorted(found))}") if found else ""
+
+
+def machines(case: CaseComparison) -> str:
+    """Return what differs between the machines: ``cpu model A -> B; cpu count 2 -> 4``."""
+    sides = case.across_machines.items()
+    return "; ".join(f"{name.replace('_', ' ')} {units.listed(base)} -> {units.listed(now)}" for name, (base, now) in sides)
+
+
+def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]:
+    """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows."""
+    for position, change in enumerate(checked.members):
+        yield (
+            *operation_cells(*change.key),
+            *_change_cells(change.base_ns, change.now_ns),
+            _calls(change.base, change.now),
+            share(change.change_ns),
+            checked.text if position == 0 else "included above",
+        )
+
+
+def _checked_row(name: str, checked: CheckedQuantity, share: _Shares | None) -> tuple[str, ...]:
+    of_change = share(checked.change_ns) if share else ""
+    return (name, "", "", *_change_cells(checked.base_ns, checked.now_ns), "", of_change, checked.text)
+
+
+def _busy_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
+    cells = _change_cells(case.whole_base_ns, case.whole_now_ns)
+    return ("device busy time of one iteration", "", "", *cells, "", share(case.whole_change_ns), "")
+
+
+def _remainder_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
+    change = units.microseconds(case.remainder_ns, signed=True)
+    return ("not explained by operations", "", "", "", "", change, "", "", share(case.remainder_ns), "")
+
+
+def _pooled_row(name: str, pooled: Sequence[CheckedQuantity], share: _Shares, text: str) -> tuple[str, ...]:
+    """Sum the times of the table, so that the column adds up. The verdict is of the sums of single runs."""
+    members = [change for checked in pooled for change in checked.members]
+    base, now = (sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "now_ns"))
+    return (name, "", "", *_change_cells(base, now), "", share(now - base), text)
+
+
+def _hidden_row(hidden: Sequence[CheckedQuantity], share: _Shares) -> tuple[str, ...]:
+    worst = min(hidden, key=lambda checked: (_GRAVITY.index(checked.verdict), -checked.within))
+    which = "all" if all(checked.verdict == worst.verdict for checked in hidden) else "some"
+    members = [change for checked in hidden for change in checked.members]
+    return _pooled_row(f"not shown ({_counted(members)})", hidden, share, f"{which} {worst.text}")
+
+
+def _counted(operations: Sequence[object]) -> str:
+    return f"{len(operations)} operation{'s' if len(operations) != 1 else ''}"
+
+
+def _clock(judged: CaseJudgement) -> str:
+    if judged.case.is_busy_time:
+        return "device busy"
+    return "device elapsed" if judged.case.clock == "device" else "wall"
+
+
+def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
+    clocks = " or ".join(sorted({_clock(judged) for judged in cases}))
+    return Table(
+        title=f"cases without operation tables: {clocks} time of one iteration{across_machines(one.case for one in cases)}",
+        headers=("case", "operations in", "base us", "now us", "change us", "change", "verdict"),
+        rows=tuple(
+            (
+                judged.case.now.label,
+                judged.case.now.tables_in or units.MISSING,
+                *_change_cells(judged.case.base_ns, judged.case.now_ns),
+                judged.iteration.text,
+            )
+            for judged in cases
+        ),
+        sums=(),
+        numbers_from=2,
+        words_after=1,
+        lines=tuple(f"{judged.case.now.label}: {fact}" for judged in cases for fact in exact_differences(judged.case)),
+    )
+
+
+class _Shares:
+    """Shares of the change of the time that the operations are parts of, if that is large enough to be divided."""
+
+    def __init__(self, case: CaseComparison) -> None:
+        change_ns = case.whole_change_ns
+        self._whole = change_ns if abs(change_ns) >= LEAST_CHANGE_TO_SHARE * case.whole_base_ns else 0
+
+    def __call__(self, nanoseconds: int) -> str:
+        return units.percent(nanoseconds / self._whole) if self._whole else units.MISSING
+
+
+def _change_cells(base: int | None, now: int | None) -> tuple[str, str, str, str]:
+    if base is None or now is None:
+        relative = "new" if base is None else "gone"
+    else:
+        relative = units.percent((now - base) / base, signed=True) if base > 0 else units.MISSING
+    return (
+        units.MISSING if base is None else units.microseconds(base),
+        units.MISSING if now is None else units.microseconds(now),
+        units.microseconds((now or 0) - (base or 0), signed=True),
+        relative,
+    )
+
+
+def _calls(base: object, now: object) -> str:
+    sides = [units.MISSING if side is None else units.count(side.calls) for side in (base, now)]  # type: ignore[attr-defined]
+    return sides[0] if sides[0] == sides[1] else " -> ".join(sides)
+
+
+def _lines(case: CaseComparison) -> Iterable[str]:
+    """Yield the change of each phase, the exact differences, and the final values of training on both sides."""
+    if any(case.phases):
+        shown = (f"{name or 'between phases'} {units.microseconds(ns, signed=True)} us" for name, ns in case.phases.items())
+        yield f"by phase: {', '.join(shown)}"
+    different = exact_differences(case, brief=True)
+    for fact in different[:FACTS]:
+        yield f"exact: {fact}"
+    if len(different) > FACTS:
+        yield f"exact: {len(different) - FACTS} more; --format json has all"
+    if not different:
+        yield "exact: the same operations, calls, bytes and parameters"
+    if case.base.curves_of and case.base.curves_of == case.now.curves_of:
+        finals = [
+            f"{tag} {final_value(tag, value)}"
+            for tag, value in case.now.final.items()
+            if tag in case.base.final
+            and not tag.startswith("timing/")
+            and not any(f"final {tag}:" in fact for fact in different)
+        ]
+        how = "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
+        if finals:
+            yield f"training on {case.now.curves_of}, {how}: {', '.join(finals)}"
+
+
+# ---- Verdict ---------------------------------------------------------------------------------------------------------
+
+
+def verdict_lines(judgement: Judgement) -> Iterable[str]:
+    """Yield the machines if they differ, the rules, problems, accepted changes and regressions; at last the outcome."""
+    across = [case.case for case in judgement.cases if case.case.across_machines]
+    for which in dict.fromkeys(map(machines, across)):
+        count = sum(machines(case) == which for case in across)
+        yield f"across machines (--across-machines): {count} case{'s' if count > 1 else ''}: {which}"
+    yield from _rules(judgement)
+    for problem in judgement.problems:
+        yield _problem_line(problem)
+    for case, checked in judgement.accepted:
+        limit = units.percent(checked.accept_limit or 0)
+        yield f"accepted up to {limit}: {_finding(case, checked)}; reason: {judgement.criteria.reason}"
+    for text in judgement.unused:
+        yield f"unused: --accept {text!r} matches no regression; remove it"
+    for case, checked in judgement.noise:
+        excuse = " (passed over: --inconclusive ok)" if judgement.criteria.noise_passes else ""
+        yield (
+            f"inconclusive: {_finding(case, checked)}; the limit is {units.percent(checked.threshold)}, "
+            f"the minimum detectable change {units.percent(checked.smallest or 0)}"
+            f"{excuse or _way_out(judgement, case, checked)}"
+        )
+    for case, checked in judgement.unlimited:
+        option = _option(judgement, case, checked)
+        yield f"accepted without a limit: {_finding(case, checked)}; to accept this change, give {option}"
+    for case, checked in judgement.regressions:
+        exceeded = (
+            "" if checked.accept_limit is None else f"; it exceeds the accepted limit of {units.percent(checked.accept_limit)}"
+        )
+        yield f"regressed: {_finding(case, checked)}; the limit is {units.percent(checked.threshold)}{exceeded}"
+    yield f"thresholds: {_outcome(judgement)}"
+
+
+def _finding(case: CaseJudgement, checked: CheckedQuantity) -> str:
+    return f"{checked.name} ({case.case.now.label}), {_numbers(case, checked)}"
+
+
+def _option(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity) -> str:
+    return f"--accept {shlex.quote(acceptance_for(judgement, case, checked))}"
+
+
+def _way_out(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity) -> str:
+    """Return how to resolve a change that the base runs vary too much to judge."""
+    if checked.accept_unlimited:
+        return f"; to accept this change, give {_option(judgement, case, checked)}"
+    exceeded = (
+        "" if checked.accept_limit is None else f"; it exceeds the accepted limit of {units.percent(checked.accept_limit)}"
+    )
+    return f"{exceeded}; save more base runs or measure on a quieter machine, or add --inconclusive ok"
+
+
+def _outcome(judgement: Judgement) -> str:
+    """Return the outcome with the numbers behind it."""
+    unjudged = f"undecided: {judgement.unjudged}"
+    if judgement.outcome == "none":
+        return "none given, so nothing fails; set one for operations with --op-fail 10%"
+    if judgement.outcome == "regressed":
+        return f"regressed: {len(judgement.regressions)}{f', {unjudged}' if judgement.unjudged else ''}"
+    if judgement.outcome == "unjudged":
+        return unjudged
+    passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
+    largest = judgement.minimum_detectable
+    return f"{passed} (minimum detectable change up to {units.percent(largest[1].smallest or 0)})" if largest else passed
+
+
+def _problem_line(problem: Problem) -> str:
+    option = "--allow-missing" if problem.verdict == "missing" else "--allow-incomparable"
+    return f"{problem.verdict}: {problem.text}" + (f" (passed over: {option})" if problem.excused else "")
+
+
+def _rules(judgement: Judgement) -> Iterable[str]:
+    checked = [checked for case in judgement.cases if not case.case.incomparable for checked in case.checked]
+    by_runs = [one for one in checked if one.by_runs]
+    if by_runs:
+        runs = sorted({len(one.base_runs) for one in by_runs})
+        shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
+        yield (
+            f"judged by runs: {len(by_runs)} verdicts, by the prediction interval of {shown} base runs "
+            f"with false alarms in {units.percent(FALSE_ALARM)} of reports{_detectable(judgement)}"
+        )
+    if len(checked) > len(by_runs):
+        limit = "" if judgement.asked else f", with the default threshold of {units.percent(DEFAULT_SHARE)}"
+        traces = judgement.comparison.now.trace
+        few = "a trace is one process: it" if traces else f"fewer than {RUNS_NEEDED} base runs of one commit"
+        yield (
+            f"judged by threshold: {len(checked) - len(by_runs)} verdicts{limit}; "
+            f"{few} cannot separate machine drift from a code change"
+        )
+
+
+def _detectable(judgement: Judgement) -> str:
+    largest = judgement.minimum_detectable
+    if largest is None:
+        return ""
+    case, checked = largest
+    return f"; largest minimum detectable change {units.percent(checked.smallest or 0)}: {checked.name} ({case.case.now.label})"

@@ -1,0 +1,531 @@
+"""Choose the sentences that explain the findings: the numbers decide which sentence applies, texts/ has its wording.
+
+A sentence states what was measured. It names a cause only where a number that it cites supports it. Where a number is
+missing, the sentence tells what cannot be determined. Reads and writes no files.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mnistbench.core.record import NOT_OPERATIONS
+from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
+from mnistbench.course.lab.report.sheets import Cell, Quantity, Sheet, Sheets, rate, ratio, share
+
+#: Times that differ by less than this factor count as equal.
+SAME = 1.05
+#: A batch size is about as good as the best one if its time per sample is less than this many times the best one's.
+HELPS = 1.10
+#: Two ratios match if they differ by at most this factor.
+TOGETHER = 1.5
+#: A rate of at least this share of a measured ceiling is near it.
+NEAR = 0.5
+#: A first iteration that takes less than this many times a warm one counts as free of extra time.
+COSTLY = 1.5
+#: An interquartile range of at least this share of the median is unusually wide: on quiet machines it is 2 to 15 %.
+DISTURBED = 0.5
+#: An operation with at least this share of the time dominates.
+MOST = 0.5
+#: The extra time of a first iteration is attributed to one operation that has at least this share of it.
+SPENT = 0.3
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name that is the same in all languages, such as that of an operation."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A word that is translated: a key of the section ``noun`` of the texts."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device and its number of threads."""
+
+    device: str
+    threads: int
+
+
+Word = int | Name | Noun | Place
+Words = dict[str, Word]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence: the key of its wording, and the words and numbers that fill it in."""
+
+    key: str
+    words: Mapping[str, Word] = field(default_factory=dict)
+    numbers: Mapping[str, Quantity] = field(default_factory=dict)
+
+
+def main_place(findings: Findings, device: str) -> Place:
+    """Return the place at which the tables of a device were measured."""
+    return Place(device, findings.environment.threads)
+
+
+def convolutions(sheet: Sheet) -> list[str]:
+    """Return the operations of a table that belong to convolutions: a convolution calls several."""
+    return sorted({str(name) for name in sheet.values("operation") if "conv" in str(name).lower()})
+
+
+def self_times(sheet: Sheet) -> tuple[Quantity | None, Quantity | None]:
+    """Return the self times of convolution and of addmm in a table."""
+    return sheet.total("self_ns", operation=convolutions(sheet)), sheet.total("self_ns", operation="aten::addmm")
+
+
+def best_view(sheets: Sheets, phase: str, device: str, batch_size: int) -> Sheet | None:
+    """Return the operation table with times of the device's own clock; None if there is none.
+
+    The host of an accelerator only launches the kernels, so its times are not those of the operations.
+    """
+    return sheets.operations.get((phase, device, "host" if device == "cpu" else "device", batch_size))
+
+
+def _complete(**numbers: Quantity | None) -> dict[str, Quantity]:
+    """Return the numbers; none of them if one is missing."""
+    present = {name: number for name, number in numbers.items() if number}
+    return present if len(present) == len(numbers) else {}
+
+
+def _direction(now: float, before: float, factor: float) -> str:
+    if now >= before * factor:
+        return "rises"
+    return "falls" if now * factor <= before else "same"
+
+
+def _ends(sizes: Sequence[int]) -> Iterable[int]:
+    """Return the smallest and the largest of ascending batch sizes; one if they are the same."""
+    return dict.fromkeys((sizes[0], sizes[-1]))
+
+
+# ---- Operations ------------------------------------------------------------------------------------------------------
+
+
+def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+    """Name the operation with the most time, and compare convolution with addmm."""
+    for device in findings.settings.devices:
+        place = main_place(findings, device)
+        views = {size: best_view(sheets, "forward", device, size) for size in findings.settings.batch_sizes}
+        tables = {size: sheet for size, sheet in views.items() if sheet}
+        if not tables:
+            yield Sentence("operations_missing", {"place": place})
+            continue
+        largest = max(tables)
+        for phase in ("forward", "step"):
+            if sheet := best_view(sheets, phase, device, largest):
+                yield _dominating(sheet, place, phase, largest)
+        yield from _convolution_and_addmm(sheets, tables[largest], {"place": place, "size": largest})
+        if len(tables) > 1:
+            yield from _ratio_over_batches(tables, place)
+
+
+def top_operation(sheet: Sheet) -> str:
+    """Return the operation with the most self time, over all its modules; empty if there is none."""
+    names = {str(name) for name in sheet.values("operation")} - NOT_OPERATIONS
+    times = {name: quantity.value for name in names if (quantity := sheet.total("self_ns", operation=name))}
+    return max(times, key=lambda name: (times[name], name), default="")
+
+
+def _dominating(sheet: Sheet, place: Place, phase: str, size: int) -> Sentence:
+    top, whole = top_operation(sheet), sheet.total("self_ns")
+    numbers = _complete(share=share(sheet.total("self_ns", operation=top), whole), whole=whole)
+    if not numbers:
+        return Sentence("operations_missing", {"place": place})
+    words: Words = {"place": place, "phase": Noun(phase), "size": size, "operation": Name(top)}
+    return Sentence("dominates" if numbers["share"].value >= MOST else "leads", words, numbers)
+
+
+def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, where: Words) -> Iterator[Sentence]:
+    names = {"convolution": convolutions(sheet), "addmm": ["aten::addmm"]}
+    totals = {noun: sheet.total("self_ns", operation=found) for noun, found in names.items()}
+    times = {noun: time for noun, time in totals.items() if time and time.value}
+    if missing := [noun for noun in names if noun not in times]:
+        yield Sentence("not_in_table", {**where, "what": Noun(missing[0])})
+        return
+    larger, smaller = sorted(times, key=lambda noun: -times[noun].value)
+    words: Words = {**where, "larger": Noun(larger), "smaller": Noun(smaller)}
+    numbers = _complete(
+        time=ratio(times[larger], times[smaller]),
+        flops=ratio(sheet.total("flops", operation=names[larger]), sheet.total("flops", operation=names[smaller])),
+        bytes=ratio(sheet.total("moved_bytes", operation=names[larger]), sheet.total("moved_bytes", operation=names[smaller])),
+    )
+    if not numbers:
+        yield Sentence("ratio_uncounted", words, _complete(time=ratio(times[larger], times[smaller])))
+        return
+    yield Sentence(f"ratio_{_matches(*(number.value for number in numbers.values()))}", words, numbers)
+    for noun in (larger, smaller):
+        yield _against_ceiling(sheets, sheet, names[noun], {**where, "what": Noun(noun)})
+
+
+def _matches(time: float, flops: float, moved: float) -> str:
+    """Return which ratio the ratio of times matches."""
+    by_flops, by_bytes = (other > 0 and max(time, other) / min(time, other) <= TOGETHER for other in (flops, moved))
+    if by_flops or by_bytes:
+        return "follows_both" if by_flops and by_bytes else "follows_flops" if by_flops else "follows_bytes"
+    if time > max(flops, moved):
+        return "above_both"
+    return "below_both" if time < min(flops, moved) else "between"
+
+
+def _against_ceiling(sheets: Sheets, sheet: Sheet, operation: list[str], words: Words) -> Sentence:
+    place = words["place"]
+    assert isinstance(place, Place)
+    time = sheet.total("self_ns", operation=operation)
+    numbers = _complete(
+        flops=rate(sheet.total("flops", operation=operation), time),
+        bytes=rate(sheet.total("moved_bytes", operation=operation), time),
+        flops_ceiling=sheets.ceilings.total("flops_per_s", device=place.device),
+        bytes_ceiling=sheets.ceilings.total("bytes_per_s", device=place.device),
+    )
+    if not numbers:
+        return Sentence("ceiling_missing", words)
+    near = [name for name in ("flops", "bytes") if numbers[name].value >= NEAR * numbers[f"{name}_ceiling"].value]
+    return Sentence(f"ceiling_{near[0] if near else 'neither'}", words, numbers)
+
+
+def _ratio_over_batches(tables: Mapping[int, Sheet], place: Place) -> Iterator[Sentence]:
+    small, large = min(tables), max(tables)
+    before, after = self_times(tables[small]), self_times(tables[large])
+    ends = _complete(first=ratio(*before), last=ratio(*after))
+    growth = _complete(convolution=ratio(after[0], before[0]), addmm=ratio(after[1], before[1]))
+    if not (ends and growth):
+        return
+    change = _direction(ends["last"].value, ends["first"].value, TOGETHER)
+    words: Words = {"place": place, "small": small, "large": large}
+    yield Sentence(f"ratio_over_batches_{change}", words, ends if change == "same" else {**ends, **growth})
+    if change == "rises":
+        yield from _bytes_over_batches(tables[small], tables[large], words)
+
+
+def _bytes_over_batches(small: Sheet, large: Sheet, words: Words) -> Iterator[Sentence]:
+    """Explain why addmm's time grows less than convolution's, if the bytes that both move grow likewise."""
+    moved = _complete(
+        convolution=ratio(
+            large.total("moved_bytes", operation=convolutions(large)), small.total("moved_bytes", operation=convolutions(small))
+        ),
+        addmm=ratio(large.total("moved_bytes", operation="aten::addmm"), small.total("moved_bytes", operation="aten::addmm")),
+    )
+    if moved and _direction(moved["convolution"].value, moved["addmm"].value, TOGETHER) == "rises":
+        yield Sentence("bytes_over_batches", words, moved)
+
+
+# ---- Batch sizes -----------------------------------------------------------------------------------------------------
+
+
+def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+    """Compare times per batch, per sample and per pass over the batch sizes; warn if the times vary widely."""
+    yield from _disturbed(findings, sheets)
+    if len(findings.settings.batch_sizes) < 2:
+        yield Sentence("one_batch_size", {"size": findings.settings.batch_sizes[0]})
+        return
+    for device in findings.settings.devices:
+        place = main_place(findings, device)
+        for phase in ("step", "forward"):
+            yield from _over_batches(sheets.calls, place, phase)
+        yield from _calls_over_batches(findings, sheets, place)
+        for phase in ("train", "eval"):
+            yield _epoch_over_batches(sheets.epochs, place, phase)
+
+
+def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+    """Warn of the case with the widest spread, if that is unusually wide."""
+    spreads = []
+    for call in findings.call_times:
+        where: dict[str, Cell] = {
+            "device": call.device, "threads": call.threads, "phase": call.phase, "batch_size": call.batch_size,
+        }  # fmt: skip
+        numbers = _complete(iqr=sheets.calls.total("iqr_ns", **where), median=sheets.calls.total("median_ns", **where))
+        if numbers and numbers["iqr"].value >= DISTURBED * numbers["median"].value:
+            words: Words = {"place": Place(call.device, call.threads), "phase": Noun(call.phase), "size": call.batch_size}
+            spreads.append((numbers["iqr"].value / numbers["median"].value, Sentence("disturbed", words, numbers)))
+    if spreads:
+        yield max(spreads, key=lambda spread: spread[0])[1]
+
+
+def _by_size(sheet: Sheet, column: str, place: Place, phase: str) -> dict[int, Quantity]:
+    """Return a column's numbers at a place by batch size, ascending."""
+    where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase}
+    sizes = sorted(int(str(size)) for size in sheet.values("batch_size", **where))
+    return {size: found for size in sizes if (found := sheet.total(column, **where, batch_size=size))}
+
+
+def _over_batches(sheet: Sheet, place: Place, phase: str) -> Iterator[Sentence]:
+    words: Words = {"place": place, "phase": Noun(phase)}
+    batch, sample = (_by_size(sheet, column, place, phase) for column in ("median_ns", "sample_ns"))
+    if len(sample) < 2:
+        yield Sentence("batches_missing", words)
+        return
+    small, large = min(sample), max(sample)
+    numbers = _complete(batch_ratio=ratio(batch[large], batch[small]), first=sample[small], last=sample[large])
+    if not numbers or not sample[large].value:
+        yield Sentence("batches_missing", words)
+        return
+    of_batch = _direction(numbers["batch_ratio"].value, 1, SAME)
+    of_sample = _direction(sample[large].value / sample[small].value, 1, SAME)
+    yield Sentence(f"batch_{of_batch}_sample_{of_sample}", words | {"small": small, "large": large}, numbers)
+    yield _where_it_stops(sample, words)
+
+
+def _where_it_stops(sample: Mapping[int, Quantity], words: Words) -> Sentence:
+    """Tell from which batch size on the time per sample hardly improves."""
+    best = min(sample, key=lambda size: (sample[size].value, size))
+    before, last = list(sample)[-2:]
+    if sample[last].value > sample[best].value * SAME:
+        return Sentence("best_at", words | {"best": best, "large": last}, _complete(worse=ratio(sample[last], sample[best])))
+    enough = min(size for size in sample if sample[size].value <= sample[best].value * HELPS)
+    if enough == last:
+        gain = _complete(gain=ratio(sample[before], sample[last]))
+        return Sentence("still_improving", words | {"before": before, "large": last}, gain)
+    gain = _complete(gain=ratio(sample[enough], sample[last]))
+    return Sentence("stops_improving", words | {"enough": enough, "large": last}, gain)
+
+
+def _calls_over_batches(findings: Findings, sheets: Sheets, place: Place) -> Iterator[Sentence]:
+    """Compare the number of operation calls: a fixed time per call is shared by the samples of a batch."""
+    small, large = findings.settings.batch_sizes[0], findings.settings.batch_sizes[-1]
+    where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "host"}
+    numbers = _complete(
+        first=sheets.profiler.total("operation_calls", **where, batch_size=small),
+        last=sheets.profiler.total("operation_calls", **where, batch_size=large),
+    )
+    if numbers:
+        same = _direction(numbers["last"].value, numbers["first"].value, SAME) == "same"
+        yield Sentence("calls_same" if same else "calls_differ", {"place": place, "small": small, "large": large}, numbers)
+
+
+def _epoch_over_batches(sheet: Sheet, place: Place, phase: str) -> Sentence:
+    words: Words = {"place": place, "phase": Noun(phase)}
+    epochs = _by_size(sheet, "epoch_ns", place, phase)
+    if len(epochs) < 2:
+        return Sentence("epochs_missing", words)
+    small, large = min(epochs), max(epochs)
+    key = f"epoch_{_direction(epochs[large].value, epochs[small].value, SAME)}"
+    return Sentence(key, words | {"small": small, "large": large}, {"first": epochs[small], "last": epochs[large]})
+
+
+# ---- Devices ---------------------------------------------------------------------------------------------------------
+
+
+def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+    """Compare the CPU with the accelerator; without one, compare one thread with all threads."""
+    accelerator, sizes = findings.settings.accelerator, findings.settings.batch_sizes
+    if not accelerator:
+        yield Sentence("no_accelerator")
+        yield from _threads(findings, sheets)
+        return
+    if "cpu" not in findings.settings.devices:
+        yield Sentence("no_cpu", {"device": Name(accelerator)})
+        return
+    cpu, other = main_place(findings, "cpu"), main_place(findings, accelerator)
+    for phase in ("train", "eval"):
+        yield _speedup(sheets, cpu, other, phase, sizes)
+    for size in _ends(sizes):
+        yield _idle(sheets, other, size)
+    yield from _where_time_moves(sheets, cpu, other, sizes[-1])
+
+
+def _speedup(sheets: Sheets, cpu: Place, other: Place, phase: str, sizes: Sequence[int]) -> Sentence:
+    of_cpu, of_other = (_by_size(sheets.epochs, "epoch_ns", place, phase) for place in (cpu, other))
+    ratios = {size: ratio(of_cpu.get(size), of_other.get(size)) for size in sizes}
+    found = {size: quantity for size, quantity in ratios.items() if quantity}
+    words: Words = {"phase": Noun(phase), "place": other, "cpu": cpu}
+    if not found:
+        return Sentence("speedup_missing", words)
+    small, large = min(found), max(found)
+    ahead = sum(quantity.value >= SAME for quantity in found.values())
+    key = "speedup_all" if ahead == len(found) else "speedup_some" if ahead else "speedup_none"
+    if len(found) == 1:
+        return Sentence(f"{key}_one", words | {"size": small}, {"first": found[small]})
+    return Sentence(key, words | {"small": small, "large": large}, {"first": found[small], "last": found[large]})
+
+
+def _idle(sheets: Sheets, place: Place, size: int) -> Sentence:
+    """Compare the time in which the accelerator ran kernels with the time of a step."""
+    where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "device", "batch_size": size}
+    numbers = _complete(busy=sheets.profiler.total("busy_ns", **where), step=sheets.profiler.total("untraced_ns", **where))
+    words: Words = {"place": place, "size": size}
+    if not numbers:
+        return Sentence("idle_missing", words)
+    return Sentence("idle" if numbers["busy"].value < MOST * numbers["step"].value else "busy", words, numbers)
+
+
+def _where_time_moves(sheets: Sheets, cpu: Place, other: Place, size: int) -> Iterator[Sentence]:
+    first, second = (best_view(sheets, "step", place.device, size) for place in (cpu, other))
+    if not (first and second):
+        return
+    tops = [top_operation(sheet) for sheet in (first, second)]
+    numbers = _complete(
+        first_share=share(first.total("self_ns", operation=tops[0]), first.total("self_ns")),
+        second_share=share(second.total("self_ns", operation=tops[1]), second.total("self_ns")),
+    )
+    if numbers:
+        words: Words = {"cpu": cpu, "place": other, "size": size, "first": Name(tops[0]), "second": Name(tops[1])}
+        yield Sentence("same_top" if tops[0] == tops[1] else "other_top", words, numbers)
+
+
+def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+    many = findings.environment.threads
+    if many < 2:
+        yield Sentence("one_thread")
+        return
+    one_thread, all_threads = (_by_size(sheets.calls, "median_ns", Place("cpu", threads), "step") for threads in (1, many))
+    for size in _ends(findings.settings.batch_sizes):
+        words: Words = {"size": size, "threads": many}
+        one, all_ = one_thread.get(size), all_threads.get(size)
+        if not (one and all_):
+            yield Sentence("threads_missing", words)
+            continue
+        faster = _direction(one.value, all_.value, SAME)
+        key = {"rises": "threads_help", "same": "threads_same", "falls": "threads_hurt"}[faster]
+        gain = {"threads_help": ratio(one, all_), "threads_hurt": ratio(all_, one)}.get(key)
+        yield Sentence(key, words, {"one": one, "all": all_} | ({"gain": gain} if gain else {}))
+
+
+# ---- First iteration -------------------------------------------------------------------------------------------------
+
+
+def first_calls(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+    """Compare the first iteration of a process with later ones, and untrained with trained weights."""
+    found = [(call.device, call.phase, call.batch_size) for call in findings.first_calls if call.weights == UNTRAINED]
+    if not found:
+        yield Sentence("first_missing")
+    for device, phase in dict.fromkeys((device, phase) for device, phase, _ in found):
+        size = min(size for d, p, size in found if (d, p) == (device, phase))
+        yield from _first_call(sheets, main_place(findings, device), phase, size)
+
+
+def _first_call(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator[Sentence]:
+    where: dict[str, Cell] = {"device": place.device, "phase": phase, "batch_size": size}
+    words: Words = {"place": place, "phase": Noun(phase), "size": size}
+    first, warm = (sheets.first_calls.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))
+    times = ratio(first, warm)
+    if not (first and warm and times):
+        yield Sentence("first_unknown", words)
+        return
+    costly = times.value >= COSTLY
+    yield Sentence("first_costs" if costly else "first_free", words, {"first": first, "warm": warm, "times": times})
+    if costly:
+        yield _spent_on(sheets.first_operations[phase, place.device, size, UNTRAINED], words)
+    after = sheets.first_calls.total("first_ns", **where, weights=TRAINED)
+    if not after:
+        yield Sentence("trained_missing", words)
+        return
+    if costly:
+        key = "trained_same" if start_costs(first, after, warm) else "trained_differs"
+    else:
+        key = "trained_same_free" if _alike(first, after) else "trained_differs"
+    yield Sentence(key, words, {"first": first, "after": after, **({"warm": warm} if key == "trained_same" else {})})
+
+
+def start_costs(first: Quantity, after: Quantity, warm: Quantity) -> bool:
+    """Return whether a first iteration takes about the same extra time with untrained and with trained weights.
+
+    Args:
+        first: first iteration of a process, untrained weights.
+        after: first iteration of a process, trained weights.
+        warm: later iteration, above 0.
+    """
+    return after.value >= COSTLY * warm.value and _alike(first, after)
+
+
+def _alike(first: Quantity, after: Quantity) -> bool:
+    return _direction(after.value, first.value, TOGETHER) == "same"
+
+
+def _spent_on(sheet: Sheet, words: Words) -> Sentence:
+    """Name the operation with the most extra time, over all its modules."""
+    totals = {str(name): sheet.total("extra_ns", operation=str(name)) for name in sheet.values("operation")}
+    costs = {name: quantity for name, quantity in totals.items() if quantity}
+    most = max(costs, key=lambda name: (costs[name].value, name), default="")
+    extra = sheet.total("extra_ns")  # of self times: the median of an iteration is not the sum of its operations' medians
+    if not most or not extra or extra.value <= 0:
+        return Sentence("spent_unknown", words)
+    numbers = {"extra": extra, "cost": costs[most]}  # no share: it exceeds 100 % if other operations take less time
+    if most in NOT_OPERATIONS:
+        return Sentence("spent_outside", words, numbers)
+    key = "spent_on" if costs[most].value >= SPENT * extra.value else "spent_widely"
+    return Sentence(key, {**words, "operation": Name(most)}, numbers)
+
+
+# ---- Profiler --------------------------------------------------------------------------------------------------------
+
+
+def profiler(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+    """Compare profiled with untraced training steps."""
+    for device, size in itertools.product(findings.settings.devices, _ends(findings.settings.batch_sizes)):
+        where: dict[str, Cell] = {"phase": "step", "device": device, "view": "host", "batch_size": size}
+        yield _profiler_added(sheets.profiler, where, {"place": main_place(findings, device), "size": size})
+
+
+def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Sentence:
+    profiled, plain = (sheet.total(column, **where) for column in ("profiled_ns", "untraced_ns"))
+    numbers = _complete(profiled=profiled, plain=plain, times=ratio(profiled, plain))
+    if not numbers:
+        return Sentence("profiler_missing", words)
+    change = _direction(numbers["times"].value, 1, SAME)
+    if change != "rises":
+        return Sentence("profiler_same" if change == "same" else "profiler_quicker", words, numbers)
+    of_calls = _complete(
+        calls=sheet.total("operation_calls", **where),
+        added=sheet.total("added_per_call_ns", **where),
+        part=share(sheet.total("added_to_calls_ns", **where), sheet.total("added_ns", **where)),
+    )
+    if not of_calls:
+        return Sentence("profiler_adds_uncounted", words, numbers)
+    part = of_calls["part"].value
+    if part > 1:
+        del of_calls["part"]
+        return Sentence("profiler_adds_within", words, numbers | of_calls)
+    return Sentence("profiler_adds" if part >= MOST else "profiler_adds_more", words, numbers | of_calls)
+
+
+# ---- Training --------------------------------------------------------------------------------------------------------
+
+
+def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+    """Compare the accuracy that the batch sizes reached in the same number of epochs."""
+    for device in findings.settings.devices:
+        last = {run.batch_size: run.epochs[-1].epoch for run in findings.trainings if run.device == device and run.epochs}
+
+        def total(column: str, size: int, device: str = device, last: Mapping[int, int] = last) -> Quantity | None:
+            return sheets.training.total(column, device=device, batch_size=size, epoch=last[size])
+
+        reached = {size: quantity for size in sorted(last) if (quantity := total("test_accuracy", size))}
+        place = main_place(findings, device)
+        if not reached:
+            yield Sentence("training_missing", {"place": place})
+            continue
+        best, worst = (pick(reached, key=lambda size: reached[size].value) for pick in (max, min))
+        words: Words = {"place": place, "best": best, "worst": worst, "epochs": findings.settings.epochs}
+        if math.isclose(reached[best].value, reached[worst].value):
+            yield Sentence("trained_one" if len(reached) == 1 else "trained_alike", words, {"accuracy": reached[best]})
+            continue
+        key = _course([quantity.value for quantity in reached.values()])
+        numbers = {"best_accuracy": reached[best], "worst_accuracy": reached[worst]}
+        if key != "trained_to":
+            numbers |= _complete(best_updates=total("updates", best), worst_updates=total("updates", worst))
+        yield Sentence(key, words, numbers)
+
+
+def _course(values: Sequence[float]) -> str:
+    """Return the key for accuracies, smallest batch size first, that are not all the same."""
+    steps = list(itertools.pairwise(values))
+    if all(after <= before for before, after in steps):
+        return "trained_falls"
+    return "trained_rises" if all(after >= before for before, after in steps) else "trained_to"
+
+
+def explain(findings: Findings, sheets: Sheets) -> dict[str, tuple[Sentence, ...]]:
+    """Return the sentences of every section."""
+    sections = (training, operations, batches, devices, first_calls, profiler)
+    return {section.__name__: tuple(section(findings, sheets)) for section in sections}

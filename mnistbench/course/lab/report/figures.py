@@ -1,0 +1,329 @@
+"""Draw the figures of a report with matplotlib, as SVG and PNG.
+
+The colours are Okabe and Ito's, which colour-blind readers can distinguish.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import font_manager
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from mnistbench.core import units
+from mnistbench.core.operation import operation_name
+from mnistbench.course.lab.findings import UNTRAINED, Findings
+from mnistbench.course.lab.report.chapters import OperationColumn, top_keys
+from mnistbench.course.lab.report.explain import Place, best_view, main_place
+from mnistbench.course.lab.report.sheets import Sheets, in_a_name, shape
+from mnistbench.course.lab.report.texts import Texts
+
+#: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+#: Operations with a colour of their own in a stacked bar.
+STACKED = 6
+_GREY = "#B8BEC5"
+_MARKERS = "osD^vPX"
+
+#: Font families with simplified Chinese, tried before all others.
+_CJK = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans", "Noto Sans CJK", "WenQuanYi", "Microsoft YaHei", "PingFang",
+        "SimHei", "Heiti", "Droid Sans Fallback")  # fmt: skip
+#: Fonts that have only a placeholder box for each character: matplotlib includes one.
+_BOXES = ("Last Resort", "LastResort")
+#: Seed of the ids in an SVG, so that the same numbers give the same file.
+_SALT = "mnistbench"
+
+
+def texts_that_show(texts: Texts, english: Callable[[], Texts]) -> tuple[Texts, str]:
+    """Return the texts for figures and their font family; an empty family is matplotlib's default.
+
+    Figures use the report's language if a font has all its characters, and English otherwise.
+    """
+    if texts.language == "en":
+        return texts, ""
+    family = font_for(texts.signs("label"))
+    return (texts, family) if family else (english(), "")
+
+
+def font_for(signs: Iterable[str]) -> str:
+    """Return the family of an installed font that has all characters; empty if there is none."""
+    needed = {ord(sign) for sign in signs}
+    return _known_font(needed) or (_known_font(needed) if _look_for_new_fonts() else "")
+
+
+def _known_font(needed: set[int]) -> str:
+    def place(entry: Any) -> tuple[int, str]:
+        known = [position for position, name in enumerate(_CJK) if entry.name.startswith(name)]
+        return (known[0] if known else len(_CJK), entry.name)
+
+    for entry in sorted(font_manager.fontManager.ttflist, key=place):
+        regular = entry.style == "normal" and entry.weight in (400, "normal", "regular")
+        if regular and not entry.name.lstrip(".").startswith(_BOXES) and _covers(entry.fname, needed):
+            return str(entry.name)
+    return ""
+
+
+def _look_for_new_fonts() -> bool:
+    """Add fonts that were installed after matplotlib made its list; return whether there are any."""
+    known = {entry.fname for entry in font_manager.fontManager.ttflist}
+    found = [path for path in font_manager.findSystemFonts() if path not in known]
+    for path in found:
+        with contextlib.suppress(OSError, RuntimeError):  # FreeType cannot read the font
+            font_manager.fontManager.addfont(path)
+    return bool(found)
+
+
+def _covers(path: str, needed: set[int]) -> bool:
+    try:
+        return needed <= set(font_manager.get_font(path).get_charmap())
+    except (OSError, RuntimeError):  # the font is missing, or FreeType cannot read it
+        return False
+
+
+class Figures:
+    """Draws the figures of one report into its directory."""
+
+    def __init__(self, directory: Path, texts: Texts, family: str) -> None:
+        """Draw into ``directory``/figures, in the language of the texts and the font family."""
+        self._directory = directory / "figures"
+        self._texts = texts
+        self._family = family
+        self.drawn: list[str] = []
+
+    def draw(self, findings: Findings, sheets: Sheets) -> None:
+        """Draw all figures for which the findings have numbers."""
+        with self._canvas("graph", (6.4, 0.62 * len(findings.model.layers) + 1.0)) as figure:
+            self._graph(figure, findings)
+        for device in findings.settings.devices:
+            name = in_a_name(device)
+            if any(run.device == device and run.curve for run in findings.trainings):
+                with self._canvas(f"curves-{name}", (9.6, 3.9)) as figure:
+                    self._curves(figure, findings, device)
+            for phase in ("forward", "step"):
+                self._operations(findings, sheets, phase, device)
+        if findings.call_times:
+            with self._canvas("batches", (9.6, 3.9)) as figure:
+                self._batches(figure, findings)
+        if findings.epoch_times:
+            with self._canvas("epochs", (9.6, 3.6)) as figure:
+                self._epochs(figure, findings)
+        if any(call.weights == UNTRAINED and call.warm_ns for call in findings.first_calls):
+            with self._canvas("first-calls", (9.6, 3.6)) as figure:
+                self._first_calls(figure, findings)
+
+    @contextmanager
+    def _canvas(self, name: str, size: tuple[float, float]) -> Iterator[Figure]:
+        """Provide a figure to draw on, and write its files at the end."""
+        settings = {
+            "svg.hashsalt": _SALT,
+            "font.size": 9.5,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.unicode_minus": False,
+            **({"font.family": [self._family, "DejaVu Sans"]} if self._family else {"font.family": ["DejaVu Sans"]}),
+        }
+        with mpl.rc_context(settings):  # type: ignore[arg-type]
+            figure = Figure(figsize=size, layout="constrained")
+            yield figure
+            self._directory.mkdir(parents=True, exist_ok=True)
+            for ending, metadata in (("svg", {"Date": None}), ("png", {})):
+                figure.savefig(self._directory / f"{name}.{ending}", dpi=150, metadata=metadata, format=ending)
+        self.drawn.append(name)
+
+    def _label(self, key: str, **values: object) -> str:
+        return self._texts.plain("label", key, **values)
+
+    # ---- Figures -----------------------------------------------------------------------------------------------------
+
+    def _graph(self, figure: Figure, findings: Findings) -> None:
+        """Draw a box per layer from top to bottom, with output shapes beside the arrows."""
+        layers = findings.model.layers
+        axes = figure.add_subplot()
+        axes.set_axis_off()
+        axes.set_xlim(0, 10)
+        axes.set_ylim(-len(layers) - 0.5, 1)
+        axes.text(3.1, 0.5, self._label("input"), ha="center", va="center")
+        for row, layer in enumerate(layers):
+            y = -row - 0.55
+            coloured = layer.parameters > 0
+            axes.add_patch(
+                FancyBboxPatch(
+                    (0.6, y - 0.28), 5.0, 0.56, boxstyle="round,pad=0.02,rounding_size=0.12",
+                    facecolor="#DCEBF7" if coloured else "#F1F3F5", edgecolor=COLOURS[0] if coloured else _GREY,
+                )
+            )  # fmt: skip
+            axes.text(0.85, y, layer.name, va="center", weight="bold" if coloured else "normal")
+            axes.text(5.35, y, layer.kind, va="center", ha="right", color="#444B53")
+            if coloured:
+                axes.text(5.95, y, self._label("parameters", count=units.count(layer.parameters)), va="center")
+            axes.annotate("", (3.1, y + 0.3), (3.1, y + 0.7), arrowprops={"arrowstyle": "->", "color": "#57606A"})
+            axes.text(3.3, y - 0.5, shape(layer.output_shape), va="center", fontsize=8, color="#57606A")
+
+    def _curves(self, figure: Figure, findings: Findings, device: str) -> None:
+        loss, accuracy = figure.subplots(1, 2)
+        runs = [run for run in findings.trainings if run.device == device]
+        for run, colour in zip(runs, _cycled(COLOURS), strict=False):
+            name = self._label("batch", size=run.batch_size)
+            seen = [point.samples for point in run.curve]
+            ends = [findings.train_samples * epoch.epoch for epoch in run.epochs]
+            for axes, points, tests in (
+                (loss, [point.loss for point in run.curve], [epoch.test_loss for epoch in run.epochs]),
+                (accuracy, [point.accuracy for point in run.curve], [epoch.test_accuracy for epoch in run.epochs]),
+            ):
+                axes.plot(seen, _gaps(points), color=colour, linewidth=1.1, alpha=0.75, label=f"{name}, {self._label('train')}")
+                axes.plot(ends, _gaps(tests), color=colour, linestyle="--", marker="o", markersize=4,
+                          label=f"{name}, {self._label('test')}")  # fmt: skip
+        for axes, key in ((loss, "loss"), (accuracy, "accuracy")):
+            axes.set_xlabel(self._label("samples"))
+            axes.set_ylabel(self._label(key))
+            axes.grid(alpha=0.25)
+        _logarithmic_values(loss)
+        accuracy.set_ylim(top=100.5)
+        accuracy.legend(fontsize=8, frameon=False, loc="lower right")
+
+    def _operations(self, findings: Findings, sheets: Sheets, phase: str, device: str) -> None:
+        found = {
+            size: OperationColumn(sheet)
+            for size in findings.settings.batch_sizes
+            if (sheet := best_view(sheets, phase, device, size))
+        }
+        if not found:
+            return
+        keys = top_keys(found.values())[:STACKED]
+        with self._canvas(f"operations-{phase}-{in_a_name(device)}", (9.6, 0.62 * len(found) + 1.9)) as figure:
+            axes = figure.add_subplot()
+            names = [self._label("batch", size=size) for size in found]
+            left = [0.0] * len(found)
+            for key, colour in zip(keys, _cycled(COLOURS), strict=False):
+                shares = [100 * column.share(key) for column in found.values()]
+                axes.barh(names, shares, left=left, color=colour, edgecolor="white", label=_as_it_is(operation_name(*key)))
+                left = [before + part for before, part in zip(left, shares, strict=True)]
+            axes.barh(
+                names, [100 - part for part in left], left=left, color=_GREY, edgecolor="white", label=self._label("rest")
+            )
+            axes.invert_yaxis()
+            axes.set_xlim(0, 100)
+            axes.set_xlabel(self._label("share"))
+            axes.set_title(f"{self._label(phase)}, {self._place(main_place(findings, device))}", fontsize=10, loc="left")
+            figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+
+    def _batches(self, figure: Figure, findings: Findings) -> None:
+        batch, sample = figure.subplots(1, 2)
+        for (place, phase), colour, marker in zip(
+            dict.fromkeys((Place(row.device, row.threads), row.phase) for row in findings.call_times),
+            _cycled(COLOURS), _cycled(_MARKERS), strict=False,
+        ):  # fmt: skip
+            rows = [row for row in findings.call_times if (Place(row.device, row.threads), row.phase) == (place, phase)]
+            sizes = [row.batch_size for row in rows]
+            label = f"{self._label(phase)}, {self._place(place)}"
+            for axes, times in (
+                (batch, [row.median_ns / 1e6 for row in rows]),
+                (sample, [row.median_ns / row.batch_size / 1e6 for row in rows]),
+            ):
+                axes.plot(sizes, times, color=colour, marker=marker, label=label)
+        for axes, key in ((batch, "per_batch"), (sample, "per_sample")):
+            _logarithmic(axes, findings.settings.batch_sizes)
+            axes.set_xlabel(self._label("batch_size"))
+            axes.set_ylabel(self._label(key))
+        handles, labels = batch.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+
+    def _epochs(self, figure: Figure, findings: Findings) -> None:
+        for axes, phase in zip(figure.subplots(1, 2), ("train", "eval"), strict=True):
+            rows = [row for row in findings.epoch_times if row.phase == phase]
+            places = list(dict.fromkeys(Place(row.device, row.threads) for row in rows))
+            sizes = findings.settings.batch_sizes
+            for number, place in enumerate(places):
+                times = {r.batch_size: r.epoch_ns / 1e9 for r in rows if Place(r.device, r.threads) == place}
+                self._bars(axes, number, len(places), [times.get(size) for size in sizes], self._place(place))
+            axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
+            axes.set_xlabel(self._label("batch_size"))
+            axes.set_ylabel(self._label("per_epoch"))
+            axes.set_title(self._label(phase), fontsize=10, loc="left")
+            if phase == "train":
+                axes.legend(fontsize=8, frameon=False)
+
+    def _first_calls(self, figure: Figure, findings: Findings) -> None:
+        calls = [call for call in findings.first_calls if call.weights == UNTRAINED]
+        axes = figure.add_subplot()
+        self._bars(axes, 0, 2, [call.first_ns / 1e6 for call in calls], self._label("first"))
+        self._bars(axes, 1, 2, [call.warm_ns / 1e6 if call.warm_ns else None for call in calls], self._label("warm"))
+        names = [f"{self._label(call.phase)}\n{call.device}, b{call.batch_size}" for call in calls]
+        axes.set_xticks(range(len(calls)), names, fontsize=8)
+        _logarithmic_values(axes)
+        axes.set_ylabel(self._label("time"))
+        axes.legend(fontsize=8, frameon=False)
+
+    def machines(self, names: Sequence[str], all_findings: Sequence[Findings]) -> None:
+        """Draw the time per sample of a training step, with a line per machine and place."""
+        with self._canvas("machines", (9.6, 4.2)) as figure:
+            axes = figure.add_subplot()
+            colours, markers = _cycled(COLOURS), _cycled(_MARKERS)
+            for name, findings in zip(names, all_findings, strict=True):
+                for device in findings.settings.devices:
+                    place = main_place(findings, device)
+                    rows = [
+                        row for row in findings.call_times if row.phase == "step" and Place(row.device, row.threads) == place
+                    ]
+                    times = [row.median_ns / row.batch_size / 1e6 for row in rows]
+                    label = f"{_as_it_is(name)}: {self._place(place)}"
+                    axes.plot([row.batch_size for row in rows], times, color=next(colours), marker=next(markers), label=label)
+            _logarithmic(axes, sorted({size for findings in all_findings for size in findings.settings.batch_sizes}))
+            axes.set_xlabel(self._label("batch_size"))
+            axes.set_ylabel(self._label("per_sample"))
+            figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+
+    # ---- Parts -------------------------------------------------------------------------------------------------------
+
+    def _place(self, place: Place) -> str:
+        return self._texts.place(place, short=True)
+
+    @staticmethod
+    def _bars(axes: Any, number: int, of: int, heights: Sequence[float | None], label: str) -> None:
+        """Draw one group of bars of a grouped chart, with the values above; a missing value has no bar."""
+        width = 0.8 / of
+        places = [position + (number - (of - 1) / 2) * width for position in range(len(heights))]
+        drawn = axes.bar(
+            places, [height or 0 for height in heights], width * 0.92, color=COLOURS[number % len(COLOURS)], label=label
+        )
+        texts = [units.MISSING if height is None else f"{height:.3g}" for height in heights]
+        axes.bar_label(drawn, texts, fontsize=8, padding=2)
+        axes.margins(y=0.12)
+
+
+def _as_it_is(name: str) -> str:
+    """Return a name as literal text for a legend: matplotlib reads $ as a formula and skips labels that begin with _."""
+    shown = units.printable(name).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
+
+
+def _logarithmic(axes: Any, sizes: Sequence[int]) -> None:
+    axes.set_xscale("log")
+    _logarithmic_values(axes)
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(alpha=0.25)
+
+
+def _logarithmic_values(axes: Any) -> None:
+    """Label 1, 2 and 5 of each decade as plain numbers: within one decade there would be one label, or none."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _gaps(values: Iterable[float | None]) -> list[float]:
+    return [float("nan") if value is None else value for value in values]
+
+
+def _cycled(values: Sequence[str]) -> Iterator[str]:
+    while True:
+        yield from values

@@ -1,0 +1,150 @@
+"""How much of loading overlaps with compute: a DataLoader with workers, one without, and resident data."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import torch
+from torch.profiler import record_function
+from torch.utils import data as torch_data
+
+from mnistbench.course.studies.graph.programs import Program
+from mnistbench.course.studies.graph.result import Loading, Settings
+from mnistbench.measuring.profiling import activities_of, started
+from mnistbench.profile.run import export_trace
+from mnistbench.workloads.data import Batch, Dataset
+from mnistbench.workloads.workload import Workload
+
+#: The ways take turns, because the load of the machine changes; timed steps of each turn: at least, and at most.
+_ROUNDS = 3
+_LEAST, _MOST = 5, 100
+
+#: Batches that each worker loads ahead, the DataLoader's default.
+_AHEAD = 2
+
+#: Batches of a workload without a dataset that are made beforehand.
+_RESIDENT = 8
+
+#: Steps in a trace.
+_TRACED = 5
+
+
+class Samples(torch_data.Dataset[Batch]):
+    """Training samples one by one, converted and normalised when they are asked for, as most programs load them."""
+
+    def __init__(self, whole: Dataset, length: int) -> None:
+        self._whole, self._length = whole, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, number: int) -> Batch:
+        images, labels = self._whole.batch(self._whole.train, torch.tensor([number % len(self._whole.train)]))
+        return images[0], labels[0]
+
+
+class Batches(torch_data.Dataset[Batch]):
+    """Batches of a workload without a dataset, made when they are asked for."""
+
+    def __init__(self, workload: Workload, batch_size: int, length: int) -> None:
+        self._workload, self._batch_size, self._length = workload, batch_size, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, number: int) -> Batch:
+        return self._workload.make_batch(self._batch_size, torch.device("cpu"), torch.Generator().manual_seed(number))
+
+
+def loading(program: Program, settings: Settings, seconds: float, trace: Path | None) -> list[Loading]:
+    """Return waits and times of eager steps with resident data, without workers and with workers.
+
+    Args:
+        program: the training step of a workload.
+        settings: batch size, number of workers and device.
+        seconds: to fill with the steps of each way.
+        trace: file of a Chrome trace of a few steps with workers; None: no trace.
+
+    Raises:
+        UsageError: the trace cannot be written.
+    """
+    program.step()
+    begin = time.perf_counter_ns()
+    program.step()
+    n_steps = min(_MOST, max(_LEAST, int(seconds / _ROUNDS * 1e9 / (time.perf_counter_ns() - begin))))
+    # What was loaded before the first timed step does not count: a worker is ahead by that much.
+    n_warm = 1 + _AHEAD * settings.workers
+    timed: dict[int | None, list[tuple[int, int]]] = {None: [], 0: [], settings.workers: []}
+    for _, workers in itertools.product(range(_ROUNDS), timed):
+        with contextlib.closing(_batches(program, settings, n_warm + n_steps, workers)) as batches:
+            timed[workers] += [_timed(program, batches) for _ in range(n_warm + n_steps)][n_warm:]
+    if trace and settings.workers:
+        with contextlib.closing(_batches(program, settings, n_warm + _TRACED, settings.workers)) as batches:
+            _write_trace(program, batches, n_warm, trace)
+    return [Loading(workers, *map(tuple, zip(*found, strict=True))) for workers, found in timed.items()]
+
+
+def _timed(program: Program, batches: Iterator[Batch]) -> tuple[int, int]:
+    """Return the wait for a batch and the time of a step on it."""
+    begin = time.perf_counter_ns()
+    batch = next(batches)
+    program.synchronize()
+    loaded = time.perf_counter_ns()
+    program.step(arguments=batch)
+    return loaded - begin, time.perf_counter_ns() - loaded
+
+
+def _write_trace(program: Program, batches: Iterator[Batch], n_warm: int, trace: Path) -> None:
+    """Profile the steps after the first ``n_warm``."""
+    for batch in itertools.islice(batches, n_warm):
+        program.step(arguments=batch)
+    profiler = torch.profiler.profile(activities=activities_of("cpu", "host"))
+    with started(profiler):
+        for batch in itertools.islice(batches, _TRACED):
+            with record_function("step"):
+                program.step(arguments=batch)
+    export_trace(profiler, trace)
+
+
+def _batches(program: Program, settings: Settings, n_batches: int, workers: int | None) -> Generator[Batch]:
+    """Yield batches on the device; ``workers`` as in :class:`Loading`."""
+    workload, size, device = program.workload, settings.batch_size, torch.device(settings.device)
+    assert workload is not None, "a training step"
+    if workers is None:
+        yield from _resident(workload, size, device, n_batches)
+        return
+    source: torch_data.Dataset[Batch]
+    if workload.load:
+        source = Samples(workload.load(torch.device("cpu")), n_batches * size)
+    else:
+        source = Batches(workload, size, n_batches)
+    loader = torch_data.DataLoader(
+        source,
+        batch_size=size if workload.load else None,
+        num_workers=workers,
+        multiprocessing_context=_context() if workers else None,
+        generator=torch.Generator().manual_seed(1),
+    )
+    for inputs, targets in loader:
+        yield inputs.to(device), targets.to(device)
+
+
+def _resident(workload: Workload, size: int, device: torch.device, n_batches: int) -> Iterator[Batch]:
+    if workload.load is None:
+        batches = [workload.make_batch(size, device, torch.Generator().manual_seed(number)) for number in range(_RESIDENT)]
+        yield from itertools.islice(itertools.cycle(batches), n_batches)
+        return
+    whole = workload.load(device)
+    for number in range(n_batches):
+        indices = torch.arange(number * size, (number + 1) * size, device=device) % len(whole.train)
+        yield whole.batch(whole.train, indices)
+
+
+def _context() -> str | None:
+    """Return how workers start: as forks where there are any, because a dataset of one's own may not be picklable."""
+    return "fork" if "fork" in multiprocessing.get_all_start_methods() else None

@@ -1,0 +1,125 @@
+"""The programs that are studied: ``x * y + z``, and the training step of a workload."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mnistbench.core.errors import UsageError
+from mnistbench.course.studies.graph.result import EXPRESSION, Settings
+from mnistbench.measuring.case import synchronizer
+from mnistbench.workloads.step import Step
+from mnistbench.workloads.workload import Workload, builtin_workloads
+
+_SEED = 1
+
+
+@dataclass(frozen=True)
+class Program:
+    """A step: ``zero_grad``, then ``compute`` on the arguments, ``backward`` of its result, and ``update``."""
+
+    source: str  # in one line
+    compute: Callable[..., Tensor]  # what is compiled
+    arguments: tuple[Tensor, ...]
+    zero_grad: Callable[[], object]
+    backward: Callable[[Tensor], object]
+    update: Callable[[], object]
+    synchronize: Callable[[], None]  # waits for the device
+    workload: Workload | None = None
+
+    def step(self, compute: Callable[..., Tensor] | None = None, arguments: tuple[Tensor, ...] = ()) -> None:
+        """Run a step.
+
+        Args:
+            compute: to be called in place of the program's own.
+            arguments: a batch in place of the program's own.
+        """
+        self.zero_grad()
+        self.backward((compute or self.compute)(*(arguments or self.arguments)))
+        self.update()
+        self.synchronize()
+
+
+def program(settings: Settings) -> Program:
+    """Return the program of the settings.
+
+    Raises:
+        UsageError: there is no such workload.
+        DataError: its dataset is missing or damaged.
+    """
+    device = torch.device(settings.device)
+    if settings.program == EXPRESSION:
+        return _expression(settings.size, device)
+    return _training_step(workload(settings), settings.batch_size, device)
+
+
+def multiply_add(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    """Return ``x * y + z``."""
+    return x * y + z
+
+
+def _expression(size: int, device: torch.device) -> Program:
+    """Return the program whose backward pass computes the gradients of x, y and z, all float32 [size, size]."""
+    generator = torch.Generator().manual_seed(_SEED)
+    x, y, z, gradient = (torch.randn(size, size, generator=generator).to(device) for _ in range(4))
+    variables = tuple(variable.requires_grad_() for variable in (x, y, z))
+    return Program(
+        source=f"{EXPRESSION}, float32 [{size}, {size}], and the gradients of x, y and z",
+        compute=multiply_add,
+        arguments=variables,
+        zero_grad=lambda: None,
+        backward=lambda result: torch.autograd.grad(result, variables, gradient),
+        update=lambda: None,
+        synchronize=synchronizer(device),
+    )
+
+
+def _training_step(found: Workload, batch_size: int, device: torch.device) -> Program:
+    """Return a training step; the model and the loss are compiled, the optimizer is not."""
+    torch.manual_seed(_SEED)
+    model = found.make_model().to(device)
+    step = Step(model, found.loss, found.make_optimizer(model.parameters()))
+    batch = found.make_batch(batch_size, device, torch.Generator().manual_seed(_SEED))
+
+    def compute(inputs: Tensor, targets: Tensor) -> Tensor:
+        return found.loss(model(inputs), targets)
+
+    return Program(
+        source=f"training step of {found.name}, batch {batch_size}",
+        compute=compute,
+        arguments=batch,
+        zero_grad=step.zero_grad,
+        backward=step.backward,
+        update=step.update,
+        synchronize=synchronizer(device),
+        workload=found,
+    )
+
+
+def workload(settings: Settings) -> Workload:
+    """Return a built-in workload, or one of ``package.module:attribute``: a Workload, or a function that returns one.
+
+    Raises:
+        UsageError: there is no such workload.
+    """
+    builtin = {each.name: each for each in builtin_workloads(settings.dataset, settings.data_dir)}
+    if settings.program in builtin:
+        return builtin[settings.program]
+    module, _, attribute = settings.program.partition(":")
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as `python -m` does; a path on it is text
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"--workload: {settings.program!r} cannot be imported ({error}); name a Workload there") from None
+    if callable(found) and not isinstance(found, Workload):
+        found = found()
+    if not isinstance(found, Workload):
+        raise UsageError(f"--workload: {settings.program!r} is {type(found).__name__}; name a Workload, or a function of one")
+    return found

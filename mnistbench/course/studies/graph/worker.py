@@ -1,0 +1,116 @@
+"""The process in which a program is compiled and measured: ``python -m mnistbench.course.studies.graph.worker``.
+
+It has empty caches, so the compile time is that of a first use, and what ``torch.compile`` leaves behind ends with it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mnistbench.core.allocator import touch_heap
+from mnistbench.core.errors import MnistbenchError
+from mnistbench.course.studies.graph.compiled import Compiled, CompileError, compiled
+from mnistbench.course.studies.graph.graphs import graphs
+from mnistbench.course.studies.graph.loading import loading
+from mnistbench.course.studies.graph.programs import Program, program
+from mnistbench.course.studies.graph.result import COMPILED, EAGER, EXPRESSION, Settings, Study
+from mnistbench.course.studies.graph.run import PROGRESS
+from mnistbench.course.studies.graph.schedule import schedule
+from mnistbench.course.studies.graph.steps import dispatched, timed_steps
+from mnistbench.measuring.case import memory_suffices, thread_count
+from mnistbench.measuring.environment import resolve_devices
+
+
+def study(settings: Settings, folder: Path, traces: Path | None) -> Study:
+    """Return the study of a program.
+
+    Args:
+        settings: of the study.
+        folder: an empty directory.
+        traces: directory for traces; None: none are written.
+
+    Raises:
+        MnistbenchError: an option cannot be used.
+    """
+    device = resolve_devices([settings.device])[-1]  # auto: the accelerator, if there is one
+    settings = replace(settings, device=device)
+    larger = "a smaller size" if settings.program == EXPRESSION else "a smaller batch size"
+    touch_heap()
+    with thread_count(settings.threads), memory_suffices(f"memory of {device} does not suffice; choose {larger}"):
+        return _study(settings, program(settings), folder, traces)
+
+
+def _study(settings: Settings, one: Program, folder: Path, traces: Path | None) -> Study:
+    left_out: list[str] = []
+    found: Compiled | None = None
+    _progress("compile")
+    try:
+        found = compiled(one, folder, settings.device)
+    except CompileError as error:
+        left_out.append(str(error))
+    _progress("time steps")
+    computes = {EAGER: one.compute} | ({COMPILED: found.compute} if found else {})
+    steps = timed_steps(one, computes, settings.seconds)
+    _progress("capture graphs")
+    captured, problems = _graphs(one)
+    _progress("schedule")
+    ordered = [
+        each
+        for way, compute in computes.items()
+        for each in schedule(one, way, compute, traces / f"{way}.json.gz" if traces else None)
+    ]
+    loaded = []
+    if one.workload:
+        _progress("load batches")
+        loaded = loading(one, settings, settings.seconds, traces / "workers.json.gz" if traces else None)
+    return Study(
+        settings=settings,
+        torch=torch.__version__,
+        source=one.source,
+        graphs=tuple(captured),
+        kernels=found.kernels if found else (),
+        code=found.code if found else (),
+        dispatched=dispatched(one),
+        start_ns=found.start_ns if found else None,
+        first_compiled=found.first if found else None,
+        eager=steps[EAGER],
+        compiled=steps.get(COMPILED, ()),
+        schedule=tuple(ordered),
+        loading=tuple(loaded),
+        left_out=(*left_out, *problems),
+    )
+
+
+def _graphs(one: Program) -> tuple[list[Any], list[str]]:
+    try:
+        return graphs(one)
+    except Exception as error:  # noqa: BLE001  # Dynamo does not support each version of Python
+        lines = str(error).strip().splitlines() or [""]
+        return [], [f"the graphs: torch.compile failed ({type(error).__name__}: {lines[0]})"]
+
+
+def _progress(what: str) -> None:
+    sys.stdout.write(f"{PROGRESS}{what}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Study what the first file names; write the result, or the line of an error, to the second."""
+    job, answer = map(Path, sys.argv[1:3])
+    settings, traces = pickle.loads(job.read_bytes())  # noqa: S301  # the process that started this one wrote it
+    try:
+        found: Study | str = study(settings, job.parent / "inductor", traces)
+    except MnistbenchError as error:
+        found = str(error)
+    answer.write_bytes(pickle.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""The time of compiled loop nests: CPU time, which leaves out the time in which other programs had the core."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mnistbench.course.studies.locality.compiled import repeated
+from mnistbench.course.studies.locality.nests import ITEM, Nest, starts, strides
+from mnistbench.measuring.clocks import clocked
+
+#: A timed block of calls takes at least about this long, so that the call from Python does not count.
+_BLOCK_NS = 2_000_000
+
+#: The first array begins at a multiple of this many bytes, as in the simulation, where it begins at 0.
+_PAGE = 4096
+
+
+def rounds_ns(nests: Sequence[Nest], line: int, rounds: int) -> list[tuple[float, ...]]:
+    """Return for each nest the time of a multiply-add in each round, in nanoseconds.
+
+    A round times each nest once, so that a slow phase of the machine is a slow phase of all of them.
+
+    Args:
+        nests: to time. Those with the same shapes use the same arrays.
+        line: bytes; each array begins at a multiple of it.
+        rounds: number of them.
+    """
+    arrays = {shapes: arrays_of(nest, line) for nest in nests for shapes in [tuple(nest.shapes.items())]}
+    blocks = [_Block(nest, arrays[tuple(nest.shapes.items())]) for nest in nests]
+    times = [[block.ns_per_multiply_add() for block in blocks] for _ in range(rounds)]
+    return [tuple(of_nest) for of_nest in zip(*times, strict=True)]
+
+
+def call_of(nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[[int], object]:
+    """Return the function that runs a nest as often as its argument says; its first call compiles the loops."""
+    calls = repeated(nest.loops)
+    # For indices that can be negative, numba adds a check, and with it LLVM does not vectorize the loops of a tile.
+    lengths = [np.uintp(length) for length in nest.lengths]
+    return lambda number: calls(number, *arrays, *lengths)
+
+
+def arrays_of(nest: Nest, line: int) -> list[np.ndarray[Any, Any]]:
+    """Return the arrays of a nest, where the simulation has them; random numbers from 0 to 1, and zeros in the result.
+
+    Args:
+        nest: with the arrays.
+        line: bytes; each array begins at a multiple of it.
+    """
+    memory = np.zeros(nest.n_bytes + len(nest.shapes) * line + _PAGE, dtype=np.uint8)
+    memory = memory[-memory.ctypes.data % _PAGE :]
+    found = [
+        np.ndarray(shape, np.float32, memory, first * ITEM, [stride * ITEM for stride in strides(shape)])
+        for first, shape in zip(starts(nest, line), nest.shapes.values(), strict=True)
+    ]
+    random = np.random.default_rng(0)
+    for array in found[:-1]:
+        array[...] = random.random(array.shape)
+    return found
+
+
+class _Block:
+    """A number of calls that are timed together."""
+
+    def __init__(self, nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Compile the loops, and choose the number of calls."""
+        self._call = call_of(nest, arrays)
+        self._multiply_adds = nest.multiply_adds
+        self._number = 1
+        self._call(1)  # compiles
+        while (taken_ns := self._timed_ns()) < _BLOCK_NS / 2:
+            self._number *= min(100, math.ceil(_BLOCK_NS / max(taken_ns, 1)))
+
+    def ns_per_multiply_add(self) -> float:
+        """Time the block once."""
+        return self._timed_ns() / self._number / self._multiply_adds
+
+    def _timed_ns(self) -> int:
+        return clocked(functools.partial(self._call, self._number)).cpu_ns

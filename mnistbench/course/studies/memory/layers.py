@@ -1,0 +1,185 @@
+"""Storages of a model, divided among its layers; each storage counts once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from mnistbench.core.profiler_names import MODULE, PHASE
+from mnistbench.course.studies.memory.result import ROLES, Layer, Place
+from mnistbench.measuring.marks import LOSS, in_ranges
+from mnistbench.workloads.step import Inference, Step
+from mnistbench.workloads.workload import Batch, Optimizer
+
+#: The CUDA allocator rounds every size up to a multiple of this number of bytes: ``kMinBlockSize`` in c10's
+#: ``CUDACachingAllocator``.
+CUDA_ROUNDING = 512
+
+
+def storages(values: Any, device: torch.device) -> dict[int, torch.UntypedStorage]:
+    """Return the storages of all tensors among values on a device, by their address in C++."""
+    tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.device.type == device.type)
+    found = (tensor.untyped_storage() for tensor in tensors)
+    return {storage._cdata: storage for storage in found}  # noqa: SLF001  # as torch's own StorageWeakRef: data_ptr is 0 without data
+
+
+def n_bytes(storage: torch.UntypedStorage, device: torch.device) -> int:
+    """Return the bytes that the allocator of a device gives to a storage."""
+    step = CUDA_ROUNDING if device.type == "cuda" else 1
+    return math.ceil(storage.nbytes() / step) * step
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """A model that has run an iteration, and everything that an iteration needs."""
+
+    model: nn.Module
+    runner: Step | Inference
+    batch: Batch
+    device: torch.device
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The optimizer of a step."""
+        return self.runner.optimizer if isinstance(self.runner, Step) else None
+
+    def __call__(self) -> Any:
+        """Run once; return what the runner returns."""
+        return self.runner(*self.batch) if isinstance(self.runner, Step) else self.runner(self.batch[0])
+
+    @property
+    def given(self) -> Batch | Tensor:
+        """What the runner takes of the batch."""
+        return self.batch if isinstance(self.runner, Step) else self.batch[0]
+
+    def states(self) -> dict[int, list[Any]]:
+        """Return the optimizer state of each parameter, by the identity of the parameter."""
+        if self.optimizer is None:
+            return {}
+        state = self.optimizer.state_dict().get("state", {})
+        parameters = chain.from_iterable(group["params"] for group in self.optimizer.param_groups)
+        return {id(parameter): tree_leaves(state.get(number, {})) for number, parameter in enumerate(parameters)}
+
+    def held(self) -> dict[int, torch.UntypedStorage]:
+        """Return the storages that exist between two iterations: parameters, gradients, optimizer state and the batch."""
+        parameters = list(self.model.parameters())
+        gradients = [parameter.grad for parameter in parameters]
+        buffers = list(self.model.buffers())
+        return storages([parameters, gradients, buffers, list(self.states().values()), self.given], self.device)
+
+    def held_bytes(self) -> int:
+        """Return the bytes of these storages."""
+        return sum(n_bytes(storage, self.device) for storage in self.held().values())
+
+
+class Places:
+    """Where an iteration is: the phase and the layer.
+
+    Args:
+        splits_backward: whether a backward operation belongs to the layer of its forward operation, or all to one row.
+    """
+
+    def __init__(self, *, splits_backward: bool = True) -> None:
+        self._splits_backward = splits_backward
+        self._names: list[str] = []
+        self._layers: dict[int, str] = {}  # number of an autograd node -> the layer that made it
+
+    @contextmanager
+    def within(self, name: str) -> Iterator[None]:
+        """Be in the range of this name while the body runs."""
+        self._names.append(name)
+        try:
+            yield
+        finally:
+            self._names.pop()
+
+    def place(self, operation: str = "") -> Place:
+        """Return the place of an operation that runs now."""
+        phase = layer = ""
+        for name in self._names:
+            if name.startswith(PHASE):
+                phase, layer = name.removeprefix(PHASE), ""
+            else:
+                layer = name.removeprefix(MODULE)
+        if phase == "backward" and self._splits_backward:
+            node = torch._C._current_autograd_node()  # noqa: SLF001  # nothing public tells it
+            layer = self._layers.get(node._sequence_nr(), "") if node is not None else ""  # noqa: SLF001
+        elif phase == "forward" and torch.is_grad_enabled():
+            made = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001  # of the last node
+            self._layers.setdefault(made, layer)  # operations without a node run after it, too
+        return Place(layer or (f"({phase})" if phase else ""), phase, operation)
+
+
+@dataclass
+class _Counted:
+    """Bytes of each layer and role; a storage counts once in each role."""
+
+    device: torch.device
+    kinds: Mapping[str, str]
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)
+    _seen: dict[str, dict[int, torch.UntypedStorage]] = field(default_factory=dict)  # kept, so that no address is used again
+
+    def add(self, layer: str, role: str, values: Any, without: Iterable[int] = ()) -> None:
+        """Count the storages of all tensors among values."""
+        row = self.rows.setdefault(layer, dict.fromkeys(ROLES, 0))
+        seen = self._seen.setdefault(role, {})
+        for address, storage in storages(values, self.device).items():
+            if address not in seen and address not in without:
+                seen[address] = storage
+                row[role] += n_bytes(storage, self.device)
+
+    def layers(self) -> tuple[Layer, ...]:
+        return tuple(Layer(name, self.kinds.get(name, ""), **row) for name, row in self.rows.items())
+
+
+def run_and_divide(iteration: Iteration) -> tuple[Layer, ...]:
+    """Run an iteration, which makes gradients and optimizer state; return the storages of each layer, without peaks."""
+    named = {name: module for name, module in iteration.model.named_modules() if not any(True for _ in module.children())}
+    counted = _Counted(iteration.device, {name: type(module).__name__ for name, module in named.items()})
+    places = Places()
+    base = storages([list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.given], iteration.device)
+
+    def save(tensor: Tensor) -> Tensor:
+        counted.add(places.place().layer, "saved", tensor, without=base)
+        return tensor
+
+    with ExitStack() as undo:
+        undo.enter_context(in_ranges(iteration.runner, iteration.model, places.within))
+        undo.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor))
+        for name, module in named.items():
+            hook = module.register_forward_hook(_counting(name, counted), with_kwargs=True)
+            undo.callback(hook.remove)
+        found = iteration()
+    if isinstance(iteration.runner, Step):
+        output, loss = found
+        counted.add(LOSS, "input", [output, iteration.batch[1]])
+        counted.add(LOSS, "output", loss)
+    _add_parameters(iteration, counted)
+    return counted.layers()
+
+
+def _counting(name: str, counted: _Counted) -> Callable[..., None]:
+    def hook(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        counted.add(name, "input", [args, kwargs])
+        counted.add(name, "output", output)
+
+    return hook
+
+
+def _add_parameters(iteration: Iteration, counted: _Counted) -> None:
+    states = iteration.states()
+    for name, module in iteration.model.named_modules():
+        parameters = list(module.parameters(recurse=False))
+        owned = [*parameters, *module.buffers(recurse=False)]
+        if owned:
+            counted.add(name, "weight", owned)
+            counted.add(name, "gradient", [parameter.grad for parameter in parameters])
+            counted.add(name, "state", [states.get(id(parameter), []) for parameter in parameters])

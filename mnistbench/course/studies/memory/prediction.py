@@ -1,0 +1,139 @@
+"""The peak of an iteration, from shapes: it runs on tensors without data, whose storages count while they exist."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mnistbench.course.studies.memory.layers import Iteration, Places, n_bytes, run_and_divide, storages
+from mnistbench.course.studies.memory.ledger import Ledger
+from mnistbench.course.studies.memory.result import Layer, Peak
+from mnistbench.course.studies.memory.workspaces import changes
+from mnistbench.measuring.marks import in_ranges
+from mnistbench.workloads.step import Inference, Step
+from mnistbench.workloads.workload import Batch, Workload
+
+
+def predicted_peak(
+    workload: Workload, phase: str, batch_size: int, device: str, sample: Batch
+) -> tuple[Peak, tuple[Layer, ...]]:
+    """Return the peak of an iteration that is not the first, and its layers. Nothing is computed.
+
+    Args:
+        workload: makes the model, the loss and the optimizer.
+        phase: ``forward``, inference, or ``step``.
+        batch_size: samples.
+        device: on which it would run.
+        sample: a batch of any size: the sizes of its other dimensions, and its dtypes.
+    """
+    with FakeTensorMode():
+        iteration = _without_data(workload, phase, batch_size, torch.device(device), sample)
+        with _WithoutCopies():  # type: ignore[no-untyped-call]
+            layers = run_and_divide(iteration)
+        ledger = followed(iteration)
+    peak = Peak(ledger.peak, iteration.held_bytes(), ledger.place)
+    return peak, with_peaks(layers, ledger)
+
+
+def _without_data(workload: Workload, phase: str, batch_size: int, device: torch.device, sample: Batch) -> Iteration:
+    with device:
+        model = workload.make_model()
+        inputs, targets = (torch.empty((batch_size, *part.shape[1:]), dtype=part.dtype) for part in sample)
+    if phase == "forward":
+        return Iteration(model, Inference(model), (inputs, targets), device)
+    step = Step(model, workload.loss, workload.make_optimizer(model.parameters()))
+    return Iteration(model, step, (inputs, targets), device)
+
+
+def followed(iteration: Iteration) -> Ledger:
+    """Run an iteration, and return all allocations and frees of its operations."""
+    places = Places(splits_backward=iteration.device.type == "cpu")  # as it can be measured
+    held = iteration.held()
+    ledger = Ledger(sum(n_bytes(storage, iteration.device) for storage in held.values()))
+    following = _Following(places, ledger, iteration.device)
+    following.follow(held)
+    del held  # it would keep the gradients that the iteration drops
+    with in_ranges(iteration.runner, iteration.model, places.within), following, following.listening():
+        iteration()
+    return ledger
+
+
+def with_peaks(layers: Sequence[Layer], ledger: Ledger) -> tuple[Layer, ...]:
+    """Return the layers with their predicted peaks, and after them what allocates and is no layer."""
+    names = {layer.name for layer in layers}
+    others = [Layer(name, "") for name in ledger.peaks if name not in names]
+    return tuple(replace(layer, peak=ledger.peaks.get(layer.name)) for layer in (*layers, *others))
+
+
+def _is_its_input(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operation returns its input: dropout that is switched off. The decomposition of torch 2.11 copies it."""
+    return func is torch.ops.aten.dropout.default and not args[2]
+
+
+class _WithoutCopies(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Returns the input of operations that do nothing, as PyTorch's kernels do."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return args[0] if _is_its_input(func, args) else func(*args, **(kwargs or {}))
+
+
+class _Following(TorchDispatchMode):
+    """Enters each new storage into a ledger, and takes it out when its last tensor is gone."""
+
+    def __init__(self, places: Places, ledger: Ledger, device: torch.device) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._places, self._ledger, self._device = places, ledger, device
+        self._live: set[int] = set()
+        self._listens = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Enter frees into the ledger while the body runs: what is freed later is no part of the iteration."""
+        self._listens = True
+        try:
+            yield
+        finally:
+            self._listens = False
+
+    def follow(self, found: Mapping[int, torch.UntypedStorage]) -> None:
+        """Note the frees of storages."""
+        for address, storage in found.items():
+            self._live.add(address)
+            weakref.finalize(storage, self._free, address, n_bytes(storage, self._device)).atexit = False
+
+    def _free(self, address: int, size: int) -> None:
+        self._live.discard(address)
+        if self._listens:
+            self._ledger.change(-size, self._places.place())
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace != "aten":  # a question of a tensor's device
+            return func(*args, **kwargs)
+        if _is_its_input(func, args):
+            return args[0]
+        if torch.is_inference_mode_enabled():
+            with self:  # without autograd aten::conv2d is not decomposed yet
+                decomposed = func.decompose(*args, **kwargs)
+            if decomposed is not NotImplemented:
+                return decomposed
+        place = self._places.place(func._schema.name)  # noqa: SLF001  # the only way to the schema
+        out = func(*args, **kwargs)
+        new = {address: each for address, each in storages(out, self._device).items() if address not in self._live}
+        if new:
+            sizes = [n_bytes(storage, self._device) for storage in new.values()]
+            for size in changes(place.operation, args, out) or sizes:
+                self._ledger.change(size, place)
+            self.follow(new)
+        return out

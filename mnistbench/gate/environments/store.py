@@ -1,0 +1,286 @@
+"""The environments in the user's cache: make one or use it again, list them, remove them.
+
+Each environment has a folder, named by a hash of what was asked for. Its manifest is written last, so a folder without one is
+incomplete. A file beside the folder is locked: shared while an environment is used, exclusively while it is made or removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import platformdirs
+
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import replace_file
+from mnistbench.core.json_reader import Reader
+from mnistbench.core.units import size
+from mnistbench.gate.environments import uv
+
+#: The file that marks an environment as complete.
+_MANIFEST = "mnistbench.json"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an environment is made from."""
+
+    asked: tuple[str, ...]  # requirements that the user has given
+    lines: tuple[str, ...]  # all requirements
+    size_bytes: int  # expected
+    loose: tuple[str, ...] = ()  # of these requirements those whose versions may change if others exclude them
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a complete environment is."""
+
+    asked: tuple[str, ...]  # requirements that the user has given
+    python: str  # version of the interpreter
+    created: str  # UTC, ISO 8601
+    last_used: str  # the same
+    packages: Mapping[str, str]  # installed distribution -> version
+    size_bytes: int  # of its files, also those that it shares with uv's cache
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A complete environment."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def python(self) -> str:
+        """The path of its interpreter."""
+        return str(_python(self.folder))
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What a removal has done."""
+
+    folders: tuple[Path, ...]
+    used: tuple[Path, ...]  # not removed, because a gate uses or makes them
+    size_bytes: int  # of all removed files
+    freed_bytes: int  # of removed files without a hard link in uv's cache
+
+
+def root() -> Path:
+    """Return the folder of all environments."""
+    return platformdirs.user_cache_path("mnistbench") / "environments"
+
+
+@contextmanager
+def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[Environment]:
+    """Make an environment, or use the one that was made before; it cannot be removed until the body ends.
+
+    Args:
+        wanted: what it is made from.
+        say: receives a line before something that may take long.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    folder = root() / _name(wanted)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{folder.parent} cannot be written ({error.strerror}); set XDG_CACHE_HOME to another folder"
+        ) from None
+    while True:  # another process may remove it after it was made and before it is used
+        with _locked(folder, fcntl.LOCK_SH, say):
+            if found := _load(folder):
+                used = replace(found.manifest, last_used=_now())
+                with contextlib.suppress(OSError):  # a full disk does not prevent its use
+                    _write(folder, used)
+                yield Environment(folder, used)
+                return
+        with _locked(folder, fcntl.LOCK_EX, say) as lock:
+            if _load(folder) is None:
+                try:
+                    _make(folder, wanted, lock, say)
+                except BaseException:  # also Ctrl-C
+                    _remove(folder)
+                    _lock_file(folder).unlink()
+                    raise
+
+
+def listed() -> tuple[list[Environment], int]:
+    """Return the complete environments, oldest first, and the number of other folders: incomplete, or being made."""
+    folders = _folders()
+    found = [environment for folder in folders if (environment := _load(folder))]
+    return sorted(found, key=lambda each: (each.manifest.created, each.folder)), len(folders) - len(found)
+
+
+def remove_all() -> Removed:
+    """Remove all environments but those that another process uses or makes.
+
+    Raises:
+        UsageError: a file cannot be removed.
+    """
+    gone, used, total, freed = [], [], 0, 0
+    for folder in _folders():
+        try:
+            with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                of_all, of_own = _sizes(folder)
+                _remove(folder)
+                _lock_file(folder).unlink()
+        except BlockingIOError:
+            used.append(folder)
+            continue
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be removed ({error.strerror})") from None
+        gone.append(folder)
+        total, freed = total + of_all, freed + of_own
+    return Removed(tuple(gone), tuple(used), total, freed)
+
+
+def shown(folder: Path) -> str:
+    """Return a path as a user writes it: ``~/.cache/...``."""
+    with contextlib.suppress(ValueError, RuntimeError):  # another folder, or no home
+        return str(Path("~") / folder.relative_to(Path.home()))
+    return str(folder)
+
+
+def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -> None:
+    """Make an environment in its folder; an error may leave a part of it.
+
+    Raises:
+        UsageError: the reason, with what was asked for.
+    """
+    program = uv.find()
+    asked = ", ".join(wanted.asked)
+    say(
+        f"making an environment with {asked} in {shown(folder)}: about {size(wanted.size_bytes)}, less what uv has in its cache"
+    )
+    try:
+        _remove(folder)
+        _fill(folder, wanted, program, lock)
+    except OSError as error:
+        raise UsageError(f"no environment with {asked}: {shown(folder)} cannot be written ({error.strerror})") from None
+    except UsageError as error:
+        raise UsageError(f"no environment with {asked}: {error}") from None
+
+
+def _fill(folder: Path, wanted: Wanted, program: str, lock: int) -> None:
+    uv.run(program, ["venv", "--no-project", "--python", sys.executable, str(folder)], lock)
+    install = ["pip", "install", "--python", str(_python(folder))]
+    if wanted.loose:  # uv keeps an installed version unless a requirement excludes it
+        uv.run(program, [*install, "--no-deps", "--requirements", _listed(folder / "loose.txt", wanted.loose)], lock)
+    lines = [line.partition("==")[0] if line in wanted.loose else line for line in wanted.lines]
+    uv.run(program, [*install, "--requirements", _listed(folder / "requirements.txt", lines)], lock)
+    places = [str(path) for path in folder.glob("lib/python*/site-packages")]
+    packages = {each.name: each.version for each in importlib.metadata.distributions(path=places) if each.name}
+    now = _now()
+    _write(folder, Manifest(wanted.asked, platform.python_version(), now, now, packages, _sizes(folder)[0]))
+    if _load(folder) is None:
+        raise UsageError("uv made a folder without an interpreter")
+
+
+def _listed(path: Path, lines: Sequence[str]) -> str:
+    """Write a file of requirements and return its path."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def _name(wanted: Wanted) -> str:
+    """Return a hash of everything that decides what is installed."""
+    identity = [
+        sys.implementation.name, sys.version, sysconfig.get_platform(), wanted.asked, wanted.lines, wanted.loose,
+        [_stamp(line) for line in wanted.lines if " @ file:" in line],
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+
+
+def _stamp(line: str) -> list[int]:
+    """Return what differs after a local wheel was built again."""
+    path = Path(unquote(urlsplit(line.partition(" @ ")[2]).path))
+    if not path.is_file():
+        return []
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+@contextmanager
+def _locked(folder: Path, mode: int, say: Callable[[str], None] = lambda _: None) -> Iterator[int]:
+    """Lock an environment and give the descriptor of the lock file.
+
+    Raises:
+        BlockingIOError: another process has locked it, and the mode has LOCK_NB.
+    """
+    path = _lock_file(folder)
+    while True:
+        with path.open("ab") as stream:
+            try:
+                fcntl.flock(stream, mode | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if mode & fcntl.LOCK_NB:
+                    raise
+                say(f"waiting for another process that makes or removes {shown(folder)}")
+                fcntl.flock(stream, mode)
+            if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # else removed before it was locked
+                yield stream.fileno()
+                return
+
+
+def _lock_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def _python(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def _folders() -> list[Path]:
+    return sorted(path for path in root().iterdir() if path.is_dir()) if root().is_dir() else []
+
+
+def _load(folder: Path) -> Environment | None:
+    """Return an environment if it is complete, and its interpreter still exists."""
+    try:
+        manifest = Reader(json.loads((folder / _MANIFEST).read_bytes())).read(Manifest)
+    except (OSError, ValueError, RecordError):
+        return None
+    return Environment(folder, manifest) if os.access(_python(folder), os.X_OK) else None
+
+
+def _write(folder: Path, manifest: Manifest) -> None:
+    replace_file(folder / _MANIFEST, json.dumps(asdict(manifest), indent=1).encode())
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, its manifest first, so that an interrupted removal leaves no folder that seems complete."""
+    (folder / _MANIFEST).unlink(missing_ok=True)
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _sizes(folder: Path) -> tuple[int, int]:
+    """Return the bytes of all files of a folder, and of those without another hard link."""
+    total = own = 0
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            status = os.lstat(os.path.join(directory, name))  # noqa: PTH118  # a Path per file takes twice as long
+            total += status.st_size
+            own += status.st_size if status.st_nlink == 1 else 0
+    return total, own
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,1 @@
+"""Scripts that show a slower operation by itself."""

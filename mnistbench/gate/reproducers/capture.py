@@ -1,0 +1,396 @@
+"""One iteration of a case -> the calls that rows of its operation table consist of, described as JSON.
+
+A ``TorchDispatchMode`` sees each call of an operation below autograd, so also those of a backward pass. It puts a range with a
+running number around the call. The tree of the profiler's events then tells which call encloses an event, and the marks of the
+measurement give the event its phase and its module, as in the operation table. Operations that the mode does not see
+(``aten::mkldnn_convolution`` inside ``aten::convolution``) are found in the same way: a script makes the call around them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from mnistbench.core.operation import OpKey
+from mnistbench.core.profiler_names import ITERATION
+from mnistbench.gate.reproducers.memory_use import Block, Since, allocated, before_calls
+from mnistbench.gate.reproducers.values import description, why_not_described
+from mnistbench.measuring.events_to_table import events_of, placed
+from mnistbench.measuring.host_events import host_events
+from mnistbench.measuring.profiling import activities_of, has_device_view, started
+
+#: Name of the range around a call; its number follows.
+_CALL = "mnistbench.call:"
+
+#: Operations of these namespaces belong to torch; a script of torch alone can call them.
+_OF_TORCH = ("aten", "mkldnn", "mkl", "prims", "quantized")
+
+#: Beginnings of the names of operations that compare values of floating point. Their time may depend on the order of values, as
+#: processors predict branches: without vector instructions, ReLU's backward pass took 2.5 times as long with the same share of
+#: zeros in random order.
+_ORDERED = (
+    "max_pool", "adaptive_max_pool", "fractional_max_pool", "max_unpool", "sort", "argsort", "topk", "kthvalue", "median",
+    "mode", "unique", "nonzero", "searchsorted", "bucketize", "threshold", "relu", "leaky_relu", "rrelu", "prelu", "elu",
+    "clamp", "hardtanh", "hardshrink", "softshrink", "where", "max", "min", "amax", "amin", "argmax", "argmin", "aminmax",
+    "smooth_l1", "huber",
+)  # fmt: skip
+
+#: Beginnings of the names of operations that use no memory, beside those that return a view.
+_UNTOUCHING = ("empty", "new_empty", "_unsafe_view", "lift_fresh", "detach")
+
+#: Operations that write to an argument without reading it: repeating them changes nothing.
+_OVERWRITING = ("copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_zero_", "normal_", "uniform_", "bernoulli_", "random_")
+
+#: Calls of a row that a script makes: the largest ones, until they have this share of all elements, at most so many. Their
+#: times in one iteration are too noisy to choose by: the calls of the two sides would often be others.
+ENOUGH, MOST_CALLS = 0.9, 3
+
+
+@dataclass
+class Call:
+    """One call of an operation, as the mode has seen it."""
+
+    name: str  # aten::add
+    overload: str  # Tensor; ``default`` if it has none
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    writes: list[int] = field(default_factory=list)  # numbers of the tensors that it reads and changes
+    why_not: str = ""  # why a script cannot make this call
+    saved: dict[int, Tensor] = field(default_factory=dict)  # values, by the number of the tensor
+    since: Since = field(default_factory=Since)  # between the last use of the memory of its largest new result and the call
+    tensors: list[dict[str, Any]] = field(default_factory=list)  # their descriptions, each once, in order
+    elements: int = 0  # of the tensors that it reads and changes; 0 for a view
+    self_ns: int = 0  # of the row that it belongs to
+
+    def stored(self) -> dict[str, Any]:
+        """Return the call as JSON, without the saved values."""
+        return {
+            "name": self.name, "overload": self.overload, "args": self.args, "kwargs": self.kwargs, "writes": self.writes,
+            "since": self.since.n_bytes, "since_ns": self.since.ns, "self_ns": self.self_ns,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """The calls that a row of the operation table consists of."""
+
+    calls: tuple[Call, ...]  # those that a script makes, in the order of the program
+    number: int = 0  # of all calls, in one iteration
+    whole_ns: int = 0  # self time of the row in all calls, in the one iteration
+    self_share: float = 1.0  # of the row in the time of its calls: below 1 if other operations run inside them
+    why_not: str = ""  # why there is no call
+    positions: tuple[int, ...] = ()  # of the calls among all of the iteration
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tensors of its calls."""
+        return sum(call.elements for call in self.calls)
+
+    def without(self, positions: Collection[int]) -> Row:
+        """Return the row without the calls at these positions, which another row has."""
+        kept = [
+            (call, position) for call, position in zip(self.calls, self.positions, strict=True) if position not in positions
+        ]
+        return replace(self, calls=tuple(call for call, _ in kept), positions=tuple(position for _, position in kept))
+
+    def stored(self, name: str) -> dict[str, Any]:
+        """Return the row as JSON, without the saved values.
+
+        Args:
+            name: of the row's operation.
+        """
+        return {
+            "row": name, "calls": [call.stored() for call in self.calls], "number": self.number, "whole_ns": self.whole_ns,
+            "self_share": self.self_share,
+        }  # fmt: skip
+
+
+def capture(
+    run: Callable[[], object], marks: AbstractContextManager[object], wanted: Collection[OpKey], device: str = "cpu"
+) -> dict[OpKey, Row]:
+    """Run two iterations, the first under the profiler, and return the calls of rows of its operation table.
+
+    Descriptions take memory, so that later operations would get other memory than they do in the program. Therefore the calls
+    are described in an iteration of their own.
+
+    Args:
+        run: runs one iteration.
+        marks: entered while the profiler runs.
+        wanted: the rows.
+        device: of the iteration.
+    """
+    view = "device" if has_device_view(device) else "host"
+    profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
+    placing, describing = _Placing(), _Describing()
+    with started(profiler), marks, placing, record_function(ITERATION):
+        run()
+    with describing:
+        run()
+    if placing.names != [f"{call.name}.{call.overload}" for call in describing.calls]:
+        return {key: Row((), why_not="was not captured, because two iterations make different calls") for key in wanted}
+    events = list(host_events(profiler) if view == "host" else events_of(profiler))
+    total_us = times_of_calls(events, view)
+    _complete(describing.calls, placing, total_us, allocated(profiler, _CALL))
+    return rows(events, describing.calls, total_us, wanted, view)
+
+
+def _complete(
+    calls: Sequence[Call], placing: _Placing, total_us: Mapping[int, float], of_calls: Mapping[int, Sequence[Block]]
+) -> None:
+    """Add to the descriptions what is between the last uses of the calls' memory and the calls."""
+    used = [[*blocks, *of_calls.get(number, ())] for number, blocks in enumerate(placing.used)]
+    for call, found in zip(calls, before_calls(placing.wanted, used, total_us), strict=True):
+        call.since, *of_tensors = found
+        # Of a call that cannot be described, some descriptions are missing.
+        for tensor, since in zip(call.tensors, of_tensors, strict=False):
+            tensor["since"], tensor["since_ns"] = since
+
+
+def _is_of_the_program(func: Any) -> bool:
+    return isinstance(func, torch._ops.OpOverload) and func.namespace != "profiler"  # noqa: SLF001  # the type of operations
+
+
+def _uses_memory(func: Any) -> bool:
+    """Whether an operation reads or writes numbers: it does not only make a view or allocate."""
+    return not (func.is_view or func.name().partition("::")[2].startswith(_UNTOUCHING))
+
+
+class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Puts a range with a running number around each call, and keeps which memory it uses."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []  # of each call, with the overload
+        self.used: list[list[Block]] = []  # memory that it reads or writes
+        self.wanted: list[list[Block | None]] = []  # that of its largest new result, and of each tensor among its arguments
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not _is_of_the_program(func):
+            return func(*args, **kwargs)
+        number = len(self.names)
+        name, _, overload = func.name().partition(".")
+        self.names.append(f"{name}.{overload or 'default'}")
+        given = {
+            _identity(one, place): Block.of(one) for place, one in enumerate(tree_leaves((args, kwargs))) if _has_memory(one)
+        }
+        with record_function(f"{_CALL}{number}"):
+            found = func(*args, **kwargs)
+        uses_memory = _uses_memory(func)
+        result = _largest_new(found, (args, kwargs)) if uses_memory else None
+        self.used.append([Block.of(one) for one in tree_leaves((args, kwargs, found)) if uses_memory and _has_memory(one)])
+        self.wanted.append([result, *given.values()])
+        return found
+
+
+class _Describing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Describes each call."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[Call] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if _is_of_the_program(func):
+            with torch.no_grad():
+                self.calls.append(described(func, args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _largest_new(found: object, arguments: object) -> Block | None:
+    """Return the memory of the largest tensor among results that is no argument; None if there is none."""
+    given, results = ([Block.of(one) for one in tree_leaves(values) if _has_memory(one)] for values in (arguments, found))
+    new = [block for block in results if block.address not in {one.address for one in given}]
+    return max(new, key=lambda block: block.n_bytes, default=None)
+
+
+def _identity(tensor: Tensor, place: int) -> tuple[Any, ...]:
+    """Return what two arguments have in common that are one tensor; ``place`` if it has no elements."""
+    return (tensor.data_ptr() if tensor.numel() else place, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+def _has_memory(value: object) -> bool:
+    return isinstance(value, Tensor) and not why_not_described(value)
+
+
+# ---- Arguments -------------------------------------------------------------------------------------------------------
+
+
+def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    """Return a call with its arguments as JSON.
+
+    Numbers, texts and None are themselves, lists are lists. Everything else is an object with one member that names its kind:
+    ``{"tensor": ...}`` as :func:`values.description` returns it; ``{"same": 0}`` for one that was described before;
+    ``{"float": "inf"}``, ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"layout": "strided"}``,
+    ``{"memory_format": "channels_last"}``, ``{"generator": "cpu"}``.
+
+    Args:
+        func: the operation.
+        args: positional arguments.
+        kwargs: arguments by name.
+    """
+    name, _, overload = func.name().partition(".")
+    call = Call(name, overload or "default")
+    if func.namespace not in _OF_TORCH:
+        call.why_not = "is not an operation of torch"
+        return call
+    arguments = _Arguments(call, values_matter=name.partition("::")[2].startswith(_ORDERED))
+    schema = func._schema.arguments  # noqa: SLF001  # there is no public way to the names of arguments
+    overwrites = name.partition("::")[2] in _OVERWRITING
+    for value, argument in zip(args, schema, strict=False):
+        call.args.append(arguments.stored(value, writes=_is_changed(argument) and not overwrites))
+    by_name = {argument.name: argument for argument in schema}
+    for key, value in kwargs.items():
+        call.kwargs[key] = arguments.stored(value, writes=_is_changed(by_name[key]) and not overwrites)
+    if not _uses_memory(func):
+        call.elements = 0
+    return call
+
+
+def _is_changed(argument: Any) -> bool:
+    """Whether an operation reads and changes an argument; a result that ``out=`` names is only written."""
+    alias = argument.alias_info
+    return alias is not None and alias.is_write and not argument.is_out
+
+
+class _Arguments:
+    """Describes the arguments of one call."""
+
+    def __init__(self, call: Call, *, values_matter: bool) -> None:
+        self._call, self._values_matter = call, values_matter
+        self._tensors: dict[tuple[Any, ...], int] = {}
+
+    def stored(self, value: Any, *, writes: bool) -> Any:
+        if isinstance(value, Tensor):
+            return self._tensor(value, writes=writes)
+        if isinstance(value, list | tuple):
+            return [self.stored(item, writes=writes) for item in value]
+        if value is None or isinstance(value, str | bool):
+            return value
+        if isinstance(value, int | torch.SymInt):
+            return int(value)
+        if isinstance(value, float | torch.SymFloat):
+            number = float(value)
+            return number if abs(number) < float("inf") else {"float": str(number)}
+        for kind, name in ((torch.dtype, "dtype"), (torch.layout, "layout"), (torch.memory_format, "memory_format")):
+            if isinstance(value, kind):
+                return {name: str(value).removeprefix("torch.")}
+        if isinstance(value, torch.device):
+            return {"device": str(value)}
+        if isinstance(value, torch.Generator):
+            return {"generator": value.device.type}
+        self._call.why_not = f"has an argument of the type {type(value).__qualname__}"
+        return None
+
+    def _tensor(self, tensor: Tensor, *, writes: bool) -> Any:
+        if why_not := why_not_described(tensor):
+            self._call.why_not = why_not
+            return None
+        identity = _identity(tensor, len(self._tensors))
+        known = self._tensors.get(identity)
+        if known is not None:
+            return {"same": known}
+        number = self._tensors[identity] = len(self._tensors)
+        if writes:
+            self._call.writes.append(number)
+        found, saved = description(tensor, values_matter=self._values_matter)
+        self._call.tensors.append(found)
+        self._call.elements += found["elements"]
+        if saved is not None:
+            found["saved"] = {"elements": saved.numel()}
+            self._call.saved[number] = saved
+        return {"tensor": found}
+
+
+# ---- Events ----------------------------------------------------------------------------------------------------------
+
+
+def times_of_calls(events: Iterable[Any], view: str = "host") -> dict[int, float]:
+    """Return the time of each call, in microseconds, by its number.
+
+    Args:
+        events: of one iteration, in which the mode was active.
+        view: ``device`` for the time of kernels, else ``host``.
+    """
+    return {
+        int(event.name.removeprefix(_CALL)): sum(_time(child, view) for child in event.cpu_children)
+        for event in events
+        if event.name.startswith(_CALL)
+    }
+
+
+def rows(
+    events: Iterable[Any], calls: Sequence[Call], total_us: Mapping[int, float], wanted: Collection[OpKey], view: str = "host"
+) -> dict[OpKey, Row]:
+    """Return the calls of rows of the operation table.
+
+    Args:
+        events: of one iteration, in which the mode was active.
+        calls: what the mode has seen, by number.
+        total_us: time of each call, by its number.
+        wanted: the rows.
+        view: ``device`` if operations are ranked by the time of their kernels, else ``host``.
+    """
+    self_us: dict[OpKey, dict[int, float]] = {key: defaultdict(float) for key in wanted}
+    seen: set[OpKey] = set()
+    for event, place in placed(events):
+        key = (event.name, place.phase, place.module)
+        if key in self_us:
+            seen.add(key)
+            around = _call_around(event)
+            if around >= 0:
+                self_us[key][around] += event.self_device_time_total if view == "device" else event.self_cpu_time_total
+    absent = Row((), why_not="was not called")
+    return {key: _row(key, self_us[key], total_us, calls) if key in seen else absent for key in wanted}
+
+
+def _time(event: Any, view: str) -> float:
+    """Return the time of an event with its children, in microseconds."""
+    if view == "host":
+        return float(event.cpu_time_total)
+    return float(event.self_device_time_total) + sum(_time(child, view) for child in event.cpu_children)
+
+
+def _call_around(event: Any) -> int:
+    """Return the number of the call that encloses an event; -1 if none does."""
+    above = event
+    while above is not None and not above.name.startswith(_CALL):
+        above = above.cpu_parent
+    return int(above.name.removeprefix(_CALL)) if above is not None else -1
+
+
+def _row(key: OpKey, self_us: Mapping[int, float], total_us: Mapping[int, float], calls: Sequence[Call]) -> Row:
+    if not self_us:
+        return Row((), why_not=f"{key[0]} is not a call of an operation, nor a part of one")
+    whole = sum(self_us.values())
+    elements = sum(calls[number].elements for number in self_us)
+    chosen: list[int] = []
+    for number in sorted(self_us, key=lambda number: (-calls[number].elements, number)):
+        if len(chosen) == MOST_CALLS or sum(calls[one].elements for one in chosen) >= ENOUGH * elements > 0:
+            break
+        chosen.append(number)
+    chosen.sort()
+    why_not = next((f"{calls[number].name} {calls[number].why_not}" for number in chosen if calls[number].why_not), "")
+    if why_not:
+        return Row((), why_not=why_not)
+    spent, total = (sum(times.get(number, 0.0) for number in chosen) for times in (self_us, total_us))
+    return Row(
+        tuple(replace(calls[number], self_ns=round(1_000 * self_us[number])) for number in chosen),
+        len(self_us),
+        round(1_000 * whole),
+        min(1.0, spent / total) if total else 1.0,
+        positions=tuple(chosen),
+    )

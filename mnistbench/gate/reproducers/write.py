@@ -1,0 +1,135 @@
+"""Launches of a gate -> a script for each operation that was found slower."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mnistbench.core.errors import MnistbenchError
+from mnistbench.gate.reproducers.script import VALUES, Header, differ, file_name, script
+from mnistbench.gate.verdict import samples
+from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds, decide
+from mnistbench.gate.verdict.result import Header as GateHeader
+from mnistbench.gate.verdict.samples import ADDED, BASE, NEW, OUTSIDE_KIND, Effect, Launch, Reproducer
+
+#: Rows of each side -> what ``launcher.capture`` returns.
+Capture = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[str, Mapping[str, Any]]]
+
+#: Largest change in the header of a script, which is JSON.
+_LARGEST = 1e6
+
+#: Kind of a quantity -> why it has no script.
+_NO_OPERATION = {
+    OUTSIDE_KIND: "it is no operation of torch, but time of Python and autograd, of the accelerator's runtime, or of kernels "
+    "that belong to no operation"
+}
+
+
+def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: int) -> list[Finding]:
+    """Return the operations that were found slower; also those whose slowdown is accepted."""
+    first, second = samples.effects_of_stages(launches)
+    findings = decide(first, second, thresholds, seed).findings
+    return [finding for finding in findings if finding.verdict == REGRESSED and not finding.screened.effect.is_case]
+
+
+def write(header: Mapping[str, Any], findings: Sequence[Finding], capture: Capture, folder: Path) -> tuple[Reproducer, ...]:
+    """Capture the calls of operations on both sides and write their scripts.
+
+    Args:
+        header: of the raw samples.
+        findings: as :func:`slower_operations` returns them.
+        capture: describes calls; a MnistbenchError of it is the reason why there are no scripts.
+        folder: of the scripts; made if there is one.
+    """
+    gate = GateHeader.read(header)
+    names = dict(_named([finding for finding in findings if finding.screened.effect.kind not in _NO_OPERATION], gate))
+    found: Mapping[str, Mapping[str, Any]] = {}
+    why_none = ""
+    if names:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            found = capture(_wanted(names), folder.resolve())
+        except MnistbenchError as error:
+            why_none = f"its calls could not be captured: {error}"
+        except OSError as error:
+            why_none = f"{folder} cannot be written ({error.strerror})"
+        except KeyboardInterrupt:
+            why_none = "interrupted"
+    by_key = {finding.screened.effect.key: name for name, finding in names.items()}
+    return tuple(
+        _reproducer(gate, finding, by_key.get(finding.screened.effect.key, ""), found, folder, why_none) for finding in findings
+    )
+
+
+def _named(findings: Sequence[Finding], gate: GateHeader) -> Iterator[tuple[str, Finding]]:
+    """Yield each finding with the name of its script: that of the operation, with that of its case if others have it, too."""
+    effects = [finding.screened.effect for finding in findings]
+    for finding, effect in zip(findings, effects, strict=True):
+        name = file_name(effect.title)
+        alone = [file_name(other.title) for other in effects].count(name) == 1
+        yield (name if alone else f"{name}-{file_name(gate.name(effect.case))}"), finding
+
+
+def _wanted(names: Mapping[str, Finding]) -> dict[str, list[dict[str, Any]]]:
+    """Return what is captured on each side: of a replaced operation those that the side calls."""
+
+    def rows(effect: Effect, side: str) -> list[list[str]]:
+        if not effect.replaced:
+            return [list(key) for key in effect.members]
+        times = {one.key: {BASE: one.base_ns, NEW: one.new_ns}[side] for one in effect.replaced}
+        return [list(key) for key, ns in times.items() if ns is not None]
+
+    return {
+        side: [
+            {"script": name, "case": finding.screened.effect.case, "rows": rows(finding.screened.effect, side)}
+            for name, finding in names.items()
+        ]
+        for side in (BASE, NEW)
+    }
+
+
+def _reproducer(
+    gate: GateHeader, finding: Finding, name: str, found: Mapping[str, Mapping[str, Any]], folder: Path, why_none: str
+) -> Reproducer:
+    effect = finding.screened.effect
+    why_not = _NO_OPERATION.get(effect.kind, why_none)
+    if why_not:
+        return Reproducer(effect.key, "", why_not)
+    base, head = (found[side].get(name, {"rows": (), "why_not": "its test did not run again"}) for side in (BASE, NEW))
+    for side, captured in ((BASE, base), (NEW, head)):
+        if not captured["rows"] and not (side == BASE and effect.kind == ADDED):  # whose operations the base need not have
+            where = "" if base["why_not"] == head["why_not"] else f" in the {side}"
+            return Reproducer(effect.key, "", f"{captured['why_not']}{where}")
+    has_two = differ(base["rows"], head["rows"])
+    text = script(_header(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else None)
+    path = folder / f"{name}.py"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        return Reproducer(effect.key, "", f"{path} cannot be written ({error.strerror})")
+    if not has_two:
+        with contextlib.suppress(OSError):
+            (folder / f"{name}{VALUES[BASE]}").unlink(missing_ok=True)
+    return Reproducer(effect.key, str(path), "")
+
+
+def _header(gate: GateHeader, finding: Finding, threads: int) -> Header:
+    best, effect = finding.best, finding.best.effect
+    return Header(
+        title=finding.screened.effect.title,  # as in the report
+        case=gate.name(effect.case),
+        change=min(best.change, _LARGEST),
+        low=min(best.low, _LARGEST),
+        high=min(best.high, _LARGEST),
+        base_ns=effect.base_ns,
+        head_ns=effect.new_ns,
+        base=gate.base,
+        head=gate.head,
+        torch=gate.torch,
+        packages=gate.packages,
+        variables=gate.variables,
+        threads=threads,
+        case_ns=max(effect.base_ns, effect.new_ns) / effect.share if effect.kind == ADDED else 0.0,
+    )

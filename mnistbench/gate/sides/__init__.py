@@ -1,0 +1,1 @@
+"""What runs inside a side of the gate: cases, turns, raw samples."""

@@ -1,0 +1,438 @@
+"""Run the pytest session of a side, which has this process to itself.
+
+A side is a tree on disk. A case is measured inside the fixture of its test, so that all fixtures of the test are set up. The
+modules of mnistbench that this process has imported before are those of the gate; the side imports its own. Does not import
+torch: only the side may.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.metadata
+import io
+import json
+import os
+import re
+import sys
+import sysconfig
+import tomllib
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.params import CALL
+from mnistbench.gate.sides.case import seed_all
+from mnistbench.gate.sides.plain_case import PlainCase, own_threads
+from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
+
+#: Arguments for pytest after the user's: the session writes no files and leaves the standard streams of the process alone.
+_QUIET = ("--bench-tensorboard=off", "-p", "no:cacheprovider", "-q", "-s")
+
+#: Arguments by plug-in (the name of its entry point): processes of pytest-xdist cannot be measured, coverage takes time, and
+#: pytest-codspeed replaces the fixture of pytest-benchmark.
+_QUIET_PLUGINS = {"xdist": ("-n0",), "pytest_cov": ("--no-cov",), "codspeed": ("-p", "no:codspeed")}
+
+#: Options of pytest-benchmark in a session of the gate, whatever the user's are.
+_BENCHMARK_OPTIONS = {
+    "benchmark_disable": True, "benchmark_enable": False, "benchmark_only": False, "benchmark_autosave": False,
+    "benchmark_save": None, "benchmark_save_data": False, "benchmark_json": None, "benchmark_compare": None,
+    "benchmark_compare_fail": None, "benchmark_histogram": None, "benchmark_cprofile": None,
+}  # fmt: skip
+
+_PACKAGE = "mnistbench"
+
+#: The module for cases of workloads, which needs torch.
+WORKLOAD_CASE = f"{_PACKAGE}.gate.workload_case"
+
+#: The fixture of a case of a workload, and that of a plain test.
+FIXTURE, _BENCHMARK = "op_benchmark", "benchmark"
+_FIXTURES = {FIXTURE, _BENCHMARK}
+
+#: The parameter of a test that measures a phase of a workload; ``op_benchmark(function)`` calls the other fixture.
+_WORKLOAD = "bench_workload"
+
+#: The plug-ins that ``op_benchmark`` needs, by the names of their entry points. The folder ``fallback`` has copies of both.
+_FIXTURE_PLUGINS = {"benchmark": "pytest_benchmark.plugin", _PACKAGE: "mnistbench.pytest_plugin.plugin"}
+
+
+class SideError(MnistbenchError):
+    """The code of a side cannot be measured; the message names the side and the reason."""
+
+
+@dataclass
+class TakenCase:
+    """A case of a side's tests, and the function that makes it."""
+
+    node_id: str
+    label: str
+    params: Any  # Params: the side's own, or of a plain test the gate's
+    make: Callable[[], Any]  # returns a gate.case.Case
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a call of pytest-benchmark's own fixture."""
+        return bool(self.params.phase == CALL)
+
+    def is_selected(self, phases: Sequence[str]) -> bool:
+        """Whether the case is measured if only these phases are; a plain test has no phase."""
+        return self.is_plain or not phases or self.params.phase in phases
+
+
+@dataclass
+class Side:
+    """One tree, whose tests run in this process."""
+
+    name: str
+    tree: Path  # of the snapshot
+    directory: Path  # in it: where pytest runs
+    fallback: str  # folder with mnistbench and pytest-benchmark, for a side whose environment does not have them
+    threads: int = 0  # of all its cases; 0: each case has its own number
+    left_out: dict[str, str] = field(default_factory=dict)  # node id of a test that was not taken -> why
+    _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
+
+    def threads_of(self, params: Any) -> int:
+        """Return the number of intra-op threads of a case on this side."""
+        return self.threads or int(params.threads)
+
+    def run(self, arguments: Sequence[str], order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]) -> None:
+        """Run the tests that use ``op_benchmark`` or ``benchmark``, once in this process.
+
+        Args:
+            arguments: for pytest.
+            order: gets the node ids of the tests, and returns those to run, in their order.
+            take: called inside the fixture of each test.
+
+        Raises:
+            SideError: a file cannot be imported, a test fails, or pytest refuses the arguments.
+            MnistbenchError: ``order`` or ``take`` raises it.
+        """
+        session = _Session(self, order, take)
+        code, errors = self._run_pytest(arguments, session)
+        if session.failures:
+            raise SideError(f"{self.name}: {session.failures[0]}")
+        if session.raised:
+            raise session.raised
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            raise SideError(f"{self.name}: {_refusal(errors) or f'pytest ended with exit code {int(code)}'}")
+
+    def paths_among(self, arguments: list[str]) -> list[str] | None:
+        """Return the arguments that the side's pytest takes for paths; None if it does not accept the arguments.
+
+        Runs in a forked process: pytest imports conftest.py to know its options, and code that runs twice in one process may
+        register its operators or hooks twice.
+        """
+        reading, writing = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about forking with threads: those of imported libraries are idle
+            child = os.fork()
+        if not child:
+            try:
+                reader = _PathReader()
+                self._run_pytest(arguments, reader)
+                os.write(writing, json.dumps(reader.paths).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as stream:
+            text = stream.read()
+        os.waitpid(child, 0)
+        found: list[str] | None = json.loads(text or "null")
+        return found
+
+    def _run_pytest(self, arguments: Sequence[str], plugin: object) -> tuple[int, str]:
+        """Run the side's pytest; return its exit code and its error output. The process keeps the side's modules and folder."""
+        self._own = self._own or _modules()
+        for name in _modules():
+            del sys.modules[name]
+        source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
+        installed = [path for path in sys.path if path and path != self.fallback]
+        sys.path[:] = [str(self.directory), *source, *installed, self.fallback]
+        os.chdir(self.directory)
+        errors, output = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
+            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET], plugins=[plugin])
+        sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
+        return int(code), errors.getvalue()
+
+    def load(self, name: str) -> Any:
+        """Return a module of the gate's own mnistbench, also while the side's is imported."""
+        if not self._own:
+            return importlib.import_module(name)
+        if name not in self._own:
+            theirs, path = _modules(), list(sys.path)
+            for module in theirs:
+                del sys.modules[module]
+            sys.modules.update(self._own)
+            sys.path.insert(0, self.fallback)
+            try:
+                importlib.import_module(name)
+            finally:
+                self._own = _modules()
+                for module in self._own:
+                    del sys.modules[module]
+                sys.modules.update(theirs)
+                sys.path[:] = path
+        return self._own[name]
+
+    def import_torch(self) -> None:
+        """Import torch and the modules of the gate that need it, and use one thread."""
+        with gc_paused():  # saves a fifth of the time
+            self.load(WORKLOAD_CASE)
+        sys.modules["torch"].set_num_threads(1)
+
+    @contextmanager
+    def errors_named(self) -> Iterator[None]:
+        """Turn an exception of the body, which runs code of the side, into a SideError."""
+        try:
+            yield
+        except MnistbenchError:  # of the gate: the side has a class of its own with this name
+            raise
+        except Exception as error:  # the side's code may raise anything
+            traceback.print_exc()  # the log of the launch
+            text = str(error).strip().splitlines()
+            raise SideError(f"{self.name}: {type(error).__name__}: {text[0] if text else 'no message'}") from error
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Imported module of the tree -> its file, relative to the tree."""
+        return {
+            name: os.path.relpath(path, self.tree)
+            for name, module in sorted(sys.modules.items())
+            for path in _paths(module)[:1]
+            if path.startswith(f"{self.tree}{os.sep}")
+        }
+
+
+def _is_of_workload(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and _WORKLOAD in callspec.params
+
+
+def _modules() -> dict[str, ModuleType]:
+    """Return the imported modules of mnistbench."""
+    return {name: module for name, module in sys.modules.items() if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")}
+
+
+def _paths(module: ModuleType) -> list[str]:
+    """Return the file of a module, or the folders of a namespace package."""
+    file = getattr(module, "__file__", None)
+    if isinstance(file, str):
+        return [file]
+    try:
+        return [str(path) for path in getattr(module, "__path__", ())]
+    except Exception:  # noqa: BLE001  # a lazy module, so none of a tree
+        return []
+
+
+class _PathReader:
+    """A plug-in that reads which arguments are paths and ends the session before collection."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> int:
+        """Read the paths; at this point all options are known."""
+        self.paths = list(config.option.file_or_dir)
+        return 0
+
+
+@dataclass(eq=False)  # pytest puts plug-ins into sets
+class _Session:
+    """A plug-in that runs the tests of cases, and calls a function inside the fixture of each."""
+
+    side: Side
+    order: Callable[[list[str]], list[str]]
+    take: Callable[[TakenCase], None]
+    failures: list[str] = field(default_factory=list)
+    raised: MnistbenchError | None = None  # by one of the functions
+    _taken: set[str] = field(default_factory=set)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:
+        """Set options of pytest-benchmark before it reads them: it neither measures nor saves nor compares."""
+        for name, value in _BENCHMARK_OPTIONS.items():
+            if hasattr(config.option, name):
+                setattr(config.option, name, value)
+        return (yield)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Deselect tests that use neither fixture, and arrange the others."""
+        ours = {item.nodeid: item for item in items if _FIXTURES.intersection(getattr(item, "fixturenames", ()))}
+        if self.failures:  # pytest runs no test, so there is nothing to agree about with the other side
+            return
+        chosen: list[str] = []
+        try:
+            chosen = self.order(list(ours))
+        except MnistbenchError as error:
+            self.raised = error
+        kept = {node_id: ours[node_id] for node_id in chosen}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+        items[:] = kept.values()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_mnistbench_take_case(self, item: pytest.Item, params: Any, build: Callable[[], Any]) -> bool:
+        """Measure the case; True tells the fixture to measure nothing."""
+        threads = self.side.threads_of(params)
+
+        def make() -> Any:
+            return self.side.load(WORKLOAD_CASE).WorkloadCase(build, params.device, threads)
+
+        self._take(item, TakenCase(item.nodeid, f"{params.label} on {params.dataset}", params, make))
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Seed all generators, because many tests draw the arguments of what they measure."""
+        seed_all(0)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[Any]:
+        """Take over pytest-benchmark's fixture, which measures nothing itself."""
+        value = yield
+        if fixturedef.argname == _BENCHMARK and not _is_of_workload(request.node):
+            intercept(value, before=functools.partial(self._take_call, request.node))
+            refuse_weave(value)
+        return value
+
+    def _take_call(self, item: pytest.Item, call: Call) -> None:
+        params = params_of_test(item.nodeid, own_threads())
+        threads = self.side.threads_of(params)
+
+        def make() -> PlainCase:
+            return PlainCase(call, threads, self.side.load)
+
+        self._take(item, TakenCase(item.nodeid, params.title, params, make))
+
+    def _take(self, item: pytest.Item, case: TakenCase) -> None:
+        self._taken.add(item.nodeid)
+        try:
+            self.take(case)
+        except MnistbenchError as error:
+            self.raised = self.raised or error
+            item.session.shouldstop = str(error)  # after this test, whose fixtures are torn down as usual
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_timeout_set_timer(self) -> bool:
+        """Keep pytest-timeout from ending a test that waits in the fixture."""
+        return True
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Store why a file could not be imported."""
+        if report.failed:
+            self.failures.append(f"{report.nodeid} cannot be imported: {_last_line(report)}")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Store why a test failed outside of the fixture, or why it is left out."""
+        node_id = report.nodeid
+        if report.failed:
+            self.failures.append(f"{node_id} fails: {_last_line(report)}")
+        elif report.skipped:
+            expected = getattr(report, "wasxfail", None)
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+            what = (
+                ("xfails", expected.removeprefix("reason: "))
+                if expected is not None
+                else ("is skipped", reason.removeprefix("Skipped: "))
+            )
+            self.side.left_out[node_id] = ": ".join(filter(None, what))
+        elif report.when == "call" and node_id not in self._taken:
+            self.side.left_out[node_id] = "does not call its benchmark fixture"
+
+
+def _last_line(report: pytest.CollectReport | pytest.TestReport) -> str:
+    """Return the error of a report without its traceback."""
+    return _error_of(report.longreprtext) or "no reason given"
+
+
+def _error_of(text: str) -> str:
+    """Return the error in the output of pytest: of its lines marked E the one that names an exception, or the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marked = [line[2:].strip() for line in lines if line.startswith("E ")]
+    named = [line for line in marked if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt|Warning)\b", line)]
+    return (named or marked or lines[-1:] or [""])[0]
+
+
+def _refusal(text: str) -> str:
+    """Return why pytest did not start: conftest.py raises, or an option is unknown."""
+    if "ImportError while loading conftest" in text:
+        return f"conftest.py cannot be imported: {_error_of(text)}"
+    for line in text.splitlines():
+        if line.startswith("ERROR: ") and "usage: " not in line:
+            return line.removeprefix("ERROR: ")
+        if ": error: " in line:
+            return line.partition(": error: ")[2]
+    return ""
+
+
+# ---- Installed code instead of the tree's -----------------------------------------------------------------------------
+
+
+def stray_modules(repository: Path, side: Side) -> dict[str, str]:
+    """Return loaded modules of the project that are not from its copy, because both sides would run the same code.
+
+    Their files are in the user's repository (an editable install), or belong to the installed distribution of the project.
+    """
+    project = _installed_files(side.directory)
+    environment = Path(sys.prefix)
+    paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    if environment.is_relative_to(repository) and environment != repository:  # a virtual environment inside it
+        paths.append(sys.prefix)
+    apart = (*(f"{path}{os.sep}" for path in paths), f"{side.tree}{os.sep}")
+    found = {}
+    for name, module in list(sys.modules.items()):
+        for path in _paths(module)[:1]:
+            if path in project or (path.startswith(f"{repository}{os.sep}") and not path.startswith(apart)):
+                found[name] = path
+    return found
+
+
+def _installed_files(directory: Path) -> set[str]:
+    """Return the files of the installed distribution with the name of the project in a folder."""
+    try:
+        distribution = importlib.metadata.distribution(_project(directory)["name"])
+    except (ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
+        return set()
+    return {str(distribution.locate_file(file)) for file in distribution.files or ()}
+
+
+def _plugins(directory: Path) -> list[str]:
+    """Return pytest's options for the plug-ins that it does not find by the metadata of installed distributions.
+
+    These are the ones of the fixture, where the environment of the side lacks them, and those that the project in a folder
+    declares in another module than is installed: both sides may share one installation, but a plug-in's module may have been
+    renamed between the two.
+    """
+    try:
+        declared = dict(_project(directory)["entry-points"]["pytest11"])
+    except (KeyError, TypeError, ValueError):
+        declared = {}
+    installed = {point.name: point.value for point in importlib.metadata.entry_points(group="pytest11")}
+    missing = [declared.get(name, module) for name, module in _FIXTURE_PLUGINS.items() if name not in installed]
+    moved = {name: module for name, module in declared.items() if installed.get(name, module) != module}
+    return [
+        *(option for module in missing for option in ("-p", str(module))),
+        *(option for name, module in moved.items() for option in ("-p", f"no:{name}", "-p", str(module))),
+        *(option for name, options in _QUIET_PLUGINS.items() if name in installed for option in options),
+    ]
+
+
+def _project(directory: Path) -> dict[str, Any]:
+    """Return the table ``project`` of a folder's pyproject.toml; empty if there is none."""
+    try:
+        found = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,108 @@
+"""The turns of the two sides: each has a process, and sleeps while the other one computes."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mnistbench.core.errors import MnistbenchError
+from mnistbench.gate.verdict.samples import BASE
+
+
+class PeerError(MnistbenchError):
+    """The process of the other side has ended, or does something else."""
+
+
+class Turns:
+    """The turns of one side; the process of the other side is at the other end of a socket.
+
+    The process whose turn it is computes. The other one waits for a byte and so does not use the core that both share.
+    """
+
+    def __init__(self, name: str, peer: socket.socket) -> None:
+        self._name, self._peer = name, peer
+        self._lines = peer.makefile("rb")
+        self._holder = BASE  # the side that had the last turn; both processes begin with the same one
+
+    def close(self) -> None:
+        """Close the socket; the other process notices."""
+        self._lines.close()
+        self._peer.close()
+
+    def of(self, names: Iterable[str]) -> Iterator[None]:
+        """Yield at each turn of this process's side; return when the turns of both sides are over.
+
+        Args:
+            names: the side of each turn, the same in both processes.
+
+        Raises:
+            PeerError: the other process has ended.
+        """
+        for name in names:
+            self._pass_to(name)
+            if name == self._name:
+                yield
+        self.exchange(None)  # the process with the last turn is done, too
+
+    def at_once(self, times: int) -> Iterator[None]:
+        """Yield in both processes at once, so many times; each time, wait for the other process.
+
+        Raises:
+            PeerError: the other process has ended.
+        """
+        for _ in range(times):
+            self.exchange(None)
+            yield
+        self.exchange(None)
+
+    def exchange(self, value: Any) -> list[Any]:
+        """Send a value, as JSON, to the other process; return it and the one that the other process sends.
+
+        Raises:
+            PeerError: the other process has ended.
+        """
+        if self._name == BASE:  # one sends first: two long values would fill the buffers of both directions
+            self._send(value)
+            return [value, self._receive()]
+        other = self._receive()
+        self._send(value)
+        return [value, other]
+
+    def agree(self, test: str) -> None:
+        """Check that the other process runs the same test now.
+
+        Args:
+            test: node id of the test; empty after the last one.
+
+        Raises:
+            PeerError: it runs another test, or has ended.
+        """
+        own, other = self.exchange(test)
+        if own != other:
+            raise PeerError(f"the sides run different tests: {own or 'none'}, and {other or 'none'} on the other side")
+
+    def _pass_to(self, name: str) -> None:
+        if name == self._holder:
+            return
+        if self._holder == self._name:
+            self._send(name)
+        else:
+            self._receive()
+        self._holder = name
+
+    def _send(self, value: Any) -> None:
+        try:
+            self._peer.sendall(json.dumps(value).encode() + b"\n")
+        except OSError:
+            raise PeerError("the process of the other side has ended") from None
+
+    def _receive(self) -> Any:
+        try:
+            line = self._lines.readline()
+        except OSError:
+            line = b""
+        if not line.endswith(b"\n"):
+            raise PeerError("the process of the other side has ended")
+        return json.loads(line)

@@ -1,0 +1,171 @@
+"""The process of one side in a launch: runs its pytest session, and measures its cases in turn with the other side's process.
+
+The process reads a job (JSON) from the first line of its input, and writes messages (a JSON object per line) to its output:
+``ready`` when its code is loaded, then, after a second line of input, ``result``; or ``error``. All other output goes to the
+log, which is its standard error. A job with the key ``default`` is a survey of the side, one with the key ``capture`` describes
+calls of operations; both time nothing.
+
+Both processes of a launch have the same random generator and draw from it in the same order, so they agree about the order
+of cases, builds and iterations.
+
+The process imports torch before its session if the survey of the side has shown that the side uses it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from mnistbench.core.allocator import touch_heap
+from mnistbench.core.gc_pause import gc_paused
+from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
+from mnistbench.gate.sides.capture import capture
+from mnistbench.gate.sides.side import Side, SideError, TakenCase, stray_modules
+from mnistbench.gate.sides.survey import survey
+from mnistbench.gate.sides.turns import PeerError, Turns
+from mnistbench.gate.verdict.samples import BASE, NEW
+
+#: Builds of each case of a workload in a launch. The second has the reverse order of the first, so that effects of the order
+#: cancel. A plain test has one, because its fixtures have made all objects before.
+BUILDS = 2
+
+
+def main() -> None:
+    """Do one job; report errors as messages, too."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # output of the sides must not be read as a message
+
+    def say(**message: Any) -> None:
+        out.write(json.dumps(message, separators=(",", ":")) + "\n")
+        out.flush()
+
+    try:
+        job = json.loads(sys.stdin.readline())
+        if "default" in job:
+            survey(job, say)
+        elif "capture" in job:
+            capture(job, say)
+        else:
+            with closing(Turns(job["side"], socket.socket(fileno=job["peer"]))) as turns:
+                _Launch(job, turns, say).run()
+    except _NotToMeasureError:
+        return
+    except SideError as error:
+        say(error=str(error))
+    except PeerError as error:
+        say(peer_error=str(error))
+    except Exception as error:  # noqa: BLE001  # a side's code may raise anything; the log has the traceback
+        traceback.print_exc()
+        say(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
+
+
+class _NotToMeasureError(SideError):
+    """The launch ended before its measurement began."""
+
+
+class _Launch:
+    """One side of a launch."""
+
+    def __init__(self, job: dict[str, Any], turns: Turns, say: Callable[..., None]) -> None:
+        self._job, self._turns, self._say = job, turns, say
+        self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
+        self._order = self._coin.sample([BASE, NEW], 2)
+        self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
+        self._cases: dict[str, list[dict[str, Any]]] = {}
+        self._seconds: dict[str, float] = {}
+        self._start: float | None = None
+        self._cores: list[int] = job["cores"]
+
+    def run(self) -> None:
+        """Measure the cases that both sides have, and send the result.
+
+        Raises:
+            SideError: the code of the side cannot be measured.
+            PeerError: the process of the other side has ended.
+        """
+        if self._job["torch"]:
+            self._side.import_torch()
+        self._side.run(self._job["arguments"], self._in_random_order, self._take)
+        self._turns.agree("")
+        if self._start is None:
+            raise SideError(f"{self._side.name}: pytest collected no case that both sides have")
+        self._say(
+            result={
+                "cases": self._cases, "case_seconds": self._seconds, "order": self._order,
+                "seconds": time.monotonic() - self._start,
+            }
+        )  # fmt: skip
+
+    def _in_random_order(self, node_ids: list[str]) -> list[str]:
+        """Return the tests of the job that both sides have, in an order that both draw."""
+        own, other = self._turns.exchange(node_ids)
+        common = sorted({*own}.intersection(other, own if self._job["only"] is None else self._job["only"]))
+        return self._coin.sample(common, len(common))
+
+    def _take(self, case: TakenCase) -> None:
+        """Measure a case inside its test."""
+        if not case.is_selected(self._job["phases"]):
+            return
+        self._turns.agree(case.node_id)  # a test may be skipped or fail on one side
+        cores = self._coin.sample(self._cores, len(self._cores))  # both sides draw alike, also if one has more threads
+        if self._start is None:
+            self._start = self._begin(case, cores)
+        _use_cores(cores, self._side.threads_of(case.params), case.params.device)
+        start = time.monotonic()
+        builds = self._cases[case.node_id] = []
+        for build in range(1 if case.is_plain else BUILDS):
+            order = self._order[:: -1 if build % 2 else 1]
+            side_run = SideRun(self._side, case.make())
+            builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(self._cores)))
+            gc.collect()
+        self._seconds[case.node_id] = time.monotonic() - start
+        self._say(measured=case.node_id)
+
+    def _begin(self, case: TakenCase, cores: list[int]) -> float:
+        """Import what the first case needs, wait until the launch may measure, and return the time."""
+        threads = self._side.threads_of(case.params)
+        if threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
+            _use_cores(cores, threads, case.params.device)
+        with gc_paused():  # imports a thousand modules
+            rehearse(SideRun(self._side, case.make()))
+        _tidy_memory()
+        self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
+        if sys.stdin.readline().strip() != "go":
+            raise _NotToMeasureError("the launch was not to be measured")
+        return time.monotonic()
+
+
+def _tidy_memory() -> None:
+    """Exclude imported objects from later garbage collections, and touch the heap before it is needed.
+
+    The heap keeps its pages, because the allocator's thresholds are raised. But if small allocations have split a freed block,
+    it is too small for the next tensor, which then gets untouched pages. Their page faults tripled the time of single
+    operations in some launches (docs/studies/page_faults.py).
+    """
+    gc.collect()
+    gc.freeze()
+    touch_heap()
+
+
+def _use_cores(cores: list[int], threads: int, device: str) -> None:
+    """Restrict the process to as many cores as a case has threads.
+
+    Not with an accelerator, which torch drives from additional threads.
+
+    Args:
+        cores: all that the process may use, in random order, so that the choice averages out; none where it cannot choose.
+        threads: of the case.
+        device: of the case.
+    """
+    if cores:
+        os.sched_setaffinity(0, cores[:threads] if device == "cpu" else cores)

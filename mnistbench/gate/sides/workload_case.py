@@ -1,0 +1,190 @@
+"""A case of a workload, as the gate measures it on one side."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
+from torch.autograd.profiler import profile as allocations_profile
+from torch.profiler import record_function
+
+from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.profiler_names import ITERATION
+from mnistbench.core.record import finite
+from mnistbench.gate.sides.case import WARMUP_CALLS, Case, Outcome, seed_all
+from mnistbench.gate.sides.profiled import columns, profiled
+from mnistbench.measuring.case import on_device
+from mnistbench.measuring.clocks import Sample
+from mnistbench.measuring.marks import marked
+from mnistbench.measuring.timing import timed
+
+
+class Built(Protocol):
+    """The part of a side's ``mnistbench.measuring.case.Case`` that the gate uses."""
+
+    params: Any
+    model: nn.Module
+    inputs: torch.Tensor | None
+    runner: Any
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of trainable parameters of the model."""
+
+    def __call__(self) -> None:
+        """Run the measured work once and wait for the device."""
+
+    def reset(self) -> None:
+        """Restore the initial weights, optimizer state and random state."""
+
+
+class WorkloadCase(Case):
+    """One phase of a workload."""
+
+    def __init__(self, build: Callable[[], Built], device: str, threads: int) -> None:
+        self._build = build
+        self.device, self.threads = device, threads
+        self._built: Built
+
+    def build(self) -> None:
+        """Make the case in one thread, from fresh seeds."""
+        torch.set_num_threads(1)  # the previous case may have more; the initial weights must not depend on it
+        seed_all(0)  # the case seeds torch's generator; a user's model may use the others
+        self._built = self._build()
+        self.parameters = self._built.parameter_count
+        torch.set_num_threads(self.threads)
+
+    def reset(self) -> None:
+        """Restore the initial weights, optimizer state and random state."""
+        self._built.reset()
+
+    def __call__(self) -> None:
+        """Run the measured work once and wait for the device."""
+        self._built()
+
+    def clocked(self) -> Sample:
+        """Run an iteration and return its times, on an accelerator also by its events."""
+        device = torch.device(self.device)
+        with on_device(device):
+            return timed(self._built, device)
+
+    @property
+    def has_operations(self) -> bool:
+        """Whether the phase is profiled per operation."""
+        return self._built.runner is not None
+
+    def outcome(self) -> Outcome:
+        """Return a hash of all weights and of the output, and the mean of the output (or the sum of absolute weights).
+
+        On one thread of a CPU the same code returns the same hash, so different hashes mean different computations.
+        """
+        with torch.inference_mode():
+            case = self._built
+            state = case.model.state_dict().values()  # contains other objects for modules with get_extra_state
+            found = [tensor.detach().cpu().contiguous() for tensor in state if isinstance(tensor, torch.Tensor)]
+            number = sum(float(tensor.double().abs().sum()) for tensor in found)
+            training = case.model.training
+            if case.inputs is not None:
+                output = case.model.eval()(case.inputs)
+                case.model.train(training)
+                if isinstance(output, torch.Tensor):
+                    found.append(output.cpu().contiguous())
+                    number = float(output.double().mean())
+            digest = hashlib.sha256()
+            for tensor in found:
+                content = tensor.reshape(-1).view(torch.uint8)
+                digest.update(ctypes.string_at(content.data_ptr(), content.numel()))  # tensor.numpy() needs numpy
+        return digest.hexdigest()[:16], finite(number)
+
+    def is_finite(self) -> bool:
+        """Whether weights and output are finite after the iterations so far."""
+        return self.outcome()[1] is not None
+
+    def operations(self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]) -> dict[str, Any]:
+        """Profile iterations from the initial state."""
+        for _ in one_turn():
+            self.reset()
+            self()  # the optimizer creates its state
+        marks = marked(self._built)  # type: ignore[arg-type]  # the side's own Case
+        return columns(profiled(self._built, marks, self.device, one_turn, turns))
+
+    @contextmanager
+    def marked(self) -> Iterator[Callable[[], None]]:
+        """Put the marks of profiled iterations on the case while the body runs; give what runs one iteration."""
+        with marked(self._built):  # type: ignore[arg-type]  # the side's own Case
+            yield self._built
+
+    def peak_memory(self) -> int | None:
+        """Return the peak memory of tensors in an iteration, in bytes.
+
+        On a CPU this is the memory of tensors that existed before the build plus what the allocator reports from then on, which
+        includes temporary buffers inside operations. On an accelerator it is the peak that its allocator reports. None on other
+        devices, and for whole epochs and data, which run once.
+        """
+        before = sum(live_storages().values())
+        with allocations_profile(profile_memory=True) as profiler:
+            self.build()
+            of_cpu = self.has_operations and torch.device(self.device).type == "cpu"
+            if of_cpu:
+                self._warm_up()
+                with gc_paused(), record_function(ITERATION):
+                    self()
+        if of_cpu:
+            return before + _peak_bytes(profiler)
+        if not self.has_operations:
+            self()
+            return None
+        self._warm_up()
+        return self._peak_of_device()
+
+    def _warm_up(self) -> None:
+        for _ in range(WARMUP_CALLS):
+            self()
+
+    def _peak_of_device(self) -> int | None:
+        device = torch.device(self.device)
+        if device.type not in {"cuda", "xpu"}:
+            return None
+        of_device = torch.get_device_module(device)
+        of_device.reset_peak_memory_stats(device)
+        self()
+        return int(of_device.max_memory_allocated(device))
+
+
+def live_storages() -> dict[int, int]:
+    """Return the bytes of each CPU storage in use, by address, without those of objects frozen by ``gc.freeze``."""
+    gc.collect()
+    found: dict[int, int] = {}
+    for thing in gc.get_objects():
+        if issubclass(type(thing), torch.Tensor) and thing.layout is torch.strided:
+            try:
+                storage = thing.untyped_storage()
+                if storage.device.type == "cpu":  # a fake tensor has the device of a CPU tensor, its storage has not
+                    found[storage.data_ptr()] = storage.nbytes()
+            except (NotImplementedError, RuntimeError):
+                continue  # a wrapper without a storage
+    return found
+
+
+def _peak_bytes(profiler: allocations_profile) -> int:
+    """Return the peak of the recorded allocations during the marked iteration, in bytes."""
+    recorded: Any = profiler.kineto_results
+    events = recorded.events()
+    [iteration] = [event for event in events if event.name() == ITERATION]
+    began, ended = iteration.start_ns(), iteration.start_ns() + iteration.duration_ns()
+    allocations = [e for e in events if e.name() == "[memory]" and e.device_type() == DeviceType.CPU]
+    current = peak = 0
+    for event in sorted(allocations, key=lambda event: event.start_ns()):
+        if event.start_ns() > ended:
+            break
+        if event.start_ns() >= began:
+            peak = max(peak, current)
+        current += event.nbytes()
+    return max(peak, current)

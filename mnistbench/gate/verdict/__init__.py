@@ -1,0 +1,1 @@
+"""From raw samples to a verdict, as pure functions."""

@@ -1,0 +1,491 @@
+"""Effects of two stages -> verdicts. Pure and seeded; does not import torch. ``docs/gate.md`` explains it to users."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from mnistbench.core import units
+from mnistbench.gate.verdict.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
+from mnistbench.gate.verdict.samples import ADDED, BUSY, CALL, MEAN, OPERATION, REPLACED, Effect
+
+#: Fewest launches of the first stage that can be judged: their smallest p-value is 1 / 2^8.
+LEAST_LAUNCHES = 8
+
+#: Largest p-value of the first stage for a slowdown, and of the fresh launches for its confirmation.
+SCREENING, CONFIRMING = 0.05, 1 / 16
+
+#: Numbers of fresh launches at which they are judged.
+LOOKS = (4, 8, 12)
+
+#: Largest product of both p-values for a regression. If nothing is slower, two independent p-values, the first at most a and
+#: the second at most b, have a product of at most c with a probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and
+#: the sum over the looks is 1.0e-3. The p-values are adjusted over all quantities, so this bounds the probability of any false
+#: alarm. Four fresh launches can reach the product: 2^-10 of the first stage by 2^-4.
+PRODUCT = 6.9e-5
+
+#: Fewest fresh launches that can be judged, and that can confirm an improvement, whose p-value has to be at most LEVEL there.
+LEAST_FRESH, LEAST_FRESH_OF_IMPROVEMENT = min(LOOKS), 8
+
+#: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up to five times as much as
+#: medians, because every disturbed iteration counts.
+MEAN_FACTOR = 5
+
+#: Share of its case from which on an operation is large. A pass needs the upper bound of every large operation to be below the
+#: threshold of operations. New operations may add as much to their case as an operation of this share may grow.
+LARGE_SHARE = 0.10
+
+#: Logarithm from which on a change counts as infinite; close to the logarithm of the largest float.
+_LARGEST_LOG = 700.0
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Change of one quantity as a share (0.05 is 5 % slower), with simultaneous bounds."""
+
+    effect: Effect
+    change: float
+    low: float
+    high: float
+    p: float  # adjusted over all quantities that were tested together
+    launches: int
+
+
+# ---- The verdict -----------------------------------------------------------------------------------------------------
+
+PASSED, REGRESSED, INCONCLUSIVE = "passed", "regressed", "inconclusive"
+IMPROVED, UNCONFIRMED, CONTRADICTED, SMALL = "improved", "unconfirmed", "contradicted", "small"
+UNDECIDED = "undecided"
+
+
+class Reason(NamedTuple):
+    """Why a gate is inconclusive."""
+
+    kind: str
+    text: str
+
+    @property
+    def is_excusable(self) -> bool:
+        """Whether ``--inconclusive ok`` lets the gate pass in spite of it."""
+        return self.kind in (NOISE, BUDGET)
+
+
+NOISE, BUDGET = "noise", "budget"
+#: An operation and the time of its case disagree; no usable times; a case that one side does not have; an --accept without a
+#: limit; a crash or an interrupt.
+CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = "contradiction", "unmeasured", "missing", "acceptance", "broken"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The smallest changes that matter, as shares."""
+
+    call: float = 0.02
+    operation: float = 0.05
+
+    def of(self, effect: Effect) -> float:
+        """Return the smallest change of this quantity that matters; for ADDED as a share of the case."""
+        if effect.is_case:
+            return self.call
+        return self.operation * LARGE_SHARE if effect.kind == ADDED else self.operation
+
+    def to_rule_out(self, effect: Effect) -> float:
+        """Return the slowdown of this quantity that a pass has to rule out."""
+        return MEAN_FACTOR * self.call if effect.kind == MEAN else self.of(effect)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A candidate and its verdict."""
+
+    screened: Estimate  # of the first stage
+    confirmed: Estimate | None  # of the fresh launches; None if there were none
+    # REGRESSED; IMPROVED; SMALL: significant, but bounded below the threshold; CONTRADICTED: its whole case did not get slower;
+    # UNCONFIRMED: not significant in fresh launches; UNDECIDED: not significant there, and not bounded below the threshold.
+    verdict: str
+
+    @property
+    def best(self) -> Estimate:
+        """The estimate to report: that of the fresh launches, which has no selection bias."""
+        return self.confirmed or self.screened
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The outcome and its basis."""
+
+    outcome: str  # PASSED, REGRESSED or INCONCLUSIVE
+    cases: tuple[Estimate, ...]  # medians and means
+    operations: tuple[Estimate, ...]
+    findings: tuple[Finding, ...]
+    reasons: tuple[Reason, ...]  # why it is inconclusive
+    launches: int  # of the first stage
+    fresh: int  # of the second
+    unbounded: tuple[Estimate, ...] = ()  # operations whose upper bound reaches their threshold, by share, the largest first
+
+    @property
+    def bound(self) -> float:
+        """Largest upper bound of the medians of all clocks and cases, without regressed cases; infinite if there is none."""
+        return self._bound(CALL)
+
+    @property
+    def bound_of_means(self) -> float:
+        """Largest upper bound of the means, as ``bound``."""
+        return self._bound(MEAN)
+
+    def _bound(self, kind: str) -> float:
+        regressed = {finding.screened.effect.case for finding in self.findings if _is_of_case(finding)}
+        bounds = [case.high for case in self.cases if case.effect.kind == kind and case.effect.case not in regressed]
+        return max(bounds, default=math.inf)
+
+
+def candidates(first: Sequence[Effect], thresholds: Thresholds, seed: int) -> list[Estimate]:
+    """Return the significant and relevant changes of the first stage, which fresh launches have to confirm."""
+    if not first or len(first[0].logs) < LEAST_LAUNCHES:
+        return []
+    return _flagged(_estimates([effect for effect in first if _usable(effect)], seed), thresholds)
+
+
+def _flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estimate]:
+    return [
+        estimate
+        for estimate in estimates
+        if estimate.p <= (SCREENING if estimate.change > 0 else LEVEL) and _may_matter(estimate, thresholds)
+    ]
+
+
+def _may_matter(estimate: Estimate, thresholds: Thresholds) -> bool:
+    """Whether a change of the threshold's size cannot be ruled out.
+
+    Comparing the estimate with the threshold would miss every other change of exactly that size.
+    """
+    limit = thresholds.of(estimate.effect)
+    return estimate.high >= limit if estimate.change > 0 else estimate.low <= -limit
+
+
+def decide(
+    first: Sequence[Effect],
+    second: Sequence[Effect],
+    thresholds: Thresholds,
+    seed: int,
+    accepts: Callable[[Finding], bool] = lambda _: False,
+) -> Decision:
+    """Return the decision.
+
+    Args:
+        first: effects of the first stage.
+        second: effects of the fresh launches; empty if there were none.
+        thresholds: the smallest changes that matter.
+        seed: of the permutation tests.
+        accepts: whether a regression is intended. If an accepted regression is one of an operation, the bound of its case is
+            still checked.
+    """
+    launches = len(first[0].logs) if first else 0
+    fresh = len(second[0].logs) if second else 0
+    if launches < LEAST_LAUNCHES:
+        reason = Reason(BUDGET, f"{launches} launches are too few: the test needs at least {LEAST_LAUNCHES}")
+        return Decision(INCONCLUSIVE, (), (), (), (reason,), launches, fresh)
+    estimates = _estimates([effect for effect in first if _usable(effect)], seed)
+    by_key = {effect.key: effect for effect in second if _usable(effect)}
+    pooled = _with_fresh(estimates, by_key, seed)
+    cases = tuple(estimate for estimate in pooled if estimate.effect.is_case)
+    operations = tuple(estimate for estimate in pooled if not estimate.effect.is_case)
+    findings = _findings(_flagged(estimates, thresholds), by_key, cases, operations, thresholds, seed)
+    unbounded = _unbounded(operations, findings, thresholds)
+    reasons = [
+        *_of_unusable(first),
+        *_of_findings(findings, fresh, thresholds),
+        *_of_bounds(cases, thresholds, [f for f in findings if _is_of_case(f) or (f.verdict == REGRESSED and not accepts(f))]),
+        *_of_unbounded(unbounded, thresholds),
+    ]
+    regressed = any(finding.verdict == REGRESSED for finding in findings)
+    outcome = REGRESSED if regressed else INCONCLUSIVE if reasons else PASSED
+    return Decision(outcome, cases, operations, tuple(findings), tuple(reasons), launches, fresh, tuple(unbounded))
+
+
+def is_settled(found: Decision, thresholds: Thresholds) -> bool:
+    """Whether the fresh launches are enough, so that no more of them are needed.
+
+    The flagged quantities of each case are two groups: the time of the case, and that of its operations. At the first look a
+    slowdown of each group is confirmed, because an operation explains why a case is slower, or all of them are ruled out. Later
+    looks settle a gate that has regressed, or in which no slowdown is open.
+    """
+    ruled_out = {finding.screened.effect.key: _is_ruled_out(finding, found, thresholds) for finding in found.findings}
+    if found.fresh < LEAST_FRESH_OF_IMPROVEMENT:
+        groups: dict[tuple[str, bool], list[Finding]] = {}
+        for finding in found.findings:
+            groups.setdefault((finding.screened.effect.case, finding.screened.effect.is_case), []).append(finding)
+        return all(
+            any(finding.verdict == REGRESSED for finding in group)
+            or all(ruled_out[finding.screened.effect.key] for finding in group)
+            for group in groups.values()
+        )
+    return found.outcome == REGRESSED or not any(
+        finding.verdict == UNDECIDED
+        or (_is_unconfirmed(finding) and finding.screened.effect.is_case and not ruled_out[finding.screened.effect.key])
+        for finding in found.findings
+    )
+
+
+def _is_ruled_out(finding: Finding, found: Decision, thresholds: Thresholds) -> bool:
+    """Whether the launches of both stages rule out that a slowdown that was flagged has the size of its threshold."""
+    key = finding.screened.effect.key
+    [high] = [estimate.high for estimate in (*found.cases, *found.operations) if estimate.effect.key == key]
+    return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.screened.effect)
+
+
+def _is_unconfirmed(finding: Finding) -> bool:
+    return finding.verdict == UNCONFIRMED and finding.screened.change > 0
+
+
+def _is_of_case(finding: Finding) -> bool:
+    """Whether it is a regression of the time of a whole case."""
+    return finding.verdict == REGRESSED and finding.screened.effect.is_case
+
+
+def _unbounded(operations: Iterable[Estimate], findings: Sequence[Finding], thresholds: Thresholds) -> list[Estimate]:
+    """Return operations whose upper bound reaches their threshold and of which no finding is reported."""
+    reported = {finding.screened.effect.key for finding in findings if finding.verdict in (REGRESSED, UNDECIDED, CONTRADICTED)}
+    found = [one for one in operations if one.high >= thresholds.of(one.effect) and one.effect.key not in reported]
+    return sorted(found, key=lambda one: -one.effect.share)
+
+
+def _usable(effect: Effect) -> bool:
+    return all(map(math.isfinite, effect.logs))
+
+
+def _estimates(effects: Sequence[Effect], seed: int) -> list[Estimate]:
+    """Return estimates: p-values adjusted over all effects together, bounds within each family."""
+    if not effects:
+        return []
+    logs = _matrix(effects)
+    slower, faster = (directed_test(logs, _kinds(effects), np.full(len(effects), sign), seed) for sign in (1.0, -1.0))
+    p = np.minimum(slower, faster)  # the direction of the change has the smaller one
+    found = dict(zip((effect.key for effect in effects), p, strict=True))
+    return [
+        replace(estimate, p=float(found[estimate.effect.key]))
+        for family in _families(effects, lambda effect: effect)
+        for estimate in _bounded(family, seed, CONFIDENCE)
+    ]
+
+
+def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Effect]) -> list[list[_Item]]:
+    """Return cases, large operations and small operations; bounds are simultaneous within each of these families.
+
+    Large operations vary less and matter more. In one family with dozens of small ones their bounds would be twice as wide.
+    """
+    families: tuple[list[_Item], list[_Item], list[_Item]] = ([], [], [])
+    for item in items:
+        effect = effect_of(item)
+        families[0 if effect.is_case else 1 if effect.share >= LARGE_SHARE else 2].append(item)
+    return list(families)
+
+
+def _bounded(effects: Sequence[Effect], seed: int, confidence: float) -> list[Estimate]:
+    if not effects:
+        return []
+    logs = _matrix(effects)
+    low, high = simultaneous_bounds(logs, seed, confidence, _kinds(effects))
+    means = logs.mean(axis=1)
+    return [
+        Estimate(effect, _share(mean), _share(least), _share(most), 1.0, len(effect.logs))
+        for effect, mean, least, most in zip(effects, means, low, high, strict=True)
+    ]
+
+
+def _share(log: float) -> float:
+    """Return the change of a log ratio; infinite if it is too large for a float."""
+    return math.expm1(log) if log < _LARGEST_LOG else math.inf
+
+
+def _matrix(effects: Sequence[Effect]) -> Array:
+    return np.array([effect.logs for effect in effects], dtype=np.float64)
+
+
+def _kinds(effects: Sequence[Effect]) -> list[str]:
+    """Return the kinds that share an s0: changes by new operations are shares of a case, so much smaller than others."""
+    return [effect.kind if effect.is_case or effect.kind == ADDED else "operation" for effect in effects]
+
+
+def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Effect], seed: int) -> list[Estimate]:
+    """Return estimates with bounds from the launches of both stages, for the effects that were measured again.
+
+    Effects that were measured once and those measured again are two groups; each takes half of the risk of a wrong bound.
+    """
+    if not second:
+        return list(estimates)
+    risk = (1 - CONFIDENCE) / 2
+    found: dict[tuple[str, str, str], Estimate] = {}
+    for family in _families(estimates, lambda estimate: estimate.effect):
+        once = [estimate.effect for estimate in family if estimate.effect.key not in second]
+        again = [
+            replace(estimate.effect, logs=estimate.effect.logs + second[estimate.effect.key].logs)
+            for estimate in family
+            if estimate.effect.key in second
+        ]
+        for group in (once, again):
+            found |= {estimate.effect.key: estimate for estimate in _bounded(group, seed, 1 - risk)}
+    return [replace(found[estimate.effect.key], p=estimate.p) for estimate in estimates]
+
+
+def _findings(
+    screened: Sequence[Estimate],
+    second: dict[tuple[str, str, str], Effect],
+    cases: Sequence[Estimate],
+    operations: Sequence[Estimate],
+    thresholds: Thresholds,
+    seed: int,
+) -> list[Finding]:
+    confirmed = _confirmed([estimate for estimate in screened if estimate.effect.key in second], second, seed)
+    found = []
+    for estimate in screened:
+        fresh = confirmed.get(estimate.effect.key)
+        found.append(Finding(estimate, fresh, _verdict(estimate, fresh, cases, operations, thresholds)))
+    return sorted(found, key=lambda finding: -abs(finding.best.change) * finding.best.effect.weight)
+
+
+def _confirmed(
+    screened: Sequence[Estimate], second: dict[tuple[str, str, str], Effect], seed: int
+) -> dict[tuple[str, str, str], Estimate]:
+    """Return estimates of the fresh launches by key, with one-sided p-values in the direction of the first stage."""
+    fresh = [second[estimate.effect.key] for estimate in screened]
+    if not fresh or len(fresh[0].logs) < LEAST_FRESH:
+        return {}
+    signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
+    p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed)
+    estimates = zip(_bounded(fresh, seed, CONFIDENCE), p, strict=True)
+    return {estimate.effect.key: replace(estimate, p=float(value)) for estimate, value in estimates}
+
+
+def _verdict(
+    screened: Estimate,
+    fresh: Estimate | None,
+    cases: Sequence[Estimate],
+    operations: Sequence[Estimate],
+    thresholds: Thresholds,
+) -> str:
+    if fresh is None:
+        return UNCONFIRMED
+    of_case = screened.effect.is_case
+    if not _is_confirmed(screened, fresh):
+        open_slowdown = screened.change > 0 and screened.p <= LEVEL and fresh.high >= thresholds.of(screened.effect)
+        return UNDECIDED if open_slowdown and not of_case else UNCONFIRMED  # the bound of a case is a reason by itself
+    if not _may_matter(fresh, thresholds):
+        return SMALL
+    if screened.change < 0:
+        return IMPROVED
+    return CONTRADICTED if not of_case and _contradicted(fresh, cases, operations) else REGRESSED
+
+
+def _is_confirmed(screened: Estimate, fresh: Estimate) -> bool:
+    """Whether the fresh launches show a change in the same direction."""
+    if fresh.change * screened.change <= 0:
+        return False
+    if screened.change < 0:
+        return fresh.p <= LEVEL
+    return fresh.p <= CONFIRMING and screened.p * fresh.p <= PRODUCT
+
+
+def least_fresh(launches: int) -> int:
+    """Return the first look that can confirm a slowdown, after this number of launches of the first stage.
+
+    The smallest p-value of a stage of n launches is 1 / 2^n.
+    """
+    return next(look for look in LOOKS if 2.0 ** -(launches + look) <= PRODUCT)
+
+
+def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Sequence[Estimate]) -> bool:
+    """Whether the lower bound of the time that an operation added exceeds the upper bound of the change of its case.
+
+    The largest time that other operations of the case may have saved is subtracted. On an accelerator, operations are parts of
+    its busy time: in a call that is limited by launches, a slower kernel fills a gap and changes no other clock.
+    """
+    case = operation.effect.case
+    added = operation.low * operation.effect.weight
+    saved = sum(
+        -other.low * other.effect.weight
+        for other in operations
+        if other.effect.case == case and other.effect.key != operation.effect.key and other.p <= LEVEL and other.change < 0
+    )
+    bounds = {one.effect.clock: one.high for one in cases if one.effect.case == case and one.effect.kind == CALL}
+    if BUSY in bounds:
+        return added - saved > bounds[BUSY]
+    return bool(bounds) and added - saved > max(bounds.values())
+
+
+# ---- Why it is inconclusive ------------------------------------------------------------------------------------------
+
+
+def _of_unusable(effects: Sequence[Effect]) -> Iterable[Reason]:
+    for effect in effects:
+        if not _usable(effect):
+            what = f"{effect.case}: too few usable samples of {effect.title}"
+            yield Reason(UNMEASURED, f"{what} (times of zero, or on one side only); measure again, or choose a longer case")
+
+
+def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds) -> Iterable[Reason]:
+    for finding in findings:
+        if finding.screened.change < 0:
+            continue
+        name = f"{finding.screened.effect.case}: {finding.screened.effect.title}"
+        change = units.percent(finding.best.change, signed=True)
+        if finding.verdict == UNDECIDED:
+            limit, up_to = (units.percent(thresholds.of(finding.screened.effect)), units.percent_up(finding.best.high))
+            yield Reason(
+                NOISE,
+                f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out a slowdown "
+                f"of {limit} (up to {up_to}); measure again",
+            )
+        elif finding.verdict == CONTRADICTED:
+            text = f"{name} differs by {change}, but the time of its case does not; profile this operation alone"
+            yield Reason(CONTRADICTION, text)
+        elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_FRESH:
+            text = f"{name} differs by {change}, and fresh launches have no usable sample of it; measure again"
+            yield Reason(UNMEASURED, text)
+        elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
+            text = f"{name} differs by {change}, and {fresh} fresh launches are too few to confirm it; increase --budget"
+            yield Reason(BUDGET, text)
+
+
+def _of_bounds(cases: Sequence[Estimate], thresholds: Thresholds, failing: Sequence[Finding]) -> Iterable[Reason]:
+    """Yield a reason for each case whose median or mean has too large an upper bound, with the clock of the largest."""
+    settled = {finding.screened.effect.case for finding in failing}
+    worst: dict[tuple[str, str], Estimate] = {}
+    for one in cases:
+        key = (one.effect.case, one.effect.kind)
+        if one.high > thresholds.to_rule_out(one.effect) and one.effect.case not in settled:
+            worst[key] = max(worst.get(key, one), one, key=lambda estimate: estimate.high)
+    for one in worst.values():
+        up_to = f"of up to {units.percent_up(one.high)}"
+        left = f"{one.effect.case}: a slowdown {up_to} of its {one.effect.title} cannot be ruled out"
+        limit = thresholds.to_rule_out(one.effect)
+        if one.change >= limit:
+            yield Reason(NOISE, f"{left}; the estimate is {units.percent(one.change, signed=True)}; measure again")
+            continue
+        needed = _launches_needed(one, limit)
+        advice = f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
+        yield Reason(NOISE, f"{left}; {advice}")
+
+
+def _launches_needed(one: Estimate, limit: float) -> float:
+    """Return the number of launches for an upper bound below a limit; the width of an interval falls with their root."""
+    estimate = max(one.change, -1 + LEAST_SPREAD)
+    reach, room = (math.log1p(value) - math.log1p(estimate) for value in (one.high, limit))
+    needed = one.launches * (reach / room) ** 2
+    return math.ceil(needed) if math.isfinite(needed) else math.inf
+
+
+def _of_unbounded(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
+    """Yield a reason for each large operation that is not bounded; the last line of the report counts all of them."""
+    for one in unbounded:
+        if one.effect.share >= LARGE_SHARE and one.effect.kind in (OPERATION, REPLACED, ADDED):
+            limit, share = units.percent(thresholds.of(one.effect)), units.percent(one.effect.share)
+            slower = f"{one.effect.title} ({share} of its case) may be up to {units.percent_up(one.high)} slower"
+            advice = f"the threshold is {limit}, and more --launches narrow the interval"
+            yield Reason(NOISE, f"{one.effect.case}: {slower}; {advice}")

@@ -1,0 +1,375 @@
+"""Header and launches -> Verdict, the content of a report. Measured and replayed samples are treated alike."""
+
+from __future__ import annotations
+
+import functools
+import math
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from mnistbench.compare.exact import TOLERANCE, counted_differences
+from mnistbench.compare.thresholds import Acceptance
+from mnistbench.core import units
+from mnistbench.core.errors import RecordError
+from mnistbench.core.json_reader import Reader
+from mnistbench.core.operation import shortened
+from mnistbench.core.record import median_ns
+from mnistbench.gate.verdict import samples
+from mnistbench.gate.verdict.decision import (
+    ACCEPTANCE,
+    BROKEN,
+    BUDGET,
+    INCONCLUSIVE,
+    MISSING,
+    PASSED,
+    REGRESSED,
+    UNMEASURED,
+    Decision,
+    Finding,
+    Reason,
+    Thresholds,
+    decide,
+)
+from mnistbench.gate.verdict.samples import BASE, CALL, COMPLETE, NEW, OTHER, Effect, End, Launch, SideSample
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line of a file of raw samples."""
+
+    base: str
+    head: str
+    arguments: tuple[str, ...]
+    seed: int
+    labels: Mapping[str, str]  # node id -> label of the case
+    exact: Mapping[str, bool]  # node id -> whether results of the same code are equal bit for bit
+    only_base: tuple[str, ...]
+    only_head: tuple[str, ...]
+    changed: tuple[str, ...]  # cases whose Params differ between the sides
+    torch: str
+    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # side -> environment variables of it alone
+    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # those that differ -> version of each side, or ""
+    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # node id -> side -> peak memory of tensors, bytes
+    resident: Mapping[str, int] = field(default_factory=dict)  # side -> peak resident memory of its process, bytes
+    generated: tuple[str, ...] = ()  # files that git ignores, copied to the sides
+    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # side -> node id -> why the test is no case
+    notes: Mapping[str, str] = field(default_factory=dict)  # node id -> what a reader has to know about a case
+    uncompared: Mapping[str, str] = field(default_factory=dict)  # node id -> why the results of the sides are not compared
+
+    @classmethod
+    def read(cls, header: Mapping[str, Any]) -> Header:
+        """Check and read a header.
+
+        Raises:
+            RecordError: names the field.
+        """
+        reader = Reader(header)
+        return cls(
+            base=reader["base"].text(),
+            head=reader["head"].text(),
+            arguments=reader["arguments"].texts(),
+            seed=reader["seed"].nanoseconds(),
+            labels={case: label.text() for case, label in reader["labels"].mapping().items()},
+            exact={case: reader["exact"][case].flag() for case in reader["labels"].mapping()},
+            only_base=reader["only_base"].texts(),
+            only_head=reader["only_head"].texts(),
+            changed=reader["changed"].texts(),
+            torch=reader["torch"].text(),
+            variables={side: _texts(found) for side, found in reader["variables"].mapping().items()}
+            if "variables" in header
+            else {},
+            packages={name: _versions(found) for name, found in reader["packages"].mapping().items()}
+            if "packages" in header
+            else {},
+            memory={case: _sizes(sizes) for case, sizes in reader["memory"].mapping().items()} if "memory" in header else {},
+            resident=_sizes(reader["resident"]) if "resident" in header else {},
+            generated=reader["generated"].texts() if "generated" in header else (),
+            left_out={side: _texts(found) for side, found in reader["left_out"].mapping().items()}
+            if "left_out" in header
+            else {},
+            notes=_texts(reader["notes"]) if "notes" in header else {},
+            uncompared=_texts(reader["uncompared"]) if "uncompared" in header else {},
+        )
+
+    def name(self, case: str) -> str:
+        """Return the name of a case in reports: its label, or its node id if the label is not unique."""
+        label = self.labels[case]
+        return label if Counter(self.labels.values())[label] == 1 else case
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The decision and everything else in a report."""
+
+    header: Header
+    decision: Decision  # its cases have the names of reports
+    thresholds: Thresholds
+    accepted: tuple[Finding, ...]
+    exceeded: tuple[tuple[Finding, Acceptance], ...]  # slower than the limit of --accept
+    unlimited: tuple[tuple[Finding, Acceptance], ...]  # matched by an --accept without a limit
+    unused: tuple[str, ...]  # --accept values that matched no regression
+    reason: str  # the value of --reason
+    exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
+    different: tuple[str, ...]  # cases in which the sides compute different numbers
+    not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
+    unmeasured: tuple[str, ...]  # cases without a time in every launch
+    unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
+    missing_allowed: bool  # cases that the head does not have, or with other Params, do not make it inconclusive
+    end: End
+    seconds: float  # duration of the measurement
+
+    @property
+    def regressions(self) -> tuple[Finding, ...]:
+        """Regressions that fail the gate."""
+        passed_over = (*self.accepted, *(finding for finding, _ in self.unlimited))
+        return tuple(f for f in self.decision.findings if f.verdict == REGRESSED and f not in passed_over)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why the gate is inconclusive."""
+        return (*self._of_end(), *self._missing(), *self._unmeasured(), *self._unlimited(), *self.decision.reasons)
+
+    def _of_end(self) -> Iterator[Reason]:
+        if self.end.cut_short:
+            yield Reason(BROKEN if self.end.broken_off else BUDGET, self.end.cut_short)
+
+    def _missing(self) -> Iterator[Reason]:
+        if self.missing_allowed:
+            return
+        for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "other parameters in the head")):
+            if cases:
+                more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
+                shown = ", ".join(f"{case}{self._why_missing(case)}" for case in cases[:3])
+                text = f"{what}, so not judged: {shown}{more}; add --allow-missing if this is intended"
+                yield Reason(MISSING, text)
+
+    def _why_missing(self, case: str) -> str:
+        why = self.header.left_out.get(NEW, {}).get(case)
+        return f" ({why})" if why else ""
+
+    def _unmeasured(self) -> Iterator[Reason]:
+        for case in self.unmeasured:
+            yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")
+        for case in self.unprofiled:
+            yield Reason(UNMEASURED, f"{case}: not profiled in every launch, so no operation is judged; measure again")
+
+    def _unlimited(self) -> Iterator[Reason]:
+        """Yield a reason for each --accept without a limit, with the limit that would accept all its regressions."""
+        for acceptance in dict.fromkeys(acceptance for _, acceptance in self.unlimited):
+            matched = [finding for finding, matching in self.unlimited if matching == acceptance]
+            largest = max(matched, key=lambda finding: finding.best.high)
+            effect, high = largest.screened.effect, largest.best.high
+            limit = math.ceil(round(100 * high, 6)) if math.isfinite(high) else 1000
+            line = shlex.quote(f"{acceptance.pattern}:{limit}%")
+            text = (
+                f"--accept {acceptance.text!r} gives no limit, and {effect.title} ({effect.case}) is up to {limit} % slower; "
+                f"give one: --accept {line}"
+            )
+            yield Reason(ACCEPTANCE, text)
+
+    @property
+    def outcome(self) -> str:
+        """PASSED, REGRESSED or INCONCLUSIVE."""
+        if self.decision.outcome == REGRESSED and self.regressions:
+            return REGRESSED
+        return INCONCLUSIVE if self.reasons else PASSED
+
+    @property
+    def is_excusable(self) -> bool:
+        """Whether ``--inconclusive ok`` applies: noise and the budget are the only reasons."""
+        return all(reason.is_excusable for reason in self.reasons)
+
+
+def _members(reader: Reader, name: str) -> Iterable[tuple[str, Reader]]:
+    """Return the members of an object that the headers of earlier runs lack."""
+    return reader[name].mapping().items() if name in reader.mapping() else ()
+
+
+def _versions(reader: Reader) -> tuple[str, ...]:
+    versions = reader.texts()
+    if len(versions) != len((BASE, NEW)):
+        raise reader.wrong("the versions of both sides")
+    return versions
+
+
+def _texts(reader: Reader) -> dict[str, str]:
+    return {name: text.text() for name, text in reader.mapping().items()}
+
+
+def _sizes(sizes: Reader) -> dict[str, int]:
+    return {side: size.whole() for side, size in sizes.mapping().items()}
+
+
+def conclude(
+    header: Mapping[str, Any],
+    launches: Sequence[Launch],
+    thresholds: Thresholds,
+    *,
+    accept: Sequence[Acceptance] = (),
+    reason: str = "",
+    end: End = COMPLETE,
+    allow_missing: bool = False,
+) -> Verdict:
+    """Judge the samples of a gate.
+
+    Raises:
+        RecordError: the header is invalid, or a launch has a case that the header does not name.
+    """
+    read = Header.read(header)
+    unknown = [case for launch in launches for case in launch.cases if case not in read.labels]
+    if unknown:
+        raise RecordError(f"a launch has a case that the header does not name: {unknown[0]}")
+    first, second = samples.effects_of_stages(launches)
+    of_first_stage = [launch for launch in launches if launch.stage == 1]
+
+    def matching(finding: Finding) -> list[Acceptance]:
+        return [one for one in accept if _matches(one, finding, read)] if finding.verdict == REGRESSED else []
+
+    decision = decide(
+        [_named(effect, read) for effect in first],
+        [_named(effect, read) for effect in second],
+        thresholds,
+        read.seed,
+        lambda finding: any(map(functools.partial(_allows, finding), matching(finding))),
+    )
+    accepted, exceeded, unlimited = _sorted_acceptances(decision.findings, matching)
+    used = {one for finding in decision.findings for one in matching(finding)}
+    measured = {effect.case for effect in first if effect.kind == CALL}
+    return Verdict(
+        header=read,
+        decision=decision,
+        thresholds=thresholds,
+        accepted=accepted,
+        exceeded=exceeded,
+        unlimited=unlimited,
+        unused=tuple(one.text for one in accept if one not in used),
+        reason=reason,
+        exact_differences=_facts(read, of_first_stage),
+        different=tuple(
+            read.name(case)
+            for case in read.labels
+            if case not in read.uncompared
+            and any(_differs(build, read.exact[case]) for launch in launches for build in launch.cases.get(case, ()))
+        ),
+        not_finite={read.name(case): sides for case in read.labels if (sides := _not_finite(case, launches))},
+        unmeasured=tuple(read.name(case) for case in read.labels if case not in measured) if first else (),
+        unprofiled=tuple(read.name(case) for case in read.labels if _partly_profiled(case, of_first_stage)),
+        missing_allowed=allow_missing,
+        end=end,
+        seconds=sum(launch.seconds for launch in launches),
+    )
+
+
+def _allows(finding: Finding, acceptance: Acceptance) -> bool:
+    """Whether a regression is within the limit of an --accept."""
+    return acceptance.limit is not None and finding.best.change <= acceptance.limit
+
+
+_Refused = tuple[tuple[Finding, Acceptance], ...]
+
+
+def _sorted_acceptances(
+    findings: Sequence[Finding], matching: Callable[[Finding], list[Acceptance]]
+) -> tuple[tuple[Finding, ...], _Refused, _Refused]:
+    """Return the accepted regressions, those above the limit of their --accept, and those whose --accept has no limit."""
+    accepted, exceeded, unlimited = [], [], []
+    for finding in findings:
+        found = matching(finding)
+        limited = [one for one in found if one.limit is not None]
+        if any(_allows(finding, one) for one in limited):
+            accepted.append(finding)
+        elif limited:
+            exceeded.append((finding, max(limited, key=lambda one: one.limit or 0.0)))
+        elif found:
+            unlimited.append((finding, found[0]))
+    return tuple(accepted), tuple(exceeded), tuple(unlimited)
+
+
+#: Smallest change of peak memory that is reported, as a share; smaller ones depend on the order of deallocations.
+MEMORY_SHARE = 0.10
+
+#: Name under which differences that belong to no case are reported.
+ALL_CASES = "all cases"
+
+
+def _facts(header: Header, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
+    """Return the exact differences of each case in the last launch, and the differences of peak memory in the survey."""
+    counted = {case: _counted_differences(builds[0]) for one in launches[-1:] for case, builds in one.cases.items()}
+    found = {
+        header.name(case): (*_more_memory("peak memory of tensors", header.memory.get(case, {})), *counted.get(case, ()))
+        for case in header.labels
+    }
+    found[ALL_CASES] = tuple(_more_memory("peak memory of the process", header.resident))
+    return {case: differences for case, differences in found.items() if differences}
+
+
+def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
+    base, new = sizes.get(BASE, 0), sizes.get(NEW, 0)
+    if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
+        yield f"{what}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
+
+
+def _not_finite(case: str, launches: Sequence[Launch]) -> tuple[str, ...]:
+    builds = [build for launch in launches for build in launch.cases.get(case, ())]
+    return tuple(side for side in (BASE, NEW) if any(build[side].outcome[1] is None for build in builds))
+
+
+def _partly_profiled(case: str, launches: Sequence[Launch]) -> bool:
+    profiled = [bool(side.operations) for one in launches for build in one.cases.get(case, ()) for side in build.values()]
+    return any(profiled) and not all(profiled)
+
+
+def _named(effect: Effect, header: Header) -> Effect:
+    return replace(effect, case=header.name(effect.case))
+
+
+def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
+    (base_bits, base_number), (new_bits, new_number) = build[BASE].outcome, build[NEW].outcome
+    if base_bits == new_bits:
+        return False
+    if exact or base_number is None or new_number is None:
+        return True
+    return abs(new_number - base_number) > TOLERANCE * max(abs(base_number), abs(new_number))
+
+
+def _matches(acceptance: Acceptance, finding: Finding, header: Header) -> bool:
+    """Whether an ``--accept`` names this quantity."""
+    effect = finding.screened.effect
+    node_id = next(case for case in header.labels if header.name(case) == effect.case)
+    label = header.labels[node_id]
+    cases = {effect.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
+    quantities = {effect.name}
+    if effect.is_case:
+        # The title of a clock covers its median and its mean.
+        quantities |= {"iteration", "call", effect.title, replace(effect, kind=CALL).title}
+    elif effect.kind != OTHER:
+        names = {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
+        quantities |= {effect.title, *names}
+    return acceptance.matches(cases, quantities)
+
+
+class _Change(NamedTuple):
+    """An operation on both sides of a build, as ``compare.exact`` counts it."""
+
+    name: str
+    phase: str
+    module: str
+    base: samples.Operation | None
+    now: samples.Operation | None
+
+
+def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
+    """Return the exact differences of a build, those of the operations with the largest change of time first."""
+    base, new = build[BASE], build[NEW]
+    changes = [
+        _Change(*key, base.operations.get(key), new.operations.get(key)) for key in {**base.operations, **new.operations}
+    ]
+    changes.sort(key=lambda change: (-abs(_median_ns(change.now) - _median_ns(change.base)), change[:3]))
+    return counted_differences((base.parameters, new.parameters), changes)
+
+
+def _median_ns(operation: samples.Operation | None) -> int:
+    return median_ns(operation.self_ns) if operation else 0

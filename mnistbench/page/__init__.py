@@ -1,0 +1,1 @@
+"""The HTML page of saved runs: cases, operations, curves, comparisons."""

@@ -1,1 +1,0 @@
-"""Operator studies -> tables, a module for each study."""

@@ -1,0 +1,1 @@
+"""How is any result shown: tables, reports, and the formats that draw them."""

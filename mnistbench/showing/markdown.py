@@ -1,0 +1,76 @@
+"""Blocks -> Markdown for a comment on a pull request. Text from a file cannot become markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mnistbench.core.units import printable
+from mnistbench.showing.report import Block, Table
+from mnistbench.showing.terminal import draw
+
+#: Ends a word, so that GitHub makes no mention, issue number or link of plain text; it also reads character entities.
+_BREAK = "<!-- -->"
+
+_OF_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_OF_MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()|~!$"})
+
+
+def in_html(text: str) -> str:
+    """Return text that is shown literally inside an HTML element."""
+    shown = printable(text).translate(_OF_HTML)
+    for sign in ("@", "#", ":/", "www", "GH-"):
+        shown = shown.replace(sign, f"{sign[:1]}{_BREAK}{sign[1:]}")
+    return shown
+
+
+def escaped(text: str) -> str:
+    """Return text that is shown literally in a paragraph or a cell."""
+    return in_html(printable(text).translate(_OF_MARKDOWN))
+
+
+def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = False) -> str:
+    """Return a whole report. Tables of cases are folded, to keep a comment short.
+
+    Args:
+        blocks: the report.
+        outcome: its heading.
+        drawn: draw tables as on a terminal, the first of them open: a plot made of characters needs their width.
+    """
+    parts = [f"### mnistbench: {escaped(outcome)}"]
+    for block in blocks:
+        lines = [f"{'' if line[:1].isdigit() else '- '}{escaped(line)}" for line in block.lines]  # ranks number themselves
+        parts.append(
+            "\n".join([*([f"**{escaped(block.title)}**", ""] if block.title and (lines or block.drawing) else []), *lines])
+        )
+        if block.drawing:
+            parts.append(f"<pre>\n{in_html_lines(block.drawing)}\n</pre>")
+        for table in block.tables:
+            first = not any(part.startswith("<details") for part in parts)
+            parts.append(_drawn(table, opened=first) if drawn else _folded(table))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def in_html_lines(text: str) -> str:
+    """Return lines that are shown literally inside a preformatted element."""
+    return "\n".join(map(in_html, text.split("\n")))
+
+
+def _folded(table: Table) -> str:
+    return f"<details><summary>{in_html(table.title)}</summary>\n\n{_table(table)}\n\n</details>"
+
+
+def _drawn(table: Table, *, opened: bool) -> str:
+    lines = in_html_lines("\n".join(line for line in draw(replace(table, title="")).split("\n") if line.strip()))
+    return f"<details{' open' if opened else ''}><summary>{in_html(table.title)}</summary>\n<pre>\n{lines}\n</pre>\n</details>"
+
+
+def _table(table: Table) -> str:
+    numbers = len(table.headers) - table.numbers_from - table.words_after
+    rules = ["---"] * table.numbers_from + ["---:"] * numbers + ["---"] * table.words_after
+    drawn = [_row(table.headers), f"| {' | '.join(rules)} |", *map(_row, table.rows), *map(_row, table.sums)]
+    return "\n".join([*drawn, *(["", *(f"- {escaped(line)}" for line in table.lines)] if table.lines else [])])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(escaped, cells))} |"

@@ -1,0 +1,115 @@
+"""Time training steps as one rank: the program of each process of ``mnistbench scale``.
+
+``python -m mnistbench.train.scale.worker SETTINGS FILE``: the settings as JSON, and the file that rank 0 writes. torchrun's
+variables give its rank; without them it is a process by itself, whose model is not wrapped.
+
+``measuring/communication`` times the steps. Batches are made before the clock starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.files import replace_file
+from mnistbench.core.json_reader import Reader
+from mnistbench.core.launch import Launch, launch
+from mnistbench.core.params import Params
+from mnistbench.core.units import printable
+from mnistbench.measuring.case import build, memory_suffices, synchronizer, thread_count
+from mnistbench.measuring.communication import BLOCK_STEPS, time_steps
+from mnistbench.measuring.environment import read
+from mnistbench.train.scale.result import Launched, Settings
+from mnistbench.workloads.ranks import Alone, Group
+from mnistbench.workloads.step import Step
+from mnistbench.workloads.workload import Batch, workload_of_ranks
+
+#: Exit code of a process that failed.
+_FAILED = 2
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Time the steps as one of the ranks; return the exit code."""
+    settings, path = Reader(json.loads(arguments[0])).read(Settings), Path(arguments[1])
+    place = launch(os.environ)
+    device = torch.device(settings.device if settings.device == "cpu" else f"{settings.device}:{place.local_rank}")
+    try:
+        if place.world_size == 1:
+            _measure_and_write(settings, place, device, Alone(), path)
+            return 0
+        ranks = Group(place, device)
+        with ranks.failing_together(_print_error):
+            _measure_and_write(settings, place, device, ranks, path)
+            ranks.end()
+    except MnistbenchError as error:
+        _print_error(error)
+        return _FAILED
+    return 0
+
+
+def _print_error(line: str | MnistbenchError) -> None:
+    sys.stderr.write(f"mnistbench: {printable(str(line))}\n")
+    sys.stderr.flush()
+
+
+def _measure_and_write(settings: Settings, place: Launch, device: torch.device, ranks: Alone, path: Path) -> None:
+    batch_size = settings.global_batch_size(place.world_size)
+    otherwise = f"memory of {device} does not suffice for {place.world_size} ranks and batches of {batch_size}"
+    with memory_suffices(f"{otherwise}: choose a smaller batch"), thread_count(settings.threads):
+        samples, step_ns, no_sync_ns = measure(settings, device, ranks)
+    parts = ranks.gather((samples, step_ns, no_sync_ns))
+    if not parts:
+        return
+    launched = Launched(
+        batch_sizes=tuple(part[0] for part in parts),
+        step_ns=tuple(part[1] for part in parts),
+        no_sync_ns=tuple(part[2] for part in parts) if place.world_size > 1 else (),
+    )
+    found = {"launch": asdict(launched), "environment": asdict(read(settings.threads))}
+    replace_file(path, json.dumps(found).encode())
+
+
+def measure(settings: Settings, device: torch.device, ranks: Alone) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Return the samples of this rank in a step, and the times of its steps with and without communication.
+
+    Raises:
+        UsageError: the workload has no such step for the device, or there is no such model.
+        DataError: the dataset is missing or damaged.
+    """
+    params = Params(
+        workload=settings.model, phase="step", batch_size=settings.global_batch_size(ranks.world_size), device=str(device),
+        dtype=settings.dtype, threads=settings.threads, compile=False, seed=settings.seed, dataset=settings.dataset,
+        step=settings.step,
+    )  # fmt: skip
+    workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, ranks.world_size)
+    assert workload.load is not None, "models of ours have a whole set"
+    with ranks.rank_0_first():
+        whole = workload.load(device)
+    case = build(params, workload, settings.data_dir)
+    runner = case.runner
+    assert isinstance(runner, Step), "the phase is a step"
+    runner.model = ranks.model(case.model)
+    synchronize = synchronizer(device)
+
+    def work(batch: Batch) -> Callable[[], object]:
+        def step() -> None:
+            runner(*batch)
+            synchronize()
+
+        return step
+
+    generator = torch.Generator().manual_seed(settings.seed)  # all ranks draw the same batches
+    drawn = (whole.draw(whole.train, params.batch_size, generator) for _ in range(BLOCK_STEPS))
+    batches = [whole.batch(whole.train, ranks.part(indices)) for indices in drawn]
+    return len(batches[0][1]), *time_steps(case, [work(batch) for batch in batches], ranks, settings.steps)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
