@@ -44,7 +44,7 @@ from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LEAST_LAUNCHES, LOOKS, Thresholds, candidates, decide, is_settled, least_fresh
 from mnistbench.gate.verdict.samples import BASE, COMPLETE, INTERRUPTED, NEW, End, Launch, Reproducer
 
-#: Launches of the first stage (docs/studies/gate_power.py). The numbers of fresh launches are decision.LOOKS.
+#: Launches of the first stage (docs/evidence/gate_power.py). The numbers of fresh launches are decision.LOOKS.
 LAUNCHES = 10
 
 #: Most launches at the same time, each with a core of its own for each thread. More have not been measured.

@@ -6,7 +6,7 @@ iterations; another process loads the trained weights and profiles its first ite
 
 Importing torch takes longer than all of that. Therefore, on a CPU under Linux, the processes are forked from one server
 process that has imported the modules but has run no operation and has one thread. Their first iterations equal those of
-processes that import torch themselves: ``docs/studies/first_call_processes.py``.
+processes that import torch themselves: ``docs/evidence/first_call_processes.py``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Each rewrite is exact except for the rounding of sums:
 - Dropout compares random bytes with 256 p; PyTorch draws a random number of 32 bits per value, one after the other.
 - All elements of a running average of Adadelta decay by one factor. It is stored once, so the decay takes no pass over them.
 
-``docs/studies/training.md`` has what they are worth.
+``docs/evidence/training.md`` has what they are worth.
 """
 
 from __future__ import annotations

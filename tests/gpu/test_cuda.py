@@ -1,4 +1,4 @@
-"""What only a CUDA device shows. ``tox -e gpu`` runs these tests; docs/studies/accelerator.md has what they should print."""
+"""What only a CUDA device shows. ``tox -e gpu`` runs these tests; docs/evidence/accelerator.md has what they should print."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def _tidy_memory() -> None:
 
     The heap keeps its pages, because the allocator's thresholds are raised. But if small allocations have split a freed block,
     it is too small for the next tensor, which then gets untouched pages. Their page faults tripled the time of single
-    operations in some launches (docs/studies/page_faults.py).
+    operations in some launches (docs/evidence/page_faults.py).
     """
     gc.collect()
     gc.freeze()

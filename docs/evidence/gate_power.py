@@ -1,0 +1,321 @@
+"""Compute false alarms and power of ``mnistbench gate`` from recorded launches.
+
+    python docs/evidence/gate_power.py pool POOL.json.gz RAW.jsonl.gz...   # raw samples of the same code, to one small file
+    python docs/evidence/gate_power.py judge POOL.json.gz [TRIALS]         # tables from it
+    python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS]       # the main rates, on all cores
+
+A verdict uses consecutive launches: those of the first stage, then those of the second. For power and for the comparison of
+designs the roles are drawn again, which is allowed because both sides ran the same code. This makes the null hypothesis true
+by construction, so such verdicts cannot show a false alarm that the roles themselves cause. The row "recorded roles" keeps the
+recorded roles. A slowdown is simulated by adding log(1 + change) to the differences of a case, or of an operation and,
+weighted by its share, of its case. Verdicts are computed by ``mnistbench.gate.verdict.decision``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from mnistbench.gate.run import LAUNCHES
+from mnistbench.gate.verdict import decision, permutation, samples
+from mnistbench.gate.verdict.decision import CONTRADICTED, LOOKS, REGRESSED, Thresholds, candidates, decide, is_settled
+from mnistbench.gate.verdict.samples import Effect
+
+#: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
+EXCHANGES = 2_000
+
+#: The product's defaults.
+LIMITS = Thresholds()
+
+#: Most fresh launches.
+FRESH = max(LOOKS)
+
+#: Verdicts that a process computes at a time.
+PART = 100
+
+#: How a launch's difference is made of its samples: the product's way, and others for comparison.
+WAYS = {
+    "pairs": samples.difference,
+    "medians": lambda base, new: math.log(statistics.median(new) / statistics.median(base)),
+    "fastest": lambda base, new: math.log(min(new) / min(base)),
+}
+
+
+def pool(target: Path, files: Sequence[str]) -> None:
+    launches = [
+        (Path(file).name, launch) for file in files for launch in samples.load(Path(file)).launches if launch.stage == 1
+    ]
+    found = {}
+    checked: dict[str, list[samples.Group]] = {}
+    for name, way in WAYS.items():
+        samples.difference = way
+        effects = samples.effects([launch for _, launch in launches], checked or None)
+        if not checked:
+            for effect in effects:
+                if not effect.is_case:
+                    checked.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
+        found[name] = [[round(log, 5) for log in effect.logs] for effect in effects]
+    samples.difference = WAYS["pairs"]
+    in_turn = [
+        replace(launch, cases={case: list(map(_without_blocks, builds)) for case, builds in launch.cases.items()})
+        for _, launch in launches
+    ]
+    found["in turn"] = [[round(log, 5) for log in effect.logs] for effect in samples.effects(in_turn, checked)]
+    one_build = [replace(launch, cases={case: builds[:1] for case, builds in launch.cases.items()}) for _, launch in launches]
+    found["one build"] = [[round(log, 5) for log in effect.logs] for effect in samples.effects(one_build, checked)]
+    data = {
+        "effects": [[e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in effects],
+        "files": [name for name, _ in launches],
+        "seconds": [round(launch.seconds, 1) for _, launch in launches],
+        "logs": found,
+    }
+    target.write_bytes(gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0))
+    print(f"{len(launches)} launches, {len(effects)} quantities")
+
+
+def _without_blocks(build: samples.Build) -> samples.Build:
+    return {name: side._replace(block_ns=()) for name, side in build.items()}
+
+
+class Pool:
+    """Recorded launches of the same code on both sides."""
+
+    def __init__(self, path: Path, seed: int = 1) -> None:
+        data = json.loads(gzip.decompress(path.read_bytes()))
+        self.logs = {way: np.array(logs) for way, logs in data["logs"].items()}
+        self.effects = [Effect(*e[:4], (), (), e[5], e[5], e[4]) for e in data["effects"]]
+        self.launches = len(data["files"])
+        self._draw = np.random.default_rng(seed)
+
+    def verdict(
+        self, target: int | None, change: float, *, way: str = "pairs", clocks: Sequence[str] = ("wall", "cpu"),
+        launches: int = LAUNCHES, alone: bool = False, recorded_from: int | None = None, limits: Thresholds = LIMITS,
+    ) -> tuple[list[decision.Estimate], decision.Decision]:  # fmt: skip
+        """Return what the first stage flagged, and the decision.
+
+        ``alone`` tests each quantity by itself, without maxT. ``recorded_from`` takes the launches from there on, with the
+        roles that they had.
+        """
+        size = launches + FRESH
+        if recorded_from is None:
+            start = int(self._draw.integers(0, self.launches - size + 1))
+            logs = self.logs[way][:, start : start + size] * self._draw.choice([-1.0, 1.0], size)
+        else:
+            logs = self.logs[way][:, recorded_from : recorded_from + size].copy()
+        if target is not None:
+            hit = self.effects[target]
+            for row, effect in enumerate(self.effects):
+                if row == target or (effect.is_case and effect.case == hit.case):
+                    logs[row] += math.log1p(change * (hit.share if effect.is_case and not hit.is_case else 1))
+        effects = [
+            replace(effect, logs=tuple(row))
+            for effect, row in zip(self.effects, logs, strict=True)
+            if not effect.is_case or effect.clock in clocks
+        ]
+        first = [replace(effect, logs=effect.logs[:launches]) for effect in effects]
+        seed = int(self._draw.integers(2**31))
+        flagged = candidates(first, limits, seed)
+        if alone:
+            flagged = [estimate for effect in first for estimate in candidates([effect], limits, seed)]
+        cases = {estimate.effect.case for estimate in flagged}
+        found = decide(first, [], limits, seed)
+        for look in LOOKS if cases else ():
+            fresh = slice(launches, launches + look)
+            found = decide(
+                first, [replace(effect, logs=effect.logs[fresh]) for effect in effects if effect.case in cases], limits, seed
+            )
+            if is_settled(found, limits):
+                break
+        return flagged, found
+
+
+def share(hits: int, trials: int) -> str:
+    """Return a share with its 95 % interval (Clopper-Pearson)."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(hits, trials).proportion_ci(0.95)
+    return f"{hits / trials:6.1%} ({interval.low:.1%} to {interval.high:.1%})"
+
+
+def main() -> None:
+    if sys.argv[1] == "pool":
+        pool(Path(sys.argv[2]), sys.argv[3:])
+        return
+    permutation.EXCHANGES = EXCHANGES
+    trials = int(sys.argv[3]) if len(sys.argv) > 3 else 200
+    recorded = Pool(Path(sys.argv[2]))
+    looks = ", ".join(map(str, LOOKS))
+    print(f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches and {looks} fresh ones each\n")
+    if sys.argv[1] == "targets":
+        targets(Path(sys.argv[2]), trials)
+        return
+    print("spread (SD) of a launch's difference")
+    for row, effect in enumerate(recorded.effects):
+        if effect.kind == "call" or effect.share >= 0.05:
+            spreads = " ".join(f"{way} {100 * logs[row].std(ddof=1):5.2f} %" for way, logs in recorded.logs.items())
+            print(f"  {effect.case:32} {effect.name:44} {effect.share:6.1%}  {spreads}")
+    print("\nthe same code on both sides, recorded roles")
+    with_recorded_roles(recorded)
+    print("\nthe same code on both sides, roles drawn anew")
+    same(recorded, trials)
+    print("\na slower case")
+    calls = [row for row, effect in enumerate(recorded.effects) if effect.kind == "call" and effect.clock == "wall"]
+    for change in (0.01, 0.02, 0.03, 0.05, 0.10):
+        for row in calls:
+            caught(recorded, row, change, trials)
+    print("\na slower case, --threshold 1%")
+    for row in calls:
+        caught(recorded, row, 0.01, trials, limits=Thresholds(call=0.01))
+    print("\na slower operation")
+    operations = [row for row, effect in enumerate(recorded.effects) if effect.kind == "operation"]
+    for least, most in ((0.02, 0.05), (0.05, 0.10), (0.10, 1.0)):
+        rows = [row for row in operations if least <= recorded.effects[row].share < most]
+        for change in (0.03, 0.05, 0.10, 0.20):
+            caught_any(recorded, rows, change, trials, f"{least:.0%} to {most:.0%} of its case")
+
+
+def targets(path: Path, trials: int) -> None:
+    """Print the rates of wrong and right verdicts of the product as it is, in parts of 100 verdicts."""
+    recorded = Pool(path)
+    parts = -(-trials // PART)
+    questions: dict[str, tuple[list[int], float, Thresholds]] = {"the same code": ([], 0.0, LIMITS)}
+    for row in calls_of(recorded):
+        questions[f"+1 % on {recorded.effects[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(call=0.01))
+    operations = [row for row, effect in enumerate(recorded.effects) if effect.kind == "operation"]
+    for least in (0.05, 0.10):
+        rows = [row for row in operations if recorded.effects[row].share >= least]
+        questions[f"+5 % on an operation of {least:.0%} of its case or more ({len(rows)} of them)"] = (rows, 0.05, LIMITS)
+    with ProcessPoolExecutor() as processes:
+        for text, question in questions.items():
+            outcomes = [
+                one for part in processes.map(_outcomes, [(path, part, question) for part in range(parts)]) for one in part
+            ]
+            red, hits, unsure, flagged, fresh = zip(*outcomes, strict=True)
+            counts = {look: fresh.count(look) for look in sorted(set(fresh))}
+            caught_text = f"caught {share(sum(hits), len(hits))}, " if question[0] else ""
+            print(
+                f"  {text}: {len(hits)} verdicts, {caught_text}red {share(sum(red), len(red))}, "
+                f"inconclusive {share(sum(unsure), len(unsure))}, flagged {share(sum(flagged), len(flagged))}, "
+                f"fresh launches {counts}",
+                flush=True,
+            )
+
+
+def _outcomes(task: tuple[Path, int, tuple[list[int], float, Thresholds]]) -> list[tuple[bool, bool, bool, bool, int]]:
+    """Return of each verdict whether it is red, catches the change, is inconclusive, flags anything; and its fresh launches."""
+    path, part, (rows, change, limits) = task
+    permutation.EXCHANGES = EXCHANGES
+    recorded = Pool(path, seed=1 + part)
+    outcomes = []
+    for trial in range(PART):
+        row = rows[trial % len(rows)] if rows else None
+        first, found = recorded.verdict(row, change, limits=limits)
+        hit = row is not None and is_caught(found, recorded.effects[row])
+        unsure, flagged = found.outcome == decision.INCONCLUSIVE, any(estimate.change > 0 for estimate in first)
+        outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh))
+    return outcomes
+
+
+def with_recorded_roles(recorded: Pool) -> None:
+    """Test all launches at once, and form every verdict that consecutive launches give: their windows overlap."""
+    effects = [replace(effect, logs=tuple(row)) for effect, row in zip(recorded.effects, recorded.logs["pairs"], strict=True)]
+    p = permutation.family_test(recorded.logs["pairs"], decision._kinds(effects), 1)  # noqa: SLF001
+    smallest = effects[int(np.argmin(p))]
+    print(f"  all {recorded.launches} launches together: smallest adjusted p {p.min():.2f} ({smallest.case}, {smallest.title})")
+    starts = range(recorded.launches - LAUNCHES - FRESH + 1)
+    outcomes = [recorded.verdict(None, 0.0, recorded_from=start) for start in starts]
+    flagged = sum(any(estimate.change > 0 for estimate in first) for first, _ in outcomes)
+    red = sum(found.outcome == REGRESSED for _, found in outcomes)
+    unsure = sum(found.outcome == decision.INCONCLUSIVE for _, found in outcomes)
+    apart = recorded.launches // (LAUNCHES + FRESH)
+    windows = f"{len(starts)} windows, {apart} of them without a launch in common"
+    print(f"  {windows}: flagged {flagged}, red {red}, inconclusive {unsure}")
+    kinds = [reason.kind for _, found in outcomes for reason in found.reasons]
+    print(f"  reasons: { ({kind: kinds.count(kind) for kind in sorted(set(kinds))}) }")
+
+
+def same(recorded: Pool, trials: int) -> None:
+    ways = {
+        "as built": {},
+        "8 launches": {"launches": 8},
+        "12 launches": {"launches": 12},
+        "16 launches": {"launches": 16},
+        "medians of a side, not pairs": {"way": "medians"},
+        "fastest call of a side": {"way": "fastest"},
+        "one build": {"way": "one build"},
+        "CPU time in turn alone, not at once": {"way": "in turn"},
+        "wall clock alone": {"clocks": ("wall",)},
+        "CPU clock alone": {"clocks": ("cpu",)},
+        "each quantity alone, not maxT": {"alone": True},
+    }
+    for name, how in ways.items():
+        if how.get("way", "pairs") not in recorded.logs:  # recorded by an earlier version
+            continue
+        flagged = red = unsure = 0
+        bounds = []
+        for _ in range(trials):
+            first, found = recorded.verdict(None, 0.0, **how)
+            flagged += any(estimate.change > 0 for estimate in first)
+            red += any(finding.verdict == REGRESSED for finding in found.findings)
+            unsure += found.outcome == decision.INCONCLUSIVE
+            bounds.append(found.bound)
+        power = [caught_share(recorded, row, 0.02, trials // 4, **how) for row in calls_of(recorded, **how)]
+        print(
+            f"  {name:30} flagged {share(flagged, trials)}, red {share(red, trials)}, inconclusive {share(unsure, trials)}, "
+            f"X {statistics.median(bounds):.1%}, +2 % on a case caught {statistics.fmean(power):.0%}"
+        )
+
+
+def calls_of(recorded: Pool, clocks: Sequence[str] = ("wall", "cpu"), **_: object) -> list[int]:
+    return [row for row, e in enumerate(recorded.effects) if e.kind == "call" and e.clock == clocks[0]]
+
+
+def caught_share(recorded: Pool, row: int, change: float, trials: int, **how: object) -> float:
+    return sum(is_caught(recorded.verdict(row, change, **how)[1], recorded.effects[row]) for _ in range(trials)) / trials
+
+
+def is_caught(found: decision.Decision, target: Effect) -> bool:
+    return any(
+        finding.verdict == REGRESSED
+        and finding.screened.effect.case == target.case
+        and finding.screened.effect.is_case == target.is_case
+        and (target.is_case or finding.screened.effect.name == target.name)
+        for finding in found.findings
+    )
+
+
+def caught(recorded: Pool, row: int, change: float, trials: int, **how: object) -> None:
+    effect = recorded.effects[row]
+    hits = sum(is_caught(recorded.verdict(row, change, **how)[1], effect) for _ in range(trials))
+    print(f"  +{change:4.0%} {effect.case:32} {share(hits, trials)}")
+
+
+def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, text: str) -> None:
+    hits = named = red = contradicted = passed = 0
+    for trial in range(trials):
+        row = rows[trial % len(rows)]
+        _, found = recorded.verdict(row, change)
+        operations = [f for f in found.findings if f.verdict == REGRESSED and not f.screened.effect.is_case]
+        hit = is_caught(found, recorded.effects[row])
+        hits += hit
+        red += bool(operations)
+        named += bool(operations) and operations[0].screened.effect.name == recorded.effects[row].name
+        contradicted += any(f.verdict == CONTRADICTED for f in found.findings)
+        passed += found.outcome == decision.PASSED
+    print(
+        f"  +{change:4.0%} {text:24} ({len(rows)} operations) caught {share(hits, trials)}, named first in {named} of {red}, "
+        f"contradicted {contradicted}, passed {passed}"
+    )
+
+
+if __name__ == "__main__":
+    main()

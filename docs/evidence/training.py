@@ -1,0 +1,114 @@
+"""Measure ``mnistbench train`` beside pytorch/examples ``mnist/main.py``, whole commands in turns, one epoch each.
+
+    python docs/evidence/training.py ~/examples/mnist/main.py --rounds 3
+    python docs/evidence/training.py ~/examples/mnist/main.py --seeds 5 --arms shuffled,fast
+    python docs/evidence/training.py ~/examples/mnist/main.py --batch-size 1 --arms peer,fast --rounds 1
+
+Run it in an environment with mnistbench. ``MNISTBENCH_DATA`` names MNIST, unpacked. Compare the ratios: seconds are those of
+one machine and one hour. "step" is the time of an epoch's training divided by its steps, and "of the ceiling" is the
+arithmetic of a step over the rate of the machine's matrix products, divided by the step.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+#: A training step of ConvNet: multiply-adds of two convolutions (the first without a gradient of its input) and two linear
+#: layers, forward and backward, as FLOP per sample.
+FLOP_PER_SAMPLE = 2 * (2 * 26 * 26 * 32 * 9 + 3 * 24 * 24 * 64 * 32 * 9 + 3 * 9216 * 128 + 3 * 128 * 10)
+
+TRAIN_SAMPLES = 60_000
+
+_CEILING = """
+import time, torch
+a, best = torch.rand(1024, 1024), 1e9
+for _ in range(40):
+    start = time.perf_counter(); a @ a; best = min(best, time.perf_counter() - start)
+print(2 * 1024**3 / best)
+"""
+
+
+def arms(peer, folder, batch_size):
+    """Return a command and additions to the environment by the name of the arm."""
+    from mnistbench.core.allocator import PINNED
+
+    shuffled = folder / "shuffled.py"
+    plain = "{'batch_size': args.batch_size}"
+    shuffled.write_text(peer.read_text().replace(plain, plain.replace("}", ", 'shuffle': True}")))
+    assert "'shuffle': True}\n    test_kwargs" in shuffled.read_text(), "main.py is another version than 77f55b9"
+    options = ["--epochs", "1", "--batch-size", str(batch_size), "--no-accel"]
+    ours = [sys.executable, "-m", "mnistbench", "train", *options, "--output", "run"]
+    return {
+        "peer": ([sys.executable, str(peer), *options], {}),
+        "shuffled": ([sys.executable, str(shuffled), *options], {}),
+        "pinned": ([sys.executable, str(shuffled), *options], PINNED),
+        "reference": ([*ours, "--step", "reference"], {}),
+        "fast": ([*ours, "--step", "fast"], {}),
+        "bfloat16": ([*ours, "--step", "fast", "--dtype", "bfloat16"], {}),
+    }
+
+
+def measure(command, additions, seed, scratch):
+    """Run a command in a fresh folder; return its seconds, the test accuracy in percent and, of ours, seconds of training."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        start = time.perf_counter()
+        command, environ = [*command, "--seed", str(seed)], {**environ, **additions}
+        done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=True)
+        seconds = time.perf_counter() - start
+        if found := re.search(r"Accuracy: (\d+)/(\d+)", done.stdout):
+            return seconds, 100 * int(found[1]) / int(found[2]), None
+        [epoch] = json.loads(Path(folder, "run", "result.json").read_text())["epochs"]
+        return seconds, epoch["test_accuracy"], epoch["train_ns"] / 1e9
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("peer", type=Path, help="mnist/main.py of a checkout of pytorch/examples at 77f55b9")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--arms", default="peer,shuffled,pinned,reference,fast")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each arm with seed 1")
+    parser.add_argument("--seeds", type=int, help="one run of each arm with each of so many seeds, in place of --rounds")
+    options = parser.parse_args()
+    data = os.environ.get("MNISTBENCH_DATA") or parser.error("MNISTBENCH_DATA names no folder with MNIST/raw")
+    ceiling = float(subprocess.check_output([sys.executable, "-c", _CEILING], text=True))
+    seeds = range(1, options.seeds + 1) if options.seeds else [1] * options.rounds
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        (scratch / "data").symlink_to(Path(data).resolve())  # main.py reads ../data
+        known = arms(options.peer.resolve(), scratch, options.batch_size)
+        results = {arm: [] for arm in options.arms.split(",")}
+        for seed in seeds:
+            for arm, runs in results.items():
+                runs.append(measure(*known[arm], seed, scratch))
+                print(f"seed {seed} {arm}: {runs[-1][0]:.1f} s, accuracy {runs[-1][1]:.2f} %", file=sys.stderr, flush=True)
+    report(results, options.batch_size, ceiling)
+
+
+def report(results, batch_size, ceiling):
+    floor = FLOP_PER_SAMPLE * batch_size / ceiling
+    print(f"ceiling {ceiling / 1e9:.0f} GFLOP/s, floor of a step {1e3 * floor:.3g} ms, batch size {batch_size}\n")
+    print("| arm | whole command | ratio to the first | step | of the ceiling | accuracy, mean and spread |")
+    print("|---|---|---|---|---|---|")
+    first = statistics.median(run[0] for run in next(iter(results.values())))
+    for arm, runs in results.items():
+        seconds, accuracies = statistics.median(run[0] for run in runs), [run[1] for run in runs]
+        spread = f" ± {statistics.stdev(accuracies):.2f}" if len(set(accuracies)) > 1 else ""
+        step, share = "", ""
+        if runs[0][2] is not None:
+            per_step = statistics.median(run[2] for run in runs) / -(-TRAIN_SAMPLES // batch_size)
+            step, share = f"{1e3 * per_step:.3g} ms", f"{100 * floor / per_step:.0f} %"
+        accuracy = f"{statistics.mean(accuracies):.2f}{spread} %"
+        print(f"| {arm} | {seconds:.1f} s | {seconds / first:.2f} | {step} | {share} | {accuracy} |")
+
+
+if __name__ == "__main__":
+    main()

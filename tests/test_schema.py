@@ -1,0 +1,509 @@
+"""The JSON of ``compare``, ``gate`` and ``gate --bisect-versions`` is what the files in docs/schema/ describe."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import builders
+import gate_builders
+import pytest
+import strategies
+from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, header, series
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+
+from mnistbench.compare import data as compare_report
+from mnistbench.compare import diff, judge, problems
+from mnistbench.compare.diff import compare
+from mnistbench.compare.thresholds import GROUPINGS, Acceptance, Criteria, Threshold
+from mnistbench.core import params
+from mnistbench.gate import bisection, bisection_report
+from mnistbench.gate import report as gate_report
+from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
+from mnistbench.gate.verdict import decision, samples
+from mnistbench.gate.verdict.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds, decide
+from mnistbench.gate.verdict.result import Verdict, conclude
+from mnistbench.gate.verdict.samples import BASE, INTERRUPTED, NEW, Replaced
+from mnistbench.saved_runs.compatibility import BLOCKING
+
+REPOSITORY = Path(__file__).parents[1]
+DOCUMENTS = {
+    path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted((REPOSITORY / "docs" / "schema").iterdir())
+}
+
+#: Report -> its schema of this version.
+CURRENT = {
+    "compare": f"compare-{compare_report.SCHEMA}.json",
+    "gate": f"gate-{gate_report.SCHEMA}.json",
+    "bisect": f"bisect-{bisection_report.SCHEMA}.json",
+}
+
+GOLDEN = sorted(
+    path for path in (REPOSITORY / "tests" / "golden").glob("*.json") if path.stem.partition("_")[0] in ("comparison", "gate")
+)
+
+#: First word of the name of a golden file -> report.
+REPORTS = {"comparison": "compare", "gate": "gate"}
+
+#: Objects whose keys are names of anything: cases, packages, variables, reasons.
+MAPS = {
+    "gate": {"variables", "packages", "memory", "resident", "exact", "not_finite", "left_out", "notes", "uncompared"},
+    "compare": {"environment", "incomparable", "left_out"},
+}
+MAPS["bisect"] = MAPS["gate"]
+
+
+@functools.cache
+def validator(report):
+    registry = Registry().with_resources((name, Resource.from_contents(document)) for name, document in DOCUMENTS.items())
+    return Draft202012Validator(DOCUMENTS[CURRENT[report]], registry=registry)
+
+
+def complaints(report, document):
+    return [f"{error.json_path}: {error.message}" for error in validator(report).iter_errors(document)]
+
+
+def report_of(path):
+    return REPORTS[path.stem.split("_")[0]]
+
+
+# ---- Documents -----------------------------------------------------------------------------------------------------------
+
+
+def as_json(verdict):
+    return json.loads(gate_report.rendered(verdict, "json", 10))
+
+
+def concluded(measured, fresh=0, **changes):
+    """The verdict over eight launches of a case, and so many fresh ones; keywords are of the header or of ``conclude``."""
+    launches = [*series(measured, seed=3), *(series(measured, stage=2, seed=4, count=fresh) if fresh else [])]
+    of_header = {name: changes.pop(name) for name in tuple(changes) if name not in ("accept", "reason", "end", "allow_missing")}
+    changes["accept"] = tuple(map(Acceptance.parse, changes.get("accept", ())))
+    return conclude({**header(labels={CASE: LABEL}), **of_header}, launches, Thresholds(), **changes)
+
+
+QUIET = Measured().operations
+SLOWER_CASE = Measured(factor=1.08, operations={**QUIET, MM: (1_000_000, 1.3)})
+REPLACED_CASE = Measured(
+    factor=1.04,
+    operations={**QUIET, GEMM: (900_000, 1.0), CLONE: (8_000, 1.0)},
+    only_base=[MM],
+    only_new=[GEMM, CLONE],
+)
+OTHER = "bench/test_step.py::test_step[mlp-b1-cpu]"
+
+VERDICTS = {
+    "passed": (PASSED, lambda: concluded(Measured())),
+    "regressed": (REGRESSED, lambda: concluded(SLOWER_CASE, 8)),
+    "accepted": (PASSED, lambda: concluded(SLOWER_CASE, 8, accept=("*:*:50%",), reason="it is exact now")),
+    "accepted without a limit": (INCONCLUSIVE, lambda: concluded(SLOWER_CASE, 8, accept=("*:*",), reason="it is exact now")),
+    "flagged and not measured again": (INCONCLUSIVE, lambda: concluded(SLOWER_CASE)),
+    "replaced": (REGRESSED, lambda: concluded(REPLACED_CASE, 8)),
+    "interrupted": (INCONCLUSIVE, lambda: concluded(Measured(), end=INTERRUPTED)),
+    "nothing measured": (
+        INCONCLUSIVE,
+        lambda: conclude(header(), series(count=3), Thresholds()),
+    ),
+    "no operations": (PASSED, lambda: concluded(Measured(operations={}))),
+    "not finite": (PASSED, lambda: concluded(Measured(outcomes=(("aa", 0.5), ("bb", None))))),
+    "everything in the header": (
+        INCONCLUSIVE,
+        lambda: concluded(
+            Measured(), torch="2.14.0 -> 2.15.0", variables={BASE: {}, NEW: {"OMP_NUM_THREADS": "2"}},
+            packages={"torch": ["2.14.0", "2.15.0"], "numpy": ["", "2.0"]}, memory={CASE: {BASE: 4_096, NEW: 8_192}},
+            resident={BASE: 400_000_000, NEW: 800_000_000}, only_base=[OTHER], only_head=["a"], changed=["b"],
+            left_out={BASE: {}, NEW: {OTHER: "it is skipped"}}, notes={CASE: "a note"}, uncompared={CASE: "it returns nothing"},
+        ),
+    ),
+}  # fmt: skip
+
+
+def compared():
+    """A comparison with replaced, new and small operations, several base runs, problems and an accepted regression."""
+    rows = [builders.op_row("aten::mm", 900_000), builders.op_row("aten::add", 90_000), builders.op_row("aten::t", 10)]
+    slower = [builders.op_row("aten::mm", 1_900_000), builders.op_row("aten::clone", 80_000), builders.op_row("aten::t", 10)]
+    bases = [
+        builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), builders.case_record(batch_size=1)),
+        builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), dirty=True),
+    ]
+    new = builders.summary(
+        builders.case_record(tables=(builders.op_table(*slower),)),
+        builders.case_record(batch_size=64),
+        environment=builders.environment(torchvision="0.31.0"),
+    )
+    accept = (Acceptance.parse("*:aten::mm:200%"),)
+    criteria = Criteria(op_fail=(Threshold.parse("10%"),), accept=accept, reason="it is exact now")
+    return judge.judge(compare(bases, new), criteria)
+
+
+def searched():
+    found = concluded(SLOWER_CASE, 8), concluded(Measured())
+    gates = (
+        Gate("2.14.0", SLOWER, "", found[0], ".benchmarks/gate/1.jsonl.gz", 203.4),
+        Gate("2.12.0", NOT_SLOWER, "", found[1], ".benchmarks/gate/2.jsonl.gz", 110.0),
+        Gate("2.13.0", NOT_JUDGED, "head: ImportError: boom", seconds=12.0),
+    )
+    return Bisection("torch", ("2.11.0", "2.12.0", "2.13.0", "2.14.0"), gates)
+
+
+@functools.cache
+def made(report):
+    """A document of a report; no test changes it."""
+    if report == "compare":
+        return json.loads(compare_report.json_report(compared()))
+    if report == "bisect":
+        return json.loads(bisection_report.rendered(searched(), "json", 10))
+    return as_json(concluded(REPLACED_CASE, 8, only_base=[OTHER]))
+
+
+# ---- What is written is valid --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_schema_is_a_schema_of_its_name_and_version(name):
+    Draft202012Validator.check_schema(DOCUMENTS[name])
+    report, version = re.fullmatch(r"([a-z]+)-(\d+)\.json", name).groups()
+    assert report in CURRENT
+    assert DOCUMENTS[name]["properties"]["schema"]["const"] == int(version)
+    assert next(iter(DOCUMENTS[name]["required"])) == "schema"
+
+
+def test_every_report_has_a_schema_of_this_version():
+    assert set(CURRENT.values()) <= set(DOCUMENTS)
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_a_golden_file_is_valid(path):
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert next(iter(document)) == "schema"
+    assert complaints(report_of(path), document) == []
+
+
+def test_there_are_golden_files_of_gate_and_compare():
+    assert {report_of(path) for path in GOLDEN} == {"gate", "compare"}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_a_verdict_is_valid(name):
+    outcome, make = VERDICTS[name]
+    document = as_json(make())
+    assert (document["outcome"], complaints("gate", document)) == (outcome, [])
+
+
+@pytest.mark.parametrize("report", CURRENT)
+def test_a_report_is_valid(report):
+    assert complaints(report, made(report)) == []
+
+
+def effect(logs, **changes):
+    """An effect of a case of ``empty_verdict``; its logarithms may be too large for the times of an ordinary one."""
+    return dataclasses.replace(gate_builders.effect((0.0,) * 8, case=LABEL, **changes), logs=logs)
+
+
+LOGS = st.sampled_from([0.0, 0.01, -0.01, 0.3, 43.0, -43.0, 800.0, -800.0, math.nan]) | st.floats(-43, 43)
+
+
+@st.composite
+def any_effects(draw):
+    """Differences of any size, also such that are no longer finite as a share, and of spoiled launches."""
+    found = []
+    for number in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(["call", "mean", "operation", "replaced", "added", "outside", "other"]))
+        clock = draw(st.sampled_from(["wall", "cpu", "device"])) if kind in ("call", "mean") else ""
+        sides = st.none() | st.floats(0, 1e15)
+        replaced = tuple(Replaced(key, draw(sides), draw(sides)) for key in (MM, ADD)) if kind in ("replaced", "added") else ()
+        logs = draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8))
+        found.append(
+            effect(logs, kind=kind, name=clock or f"{number}", clock=clock, share=draw(st.floats(0, 10)), replaced=replaced)
+        )
+    return list({effect.key: effect for effect in found}.values())
+
+
+@strategies.many(900)
+@given(any_effects(), st.booleans())
+def test_whatever_was_measured_the_verdict_is_valid(effects, again):
+    decided = decide(effects, effects if again else (), Thresholds(), 7)
+    verdict = dataclasses.replace(empty_verdict(), decision=decided)
+    assert complaints("gate", as_json(verdict)) == []
+
+
+@functools.cache
+def empty_verdict() -> Verdict:
+    return conclude(header(), series(count=1), Thresholds())
+
+
+def test_a_change_that_is_not_finite_is_null():
+    decided = decide([effect((800.0,) * 8, kind="operation")], (), Thresholds(), 7)
+    assert math.isinf(decided.operations[0].change)
+    document = as_json(dataclasses.replace(empty_verdict(), decision=decided))
+    assert [document["operations"][0][name] for name in ("change", "low", "high")] == [None] * 3
+    assert document["no_regression_of"] is None
+
+
+def with_timing(record):
+    return dataclasses.replace(record, timing=record.timing or builders.timing())
+
+
+LIMITS = Criteria(
+    op_fail=(Threshold.parse("10%"), Threshold.parse("conv2:5%")), case_fail=Threshold.parse("5%"),
+    accept=(Acceptance.parse("*:*:50%"), Acceptance.parse("*:*mm*")), reason="x",
+)  # fmt: skip
+
+
+@strategies.many(900)
+@given(
+    st.lists(strategies.case_records(), max_size=3),
+    st.lists(strategies.case_records(), min_size=1, max_size=2),
+    st.lists(strategies.environments(), min_size=2, max_size=2),
+    st.sampled_from(GROUPINGS),
+    st.sampled_from([Criteria(), LIMITS]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_whatever_runs_are_compared_the_judgement_is_valid(
+    bases, now, environments, by, criteria, across_versions, across_machines
+):
+    # Each base run has the new run's first case too, so that something is compared.
+    same = {"test": now[0].test, "params": now[0].params}
+    runs = [
+        builders.summary(
+            with_timing(record), with_timing(dataclasses.replace(record, **same)), environment=environments[number % 2]
+        )
+        for number, record in enumerate(bases)
+    ]
+    new = builders.summary(*map(with_timing, now), environment=environments[0])
+    criteria = dataclasses.replace(criteria, by=by)
+    across = {"across_versions": across_versions, "across_machines": across_machines}
+    judgement = judge.judge(compare(runs, new, by=by, **across), criteria)
+    assert complaints("compare", json.loads(compare_report.json_report(judgement))) == []
+
+
+@pytest.mark.parametrize("times", [(1_000_000,) * 3, (1_000_000, 1_500_000, 800_000, 1_200_000) * 2], ids=["few", "eight"])
+@pytest.mark.parametrize("factor", [0.2, 0.9, 1, 1.3, 5])
+@pytest.mark.parametrize("criteria", [Criteria(), LIMITS], ids=["no threshold", "thresholds"])
+def test_a_judgement_by_either_rule_is_valid(times, factor, criteria):
+    judgement = judge.judge(
+        compare(builders.base_runs(8, *times), builders.base_runs(1, round(1_000_000 * factor))[0]), criteria
+    )
+    assert complaints("compare", json.loads(compare_report.json_report(judgement))) == []
+
+
+def test_a_benchmark_without_a_record_has_no_params():
+    plain = builders.saved_file()
+    plain["benchmarks"][0]["extra_info"] = {}
+    run = diff.RunSummary.from_json(plain, "0001_plain.json")
+    document = json.loads(compare_report.json_report(judge.judge(compare([run], run), Criteria())))
+    assert document["cases"][0]["params"] is None
+    assert complaints("compare", document) == []
+
+
+# ---- What is spoiled is not ----------------------------------------------------------------------------------------------
+
+
+def places(value: Any, free: set[str], path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield the path of each key of a closed object. Of a list only the first object counts."""
+    if isinstance(value, Mapping):
+        for name, member in value.items():
+            yield (*path, name)
+            if name not in free:
+                yield from places(member, free, (*path, name))
+    elif isinstance(value, list) and value:
+        yield from places(value[0], free, (*path, 0))
+
+
+def spoiled(document, path, change):
+    """The document with the object that has the key at the end of the path changed by ``change(object, key)``."""
+    copied = copy.deepcopy(document)
+    change(functools.reduce(lambda value, step: value[step], path[:-1], copied), path[-1])
+    return copied
+
+
+def removed(members, key):
+    del members[key]
+
+
+def renamed(members, key):
+    members[f"{key}_"] = members.pop(key)
+
+
+def joined(members, key):
+    members[f"{key}_too"] = members[key]
+
+
+def of_another_type(members, key):
+    members[key] = {"a": 1} if not isinstance(members[key], dict) else "a"
+
+
+@pytest.mark.parametrize("change", [removed, renamed, joined, of_another_type])
+@pytest.mark.parametrize("report", CURRENT)
+def test_a_report_with_another_key_at_any_place_is_not_valid(report, change):
+    found = list(places(made(report), MAPS[report]))
+    top = {path[0] for path in found}
+    assert top == set(DOCUMENTS[CURRENT[report]]["required"])
+    assert len(found) > len(top) + 10  # also inside of cases, findings, gates
+    assert [path for path in found if not complaints(report, spoiled(made(report), path, change))] == []
+
+
+@pytest.mark.parametrize(
+    ("report", "path", "value"),
+    [
+        ("gate", ["schema"], 2),
+        ("gate", ["outcome"], "failed"),
+        ("gate", ["outcome"], PASSED),  # it has reasons
+        ("gate", ["findings", 0, "verdict"], "noise"),
+        ("gate", ["cases", 0, "kind"], "operation"),
+        ("gate", ["cases", 0, "clock"], "profiled"),
+        ("gate", ["operations", 0, "kind"], "call"),
+        ("gate", ["operations", 0, "members"], []),
+        ("gate", ["operations", 0, "members", 0], ["aten::mm", "forward"]),
+        ("gate", ["operations", 0, "p"], 1.5),
+        ("gate", ["operations", 0, "base_ns"], -1),
+        ("gate", ["operations", 0, "base_ns"], None),
+        ("gate", ["variables"], {"new": {}}),
+        ("gate", ["packages"], {"torch": ["2.14.0"]}),
+        ("gate", ["not_finite"], {LABEL: ["both"]}),
+        ("gate", ["exact"], {LABEL: []}),
+        ("compare", ["schema"], 1),
+        ("compare", ["outcome"], "inconclusive"),
+        ("compare", ["environment"], {"torch": ["2.14.0"]}),
+        ("compare", ["problems", 0, "verdict"], "regressed"),
+        ("compare", ["cases", 0, "iteration", "kind"], "operation"),
+        ("compare", ["cases", 0, "operations", 0, "kind"], "iteration"),
+        ("compare", ["cases", 0, "operations", 0, "now_ns"], 1.5),
+        ("compare", ["cases", 0, "operations", 0, "within"], 0.1),  # it is regressed
+        ("compare", ["cases", 0, "operations", 0, "smallest"], 0.1),  # it is judged by its threshold
+        ("compare", ["cases", 0, "params", "phase"], "backward"),
+        ("compare", ["cases", 0, "incomparable"], {"torchvision": ["0.30.0", "0.31.0"]}),
+        ("compare", ["cases", 0, "left_out"], {"too old": 1}),
+        ("bisect", ["gates", 0, "result"], "regressed"),
+        ("bisect", ["gates"], []),
+        ("bisect", ["gates", 0, "report", "schema"], 2),
+    ],
+    ids=str,
+)
+def test_a_value_that_no_report_has_is_not_valid(report, path, value):
+    def put(members, key):
+        members[key] = value
+
+    assert complaints(report, spoiled(made(report), path, put))
+
+
+def test_an_inconclusive_gate_has_a_reason():
+    document = as_json(concluded(Measured(), only_base=[OTHER]))
+    assert (document["outcome"], complaints("gate", document)) == (INCONCLUSIVE, [])
+    assert complaints("gate", {**document, "reasons": []})
+
+
+# ---- The schemas themselves ----------------------------------------------------------------------------------------------
+
+
+def objects(schema: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each description of an object in a schema."""
+    if isinstance(schema, Mapping):
+        if schema.get("type") == "object":
+            yield path, schema
+        for name, member in schema.items():
+            yield from objects(member, f"{path}/{name}")
+    elif isinstance(schema, list):
+        for number, member in enumerate(schema):
+            yield from objects(member, f"{path}/{number}")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_object_is_closed_or_a_map_and_every_property_is_described(name):
+    found = list(objects(DOCUMENTS[name]))
+    assert found
+    for path, schema in found:
+        names = set(schema.get("properties", {}))
+        assert "additionalProperties" in schema, path
+        if not names:
+            assert schema["additionalProperties"] is not False, path
+            continue
+        assert schema["additionalProperties"] is False, path
+        assert set(schema.get("required", ())) == names or (names == {BASE, NEW} and "required" not in schema), path
+        assert [each for each, property_ in schema["properties"].items() if not property_.get("description")] == [], path
+
+
+UNITS = {"_ns": "in nanoseconds", "seconds": "in seconds", "_bytes": "in bytes"}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_unit_of_a_number_is_stated(name):
+    # "memory" and "resident" have their unit in no name, and changes are shares.
+    units = {**UNITS, "memory": "in bytes", "resident": "in bytes", "threshold": "as a share", "change": "as a share"}
+    for path, schema in objects(DOCUMENTS[name]):
+        for key, property_ in schema.get("properties", {}).items():
+            for ending, unit in units.items():
+                if key.endswith(ending) and property_.get("type") != "array":
+                    assert unit in property_["description"].lower(), f"{path}/{key}"
+
+
+def at(report, path):
+    return functools.reduce(lambda value, step: value[step], path.split("/"), DOCUMENTS[CURRENT[report]])
+
+
+@pytest.mark.parametrize(
+    ("report", "path", "words"),
+    [
+        ("gate", "properties/outcome/enum", {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE}),
+        (
+            "gate",
+            "properties/reasons/items/properties/kind/enum",
+            {
+                decision.NOISE, decision.BUDGET, decision.CONTRADICTION, decision.UNMEASURED, decision.MISSING,
+                decision.ACCEPTANCE, decision.BROKEN,
+            },
+        ),
+        (
+            "gate",
+            "properties/findings/items/properties/verdict/enum",
+            {
+                decision.REGRESSED, decision.IMPROVED, decision.UNCONFIRMED, decision.CONTRADICTED, decision.SMALL,
+                decision.UNDECIDED,
+            },
+        ),
+        (
+            "gate",
+            "$defs/estimate/properties/kind/enum",
+            {
+                samples.CALL, samples.MEAN, samples.OPERATION, samples.REPLACED, samples.ADDED, samples.OUTSIDE_KIND,
+                samples.OTHER,
+            },
+        ),
+        ("gate", "$defs/estimate/properties/clock/enum", {samples.WALL, samples.CPU, samples.DEVICE, samples.BUSY, "profiled"}),
+        ("bisect", "properties/outcome/enum", {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE}),
+        (
+            "bisect",
+            "properties/gates/items/properties/result/enum",
+            {bisection.SLOWER, bisection.NOT_SLOWER, bisection.NOT_JUDGED},
+        ),
+        ("compare", "properties/by/enum", set(GROUPINGS)),
+        ("compare", "properties/problems/items/properties/verdict/enum", {problems.INCOMPARABLE, problems.MISSING}),
+        ("compare", "properties/cases/items/properties/incomparable/propertyNames/enum", set(BLOCKING)),
+        (
+            "compare",
+            "properties/cases/items/properties/left_out/propertyNames/enum",
+            {diff.ABSENT, diff.ELSEWHERE, diff.OTHER_COMMIT, diff.DIRTY, diff.UNVERSIONED},
+        ),
+        ("compare", "$defs/params/properties/phase/enum", {*params.PHASES, params.CALL}),
+        ("compare", "$defs/params/properties/dtype/enum", set(params.DTYPES)),
+        ("compare", "$defs/params/properties/step/enum", set(params.STEPS)),
+        (
+            "compare",
+            "$defs/quantity/properties/verdict/enum",
+            {judge.REGRESSED, judge.IMPROVED, judge.WITHIN, judge.SUSPECT, judge.INCONCLUSIVE, problems.INCOMPARABLE},
+        ),
+    ],
+)  # fmt: skip
+def test_the_words_of_a_schema_are_those_of_the_code(report, path, words):
+    assert set(at(report, path)) == words
