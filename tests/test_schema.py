@@ -33,7 +33,7 @@ from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection,
 from mnistbench.gate.verdict import decision, samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds, decide
 from mnistbench.gate.verdict.result import Verdict, conclude
-from mnistbench.gate.verdict.samples import BASE, INTERRUPTED, NEW, Replaced
+from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, Replaced
 from mnistbench.saved_runs.compatibility import BLOCKING
 
 REPOSITORY = Path(__file__).parents[1]
@@ -119,10 +119,11 @@ VERDICTS = {
     "everything in the header": (
         INCONCLUSIVE,
         lambda: concluded(
-            Measured(), torch="2.14.0 -> 2.15.0", variables={BASE: {}, NEW: {"OMP_NUM_THREADS": "2"}},
-            packages={"torch": ["2.14.0", "2.15.0"], "numpy": ["", "2.0"]}, memory={CASE: {BASE: 4_096, NEW: 8_192}},
-            resident={BASE: 400_000_000, NEW: 800_000_000}, only_base=[OTHER], only_head=["a"], changed=["b"],
-            left_out={BASE: {}, NEW: {OTHER: "it is skipped"}}, notes={CASE: "a note"}, uncompared={CASE: "it returns nothing"},
+            Measured(), torch="2.14.0 -> 2.15.0", variables={BASE: {}, HEAD: {"OMP_NUM_THREADS": "2"}},
+            packages={"torch": ["2.14.0", "2.15.0"], "numpy": ["", "2.0"]}, memory={CASE: {BASE: 4_096, HEAD: 8_192}},
+            resident={BASE: 400_000_000, HEAD: 800_000_000}, only_base=[OTHER], only_head=["a"], changed=["b"],
+            left_out={BASE: {}, HEAD: {OTHER: "it is skipped"}}, notes={CASE: "a note"},
+            uncompared={CASE: "it returns nothing"},
         ),
     ),
 }  # fmt: skip
@@ -271,17 +272,17 @@ LIMITS = Criteria(
     st.booleans(),
 )
 def test_whatever_runs_are_compared_the_judgement_is_valid(
-    bases, now, environments, by, criteria, across_versions, across_machines
+    bases, head, environments, by, criteria, across_versions, across_machines
 ):
     # Each base run has the new run's first case too, so that something is compared.
-    same = {"test": now[0].test, "params": now[0].params}
+    same = {"test": head[0].test, "params": head[0].params}
     runs = [
         builders.summary(
             with_timing(record), with_timing(dataclasses.replace(record, **same)), environment=environments[number % 2]
         )
         for number, record in enumerate(bases)
     ]
-    new = builders.summary(*map(with_timing, now), environment=environments[0])
+    new = builders.summary(*map(with_timing, head), environment=environments[0])
     criteria = dataclasses.replace(criteria, by=by)
     across = {"across_versions": across_versions, "across_machines": across_machines}
     judgement = judge.judge(compare(runs, new, by=by, **across), criteria)
@@ -379,7 +380,7 @@ def test_a_report_with_another_key_at_any_place_is_not_valid(report, change):
         ("compare", ["problems", 0, "verdict"], "regressed"),
         ("compare", ["cases", 0, "iteration", "kind"], "operation"),
         ("compare", ["cases", 0, "operations", 0, "kind"], "iteration"),
-        ("compare", ["cases", 0, "operations", 0, "now_ns"], 1.5),
+        ("compare", ["cases", 0, "operations", 0, "head_ns"], 1.5),
         ("compare", ["cases", 0, "operations", 0, "within"], 0.1),  # it is regressed
         ("compare", ["cases", 0, "operations", 0, "smallest"], 0.1),  # it is judged by its threshold
         ("compare", ["cases", 0, "params", "phase"], "backward"),
@@ -430,7 +431,7 @@ def test_every_object_is_closed_or_a_map_and_every_property_is_described(name):
             assert schema["additionalProperties"] is not False, path
             continue
         assert schema["additionalProperties"] is False, path
-        assert set(schema.get("required", ())) == names or (names == {BASE, NEW} and "required" not in schema), path
+        assert set(schema.get("required", ())) == names or (names == {BASE, HEAD} and "required" not in schema), path
         assert [each for each, property_ in schema["properties"].items() if not property_.get("description")] == [], path
 
 

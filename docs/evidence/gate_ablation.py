@@ -1,9 +1,9 @@
-"""Measure the effect of each part of a launch: the same code on both sides, with one part removed at a time.
+"""Measure the quantity of each part of a launch: the same code on both sides, with one part removed at a time.
 
     python docs/evidence/gate_ablation.py measure 12 FOLDER [ARM...]   # launches of each arm, alternating; 20 s per launch
     python docs/evidence/gate_ablation.py judge FOLDER
 
-Prints mean and standard deviation (SD) of the differences between the sides. A part without an effect can be removed.
+Prints mean and standard deviation (SD) of the differences between the sides. A part without an quantity can be removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from mnistbench.gate import launcher, snapshot
 from mnistbench.gate.launcher import Plan, launching, stage_home
 from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.samples import BASE, NEW
+from mnistbench.gate.verdict.samples import BASE, HEAD
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +27,7 @@ ARMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "huge pages": (),
     "untouched memory": (("worker.py", "    torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)\n", ""),),
     "no coin": (
-        ("worker.py", "self._order = self._coin.sample([BASE, NEW], 2)", "self._order = [BASE, NEW]"),
+        ("worker.py", "self._order = self._coin.sample([BASE, HEAD], 2)", "self._order = [BASE, HEAD]"),
         ("worker.py", "order = self._order[:: -1 if rebuild % 2 else 1]", "order = self._order"),
         ("alternate.py", "order = order[::-1] if pair % 2 else coin.sample(order, len(order))", "pass"),
     ),
@@ -38,7 +38,7 @@ def measure(launches: int, folder: Path, arms: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     plain = launcher.environment
     with snapshot.scratch() as scratch:
-        trees = {name: snapshot.of_revision(ROOT, "HEAD", scratch / name) for name in (BASE, NEW)}
+        trees = {name: snapshot.of_revision(ROOT, "HEAD", scratch / name) for name in (BASE, HEAD)}
         plan = Plan(
             trees=trees, pythons=dict.fromkeys(trees, sys.executable), variables={name: {} for name in trees},
             home=stage_home(scratch), repository=ROOT,
@@ -72,18 +72,18 @@ def measure(launches: int, folder: Path, arms: list[str]) -> None:
 
 
 def judge(folder: Path) -> None:
-    found: dict[tuple[str, str, str], dict[str, samples.Effect]] = {}
+    found: dict[tuple[str, str, str], dict[str, samples.Quantity]] = {}
     arms = [arm for arm in ARMS if (folder / f"{arm}.jsonl.gz").exists()]
     for arm in arms:
         launches = samples.load(folder / f"{arm}.jsonl.gz").launches
         print(f"{arm}: {len(launches)} launches, {statistics.fmean(launch.seconds for launch in launches):.1f} s each")
-        for effect in samples.effects(launches):
-            found.setdefault(effect.key, {})[arm] = effect
+        for quantity in samples.quantities(launches):
+            found.setdefault(quantity.key, {})[arm] = quantity
     print(f"{'':70}" + "".join(f"{arm:>20}" for arm in arms))
     for (case, kind, name), by_arm in found.items():
-        effects = [by_arm.get(arm) for arm in arms]
-        if all(effects) and (kind == "call" or effects[0].share >= 0.05):
-            cells = (f"{statistics.fmean(e.logs):+7.2%} SD {statistics.stdev(e.logs):6.2%}" for e in effects)
+        quantities = [by_arm.get(arm) for arm in arms]
+        if all(quantities) and (kind == "call" or quantities[0].share >= 0.05):
+            cells = (f"{statistics.fmean(e.logs):+7.2%} SD {statistics.stdev(e.logs):6.2%}" for e in quantities)
             print(f"{case.removesuffix(' on digits')[:24]:24} {name[:44]:45}" + "".join(f"{cell:>20}" for cell in cells))
 
 

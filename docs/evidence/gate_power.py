@@ -28,7 +28,7 @@ import numpy as np
 from mnistbench.gate.run import LAUNCHES
 from mnistbench.gate.verdict import decision, permutation, samples
 from mnistbench.gate.verdict.decision import CONTRADICTED, LOOKS, REGRESSED, Thresholds, candidates, decide, is_settled
-from mnistbench.gate.verdict.samples import Effect
+from mnistbench.gate.verdict.samples import Quantity
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
 EXCHANGES = 2_000
@@ -58,28 +58,28 @@ def pool(target: Path, files: Sequence[str]) -> None:
     checked: dict[str, list[samples.Group]] = {}
     for name, way in WAYS.items():
         samples.difference = way
-        effects = samples.effects([launch for _, launch in launches], checked or None)
+        quantities = samples.quantities([launch for _, launch in launches], checked or None)
         if not checked:
-            for effect in effects:
-                if not effect.is_case:
-                    checked.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
-        found[name] = [[round(log, 5) for log in effect.logs] for effect in effects]
+            for quantity in quantities:
+                if not quantity.is_case:
+                    checked.setdefault(quantity.case, []).append((quantity.kind, quantity.name, quantity.members))
+        found[name] = [[round(log, 5) for log in quantity.logs] for quantity in quantities]
     samples.difference = WAYS["pairs"]
     in_turn = [
         replace(launch, cases={case: list(map(_without_blocks, builds)) for case, builds in launch.cases.items()})
         for _, launch in launches
     ]
-    found["in turn"] = [[round(log, 5) for log in effect.logs] for effect in samples.effects(in_turn, checked)]
+    found["in turn"] = [[round(log, 5) for log in quantity.logs] for quantity in samples.quantities(in_turn, checked)]
     one_build = [replace(launch, cases={case: builds[:1] for case, builds in launch.cases.items()}) for _, launch in launches]
-    found["one build"] = [[round(log, 5) for log in effect.logs] for effect in samples.effects(one_build, checked)]
+    found["one build"] = [[round(log, 5) for log in quantity.logs] for quantity in samples.quantities(one_build, checked)]
     data = {
-        "effects": [[e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in effects],
+        "quantities": [[e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in quantities],
         "files": [name for name, _ in launches],
         "seconds": [round(launch.seconds, 1) for _, launch in launches],
         "logs": found,
     }
     target.write_bytes(gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0))
-    print(f"{len(launches)} launches, {len(effects)} quantities")
+    print(f"{len(launches)} launches, {len(quantities)} quantities")
 
 
 def _without_blocks(build: samples.Build) -> samples.Build:
@@ -92,7 +92,7 @@ class Pool:
     def __init__(self, path: Path, seed: int = 1) -> None:
         data = json.loads(gzip.decompress(path.read_bytes()))
         self.logs = {way: np.array(logs) for way, logs in data["logs"].items()}
-        self.effects = [Effect(*e[:4], (), (), e[5], e[5], e[4]) for e in data["effects"]]
+        self.quantities = [Quantity(*e[:4], (), (), e[5], e[5], e[4]) for e in data["quantities"]]
         self.launches = len(data["files"])
         self._draw = np.random.default_rng(seed)
 
@@ -112,26 +112,29 @@ class Pool:
         else:
             logs = self.logs[way][:, recorded_from : recorded_from + size].copy()
         if target is not None:
-            hit = self.effects[target]
-            for row, effect in enumerate(self.effects):
-                if row == target or (effect.is_case and effect.case == hit.case):
-                    logs[row] += math.log1p(change * (hit.share if effect.is_case and not hit.is_case else 1))
-        effects = [
-            replace(effect, logs=tuple(row))
-            for effect, row in zip(self.effects, logs, strict=True)
-            if not effect.is_case or effect.clock in clocks
+            hit = self.quantities[target]
+            for row, quantity in enumerate(self.quantities):
+                if row == target or (quantity.is_case and quantity.case == hit.case):
+                    logs[row] += math.log1p(change * (hit.share if quantity.is_case and not hit.is_case else 1))
+        quantities = [
+            replace(quantity, logs=tuple(row))
+            for quantity, row in zip(self.quantities, logs, strict=True)
+            if not quantity.is_case or quantity.clock in clocks
         ]
-        first = [replace(effect, logs=effect.logs[:launches]) for effect in effects]
+        first = [replace(quantity, logs=quantity.logs[:launches]) for quantity in quantities]
         seed = int(self._draw.integers(2**31))
         flagged = candidates(first, limits, seed)
         if alone:
-            flagged = [estimate for effect in first for estimate in candidates([effect], limits, seed)]
-        cases = {estimate.effect.case for estimate in flagged}
+            flagged = [estimate for quantity in first for estimate in candidates([quantity], limits, seed)]
+        cases = {estimate.quantity.case for estimate in flagged}
         found = decide(first, [], limits, seed)
         for look in LOOKS if cases else ():
             fresh = slice(launches, launches + look)
             found = decide(
-                first, [replace(effect, logs=effect.logs[fresh]) for effect in effects if effect.case in cases], limits, seed
+                first,
+                [replace(quantity, logs=quantity.logs[fresh]) for quantity in quantities if quantity.case in cases],
+                limits,
+                seed,
             )
             if is_settled(found, limits):
                 break
@@ -159,16 +162,16 @@ def main() -> None:
         targets(Path(sys.argv[2]), trials)
         return
     print("spread (SD) of a launch's difference")
-    for row, effect in enumerate(recorded.effects):
-        if effect.kind == "call" or effect.share >= 0.05:
+    for row, quantity in enumerate(recorded.quantities):
+        if quantity.kind == "call" or quantity.share >= 0.05:
             spreads = " ".join(f"{way} {100 * logs[row].std(ddof=1):5.2f} %" for way, logs in recorded.logs.items())
-            print(f"  {effect.case:32} {effect.name:44} {effect.share:6.1%}  {spreads}")
+            print(f"  {quantity.case:32} {quantity.name:44} {quantity.share:6.1%}  {spreads}")
     print("\nthe same code on both sides, recorded roles")
     with_recorded_roles(recorded)
     print("\nthe same code on both sides, roles drawn anew")
     same(recorded, trials)
     print("\na slower case")
-    calls = [row for row, effect in enumerate(recorded.effects) if effect.kind == "call" and effect.clock == "wall"]
+    calls = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "call" and quantity.clock == "wall"]
     for change in (0.01, 0.02, 0.03, 0.05, 0.10):
         for row in calls:
             caught(recorded, row, change, trials)
@@ -176,9 +179,9 @@ def main() -> None:
     for row in calls:
         caught(recorded, row, 0.01, trials, limits=Thresholds(call=0.01))
     print("\na slower operation")
-    operations = [row for row, effect in enumerate(recorded.effects) if effect.kind == "operation"]
+    operations = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"]
     for least, most in ((0.02, 0.05), (0.05, 0.10), (0.10, 1.0)):
-        rows = [row for row in operations if least <= recorded.effects[row].share < most]
+        rows = [row for row in operations if least <= recorded.quantities[row].share < most]
         for change in (0.03, 0.05, 0.10, 0.20):
             caught_any(recorded, rows, change, trials, f"{least:.0%} to {most:.0%} of its case")
 
@@ -189,10 +192,10 @@ def targets(path: Path, trials: int) -> None:
     parts = -(-trials // PART)
     questions: dict[str, tuple[list[int], float, Thresholds]] = {"the same code": ([], 0.0, LIMITS)}
     for row in calls_of(recorded):
-        questions[f"+1 % on {recorded.effects[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(call=0.01))
-    operations = [row for row, effect in enumerate(recorded.effects) if effect.kind == "operation"]
+        questions[f"+1 % on {recorded.quantities[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(call=0.01))
+    operations = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"]
     for least in (0.05, 0.10):
-        rows = [row for row in operations if recorded.effects[row].share >= least]
+        rows = [row for row in operations if recorded.quantities[row].share >= least]
         questions[f"+5 % on an operation of {least:.0%} of its case or more ({len(rows)} of them)"] = (rows, 0.05, LIMITS)
     with ProcessPoolExecutor() as processes:
         for text, question in questions.items():
@@ -219,7 +222,7 @@ def _outcomes(task: tuple[Path, int, tuple[list[int], float, Thresholds]]) -> li
     for trial in range(PART):
         row = rows[trial % len(rows)] if rows else None
         first, found = recorded.verdict(row, change, limits=limits)
-        hit = row is not None and is_caught(found, recorded.effects[row])
+        hit = row is not None and is_caught(found, recorded.quantities[row])
         unsure, flagged = found.outcome == decision.INCONCLUSIVE, any(estimate.change > 0 for estimate in first)
         outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh))
     return outcomes
@@ -227,9 +230,11 @@ def _outcomes(task: tuple[Path, int, tuple[list[int], float, Thresholds]]) -> li
 
 def with_recorded_roles(recorded: Pool) -> None:
     """Test all launches at once, and form every verdict that consecutive launches give: their windows overlap."""
-    effects = [replace(effect, logs=tuple(row)) for effect, row in zip(recorded.effects, recorded.logs["pairs"], strict=True)]
-    p = permutation.family_test(recorded.logs["pairs"], decision._kinds(effects), 1)  # noqa: SLF001
-    smallest = effects[int(np.argmin(p))]
+    quantities = [
+        replace(quantity, logs=tuple(row)) for quantity, row in zip(recorded.quantities, recorded.logs["pairs"], strict=True)
+    ]
+    p = permutation.family_test(recorded.logs["pairs"], decision._kinds(quantities), 1)  # noqa: SLF001
+    smallest = quantities[int(np.argmin(p))]
     print(f"  all {recorded.launches} launches together: smallest adjusted p {p.min():.2f} ({smallest.case}, {smallest.title})")
     starts = range(recorded.launches - LAUNCHES - FRESH + 1)
     outcomes = [recorded.verdict(None, 0.0, recorded_from=start) for start in starts]
@@ -276,27 +281,27 @@ def same(recorded: Pool, trials: int) -> None:
 
 
 def calls_of(recorded: Pool, clocks: Sequence[str] = ("wall", "cpu"), **_: object) -> list[int]:
-    return [row for row, e in enumerate(recorded.effects) if e.kind == "call" and e.clock == clocks[0]]
+    return [row for row, e in enumerate(recorded.quantities) if e.kind == "call" and e.clock == clocks[0]]
 
 
 def caught_share(recorded: Pool, row: int, change: float, trials: int, **how: object) -> float:
-    return sum(is_caught(recorded.verdict(row, change, **how)[1], recorded.effects[row]) for _ in range(trials)) / trials
+    return sum(is_caught(recorded.verdict(row, change, **how)[1], recorded.quantities[row]) for _ in range(trials)) / trials
 
 
-def is_caught(found: decision.Decision, target: Effect) -> bool:
+def is_caught(found: decision.Decision, target: Quantity) -> bool:
     return any(
         finding.verdict == REGRESSED
-        and finding.screened.effect.case == target.case
-        and finding.screened.effect.is_case == target.is_case
-        and (target.is_case or finding.screened.effect.name == target.name)
+        and finding.screened.quantity.case == target.case
+        and finding.screened.quantity.is_case == target.is_case
+        and (target.is_case or finding.screened.quantity.name == target.name)
         for finding in found.findings
     )
 
 
 def caught(recorded: Pool, row: int, change: float, trials: int, **how: object) -> None:
-    effect = recorded.effects[row]
-    hits = sum(is_caught(recorded.verdict(row, change, **how)[1], effect) for _ in range(trials))
-    print(f"  +{change:4.0%} {effect.case:32} {share(hits, trials)}")
+    quantity = recorded.quantities[row]
+    hits = sum(is_caught(recorded.verdict(row, change, **how)[1], quantity) for _ in range(trials))
+    print(f"  +{change:4.0%} {quantity.case:32} {share(hits, trials)}")
 
 
 def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, text: str) -> None:
@@ -304,11 +309,11 @@ def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, 
     for trial in range(trials):
         row = rows[trial % len(rows)]
         _, found = recorded.verdict(row, change)
-        operations = [f for f in found.findings if f.verdict == REGRESSED and not f.screened.effect.is_case]
-        hit = is_caught(found, recorded.effects[row])
+        operations = [f for f in found.findings if f.verdict == REGRESSED and not f.screened.quantity.is_case]
+        hit = is_caught(found, recorded.quantities[row])
         hits += hit
         red += bool(operations)
-        named += bool(operations) and operations[0].screened.effect.name == recorded.effects[row].name
+        named += bool(operations) and operations[0].screened.quantity.name == recorded.quantities[row].name
         contradicted += any(f.verdict == CONTRADICTED for f in found.findings)
         passed += found.outcome == decision.PASSED
     print(

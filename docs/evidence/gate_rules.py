@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.samples import BASE, NEW, WALL, Launch
+from mnistbench.gate.verdict.samples import BASE, HEAD, WALL, Launch
 
 Samples = Sequence[float]
 
@@ -74,7 +74,7 @@ def main() -> None:
     launches = [launch for file in sys.argv[1:] for launch in samples.load(Path(file)).launches if launch.stage == 1]
     starts = range(0, len(launches) - 2 * LAUNCHES + 1, LAUNCHES)
     pairs = [
-        (run_of(launches[start : start + LAUNCHES], BASE), run_of(launches[start + LAUNCHES : start + 2 * LAUNCHES], NEW))
+        (run_of(launches[start : start + LAUNCHES], BASE), run_of(launches[start + LAUNCHES : start + 2 * LAUNCHES], HEAD))
         for start in starts
     ]
     print(f"{len(launches)} launches, {len(pairs)} pairs of runs, {len(pairs[0][0])} cases")

@@ -118,7 +118,7 @@ def gate(repository: Path, folder: Path, name: str, one: Injected) -> dict:
         restore(repository)
         replace(repository / one.file, *one.replaced)
         base = ["--base", "HEAD"] if one.replaced else []
-        variables = [word for pair in one.variables.items() for word in ("--new-env", "=".join(pair))]
+        variables = [word for pair in one.variables.items() for word in ("--head-env", "=".join(pair))]
         command = [
             sys.executable, "-P", "-m", "mnistbench", "gate", *base, *variables, "--format", "json", "--output", str(report),
             "--storage", str(folder / name), "--", "bench/test_step.py", "--bench-model=convnet", "--bench-batch-size=16",

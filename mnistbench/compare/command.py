@@ -26,13 +26,13 @@ _CODES = {"none": PASSED, "passed": PASSED, "regressed": REGRESSED, "unjudged": 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("base", metavar="BASE", help=f"{OR_TRACE}; several runs of one commit are samples of one base")
-    parser.add_argument("new", metavar="NEW", help=f"{OR_TRACE}; of several runs the newest is compared")
+    parser.add_argument("head", metavar="HEAD", help=f"{OR_TRACE}; of several runs the newest is compared")
     add_settings(parser, SETTINGS)
     parser.add_argument(
         "--between",
         metavar="NAME=A,B",
-        help="compare the cases of BASE in which a parameter is A with those of NEW in which it is B; BASE and NEW may be one "
-        f"run; parameters: {', '.join(_BETWEEN)}",
+        help="compare the cases of BASE in which a parameter is A with those of HEAD in which it is B; BASE and HEAD may be "
+        f"one run; parameters: {', '.join(_BETWEEN)}",
     )
     add_top(parser)
     add_format(parser, "csv")
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_storage(parser)
 
 
-def _between(text: str, bases: list[RunSummary], now: RunSummary) -> tuple[list[RunSummary], RunSummary]:
+def _between(text: str, bases: list[RunSummary], head: RunSummary) -> tuple[list[RunSummary], RunSummary]:
     """Return the cases of each side in which a parameter has the value of that side, with the value of the new side.
 
     Raises:
@@ -53,8 +53,8 @@ def _between(text: str, bases: list[RunSummary], now: RunSummary) -> tuple[list[
         choices = " or ".join(f"{each}={','.join(map(str, values))}" for each, values in _BETWEEN.items())
         raise UsageError(f"--between: {text!r} cannot be used; give {choices}")
     first, second = chosen
-    sides = [run.where(name, first, second) for run in bases], now.where(name, second, second)
-    for value, side, runs in ((first, "BASE", sides[0]), (second, "NEW", [sides[1]])):
+    sides = [run.where(name, first, second) for run in bases], head.where(name, second, second)
+    for value, side, runs in ((first, "BASE", sides[0]), (second, "HEAD", [sides[1]])):
         if not any(run.cases for run in runs):
             raise UsageError(f"--between: {side} has no case with {name} {value}: measure it, or name another run")
     return sides
@@ -68,7 +68,7 @@ def run(parsed: argparse.Namespace) -> int:
     """
     thresholds = criteria(parsed)
     top, output = whole("--top", parsed.top, 1), given("--output", parsed.output)
-    bases, candidates = find(parsed, parsed.base, parsed.new)
+    bases, candidates = find(parsed, parsed.base, parsed.head)
     new = candidates[-1]
     kind = "trace" if new.run.trace else "saved run"
     if new.run.trace and parsed.between is not None:
@@ -76,11 +76,11 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.between is None:
         others = [saved.run for saved in bases if saved.path.resolve() != new.path.resolve()]
         if not others:
-            raise UsageError(f"{parsed.base!r} and {parsed.new!r} are one {kind}, {new.path}: name another base")
-        now = new.run
+            raise UsageError(f"{parsed.base!r} and {parsed.head!r} are one {kind}, {new.path}: name another base")
+        head = new.run
     else:
-        others, now = _between(parsed.between, [saved.run for saved in bases], new.run)
-    judgement = judge(compare(others, now, **thresholds.of_comparison), thresholds)
+        others, head = _between(parsed.between, [saved.run for saved in bases], new.run)
+    judgement = judge(compare(others, head, **thresholds.of_comparison), thresholds)
     colour = parsed.format == "terminal" and not output and colours(sys.stdout)
     deliver(rendered(judgement, parsed.format, top, colour=colour), output)
     if note := append_step_summary(judgement, top):

@@ -36,11 +36,11 @@ def json_report(judgement: Judgement) -> str:
         "outcome": judgement.outcome,
         "by": comparison.by,
         "base": [_run(run) for run in comparison.bases],
-        "now": _run(comparison.now),
+        "head": _run(comparison.head),
         "environment": {name: list(sides) for name, sides in comparison.environment.items()},
         "problems": [problem._asdict() for problem in judgement.problems],
-        "new": [case.node_id for case in comparison.only_now],
-        "accepted": [{"case": case.case.now.label, "name": checked.name} for case, checked in judgement.accepted],
+        "new": [case.node_id for case in comparison.only_head],
+        "accepted": [{"case": case.case.head.label, "name": checked.name} for case, checked in judgement.accepted],
         "reason": judgement.criteria.reason,
         "cases": [_case(judged) for judged in judgement.cases],
     }
@@ -54,10 +54,10 @@ def _run(run: RunSummary) -> dict[str, Any]:
 def _case(judged: CaseJudgement) -> dict[str, Any]:
     case = judged.case
     return {
-        "case": case.now.label,
-        "node_id": case.now.node_id,
+        "case": case.head.label,
+        "node_id": case.head.node_id,
         "renamed_from": case.renamed_from,
-        "params": asdict(case.now.params) if case.now.params else None,
+        "params": asdict(case.head.params) if case.head.params else None,
         "clock": case.clock,
         "busy": _busy(case),
         "remainder_ns": case.remainder_ns,
@@ -74,7 +74,7 @@ def _case(judged: CaseJudgement) -> dict[str, Any]:
 def _busy(case: CaseComparison) -> dict[str, int] | None:
     if not case.has_busy_time:
         return None
-    return {"base_ns": case.whole_base_ns, "now_ns": case.whole_now_ns, "change_ns": case.whole_change_ns}
+    return {"base_ns": case.whole_base_ns, "head_ns": case.whole_head_ns, "change_ns": case.whole_change_ns}
 
 
 def _checked(checked: CheckedQuantity) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _checked(checked: CheckedQuantity) -> dict[str, Any]:
         "name": checked.name,
         "kind": checked.kind,
         "base_ns": checked.base_ns,
-        "now_ns": checked.now_ns,
+        "head_ns": checked.head_ns,
         "change_ns": checked.change_ns,
         "change": _finite(checked.change),
         "verdict": checked.verdict,
@@ -107,7 +107,7 @@ def _member(change: OpChange) -> dict[str, Any]:
         "module": change.module,
         "change_ns": change.change_ns,
         "base": _side(change.base, change.base_ns),
-        "now": _side(change.now, change.now_ns),
+        "head": _side(change.head, change.head_ns),
     }
 
 
@@ -122,7 +122,7 @@ def _finite(value: float | None) -> float | None:
 # ---- CSV -------------------------------------------------------------------------------------------------------------
 
 _COLUMNS = (
-    "case", "operation", "phase", "module", "base_ns", "now_ns", "change_ns", "base_calls", "now_calls", "verdict",
+    "case", "operation", "phase", "module", "base_ns", "head_ns", "change_ns", "base_calls", "head_calls", "verdict",
     "across_machines",
 )  # fmt: skip
 
@@ -140,17 +140,17 @@ def _csv_rows(judged: CaseJudgement) -> Iterable[Sequence[Any]]:
     for checked in judged.operations:
         for change in checked.members:
             yield (
-                case.now.label, change.name, change.phase, change.module, change.base_ns, change.now_ns, change.change_ns,
-                change.base.calls if change.base else None, change.now.calls if change.now else None, checked.text,
+                case.head.label, change.name, change.phase, change.module, change.base_ns, change.head_ns, change.change_ns,
+                change.base.calls if change.base else None, change.head.calls if change.head else None, checked.text,
                 across,
             )  # fmt: skip
     if judged.operations:
-        yield (case.now.label, "(not explained by operations)", "", "", None, None, case.remainder_ns, None, None, "", across)
+        yield (case.head.label, "(not explained by operations)", "", "", None, None, case.remainder_ns, None, None, "", across)
     if case.has_busy_time and not case.is_busy_time:
-        busy = (case.whole_base_ns, case.whole_now_ns, case.whole_change_ns)
-        yield (case.now.label, "(device busy time)", "", "", *busy, None, None, "", across)
+        busy = (case.whole_base_ns, case.whole_head_ns, case.whole_change_ns)
+        yield (case.head.label, "(device busy time)", "", "", *busy, None, None, "", across)
     text = judged.iteration.text
-    yield (case.now.label, "(call)", "", "", case.base_ns, case.now_ns, case.change_ns, None, None, text, across)
+    yield (case.head.label, "(call)", "", "", case.base_ns, case.head_ns, case.change_ns, None, None, text, across)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

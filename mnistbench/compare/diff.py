@@ -44,7 +44,7 @@ class OpChange:
     module: str  # empty where modules are summed, or none can be named
     base_runs: tuple[int, ...]  # self time minus the profiler's overhead in every base run; none where it is new
     base: Side | None  # in the last base run that has it; None where it is new
-    now: Side | None
+    head: Side | None
 
     @property
     def key(self) -> OpKey:
@@ -71,14 +71,14 @@ class OpChange:
         return median_ns(self.base_runs) if self.base_runs else None
 
     @property
-    def now_ns(self) -> int | None:
+    def head_ns(self) -> int | None:
         """Self time minus the profiler's overhead in the new run."""
-        return self.now.ns if self.now else None
+        return self.head.ns if self.head else None
 
     @property
     def change_ns(self) -> int:
         """Change of the time of the operation; positive if it got slower."""
-        return (self.now_ns or 0) - (self.base_ns or 0)
+        return (self.head_ns or 0) - (self.base_ns or 0)
 
 
 @dataclass(frozen=True)
@@ -86,20 +86,20 @@ class CaseComparison:
     """One case that both sides have."""
 
     base: CaseSummary  # in the newest base run that counts
-    now: CaseSummary
+    head: CaseSummary
     clock: str  # cpu: wall time and host self times. device: elapsed time on the accelerator's clock and times of its kernels
     base_runs: tuple[int, ...]  # elapsed time of one iteration in every base run that counts
-    now_ns: int
+    head_ns: int
     operations: tuple[OpChange, ...]  # by size of change, the largest first
     profiler_ns: int  # overhead per call; 0 for device times
-    incomparable: Mapping[str, tuple[Any, Any]]  # why times cannot be compared: field -> (base, now)
+    incomparable: Mapping[str, tuple[Any, Any]]  # why times cannot be compared: field -> (base, head)
     used: tuple[RunSummary, ...] = ()  # the base runs that count, oldest first; none where the case is incomparable
     left_out: Mapping[str, int] = field(default_factory=dict)  # the other base runs: reason -> how many
-    across_machines: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # compared all the same: field -> (base, now)
+    across_machines: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # compared all the same: field -> (base, head)
     # Time of one iteration in which the accelerator ran kernels or copies, in every base run that has it. Elapsed time also has
     # the gaps between kernels. Empty and 0 where the clock is the CPU's, or one side is of a version that did not save it.
     busy_base_runs: tuple[int, ...] = ()
-    busy_now_ns: int = 0
+    busy_head_ns: int = 0
 
     @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> int:
@@ -109,7 +109,7 @@ class CaseComparison:
     @property
     def change_ns(self) -> int:
         """Change of the time of one iteration."""
-        return self.now_ns - self.base_ns
+        return self.head_ns - self.base_ns
 
     @property
     def has_busy_time(self) -> bool:
@@ -119,7 +119,7 @@ class CaseComparison:
     @property
     def is_busy_time(self) -> bool:
         """Whether the time of the case is busy time itself, as of a trace, and not elapsed time."""
-        return self.has_busy_time and (self.busy_base_runs, self.busy_now_ns) == (self.base_runs, self.now_ns)
+        return self.has_busy_time and (self.busy_base_runs, self.busy_head_ns) == (self.base_runs, self.head_ns)
 
     @functools.cached_property
     def busy_base_ns(self) -> int:
@@ -132,14 +132,14 @@ class CaseComparison:
         return self.busy_base_ns if self.has_busy_time else self.base_ns
 
     @property
-    def whole_now_ns(self) -> int:
+    def whole_head_ns(self) -> int:
         """Time that the operations of the new run are parts of."""
-        return self.busy_now_ns if self.has_busy_time else self.now_ns
+        return self.busy_head_ns if self.has_busy_time else self.head_ns
 
     @property
     def whole_change_ns(self) -> int:
         """Change of the time that the operations are parts of."""
-        return self.whole_now_ns - self.whole_base_ns
+        return self.whole_head_ns - self.whole_base_ns
 
     @property
     def explained_ns(self) -> int:
@@ -154,7 +154,7 @@ class CaseComparison:
     @property
     def renamed_from(self) -> str:
         """The name of the test in the base, if a test with another name has the same Params now."""
-        return self.base.node_id if self.base.test != self.now.test else ""
+        return self.base.node_id if self.base.test != self.head.test else ""
 
     @property
     def phases(self) -> dict[str, int]:
@@ -170,10 +170,10 @@ class Comparison:
     """A new run and one or more base runs, case by case."""
 
     bases: tuple[RunSummary, ...]  # the last is the newest
-    now: RunSummary
+    head: RunSummary
     cases: tuple[CaseComparison, ...]
     only_base: tuple[tuple[RunSummary, CaseSummary], ...]  # with the newest base run that has it
-    only_now: tuple[CaseSummary, ...]
+    only_head: tuple[CaseSummary, ...]
     by: str
 
     @functools.cached_property
@@ -184,18 +184,18 @@ class Comparison:
 
     @property
     def environment(self) -> dict[str, tuple[Any, Any]]:
-        """Differences between the environments: field -> (base, now)."""
+        """Differences between the environments: field -> (base, head)."""
         found: dict[str, tuple[Any, Any]] = {}
         for run in self.newest_used:
-            found = {**differences(run.environment, self.now.environment), **found}
+            found = {**differences(run.environment, self.head.environment), **found}
         return found
 
     @functools.cached_property
     def redefined(self) -> tuple[tuple[CaseSummary, CaseSummary, Mapping[str, tuple[Any, Any]]], ...]:
-        """Pairs of one name, or of one test with other settings, that are not the same case: (base, now, differences)."""
+        """Pairs of one name, or of one test with other settings, that are not the same case: (base, head, differences)."""
         waiting: dict[_Form, deque[int]] = defaultdict(deque)
-        for position, now in enumerate(self.only_now):
-            for form in _forms(now) if now.params else ():
+        for position, head in enumerate(self.only_head):
+            for form in _forms(head) if head.params else ():
                 waiting[form].append(position)
         found, taken = [], set()
         for _, base in self.only_base:
@@ -206,9 +206,9 @@ class Comparison:
                 while queue and queue[0] in taken:
                     queue.popleft()
             first = min((queue[0] for queue in queues if queue), default=None)
-            if first is not None and (params := self.only_now[first].params):
+            if first is not None and (params := self.only_head[first].params):
                 taken.add(first)
-                found.append((base, self.only_now[first], base.params.differences(params)))
+                found.append((base, self.only_head[first], base.params.differences(params)))
         return tuple(found)
 
 
@@ -229,7 +229,7 @@ def _forms(case: CaseSummary) -> tuple[_Form, ...]:
 
 def compare(
     bases: Sequence[RunSummary],
-    now: RunSummary,
+    head: RunSummary,
     *,
     by: str = "op,module",
     across_versions: bool = False,
@@ -243,29 +243,29 @@ def compare(
 
     Args:
         bases: the base runs, oldest first.
-        now: the run that is judged.
+        head: the run that is judged.
         by: ``op``, ``module`` or ``op,module``: how operations are summed.
         across_versions: compare runs of different torch versions.
         across_machines: compare runs of different machines.
         pool_commits: use all comparable base runs, whatever their commits.
     """
-    pairs, only_base = _paired(bases, now)
+    pairs, only_base = _paired(bases, head)
     by_key = [{case.key: case for case in run.cases} for run in bases]
     cases = []
     for case, base in pairs:
         key = base.key
         having = [(run, cases_of[key]) for run, cases_of in zip(bases, by_key, strict=True) if key in cases_of]
         allowed = {"across_versions": across_versions, "across_machines": across_machines}
-        counted = _counted(having, case, now, allowed, pool_commits=pool_commits)
+        counted = _counted(having, case, head, allowed, pool_commits=pool_commits)
         counted.left_out[ABSENT] = len(bases) - len(having)
         cases.append(_compare_case(counted, case, by))
     paired = {id(case) for case, _ in pairs}
     return Comparison(
         bases=tuple(bases),
-        now=now,
+        head=head,
         cases=tuple(cases),
         only_base=only_base,
-        only_now=tuple(case for case in now.cases if id(case) not in paired),
+        only_head=tuple(case for case in head.cases if id(case) not in paired),
         by=by,
     )
 
@@ -274,14 +274,14 @@ def compare(
 
 
 def _paired(
-    bases: Sequence[RunSummary], now: RunSummary
+    bases: Sequence[RunSummary], head: RunSummary
 ) -> tuple[list[tuple[CaseSummary, CaseSummary]], tuple[tuple[RunSummary, CaseSummary], ...]]:
     """Pair cases by test and Params, then plain benchmarks by name, then Params that only one test of each side has.
 
     Returns:
-        The pairs (now, base), and the cases that only base runs have, each with the newest of these runs.
+        The pairs (head, base), and the cases that only base runs have, each with the newest of these runs.
     """
-    left, right = list(now.cases), list(_latest(bases))
+    left, right = list(head.cases), list(_latest(bases))
     pairs: list[tuple[CaseSummary, CaseSummary]] = []
 
     def pair(rule: Callable[[CaseSummary], Any], *, plain_only: bool = False) -> None:
@@ -368,7 +368,7 @@ class _Counted:
 def _counted(
     having: Sequence[tuple[RunSummary, CaseSummary]],
     case: CaseSummary,
-    now: RunSummary,
+    head: RunSummary,
     allowed: Mapping[str, bool],
     *,
     pool_commits: bool,
@@ -378,19 +378,19 @@ def _counted(
     Runs of one commit with a clean tree are replicates. The code of a dirty tree is not known, so such a run is alone. Of runs
     that only ``allowed`` makes comparable, those that can be compared with the newest of them are samples.
     """
-    different = [blocking_differences(run.environment, now.environment, case.params, **allowed) for run, _ in having]
+    different = [blocking_differences(run.environment, head.environment, case.params, **allowed) for run, _ in having]
     comparable = [one for one, differing in zip(having, different, strict=True) if not differing]
     if not comparable:
         return _Counted((having[-1][1],), (), Counter({ELSEWHERE: len(having)}), different[-1])
     newest, _ = comparable[-1]
     if any(allowed.values()):
-        like_newest = functools.partial(blocking_differences, now=newest.environment, params=case.params)
+        like_newest = functools.partial(blocking_differences, head=newest.environment, params=case.params)
         comparable = [(run, found) for run, found in comparable if not like_newest(run.environment)]
     reasons = ["" if pool_commits or run is newest else _not_a_replicate(run, newest) for run, _ in comparable]
     samples = [one for one, reason in zip(comparable, reasons, strict=True) if not reason]
     left_out = Counter(reason for reason in reasons if reason)
     left_out[ELSEWHERE] = len(having) - len(comparable)
-    across = blocking_differences(newest.environment, now.environment, case.params)
+    across = blocking_differences(newest.environment, head.environment, case.params)
     return _Counted(
         cases=tuple(found for _, found in samples),
         used=tuple(run for run, _ in samples),
@@ -412,32 +412,32 @@ def _not_a_replicate(run: RunSummary, newest: RunSummary) -> str:
 # ---- One case --------------------------------------------------------------------------------------------------------
 
 
-def _compare_case(counted: _Counted, now: CaseSummary, by: str) -> CaseComparison:
+def _compare_case(counted: _Counted, head: CaseSummary, by: str) -> CaseComparison:
     last = counted.cases[-1]
-    clock = "device" if _on_device(last) and _on_device(now) else "cpu"
+    clock = "device" if _on_device(last) and _on_device(head) else "cpu"
     view = "device" if clock == "device" else "host"
     same_versions = not any(name in counted.incomparable for name in VERSIONS)
     tables = [table for case in counted.cases if (table := table_of(case, view))]
-    mine = table_of(now, view)
+    mine = table_of(head, view)
     operations: tuple[OpChange, ...] = ()
     if mine and table_of(last, view) and same_versions:
         operations = _compare_operations(tables, mine, by, clock)
     busy_base_runs = tuple(table.busy_ns for table in tables if table.busy_ns) if operations and clock == "device" else ()
-    busy_now_ns = mine.busy_ns if mine and busy_base_runs else 0
+    busy_head_ns = mine.busy_ns if mine and busy_base_runs else 0
     return CaseComparison(
         base=last,
-        now=now,
+        head=head,
         clock=clock,
         base_runs=tuple(_call_ns(case, clock) for case in counted.cases),
-        now_ns=_call_ns(now, clock),
+        head_ns=_call_ns(head, clock),
         operations=operations,
-        profiler_ns=now.tables[view].profiler_ns if operations and clock == "cpu" else 0,
+        profiler_ns=head.tables[view].profiler_ns if operations and clock == "cpu" else 0,
         incomparable=counted.incomparable,
         used=counted.used,
         left_out={reason: count for reason, count in counted.left_out.items() if count},
         across_machines=counted.across_machines,
-        busy_base_runs=busy_base_runs if busy_now_ns else (),
-        busy_now_ns=busy_now_ns,
+        busy_base_runs=busy_base_runs if busy_head_ns else (),
+        busy_head_ns=busy_head_ns,
     )
 
 
@@ -455,10 +455,10 @@ def _call_ns(case: CaseSummary, clock: str) -> int:
     return median_ns(case.device_ns) if clock == "device" and case.device_ns else case.wall_ns
 
 
-def _compare_operations(bases: Sequence[TableSummary], now: TableSummary, by: str, clock: str) -> tuple[OpChange, ...]:
+def _compare_operations(bases: Sequence[TableSummary], head: TableSummary, by: str, clock: str) -> tuple[OpChange, ...]:
     """Compare operations. One is 0 in a base run without it, and new if most base runs are without it."""
     runs, newest_with = _times_of_runs(bases, by, clock)
-    last, new = _sides(bases[-1], by, clock), _sides(now, by, clock)
+    last, new = _sides(bases[-1], by, clock), _sides(head, by, clock)
     for key, (having, newest) in newest_with.items():
         if having > len(bases) / 2 and key not in last:
             last[key] = _sides(bases[newest], by, clock)[key]

@@ -67,7 +67,7 @@ class CountedChange(Protocol):
         """Counts of the base; None for a new operation."""
 
     @property
-    def now(self) -> Counts | None:
+    def head(self) -> Counts | None:
         """Counts of the new run; None for an operation that is gone."""
 
 
@@ -81,7 +81,7 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
         case: the compared case.
         brief: long lists of shapes and kernels are shortened, and kernels of different machines are only counted.
     """
-    parameters = (case.base.parameter_count, case.now.parameter_count)
+    parameters = (case.base.parameter_count, case.head.parameter_count)
     same_machine = not case.across_machines and not set(MACHINES).intersection(case.incomparable)
     listed = _COUNTED_LISTS if same_machine or not brief else ("shapes",)
     left_out = sum(_differ(change, what) for change in case.operations for what in _COUNTED_LISTS if what not in listed)
@@ -108,7 +108,7 @@ def _of_the_model(parameters: tuple[int, int], changes: Sequence[CountedChange])
     if before and after and before != after:  # a plain benchmark has no model
         yield f"parameters: {before:,} -> {after:,}"
     bytes_before = sum(change.base.memory_bytes for change in changes if change.base)
-    bytes_after = sum(change.now.memory_bytes for change in changes if change.now)
+    bytes_after = sum(change.head.memory_bytes for change in changes if change.head)
     if bytes_before != bytes_after:
         yield f"bytes allocated less freed per iteration: {bytes_before:,} -> {bytes_after:,}"
 
@@ -123,22 +123,22 @@ def _of_operations(
         name = operation_name(change.name, change.phase, change.module)
         if id(change) in renamed:
             yield f"{name}: is now {renamed[id(change)].name}, with the same calls and bytes"
-        elif change.now is None:
+        elif change.head is None:
             yield f"{name}: vanished"
         elif change.base is None:
             if id(change) not in renames:
-                yield f"{name}: new, {units.count(change.now.calls)} call{'' if change.now.calls == 1 else 's'}"
-        elif different := list(_of_sides(change.base, change.now, listed, brief=brief)):
+                yield f"{name}: new, {units.count(change.head.calls)} call{'' if change.head.calls == 1 else 's'}"
+        elif different := list(_of_sides(change.base, change.head, listed, brief=brief)):
             yield f"{name}: {', '.join(different)}"
 
 
-def _of_sides(base: Counts, now: Counts, listed: Sequence[str], *, brief: bool) -> Iterable[str]:
-    if base.calls != now.calls:
-        yield f"{_arrow(base.calls, now.calls, units.count)} calls"
-    if base.memory_bytes != now.memory_bytes:
-        yield f"{base.memory_bytes:,} -> {now.memory_bytes:,} bytes"
+def _of_sides(base: Counts, head: Counts, listed: Sequence[str], *, brief: bool) -> Iterable[str]:
+    if base.calls != head.calls:
+        yield f"{_arrow(base.calls, head.calls, units.count)} calls"
+    if base.memory_bytes != head.memory_bytes:
+        yield f"{base.memory_bytes:,} -> {head.memory_bytes:,} bytes"
     for what in listed:
-        before, after = getattr(base, what), getattr(now, what)
+        before, after = getattr(base, what), getattr(head, what)
         if before and after and before != after:
             name = f"{'input ' if what == 'shapes' else ''}{what}"
             yield _of_lists(name, before, after) if brief else f"{name} {'; '.join(before)} -> {'; '.join(after)}"
@@ -146,7 +146,7 @@ def _of_sides(base: Counts, now: Counts, listed: Sequence[str], *, brief: bool) 
 
 def _differ(change: CountedChange, what: str) -> bool:
     """Whether both sides have a list of shapes or kernels, and another one."""
-    before, after = (getattr(side, what) if side else () for side in (change.base, change.now))
+    before, after = (getattr(side, what) if side else () for side in (change.base, change.head))
     return bool(before and after and before != after)
 
 
@@ -174,21 +174,21 @@ def renamed_operations(operations: Iterable[_Change]) -> list[tuple[_Change, _Ch
     """
     places: dict[tuple[str, str], tuple[list[_Change], list[_Change]]] = {}
     for change in operations:
-        if change.name and (change.base is None or change.now is None):
+        if change.name and (change.base is None or change.head is None):
             places.setdefault((change.phase, change.module), ([], []))[change.base is None].append(change)
     return [
         (old[0], new[0])
         for old, new in places.values()
         if len(old) == len(new) == 1
-        and (old[0].base and new[0].now)
-        and (old[0].base.calls, old[0].base.memory_bytes) == (new[0].now.calls, new[0].now.memory_bytes)
+        and (old[0].base and new[0].head)
+        and (old[0].base.calls, old[0].base.memory_bytes) == (new[0].head.calls, new[0].head.memory_bytes)
     ]
 
 
 def _of_training(case: CaseComparison) -> Iterable[str]:
-    if not case.base.curves_of or case.base.curves_of != case.now.curves_of:
+    if not case.base.curves_of or case.base.curves_of != case.head.curves_of:
         return
-    for tag, after in case.now.final.items():
+    for tag, after in case.head.final.items():
         before = case.base.final.get(tag)
         if tag.startswith("timing/") or tag not in case.base.final or _same(before, after, exact=is_exact(case)):
             continue
@@ -200,7 +200,7 @@ def _of_training(case: CaseComparison) -> Iterable[str]:
 
 def is_exact(case: CaseComparison) -> bool:
     """Whether the same code reaches the same final loss and accuracy bit for bit: on one thread of a CPU."""
-    params = case.now.params
+    params = case.head.params
     return params is not None and params.device == "cpu" and params.threads == 1
 
 

@@ -47,7 +47,7 @@ class CheckedQuantity:
     kind: str  # operation, replaced, outside (not an operation), other or iteration
     members: tuple[OpChange, ...]  # the operations that are summed; none for the iteration
     base_runs: tuple[int, ...]  # ns in every base run
-    now_ns: int
+    head_ns: int
     spread_ns: float  # change that the spread of the runs can explain
     threshold: float  # share of the base
     given: bool  # the threshold is the user's
@@ -67,12 +67,12 @@ class CheckedQuantity:
     @property
     def change_ns(self) -> int:
         """Difference to the base."""
-        return self.now_ns - self.base_ns
+        return self.head_ns - self.base_ns
 
     @property
     def change(self) -> float:
         """Difference as a share of the base; infinite for a new operation."""
-        return self.change_ns / self.base_ns if self.base_ns > 0 else (math.inf if self.now_ns > 0 else 0.0)
+        return self.change_ns / self.base_ns if self.base_ns > 0 else (math.inf if self.head_ns > 0 else 0.0)
 
     @property
     def is_above_given(self) -> bool:
@@ -190,7 +190,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     Raises:
         RecordError: a case of the new run has a threshold that cannot be read.
     """
-    _check_thresholds(comparison.now)
+    _check_thresholds(comparison.head)
     drafts = [_draft(case, criteria) for case in comparison.cases]
     by_runs = sum(
         len(checked.base_runs) >= RUNS_NEEDED for case in drafts for checked in case.checked if not case.case.incomparable
@@ -211,7 +211,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
         for one in _matching(case.case, checked, criteria)
     }
     # A test that is missing now may have a threshold, too.
-    concerned = (*comparison.now.cases, *(case for _, case in comparison.only_base))
+    concerned = (*comparison.head.cases, *(case for _, case in comparison.only_base))
     marks = any(case.op_fail or case.case_fail for case in concerned)
     return Judgement(
         comparison=comparison,
@@ -240,10 +240,10 @@ def _check_thresholds(run: RunSummary) -> None:
 
 
 def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
-    mark = Threshold.parse(case.now.case_fail) if case.now.case_fail else None
-    spread_ns = _spread(case.base_runs, *(_spread_of_iterations(side, case.clock) for side in (case.base, case.now)))
+    mark = Threshold.parse(case.head.case_fail) if case.head.case_fail else None
+    spread_ns = _spread(case.base_runs, *(_spread_of_iterations(side, case.clock) for side in (case.base, case.head)))
     limit = mark or criteria.case_fail
-    iteration = _unjudged(ITERATION, ITERATION, (), case.base_runs, case.now_ns, spread_ns, limit)
+    iteration = _unjudged(ITERATION, ITERATION, (), case.base_runs, case.head_ns, spread_ns, limit)
     draft = CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
     return _without_spread(draft) if any(run.trace for run in case.used) else draft
 
@@ -267,12 +267,12 @@ def _unjudged(
     kind: str,
     members: tuple[OpChange, ...],
     base_runs: tuple[int, ...],
-    now_ns: int,
+    head_ns: int,
     spread_ns: float,
     limit: Threshold | None,
 ) -> CheckedQuantity:
     threshold = limit.share if limit else DEFAULT_SHARE
-    return CheckedQuantity(name, kind, members, base_runs, now_ns, spread_ns, threshold, given=limit is not None)
+    return CheckedQuantity(name, kind, members, base_runs, head_ns, spread_ns, threshold, given=limit is not None)
 
 
 def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[CheckedQuantity]:
@@ -282,14 +282,14 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
     alone = [change for change in operations if limits.name_operation(change) or _matters(change, case, criteria)]
     replaced: dict[tuple[str, str], list[OpChange]] = defaultdict(list)
     for change in alone:
-        if change.base is None or change.now is None:
+        if change.base is None or change.head is None:
             replaced[change.phase, change.module].append(change)
-    found = [_sum([one], operation_name(*one.key), "operation", limits) for one in alone if one.base and one.now]
+    found = [_sum([one], operation_name(*one.key), "operation", limits) for one in alone if one.base and one.head]
     found += [_sum(changes, _replacement(changes), "replaced", limits) for changes in replaced.values()]
     yield from sorted(found, key=lambda checked: (-abs(checked.change_ns), checked.name))
     for name in dict.fromkeys(change.name for change in case.operations if not change.is_operation):
         outside = [change for change in case.operations if change.name == name]
-        if case.clock == "cpu" or any(change.base_ns or change.now_ns for change in outside):  # the host has no device time
+        if case.clock == "cpu" or any(change.base_ns or change.head_ns for change in outside):  # the host has no device time
             yield _sum(outside, operation_name(name, "", ""), "outside", limits)
     rest: dict[str, list[OpChange]] = defaultdict(list)
     taken = {id(change) for change in alone}
@@ -303,7 +303,7 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
 
 def _matters(change: OpChange, case: CaseComparison, criteria: Criteria) -> bool:
     """Whether the operation matters in either run: a large increase starts from a small time."""
-    sides = ((change.base, change.base_ns, case.whole_base_ns), (change.now, change.now_ns, case.whole_now_ns))
+    sides = ((change.base, change.base_ns, case.whole_base_ns), (change.head, change.head_ns, case.whole_head_ns))
     return any(
         side and ns is not None and criteria.matters(ns, whole, side.calls, case.profiler_ns) for side, ns, whole in sides
     )
@@ -313,7 +313,7 @@ class _Limits:
     """Thresholds of a case: those of its test before the general ones, those with a name before those without."""
 
     def __init__(self, case: CaseComparison, criteria: Criteria) -> None:
-        self._all = [*map(Threshold.parse, case.now.op_fail), *criteria.op_fail]
+        self._all = [*map(Threshold.parse, case.head.op_fail), *criteria.op_fail]
 
     def named(self, change: OpChange) -> Threshold | None:
         return next((limit for limit in self._all if limit.name and change.is_named(limit.name)), None)
@@ -335,27 +335,27 @@ def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> 
     spread_ns = _spread(
         base_runs,
         sum(change.base.spread_ns for change in changes if change.base),
-        sum(change.now.spread_ns for change in changes if change.now),
+        sum(change.head.spread_ns for change in changes if change.head),
     )
-    now_ns = sum(change.now_ns or 0 for change in changes)
-    return _unjudged(name, kind, tuple(changes), base_runs, now_ns, spread_ns, limits.of(changes))
+    head_ns = sum(change.head_ns or 0 for change in changes)
+    return _unjudged(name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes))
 
 
-def _spread(base_runs: Sequence[int], base_ns: int, now_ns: int) -> float:
+def _spread(base_runs: Sequence[int], base_ns: int, head_ns: int) -> float:
     """Return the root of the sum of squares, as of independent errors.
 
     Args:
         base_runs: times, whose range counts.
         base_ns: interquartile range inside the newest base run.
-        now_ns: interquartile range inside the new run.
+        head_ns: interquartile range inside the new run.
     """
     between = max(base_runs) - min(base_runs) if base_runs else 0
-    return math.hypot(base_ns, now_ns, between)
+    return math.hypot(base_ns, head_ns, between)
 
 
 def _replacement(changes: Sequence[OpChange]) -> str:
     """Return ``aten::mm -> aten::addmm, forward fc1``; where modules are summed, ``nothing -> conv3 forward``."""
-    sides = ([change for change in changes if change.now is None], [change for change in changes if change.base is None])
+    sides = ([change for change in changes if change.head is None], [change for change in changes if change.base is None])
     gone, new = ([shortened(one.name) or operation_name(*one.key) for one in side] for side in sides)
     return replacement_name(gone, new, place_name(changes[0].phase, changes[0].module) if changes[0].name else "")
 
@@ -374,15 +374,15 @@ def _judge(checked: CheckedQuantity, case: CaseComparison, family: int, criteria
 
 
 def _by_runs(checked: CheckedQuantity, family: int) -> CheckedQuantity:
-    if min(checked.base_runs) <= 0 or checked.now_ns <= 0:  # 0 has no logarithm
+    if min(checked.base_runs) <= 0 or checked.head_ns <= 0:  # 0 has no logarithm
         return _by_threshold(checked)
     low, high = prediction_interval(checked.base_runs, FALSE_ALARM / family)
     smallest = high / checked.base_ns - 1
     checked = replace(checked, by_runs=True, smallest=smallest)
     if checked.change > checked.threshold:
-        return replace(checked, verdict=REGRESSED if checked.now_ns > high else INCONCLUSIVE)
+        return replace(checked, verdict=REGRESSED if checked.head_ns > high else INCONCLUSIVE)
     if checked.change < -checked.threshold:
-        return replace(checked, verdict=IMPROVED if checked.now_ns < low else INCONCLUSIVE)
+        return replace(checked, verdict=IMPROVED if checked.head_ns < low else INCONCLUSIVE)
     return replace(checked, verdict=WITHIN, within=max(checked.threshold, smallest))
 
 
@@ -415,7 +415,7 @@ def _accept_base(checked: CheckedQuantity, case: CaseComparison) -> int:
 
 def acceptance_for(judgement: Judgement, judged: CaseJudgement, checked: CheckedQuantity) -> str:
     """Return the ``--accept`` value that accepts a regression of this size, and no other regression if the names allow that."""
-    label, short, node_id, _ = judged.case.now.names
+    label, short, node_id, _ = judged.case.head.names
     patterns = [Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", None) for name in (short, label, node_id)]
     alone = (one for one in patterns if sum(_matches(one, case.case, other) for case, other in judgement.checked) == 1)
     percent = -(-100 * checked.change_ns // _accept_base(checked, judged.case))  # rounded up
@@ -440,4 +440,4 @@ def _matches(acceptance: Acceptance, case: CaseComparison, checked: CheckedQuant
         names.add(_CALL)
     else:
         names.update(name for change in checked.members for name in (*change.names, change.module) if name)
-    return acceptance.matches(case.now.names, names)
+    return acceptance.matches(case.head.names, names)

@@ -23,7 +23,7 @@ class Problem(NamedTuple):
 
 def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
     """Yield all problems, those of the whole comparison first."""
-    if not comparison.now.cases:
+    if not comparison.head.cases:
         yield Problem(MISSING, "no benchmark ran that has an operation record", excused=False)
         return
     if not comparison.bases:
@@ -51,28 +51,28 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     """Yield one problem per difference, not per case: another machine is a difference of all cases."""
     found: dict[str, tuple[object, object, int]] = {}
     for case in cases:
-        for name, (base, now) in case.incomparable.items():
-            found[name] = (base, now, found.get(name, (0, 0, 0))[2] + 1)
-    for name, (base, now, count) in found.items():
-        what = f"{count} case{'s' if count > 1 else ''}: {name.replace('_', ' ')} {units.listed(base)} -> {units.listed(now)}"
+        for name, (base, head) in case.incomparable.items():
+            found[name] = (base, head, found.get(name, (0, 0, 0))[2] + 1)
+    for name, (base, head, count) in found.items():
+        what = f"{count} case{'s' if count > 1 else ''}: {name.replace('_', ' ')} {units.listed(base)} -> {units.listed(head)}"
         yield Problem(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
 
 
 def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
     for case in cases:
-        if case.operations or case.incomparable or not (criteria.op_fail or case.now.op_fail):
+        if case.operations or case.incomparable or not (criteria.op_fail or case.head.op_fail):
             continue
-        both = (("the base", case.base), ("this run", case.now))
+        both = (("the base", case.base), ("this run", case.head))
         lost = [name for name, side in both if case.clock == "device" and table_of(side, "device") is None]
         if lost:
-            text = f"no device time in the operation table of {case.now.node_id} in {' and in '.join(lost)}"
+            text = f"no device time in the operation table of {case.head.node_id} in {' and in '.join(lost)}"
             yield Problem(MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing)
             continue
         sides = [name for name, side in both if not side.tables]
-        if case.now.tables_in and len(sides) == 2 and not case.now.op_fail:
+        if case.head.tables_in and len(sides) == 2 and not case.head.op_fail:
             continue  # such a case never has a table of its own, and no threshold of its test asks for one
         where = " and in ".join(sides) or "both by the same view"
-        yield Problem(MISSING, f"no operation table of {case.now.node_id} in {where}", excused=criteria.allow_missing)
+        yield Problem(MISSING, f"no operation table of {case.head.node_id} in {where}", excused=criteria.allow_missing)
 
 
 def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
@@ -82,9 +82,9 @@ def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[
         if compared and not any(change.is_named(name) for case in compared for change in case.operations):
             yield Problem(MISSING, f"--op-fail {name!r} is no operation or module of any case", excused=False)
     for case in compared:
-        for limit in map(Threshold.parse, case.now.op_fail):
+        for limit in map(Threshold.parse, case.head.op_fail):
             if limit.name and not any(change.is_named(limit.name) for change in case.operations):
-                text = f"opgate {limit.name!r} is no operation or module of {case.now.node_id}"
+                text = f"opgate {limit.name!r} is no operation or module of {case.head.node_id}"
                 yield Problem(MISSING, text, excused=False)
     if criteria.op_fail and cases and not compared and not any(case.incomparable for case in cases):
         yield Problem(MISSING, "no case has an operation table that --op-fail could apply to", excused=False)

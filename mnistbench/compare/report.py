@@ -69,21 +69,21 @@ def head(judgement: Judgement) -> Iterable[str]:
         yield f"base: {bases[-1].label}{others}"
         if len(bases) > 1:
             yield from _runs_used(comparison)
-    yield f"now:  {comparison.now.label}"
-    if comparison.now.trace:
+    yield f"head: {comparison.head.label}"
+    if comparison.head.trace:
         yield (
             "times of a trace: median over its steps, with the profiler's overhead; device time is busy time; "
             "its CPU and its version of PyTorch are not known"
         )
-    for name, (base, now) in comparison.environment.items():
-        yield (f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(now)}; this alone may change times")
-    if bases and (comparison.now.plain or any(run.plain for run in comparison.newest_used)):
+    for name, (base, head) in comparison.environment.items():
+        yield (f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(head)}; this alone may change times")
+    if bases and (comparison.head.plain or any(run.plain for run in comparison.newest_used)):
         yield "a run without operation records is compared by case only"
     for case in comparison.cases:
         if case.renamed_from:
-            yield f"renamed: {case.renamed_from} -> {case.now.node_id}"
-    redefined = {id(now) for _, now, _ in comparison.redefined}
-    new = [case.node_id for case in comparison.only_now if id(case) not in redefined]
+            yield f"renamed: {case.renamed_from} -> {case.head.node_id}"
+    redefined = {id(head) for _, head, _ in comparison.redefined}
+    new = [case.node_id for case in comparison.only_head if id(case) not in redefined]
     if new and bases:
         yield f"new, not compared: {', '.join(new)}"
 
@@ -102,7 +102,7 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
         )
         reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(case.left_out.items()))
         left_out = f"; left out: {reasons}" if reasons else ""
-        found[f"{len(case.used)} of {len(comparison.bases)}{of}{left_out}"].append(case.now.label)
+        found[f"{len(case.used)} of {len(comparison.bases)}{of}{left_out}"].append(case.head.label)
     for text, cases in found.items():
         which = f" for {cases[0] if len(cases) == 1 else f'{len(cases)} cases'}" if len(found) > 1 else ""
         yield f"base runs used{which}: {text}"
@@ -122,7 +122,7 @@ def _ranked(judgement: Judgement) -> Iterable[str]:
     pooled = ("outside", "other")  # last, because they name no operation
     found.sort(key=lambda pair: (pair[1].kind in pooled, _GRAVITY.index(pair[1].verdict), -abs(_share_of_iteration(*pair))))
     for position, (case, checked) in enumerate(found[:RANKED], 1):
-        yield f"{position}. {checked.name} ({case.case.now.label}): {_why(case, checked)}"
+        yield f"{position}. {checked.name} ({case.case.head.label}): {_why(case, checked)}"
 
 
 def _share_of_iteration(case: CaseJudgement, checked: CheckedQuantity) -> float:
@@ -140,11 +140,11 @@ def _why(case: CaseJudgement, checked: CheckedQuantity) -> str:
 
 def _numbers(case: CaseJudgement, checked: CheckedQuantity) -> str:
     reasons = [
-        f"{units.duration(checked.base_ns)} -> {units.duration(checked.now_ns)}"
+        f"{units.duration(checked.base_ns)} -> {units.duration(checked.head_ns)}"
         + (f", {units.percent(checked.change, signed=True)}" if checked.base_ns > 0 else ""),
         f"{units.percent(_share_of_iteration(case, checked), signed=True)} of the {_whole_name(case.case)}",
     ]
-    if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0].base, checked.members[0].now)):
+    if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0].base, checked.members[0].head)):
         reasons.append(f"{calls} calls")
     return "; ".join(reasons)
 
@@ -180,7 +180,7 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
     ]
     return Table(
         title=case_title(case),
-        headers=("operation", "phase", "module", "base us", "now us", "change us", "change", "calls", "of change", "verdict"),
+        headers=("operation", "phase", "module", "base us", "head us", "change us", "change", "calls", "of change", "verdict"),
         rows=tuple(row for checked in shown for row in _rows(checked, share)),
         sums=tuple(sums),
         numbers_from=3,
@@ -190,13 +190,13 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
 
 
 def _is_large(others: Sequence[CheckedQuantity], case: CaseComparison) -> bool:
-    pooled = sum(checked.now_ns for checked in others)
-    return pooled >= SHARE_OF_SMALL * case.whole_now_ns
+    pooled = sum(checked.head_ns for checked in others)
+    return pooled >= SHARE_OF_SMALL * case.whole_head_ns
 
 
 def case_title(case: CaseComparison) -> str:
     """Return the name of a case, with its machines if they differ."""
-    return units.printable(case.now.label) + across_machines([case])
+    return units.printable(case.head.label) + across_machines([case])
 
 
 def across_machines(cases: Iterable[CaseComparison]) -> str:
@@ -208,7 +208,7 @@ def across_machines(cases: Iterable[CaseComparison]) -> str:
 def machines(case: CaseComparison) -> str:
     """Return what differs between the machines: ``cpu model A -> B; cpu count 2 -> 4``."""
     sides = case.across_machines.items()
-    return "; ".join(f"{name.replace('_', ' ')} {units.listed(base)} -> {units.listed(now)}" for name, (base, now) in sides)
+    return "; ".join(f"{name.replace('_', ' ')} {units.listed(base)} -> {units.listed(head)}" for name, (base, head) in sides)
 
 
 def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]:
@@ -216,8 +216,8 @@ def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]
     for position, change in enumerate(checked.members):
         yield (
             *operation_cells(*change.key),
-            *_change_cells(change.base_ns, change.now_ns),
-            _calls(change.base, change.now),
+            *_change_cells(change.base_ns, change.head_ns),
+            _calls(change.base, change.head),
             share(change.change_ns),
             checked.text if position == 0 else "included above",
         )
@@ -225,11 +225,11 @@ def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]
 
 def _checked_row(name: str, checked: CheckedQuantity, share: _Shares | None) -> tuple[str, ...]:
     of_change = share(checked.change_ns) if share else ""
-    return (name, "", "", *_change_cells(checked.base_ns, checked.now_ns), "", of_change, checked.text)
+    return (name, "", "", *_change_cells(checked.base_ns, checked.head_ns), "", of_change, checked.text)
 
 
 def _busy_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
-    cells = _change_cells(case.whole_base_ns, case.whole_now_ns)
+    cells = _change_cells(case.whole_base_ns, case.whole_head_ns)
     return ("device busy time of one iteration", "", "", *cells, "", share(case.whole_change_ns), "")
 
 
@@ -241,8 +241,8 @@ def _remainder_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
 def _pooled_row(name: str, pooled: Sequence[CheckedQuantity], share: _Shares, text: str) -> tuple[str, ...]:
     """Sum the times of the table, so that the column adds up. The verdict is of the sums of single runs."""
     members = [change for checked in pooled for change in checked.members]
-    base, now = (sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "now_ns"))
-    return (name, "", "", *_change_cells(base, now), "", share(now - base), text)
+    base, head = (sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "head_ns"))
+    return (name, "", "", *_change_cells(base, head), "", share(head - base), text)
 
 
 def _hidden_row(hidden: Sequence[CheckedQuantity], share: _Shares) -> tuple[str, ...]:
@@ -266,12 +266,12 @@ def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
     clocks = " or ".join(sorted({_clock(judged) for judged in cases}))
     return Table(
         title=f"cases without operation tables: {clocks} time of one iteration{across_machines(one.case for one in cases)}",
-        headers=("case", "operations in", "base us", "now us", "change us", "change", "verdict"),
+        headers=("case", "operations in", "base us", "head us", "change us", "change", "verdict"),
         rows=tuple(
             (
-                judged.case.now.label,
-                judged.case.now.tables_in or units.MISSING,
-                *_change_cells(judged.case.base_ns, judged.case.now_ns),
+                judged.case.head.label,
+                judged.case.head.tables_in or units.MISSING,
+                *_change_cells(judged.case.base_ns, judged.case.head_ns),
                 judged.iteration.text,
             )
             for judged in cases
@@ -279,7 +279,7 @@ def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
         sums=(),
         numbers_from=2,
         words_after=1,
-        lines=tuple(f"{judged.case.now.label}: {fact}" for judged in cases for fact in exact_differences(judged.case)),
+        lines=tuple(f"{judged.case.head.label}: {fact}" for judged in cases for fact in exact_differences(judged.case)),
     )
 
 
@@ -294,21 +294,21 @@ class _Shares:
         return units.percent(nanoseconds / self._whole) if self._whole else units.MISSING
 
 
-def _change_cells(base: int | None, now: int | None) -> tuple[str, str, str, str]:
-    if base is None or now is None:
+def _change_cells(base: int | None, head: int | None) -> tuple[str, str, str, str]:
+    if base is None or head is None:
         relative = "new" if base is None else "gone"
     else:
-        relative = units.percent((now - base) / base, signed=True) if base > 0 else units.MISSING
+        relative = units.percent((head - base) / base, signed=True) if base > 0 else units.MISSING
     return (
         units.MISSING if base is None else units.microseconds(base),
-        units.MISSING if now is None else units.microseconds(now),
-        units.microseconds((now or 0) - (base or 0), signed=True),
+        units.MISSING if head is None else units.microseconds(head),
+        units.microseconds((head or 0) - (base or 0), signed=True),
         relative,
     )
 
 
-def _calls(base: object, now: object) -> str:
-    sides = [units.MISSING if side is None else units.count(side.calls) for side in (base, now)]  # type: ignore[attr-defined]
+def _calls(base: object, head: object) -> str:
+    sides = [units.MISSING if side is None else units.count(side.calls) for side in (base, head)]  # type: ignore[attr-defined]
     return sides[0] if sides[0] == sides[1] else " -> ".join(sides)
 
 
@@ -324,17 +324,17 @@ def _lines(case: CaseComparison) -> Iterable[str]:
         yield f"exact: {len(different) - FACTS} more; --format json has all"
     if not different:
         yield "exact: the same operations, calls, bytes and parameters"
-    if case.base.curves_of and case.base.curves_of == case.now.curves_of:
+    if case.base.curves_of and case.base.curves_of == case.head.curves_of:
         finals = [
             f"{tag} {final_value(tag, value)}"
-            for tag, value in case.now.final.items()
+            for tag, value in case.head.final.items()
             if tag in case.base.final
             and not tag.startswith("timing/")
             and not any(f"final {tag}:" in fact for fact in different)
         ]
         how = "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
         if finals:
-            yield f"training on {case.now.curves_of}, {how}: {', '.join(finals)}"
+            yield f"training on {case.head.curves_of}, {how}: {', '.join(finals)}"
 
 
 # ---- Verdict ---------------------------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
 
 
 def _finding(case: CaseJudgement, checked: CheckedQuantity) -> str:
-    return f"{checked.name} ({case.case.now.label}), {_numbers(case, checked)}"
+    return f"{checked.name} ({case.case.head.label}), {_numbers(case, checked)}"
 
 
 def _option(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity) -> str:
@@ -421,7 +421,7 @@ def _rules(judgement: Judgement) -> Iterable[str]:
         )
     if len(checked) > len(by_runs):
         limit = "" if judgement.asked else f", with the default threshold of {units.percent(DEFAULT_SHARE)}"
-        traces = judgement.comparison.now.trace
+        traces = judgement.comparison.head.trace
         few = "a trace is one process: it" if traces else f"fewer than {RUNS_NEEDED} base runs of one commit"
         yield (
             f"judged by threshold: {len(checked) - len(by_runs)} verdicts{limit}; "
@@ -434,4 +434,6 @@ def _detectable(judgement: Judgement) -> str:
     if largest is None:
         return ""
     case, checked = largest
-    return f"; largest minimum detectable change {units.percent(checked.smallest or 0)}: {checked.name} ({case.case.now.label})"
+    return (
+        f"; largest minimum detectable change {units.percent(checked.smallest or 0)}: {checked.name} ({case.case.head.label})"
+    )

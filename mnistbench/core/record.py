@@ -52,7 +52,7 @@ UNATTRIBUTED = "(unattributed kernels)"
 NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED))
 
 #: Module of an operation that cannot be attributed to a module; ``measuring/profiling`` explains why.
-UNTIED = ""
+NO_MODULE = ""
 
 #: What an attachment of this name is merged into; any other name is kept as it is.
 _ATTACHED_FIELDS = ("operation_tables", "training_scalars", "notes")
@@ -70,7 +70,7 @@ class OpRow:
 
     name: str  # as PyTorch names it: aten::addmm
     phase: str  # forward, backward or optimizer; empty between them
-    module: str  # qualified name of its module (conv1); UNTIED if it has none
+    module: str  # qualified name of its module (conv1); NO_MODULE if it has none
     calls: Annotated[float, Within(0, LARGEST, "a number of calls")]  # per iteration, mean
     self_cpu_ns: _Times  # host time without the operations it calls
     total_cpu_ns: _Times  # host time with the operations it calls

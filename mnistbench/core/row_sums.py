@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 
 from mnistbench.core.operation import OpKey
-from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, median_ns
+from mnistbench.core.record import NO_MODULE, OUTSIDE, OpRow, median_ns
 
 
 @dataclass
@@ -57,6 +57,6 @@ def subtract_waiting(rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tu
         elsewhere: (phase of the waiting thread, iteration) -> self time on other threads.
     """
     for (phase, slot), waited in elsewhere.items():
-        outside = rows.get((OUTSIDE, phase, UNTIED))
+        outside = rows.get((OUTSIDE, phase, NO_MODULE))
         if outside is not None:
             outside.self_cpu[slot] = outside.total_cpu[slot] = max(0, outside.self_cpu[slot] - waited)

@@ -16,8 +16,8 @@ FLAG = "--bisect-versions"
 
 #: Options that name the sides in another way, measure nothing, or are for a search among commits.
 _OTHERS = (
-    "--base", "--base-dir", "--replay", "--base-python", "--new-python", "--base-env", "--new-env", "--base-with", "--new-with",
-    "--bisect",
+    "--base", "--base-dir", "--replay", "--base-python", "--head-python", "--base-env", "--head-env",
+    "--base-with", "--head-with", "--bisect",
 )  # fmt: skip
 
 

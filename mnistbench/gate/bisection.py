@@ -11,7 +11,7 @@ from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Estimate, Finding
 from mnistbench.gate.verdict.result import Verdict
-from mnistbench.gate.verdict.samples import ADDED, INTERRUPTED, REPLACED, Effect
+from mnistbench.gate.verdict.samples import ADDED, INTERRUPTED, REPLACED, Quantity
 
 #: What a gate says of a release.
 SLOWER, NOT_SLOWER, NOT_JUDGED = "slower", "not slower", "not judged"
@@ -162,7 +162,7 @@ def largest_regressions(verdict: Verdict) -> dict[str, Finding]:
     node_ids = {verdict.header.name(node_id): node_id for node_id in verdict.header.labels}
     found: dict[str, Finding] = {}
     for finding in verdict.regressions:  # the largest first
-        found.setdefault(node_ids[finding.screened.effect.case], finding)
+        found.setdefault(node_ids[finding.screened.quantity.case], finding)
     return found
 
 
@@ -183,24 +183,24 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
     for node_id, finding in found.items():
         if node_id not in verdict.header.labels:
             return NOT_JUDGED, f"{node_id} was not measured, because it is missing or has other parameters"
-        effect, change = finding.best.effect, finding.best.change
+        quantity, change = finding.best.quantity, finding.best.change
         case = verdict.header.name(node_id)
-        bounds = (_bound_as(effect, one) for one in estimates if _is_same(effect, one.effect, case))
+        bounds = (_bound_as(quantity, one) for one in estimates if _is_same(quantity, one.quantity, case))
         bound = max(bounds, default=-math.inf)  # an operation that only later releases have has none
         if bound >= change:
             return NOT_JUDGED, (
-                f"{effect.title} ({case}) may be up to {units.percent_up(bound)} slower, and the last release is "
+                f"{quantity.title} ({case}) may be up to {units.percent_up(bound)} slower, and the last release is "
                 f"{units.percent(change)} slower; more --launches narrow the interval"
             )
     return NOT_SLOWER, ""
 
 
-def _is_same(found: Effect, other: Effect, case: str) -> bool:
+def _is_same(found: Quantity, other: Quantity, case: str) -> bool:
     """Whether two gates measured the same quantity; replaced operations may be large in one and small in the other."""
     kinds = {found.kind, other.kind}
     return (other.case, other.name) == (case, found.name) and (len(kinds) == 1 or kinds == {REPLACED, ADDED})
 
 
-def _bound_as(found: Effect, other: Estimate) -> float:
-    """Return the upper bound of an estimate, as a share of the same time as the change of another effect."""
-    return other.high if other.effect.kind == found.kind else other.high * other.effect.weight / found.weight
+def _bound_as(found: Quantity, other: Estimate) -> float:
+    """Return the upper bound of an estimate, as a share of the same time as the change of another quantity."""
+    return other.high if other.quantity.kind == found.kind else other.high * other.quantity.weight / found.weight

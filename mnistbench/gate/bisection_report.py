@@ -97,8 +97,8 @@ def _rows(gate: Gate) -> Iterable[tuple[str, ...]]:
     if not regressions:
         yield (*of_gate, units.MISSING, units.MISSING, units.MISSING, *at_end)
     for number, finding in enumerate(regressions):
-        effect = finding.screened.effect  # its title is that of the tables
-        cells = (effect.case, gate_report.quantity(effect), units.percent(finding.best.change, signed=True))
+        quantity = finding.screened.quantity  # its title is that of the tables
+        cells = (quantity.case, gate_report.quantity(quantity), units.percent(finding.best.change, signed=True))
         yield (*("", ""), *cells, *("", "")) if number else (*of_gate, *cells, *at_end)
 
 

@@ -135,7 +135,7 @@ def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
         verdict = concluded(Measured(Path(replayed), recorded.header, recorded.launches, recorded.end))
     else:
         request = _request(parsed, thresholds)
-        packages = installed() if parsed.base_with or parsed.new_with else []
+        packages = installed() if parsed.base_with or parsed.head_with else []
         verdict = concluded(_measured(request, changed(parsed, packages), packages, progress))
     _report(functools.partial(rendered, verdict), parsed, top)
     return _CODES[verdict.outcome], verdict.is_excusable
@@ -144,17 +144,18 @@ def _judged(parsed: argparse.Namespace) -> tuple[int, bool]:
 def _check_replay(parsed: argparse.Namespace) -> None:
     """Refuse options that only apply to a measurement."""
     of_measuring = {"--launches": parsed.launches, "--budget": parsed.budget, "--base-python": parsed.base_python,
-                    "--new-python": parsed.new_python,
-                    "--base-env": parsed.base_env, "--new-env": parsed.new_env,
+                    "--head-python": parsed.head_python,
+                    "--base-env": parsed.base_env, "--head-env": parsed.head_env,
                     "--reproducers": parsed.reproducers,
-                    "--base-with": parsed.base_with, "--new-with": parsed.new_with, "--": " ".join(parsed.pytest)}  # fmt: skip
+                    "--base-with": parsed.base_with, "--head-with": parsed.head_with,
+                    "--": " ".join(parsed.pytest)}  # fmt: skip
     for option, value in of_measuring.items():
         if value:
             raise UsageError(f"--replay: measures nothing, so {option} has no effect; remove it")
 
 
 def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
-    options = ("base", "base_dir", "base_python", "new_python", "base_env", "new_env", "base_with", "new_with",
+    options = ("base", "base_dir", "base_python", "head_python", "base_env", "head_env", "base_with", "head_with",
                "bisect_versions")  # fmt: skip
     if all(getattr(parsed, option) is None for option in options):
         raise UsageError("nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE")
@@ -162,9 +163,9 @@ def _request(parsed: argparse.Namespace, thresholds: Thresholds) -> Request:
         base=given("--base", parsed.base),
         base_dir=given("--base-dir", parsed.base_dir),
         base_python=interpreter("--base-python", parsed.base_python),
-        new_python=interpreter("--new-python", parsed.new_python),
+        head_python=interpreter("--head-python", parsed.head_python),
         base_variables=variables("--base-env", parsed.base_env),
-        new_variables=variables("--new-env", parsed.new_env),
+        head_variables=variables("--head-env", parsed.head_env),
         arguments=tuple(parsed.pytest),
         launches=_launches(parsed.launches),
         budget_s=_seconds(parsed.budget),
@@ -181,13 +182,13 @@ def _measured(request: Request, changes: Changes, packages: Sequence[Installed],
         UsageError: an option cannot be used, or an environment cannot be made.
         LaunchError: a side cannot be measured.
     """
-    interpreters = {"base": request.base_python, "new": request.new_python}
+    interpreters = {"base": request.base_python, "new": request.head_python}
     if changes:  # an environment takes minutes and gigabytes, so what is wrong is found before
         check_base_and_storage(request)
     with ExitStack() as environments:
         for side, requirements in changes.items():
             interpreters[side] = environments.enter_context(held(wanted(requirements, packages), progress.say)).python
-        measured = measure(replace(request, base_python=interpreters["base"], new_python=interpreters["new"]), progress)
+        measured = measure(replace(request, base_python=interpreters["base"], head_python=interpreters["new"]), progress)
     progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench gate --replay {measured.path}")
     return measured
 

@@ -26,7 +26,7 @@ from mnistbench.core.digits_file import DIGITS_VARIABLE, digits_file
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.json_reader import Reader
 from mnistbench.gate.snapshot import Tree
-from mnistbench.gate.verdict.samples import BASE, NEW
+from mnistbench.gate.verdict.samples import BASE, HEAD
 
 #: Longest time without a message from a launch, in seconds.
 PATIENCE_S = 600.0
@@ -49,7 +49,7 @@ class _PeerError(LaunchError):
 class Plan:
     """Parameters that all launches of a gate share."""
 
-    trees: Mapping[str, Tree]  # BASE and NEW
+    trees: Mapping[str, Tree]  # BASE and HEAD
     pythons: Mapping[str, str]  # the interpreter of each
     variables: Mapping[str, Mapping[str, str]]  # environment variables of each, beside those of the gate
     home: Path  # contains the copy of mnistbench that measures both sides
@@ -131,7 +131,7 @@ class Launching:
         self._processes: list[_Process] = []
         peers = socket.socketpair()
         try:
-            for side, peer in zip(coin.sample([BASE, NEW], 2), peers, strict=True):
+            for side, peer in zip(coin.sample([BASE, HEAD], 2), peers, strict=True):
                 with _uninterrupted():
                     self._processes.append(_Process(plan, side, seed, log, peer))
                 self._processes[-1].begin(_job(plan, side, seed, only, peer=peer.fileno(), cores=list(cores)))
@@ -213,9 +213,9 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
         LaunchError: a side cannot be loaded.
     """
     with _one_of_each_side(plan, seed, log) as processes:
-        processes[NEW].begin(_job(plan, NEW, seed, plan.only or None, default=vars(default)))
+        processes[HEAD].begin(_job(plan, HEAD, seed, plan.only or None, default=vars(default)))
         with _usable():
-            selected = processes[NEW].receive("selected")
+            selected = processes[HEAD].receive("selected")
             plan = replace(plan, arguments=selected["arguments"].texts(), phases=selected["phases"].texts())
         processes[BASE].begin(_job(plan, BASE, seed, plan.only or None, default=None))
         found = {}
@@ -260,7 +260,7 @@ def _one_of_each_side(plan: Plan, seed: int, log: Path) -> Iterator[dict[str, _P
     """Start a process for each side, and kill both at the end of the body."""
     processes: dict[str, _Process] = {}
     try:
-        for side in (NEW, BASE):
+        for side in (HEAD, BASE):
             with _uninterrupted():
                 processes[side] = _Process(plan, side, seed, log)
         yield processes

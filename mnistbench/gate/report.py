@@ -26,7 +26,7 @@ from mnistbench.gate.verdict.decision import (
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import Header, Verdict
-from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, MEAN, NEW, Effect
+from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, Quantity
 from mnistbench.showing.markdown import markdown_report
 from mnistbench.showing.report import Block, Table
 from mnistbench.showing.terminal import draw_report
@@ -115,7 +115,7 @@ def _selection(header: Header) -> Iterable[str]:
             yield f"{what}: {', '.join(cases)}"
     if header.generated:
         yield f"ignored by git, and copied from the working tree: {', '.join(header.generated)}"
-    base, head = (header.left_out.get(side, {}) for side in (BASE, NEW))
+    base, head = (header.left_out.get(side, {}) for side in (BASE, HEAD))
     left_out = list(dict.fromkeys((*base, *head)))
     for case in left_out[:LEFT_OUT]:
         yield f"left out: {case} {_said_by_sides(base.get(case, ''), head.get(case, ''))}"
@@ -126,30 +126,30 @@ def _selection(header: Header) -> Iterable[str]:
 def _said_by_sides(base: str, head: str) -> str:
     if base == head:
         return base
-    return "; ".join(f"{text} in the {side}" for side, text in ((BASE, base), (NEW, head)) if text)
+    return "; ".join(f"{text} in the {side}" for side, text in ((BASE, base), (HEAD, head)) if text)
 
 
 def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
     """Leave out the mean of a case if the median by the same clock has the same verdict and explains the mean."""
     medians = {
-        (finding.screened.effect.case, finding.screened.effect.clock, finding.verdict): finding.best
+        (finding.screened.quantity.case, finding.screened.quantity.clock, finding.verdict): finding.best
         for finding in findings
-        if finding.screened.effect.is_case and finding.screened.effect.kind != MEAN
+        if finding.screened.quantity.is_case and finding.screened.quantity.kind != MEAN
     }
 
     def echoes(finding: Finding) -> bool:
-        effect = finding.screened.effect
-        median = medians.get((effect.case, effect.clock, finding.verdict))
-        return effect.kind == MEAN and median is not None and finding.best.low <= median.high
+        quantity = finding.screened.quantity
+        median = medians.get((quantity.case, quantity.clock, finding.verdict))
+        return quantity.kind == MEAN and median is not None and finding.best.low <= median.high
 
     return [finding for finding in findings if not echoes(finding)]
 
 
 def _finding_line(finding: Finding, verdict: Verdict) -> str:
     accepted = f", accepted: {verdict.reason}" if finding in verdict.accepted else ""
-    title = finding.screened.effect.title  # that of the tables
+    title = finding.screened.quantity.title  # that of the tables
     changed = _change(finding.best, ", fresh launches only" if finding.confirmed else "")
-    told = f"{finding.verdict}{accepted}: {title} ({finding.best.effect.case}), {changed}"
+    told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
     limits = [acceptance.limit or 0.0 for exceeding, acceptance in verdict.exceeded if exceeding is finding]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
     return "; ".join(filter(None, (told, *exceeded, _cause(finding, verdict))))
@@ -157,7 +157,7 @@ def _finding_line(finding: Finding, verdict: Verdict) -> str:
 
 def _reproducers(verdict: Verdict) -> Iterable[str]:
     """Yield the script of each operation that was found slower, or why there is none."""
-    titles = {finding.screened.effect.key: finding.screened.effect.title for finding in verdict.decision.findings}
+    titles = {finding.screened.quantity.key: finding.screened.quantity.title for finding in verdict.decision.findings}
     for one in verdict.end.reproducers:
         node_id, kind, name = one.key
         case = verdict.header.name(node_id)
@@ -167,44 +167,44 @@ def _reproducers(verdict: Verdict) -> Iterable[str]:
 
 def _change(estimate: Estimate, launches: str = "") -> str:
     """Return the change of a quantity with its interval, its times, and the change of the case."""
-    effect = estimate.effect
-    of_case = " of the case" if effect.kind == ADDED else ""
+    quantity = estimate.quantity
+    of_case = " of the case" if quantity.kind == ADDED else ""
     change = f"{units.percent(estimate.change, signed=True)}{of_case} ({_interval(estimate)}{launches})"
-    times = " -> ".join(units.duration(ns) if ns else "0" for ns in (effect.base_ns, effect.new_ns))
+    times = " -> ".join(units.duration(ns) if ns else "0" for ns in (quantity.base_ns, quantity.head_ns))
     told = f"{change}, {times}"
-    if effect.is_case or effect.kind == ADDED:
+    if quantity.is_case or quantity.kind == ADDED:
         return told
-    return f"{told}; {units.percent(estimate.change * effect.share, signed=True)} of the case"
+    return f"{told}; {units.percent(estimate.change * quantity.share, signed=True)} of the case"
 
 
-def quantity(effect: Effect) -> str:
+def quantity(quantity: Quantity) -> str:
     """Return the name of a quantity in a table with its change."""
-    return f"{effect.title}{' (change as a share of the case)' if effect.kind == ADDED else ''}"
+    return f"{quantity.title}{' (change as a share of the case)' if quantity.kind == ADDED else ''}"
 
 
 def _replacements(verdict: Verdict, top: int) -> Iterable[str]:
     """Yield the largest replacements of each case without a finding, so that a reader knows that the sides call others."""
-    found = {finding.screened.effect.key for finding in verdict.decision.findings}
+    found = {finding.screened.quantity.key for finding in verdict.decision.findings}
     quiet: dict[str, list[Estimate]] = {}
-    for operation in sorted(verdict.decision.operations, key=lambda operation: -operation.effect.share):
-        if operation.effect.replaced and operation.effect.key not in found:
-            quiet.setdefault(operation.effect.case, []).append(operation)
+    for operation in sorted(verdict.decision.operations, key=lambda operation: -operation.quantity.share):
+        if operation.quantity.replaced and operation.quantity.key not in found:
+            quiet.setdefault(operation.quantity.case, []).append(operation)
     for case, operations in quiet.items():
         for one in operations[:top]:
-            yield f"{one.effect.how_replaced}: {one.effect.title} ({case}), {_change(one)}"
+            yield f"{one.quantity.how_replaced}: {one.quantity.title} ({case}), {_change(one)}"
         if len(operations) > top:
             yield f"{case}: {len(operations) - top} more; use --format json to see all"
 
 
 def _cause(finding: Finding, verdict: Verdict) -> str:
     """Return the exact difference that probably caused a regression: more or other work of the same operation."""
-    effect = finding.screened.effect
+    quantity = finding.screened.quantity
     if finding.verdict != REGRESSED:
         return ""
-    found = verdict.exact_differences.get(effect.case, ())
-    if effect.is_case:
+    found = verdict.exact_differences.get(quantity.case, ())
+    if quantity.is_case:
         return next((f"likely cause: {fact}" for fact in found if _is_more(fact)), "")
-    return next((fact.removeprefix(f"{effect.name}: ") for fact in found if fact.startswith(f"{effect.name}: ")), "")
+    return next((fact.removeprefix(f"{quantity.name}: ") for fact in found if fact.startswith(f"{quantity.name}: ")), "")
 
 
 def _is_more(fact: str) -> bool:
@@ -227,10 +227,10 @@ def _case_table(verdict: Verdict) -> Iterable[Table]:
             headers=("case", "clock", "base us", "head us", "change", "from", "to", _plot_head(scale), "slowdown below"),
             rows=tuple(
                 (
-                    one.effect.case,
-                    f"{_CLOCKS.get(one.effect.clock, one.effect.clock)}{', mean' if one.effect.kind == MEAN else ''}",
-                    units.microseconds(one.effect.base_ns),
-                    units.microseconds(one.effect.new_ns),
+                    one.quantity.case,
+                    f"{_CLOCKS.get(one.quantity.clock, one.quantity.clock)}{', mean' if one.quantity.kind == MEAN else ''}",
+                    units.microseconds(one.quantity.base_ns),
+                    units.microseconds(one.quantity.head_ns),
                     *_change_cells(one, scale),
                     _excluded(one),
                 )
@@ -243,22 +243,22 @@ def _case_table(verdict: Verdict) -> Iterable[Table]:
 
 
 def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
-    found = {finding.screened.effect.key: finding for finding in verdict.decision.findings}
-    for case in dict.fromkeys(operation.effect.case for operation in verdict.decision.operations):
-        of_case = [operation for operation in verdict.decision.operations if operation.effect.case == case]
-        ranked = sorted(of_case, key=lambda o: (o.effect.key not in found, -o.effect.share))
-        shown = [operation for rank, operation in enumerate(ranked) if rank < top or operation.effect.key in found]
+    found = {finding.screened.quantity.key: finding for finding in verdict.decision.findings}
+    for case in dict.fromkeys(operation.quantity.case for operation in verdict.decision.operations):
+        of_case = [operation for operation in verdict.decision.operations if operation.quantity.case == case]
+        ranked = sorted(of_case, key=lambda o: (o.quantity.key not in found, -o.quantity.share))
+        shown = [operation for rank, operation in enumerate(ranked) if rank < top or operation.quantity.key in found]
         scale = _scale(shown, verdict.thresholds.operation)
         yield Table(
             title=units.printable(f"{case}: change of self times; {_confidence()}, separately for shares of {_LARGE} and more"),
             headers=("operation", "base us", "share", "change", "from", "to", _plot_head(scale), "verdict"),
             rows=tuple(
                 (
-                    quantity(operation.effect),
-                    units.microseconds(operation.effect.base_ns),
-                    units.percent(operation.effect.share),
+                    quantity(operation.quantity),
+                    units.microseconds(operation.quantity.base_ns),
+                    units.percent(operation.quantity.share),
                     *_change_cells(operation, scale),
-                    _verdict(operation, found.get(operation.effect.key), verdict),
+                    _verdict(operation, found.get(operation.quantity.key), verdict),
                 )
                 for operation in shown
             ),
@@ -344,7 +344,7 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     for finding in verdict.decision.findings:
         if finding.verdict == UNCONFIRMED and finding.confirmed:
             yield (
-                f"{finding.screened.effect.case}: {finding.screened.effect.title} was flagged, and "
+                f"{finding.screened.quantity.case}: {finding.screened.quantity.title} was flagged, and "
                 f"{verdict.decision.fresh} fresh launches did not confirm it"
             )
     in_last_line = 1 if verdict.outcome == INCONCLUSIVE else 0
@@ -361,7 +361,7 @@ def _outcome(verdict: Verdict) -> str:
     decision = verdict.decision
     if verdict.outcome == REGRESSED:
         regressions = _without_echoes(verdict.regressions)
-        names = ", ".join(f"{f.screened.effect.title} ({f.screened.effect.case})" for f in regressions[:3])
+        names = ", ".join(f"{f.screened.quantity.title} ({f.screened.quantity.case})" for f in regressions[:3])
         more = ", ..." if len(regressions) > 3 else ""
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
     if verdict.outcome == PASSED:
@@ -386,14 +386,14 @@ def _limits(verdict: Verdict) -> Iterable[str]:
     unbounded = verdict.decision.unbounded
     if unbounded and verdict.outcome != REGRESSED:
         largest, count = unbounded[0], len(unbounded)
-        what = f"{largest.effect.title} ({largest.effect.case})"
-        up_to = f"up to {units.percent_up(largest.high)}{' of the case' if largest.effect.kind == ADDED else ''}"
+        what = f"{largest.quantity.title} ({largest.quantity.case})"
+        up_to = f"up to {units.percent_up(largest.high)}{' of the case' if largest.quantity.kind == ADDED else ''}"
         limit = units.percent(verdict.thresholds.operation)
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
         yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
     if verdict.different:
         yield f"the sides compute different numbers in {_some(verdict.different)}"
-    for side in (BASE, NEW):
+    for side in (BASE, HEAD):
         if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
             yield f"the {side} computes NaN or infinity in {_some(cases)}"
 
@@ -460,7 +460,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         ],
         "different": list(verdict.different),
         "not_finite": {case: list(sides) for case, sides in verdict.not_finite.items()},
-        "unbounded": [{"case": one.effect.case, "name": one.effect.name} for one in decision.unbounded],
+        "unbounded": [{"case": one.quantity.case, "name": one.quantity.name} for one in decision.unbounded],
         "unprofiled": list(verdict.unprofiled),
         "only_base": list(verdict.header.only_base),
         "only_head": list(verdict.header.only_head),
@@ -473,18 +473,18 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
-    effect = estimate.effect
+    quantity = estimate.quantity
     return {
-        "case": effect.case,
-        "kind": effect.kind,
-        "name": effect.name,
-        "title": effect.title,
-        "clock": effect.clock or "profiled",
-        "members": [list(key) for key in effect.members],
-        "replaced": [{"operation": list(one.key), "base_ns": one.base_ns, "head_ns": one.new_ns} for one in effect.replaced],
-        "base_ns": effect.base_ns,
-        "head_ns": effect.new_ns,
-        "share": effect.share,
+        "case": quantity.case,
+        "kind": quantity.kind,
+        "name": quantity.name,
+        "title": quantity.title,
+        "clock": quantity.clock or "profiled",
+        "members": [list(key) for key in quantity.members],
+        "replaced": [{"operation": list(one.key), "base_ns": one.base_ns, "head_ns": one.head_ns} for one in quantity.replaced],
+        "base_ns": quantity.base_ns,
+        "head_ns": quantity.head_ns,
+        "share": quantity.share,
         "change": _finite(estimate.change),
         "low": _finite(estimate.low),
         "high": _finite(estimate.high),

@@ -39,10 +39,11 @@ from mnistbench.gate.launcher import (
     stage_home,
     survey,
 )
-from mnistbench.gate.reproducers.write import write as reproducers
+from mnistbench.gate.reproducers.write import slower_operations
+from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LEAST_LAUNCHES, LOOKS, Thresholds, candidates, decide, is_settled, least_fresh
-from mnistbench.gate.verdict.samples import BASE, COMPLETE, INTERRUPTED, NEW, End, Launch, Reproducer
+from mnistbench.gate.verdict.samples import BASE, COMPLETE, HEAD, INTERRUPTED, End, Launch, Reproducer
 
 #: Launches of the first stage (docs/evidence/gate_power.py). The numbers of fresh launches are decision.LOOKS.
 LAUNCHES = 10
@@ -69,9 +70,9 @@ class Request:
     base: str = ""  # a revision; neither this nor base_dir: the base is the working tree as well
     base_dir: str = ""  # a checkout, instead of a revision
     base_python: str = ""
-    new_python: str = ""
+    head_python: str = ""
     base_variables: Mapping[str, str] = field(default_factory=dict)  # environment variables
-    new_variables: Mapping[str, str] = field(default_factory=dict)
+    head_variables: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()  # for pytest
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that the arguments select if empty
     launches: int = LAUNCHES
@@ -166,11 +167,11 @@ def _plan(request: Request, here: Path, folder: Path) -> Plan:
         base = snapshot.of_revision(here, request.base, folder / BASE)
     else:
         base = snapshot.of_working_tree(here, folder / BASE)
-    new = snapshot.of_working_tree(here, folder / NEW)
+    new = snapshot.of_working_tree(here, folder / HEAD)
     return Plan(
-        trees={BASE: base, NEW: new},
-        pythons={BASE: request.base_python or sys.executable, NEW: request.new_python or sys.executable},
-        variables={BASE: request.base_variables, NEW: request.new_variables},
+        trees={BASE: base, HEAD: new},
+        pythons={BASE: request.base_python or sys.executable, HEAD: request.head_python or sys.executable},
+        variables={BASE: request.base_variables, HEAD: request.head_variables},
         home=stage_home(folder),
         repository=(snapshot.repository_of(here) if shutil.which("git") else None) or here,
         arguments=request.arguments,
@@ -248,7 +249,7 @@ class _Gate:
         """Survey each side alone: its cases, and the tests that pytest selects."""
         self._progress.say("loading both sides")
         began = self._now()
-        folder = DEFAULT_FOLDER if (self._plan.trees[NEW].directory / DEFAULT_FOLDER).is_dir() else ""
+        folder = DEFAULT_FOLDER if (self._plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir() else ""
         self._plan, listing = self._look(self._plan, self._seed, Default(folder, DEFAULT_PHASE), self._log)
         self._loading_s = self._now() - began
         for side, tree in self._plan.trees.items():
@@ -259,7 +260,7 @@ class _Gate:
     def _header(self, here: Path, listing: Mapping[str, Listing]) -> dict[str, Any]:
         commit, dirty = snapshot.head_of(here)
         head = f"{commit}{' with changes' if dirty else ''}" if commit else str(here)
-        base, new = (listing[side].cases for side in (BASE, NEW))
+        base, new = (listing[side].cases for side in (BASE, HEAD))
         common = [case for case in base if case in new and base[case]["params"] == new[case]["params"]]
         changed = [case for case in base if case in new and base[case]["params"] != new[case]["params"]]
         if not common:
@@ -267,7 +268,7 @@ class _Gate:
                 f"no case in common: the base has {', '.join(list(base)[:3])}, the head {', '.join(list(new)[:3])}"
             )
         for case in common:
-            for side in (BASE, NEW):
+            for side in (BASE, HEAD):
                 if case in listing[side].failed:
                     raise LaunchError(listing[side].failed[case])
         return {
@@ -280,36 +281,36 @@ class _Gate:
             "seed": self._seed,
             "allocator": settings(environment(os.environ, self._plan.home, self._seed)),
             "variables": {side: dict(variables) for side, variables in self._plan.variables.items()},
-            "packages": _differences(*(listing[side].packages for side in (BASE, NEW))),
-            "torch": " -> ".join(dict.fromkeys(filter(None, (listing[side].torch for side in (BASE, NEW))))),
+            "packages": _differences(*(listing[side].packages for side in (BASE, HEAD))),
+            "torch": " -> ".join(dict.fromkeys(filter(None, (listing[side].torch for side in (BASE, HEAD))))),
             "labels": {case: new[case]["label"] for case in common},
             "exact": {case: self._is_exact(new[case]["params"]) for case in common},
             "only_base": [case for case in base if case not in new],
             "only_head": [case for case in new if case not in base],
             "changed": changed,
             "generated": sorted({name for tree in self._plan.trees.values() for name in tree.generated}),
-            "left_out": {side: dict(listing[side].left_out) for side in (BASE, NEW)},
+            "left_out": {side: dict(listing[side].left_out) for side in (BASE, HEAD)},
             "notes": {case: _joined(listing, "notes", case) for case in common if _joined(listing, "notes", case)},
             "uncompared": {
                 case: _joined(listing, "uncompared", case) for case in common if _joined(listing, "uncompared", case)
             },
-            "files": {side: dict(listing[side].files) for side in (BASE, NEW)},
+            "files": {side: dict(listing[side].files) for side in (BASE, HEAD)},
             "memory": {
-                case: {side: listing[side].memory[case] for side in (BASE, NEW)}
+                case: {side: listing[side].memory[case] for side in (BASE, HEAD)}
                 for case in common
-                if all(case in listing[side].memory for side in (BASE, NEW))
+                if all(case in listing[side].memory for side in (BASE, HEAD))
             },
-            "resident": {side: listing[side].resident for side in (BASE, NEW)},
+            "resident": {side: listing[side].resident for side in (BASE, HEAD)},
         }
 
     def _is_exact(self, params: Mapping[str, Any]) -> bool:
         """Whether the same code computes the same bits on both sides: on one thread of a CPU."""
-        threads = {self._plan.threads(side) or params["threads"] for side in (BASE, NEW)}
+        threads = {self._plan.threads(side) or params["threads"] for side in (BASE, HEAD)}
         return params["device"] == "cpu" and threads == {1}
 
     def _launches_at_once(self, header: Mapping[str, Any], listing: Mapping[str, Listing]) -> int:
         """Return how many launches run at the same time: as many as cores and memory allow, at most MOST_AT_ONCE."""
-        cases = [(side, listing[side].cases[case]["params"]) for side in (BASE, NEW) for case in header["labels"]]
+        cases = [(side, listing[side].cases[case]["params"]) for side in (BASE, HEAD) for case in header["labels"]]
         if any(params["device"] != "cpu" for _, params in cases):
             return 1
         by_cores = len(own_cores()) // max(self._plan.threads(side) or params["threads"] for side, params in cases)
@@ -346,7 +347,7 @@ class _Gate:
 
     def _reproducers(self, measured: Measured) -> tuple[Reproducer, ...]:
         """Write a script for each operation that was found slower."""
-        found = reproducers.slower_operations(measured.launches, self._request.thresholds, self._seed)
+        found = slower_operations(measured.launches, self._request.thresholds, self._seed)
         if not found:
             return ()
         self._progress.say("writing scripts that reproduce the slower operations")
@@ -357,7 +358,7 @@ class _Gate:
                 raise LaunchError("the budget leaves no time for it; increase --budget")
             return self._describe(self._plan, self._seed, wanted, values, self._log)
 
-        return reproducers.write(measured.header, found, described, folder)
+        return write_reproducers(measured.header, found, described, folder)
 
     def _least(self, measured: Measured, stage: int) -> int:
         """Return the fewest launches of a stage that can be judged, or that can confirm a slowdown."""
@@ -435,14 +436,14 @@ class _Gate:
 
     def _flagged(self, measured: Measured) -> list[str]:
         """Return the cases with a flagged quantity."""
-        found = candidates(samples.effects(measured.launches), self._request.thresholds, self._seed)
-        return list(dict.fromkeys(estimate.effect.case for estimate in found))
+        found = candidates(samples.quantities(measured.launches), self._request.thresholds, self._seed)
+        return list(dict.fromkeys(estimate.quantity.case for estimate in found))
 
 
 def _joined(listing: Mapping[str, Listing], name: str, case: str) -> str:
     """Return what the surveys say about a case: once if both say the same, else with the sides."""
-    said: dict[str, str] = {side: getattr(listing[side], name).get(case, "") for side in (BASE, NEW)}
-    if said[BASE] == said[NEW]:
+    said: dict[str, str] = {side: getattr(listing[side], name).get(case, "") for side in (BASE, HEAD)}
+    if said[BASE] == said[HEAD]:
         return said[BASE]
     return "; ".join(f"in the {side}: {text}" for side, text in said.items() if text)
 
@@ -464,7 +465,7 @@ def _checked(line: Mapping[str, Any]) -> tuple[Launch, dict[str, float]]:
 
 
 def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) -> str:
-    other = BASE if side == NEW else NEW
+    other = BASE if side == HEAD else HEAD
     selection = " ".join(plan.arguments) or "the whole project"
     if listing[other].cases:
         return (

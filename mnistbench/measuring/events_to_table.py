@@ -1,7 +1,7 @@
 """Events of torch.profiler -> an operation table.
 
 A forward operation belongs to the phase and the module of the marks around it (``marks``). A backward operation belongs to
-the module whose forward operation has its autograd sequence number. Operations without such a link are UNTIED: gradient
+the module whose forward operation has its autograd sequence number. Operations without such a link are NO_MODULE: gradient
 accumulation (autograd gives it no number) and the optimizer (it works on parameters, not in a module).
 
 A kernel belongs to the operation to which the profiler has linked it. The kernels and copies of an iteration without such an
@@ -23,7 +23,7 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at
 from mnistbench.core.gc_pause import gc_paused
 from mnistbench.core.operation import OpKey, is_communication, is_runtime_call, runs_beside
 from mnistbench.core.profiler_names import ENGINE_NODE, ITERATION, MODULE, PHASE
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpTable
+from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpTable
 from mnistbench.core.row_sums import RowSums, subtract_waiting
 from mnistbench.core.spans import covered
 
@@ -181,7 +181,7 @@ def _add_unattributed(
     for event in left:
         slot = iterations.slot_of(event)
         if not _taken(late, (event.name, _ran_us(event))) and slot >= 0:
-            row = samples[UNATTRIBUTED, "", UNTIED]
+            row = samples[UNATTRIBUTED, "", NO_MODULE]
             row.calls += 1
             row.self_device[slot] += _ran_us(event)
             row.kernels.add(event.name)
@@ -211,8 +211,8 @@ def _launches(event: Event) -> bool:
 
 def _row_of(event: Event, place: Place) -> OpKey:
     if _is_range(event):
-        return (OUTSIDE, place.phase, UNTIED)
-    return (RUNTIME, "", UNTIED) if _is_of_runtime(event) else (event.name, place.phase, place.module)
+        return (OUTSIDE, place.phase, NO_MODULE)
+    return (RUNTIME, "", NO_MODULE) if _is_of_runtime(event) else (event.name, place.phase, place.module)
 
 
 def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_host: bool) -> dict[OpKey, RowSums]:
@@ -267,15 +267,15 @@ def placed(events: Iterable[Event]) -> Iterator[tuple[Event, Place]]:
 
 def _walked(events: Iterable[Event], forward_modules: dict[tuple[int, int], str]) -> Iterator[tuple[Event, Place]]:
     """Walk the call trees; yield every event with the place that its ancestors set."""
-    pending = [(event, Place("", UNTIED)) for event in events if event.cpu_parent is None]
+    pending = [(event, Place("", NO_MODULE)) for event in events if event.cpu_parent is None]
     while pending:
         event, place = pending.pop()
         if event.name.startswith(PHASE):
-            place = Place(event.name.removeprefix(PHASE), UNTIED)
+            place = Place(event.name.removeprefix(PHASE), NO_MODULE)
         elif event.name.startswith(MODULE):
             place = Place(place.phase, event.name.removeprefix(MODULE))
         elif event.name.startswith(ENGINE_NODE):
             tie = (event.fwd_thread or 0, event.sequence_nr)
-            place = Place("backward", forward_modules.get(tie, UNTIED))
+            place = Place("backward", forward_modules.get(tie, NO_MODULE))
         yield event, place
         pending.extend((child, place) for child in event.cpu_children)

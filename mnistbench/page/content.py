@@ -84,7 +84,7 @@ def run_view(number: int, shown: Shown) -> RunView:
     """Return the view of the run that is the nth of the page."""
     run, key = shown.run, f"r{number}"
     labels = Counter(_label(case) for case in run.cases)
-    judged = {id(case.case.now): case for case in shown.judgement.cases} if shown.judgement else {}
+    judged = {id(case.case.head): case for case in shown.judgement.cases} if shown.judgement else {}
     # The summary has the same cases in the same order: both leave out plain benchmarks.
     pairs = zip(run.cases, shown.summary.cases, strict=True)
     cases = tuple(

@@ -105,10 +105,10 @@ def _changes_data(operations: Iterable[OpChange]) -> list[list[Any]]:
         [
             *map(units.printable, operation_cells(*change.key)),
             change.base_ns,
-            change.now_ns,
+            change.head_ns,
             change.change_ns,
             change.base.calls if change.base else None,
-            change.now.calls if change.now else None,
+            change.head.calls if change.head else None,
         ]
         for change in operations
     ]

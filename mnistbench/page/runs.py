@@ -73,7 +73,7 @@ def _whole(saved: SavedRun) -> Run:
     return Run.from_json(read_json(saved.path), str(saved.path))
 
 
-def _judgement(bases: Sequence[RunSummary], now: RunSummary, criteria: Criteria) -> Judgement | None:
+def _judgement(bases: Sequence[RunSummary], head: RunSummary, criteria: Criteria) -> Judgement | None:
     if not bases:
         return None
-    return judge(compare(bases, now, **criteria.of_comparison), criteria)
+    return judge(compare(bases, head, **criteria.of_comparison), criteria)

@@ -160,10 +160,10 @@ class Session:
             except RecordError as error:
                 self.refused.append(str(error))
         bases.sort(key=lambda run: run.saved_at)
-        now = RunSummary.of_session(self.environment_of_records, self.records) if self.records else RunSummary({}, ())
-        comparison = compare(bases, now, **self.criteria.of_comparison)
+        head = RunSummary.of_session(self.environment_of_records, self.records) if self.records else RunSummary({}, ())
+        comparison = compare(bases, head, **self.criteria.of_comparison)
         if older := self._older_runs_of(comparison):
-            comparison = compare([*older, *bases], now, **self.criteria.of_comparison)
+            comparison = compare([*older, *bases], head, **self.criteria.of_comparison)
         self.judgement = judge(comparison, self.criteria)
         return self.judgement
 
@@ -174,11 +174,11 @@ class Session:
         """
         storage_root = self._storage
         bare = self._config.getoption("benchmark_compare", default=None) is True
-        if not (bare and comparison.bases and comparison.only_now and storage_root):
+        if not (bare and comparison.bases and comparison.only_head and storage_root):
             return []
         from mnistbench.saved_runs.storage import Storage
 
-        wanted = {case.key for case in comparison.only_now}
+        wanted = {case.key for case in comparison.only_head}
         newest = comparison.bases[-1].saved_at
         storage = Storage(storage_root)
         runs = [saved.run for saved in storage.all() if saved.run.saved_at < newest]

@@ -26,14 +26,14 @@ VERSIONS = ("torch", "blas")
 MACHINES = ("cpu_model", "cpu_count", "devices")
 
 
-def differences(base: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the differences in fields that both sides have: field -> (base, now)."""
-    return {name: (base[name], now[name]) for name in base if name in now and base[name] != now[name]}
+def differences(base: Mapping[str, Any], head: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the differences in fields that both sides have: field -> (base, head)."""
+    return {name: (base[name], head[name]) for name in base if name in head and base[name] != head[name]}
 
 
 def blocking_differences(
     base: Mapping[str, Any],
-    now: Mapping[str, Any],
+    head: Mapping[str, Any],
     params: Params | None,
     *,
     across_versions: bool = False,
@@ -44,7 +44,7 @@ def blocking_differences(
     Accelerators are ignored for a case on the CPU, and patch releases of Python for all cases.
     """
     found = {}
-    for name, (mine, others) in differences(base, now).items():
+    for name, (mine, others) in differences(base, head).items():
         if name not in BLOCKING or (across_versions and name in VERSIONS) or (across_machines and name in MACHINES):
             continue
         if name == "devices" and params is not None and params.device == "cpu":

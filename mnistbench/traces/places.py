@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 
 from mnistbench.core.profiler_names import ENGINE_NODE, MODULE, PHASE
-from mnistbench.core.record import UNTIED
+from mnistbench.core.record import NO_MODULE
 from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, Flow, HostEvent, Place, Trace
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -68,7 +68,7 @@ def _place(
         origin = links.get(id(event))
         if origin is not None:
             return _cached(BACKWARD, origin.place.module)
-        return around if around.phase == BACKWARD else _cached(BACKWARD, UNTIED)
+        return around if around.phase == BACKWARD else _cached(BACKWARD, NO_MODULE)
     if by_marks or event.kind != OPERATION:
         return around
     phase = FORWARD if not around.phase and id(event) in forward else around.phase
@@ -77,7 +77,7 @@ def _place(
 
 def _of_range(name: str, around: Place, *, by_marks: bool) -> Place:
     if name.startswith(PHASE):
-        return _cached(name.removeprefix(PHASE), UNTIED)
+        return _cached(name.removeprefix(PHASE), NO_MODULE)
     if name.startswith(MODULE):
         return _cached(around.phase, name.removeprefix(MODULE))
     phase = "" if by_marks else _phase_of(name)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 
 from mnistbench.core.operation import OpKey, is_communication
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpTable
+from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpTable
 from mnistbench.core.row_sums import RowSums, subtract_waiting
 from mnistbench.core.spans import covered
 from mnistbench.traces import events
@@ -35,7 +35,7 @@ def key_of(event: DeviceEvent) -> OpKey:
         return _key(event.operation)
     if event.launch is not None and "GraphLaunch" in event.launch.name:
         return _key(event.launch)
-    return (UNATTRIBUTED, "", UNTIED)
+    return (UNATTRIBUTED, "", NO_MODULE)
 
 
 def _key(event: HostEvent) -> OpKey:
@@ -88,7 +88,7 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
         if shapes := event.args.get("Input Dims"):
             row.shapes.add(str(shapes))
     if trace.host and not steps.are_marked:
-        outside = rows[OUTSIDE, "", UNTIED]
+        outside = rows[OUTSIDE, "", NO_MODULE]
         outside.self_cpu[0] += steps.ns[0] - _top_level_ns(trace, steps)
         outside.total_cpu[0] = outside.self_cpu[0]
     subtract_waiting(rows, elsewhere)
@@ -96,8 +96,8 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
 
 def _row_key(event: HostEvent, *, is_range: bool) -> OpKey:
     if is_range:
-        return (OUTSIDE, event.place.phase, UNTIED)
-    return (RUNTIME, "", UNTIED) if event.kind == events.RUNTIME else _key(event)
+        return (OUTSIDE, event.place.phase, NO_MODULE)
+    return (RUNTIME, "", NO_MODULE) if event.kind == events.RUNTIME else _key(event)
 
 
 def _add_memory(

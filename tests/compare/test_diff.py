@@ -13,8 +13,8 @@ from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.saved_runs.summary import RunSummary
 
 
-def only_case(base, now):
-    [case] = compare([builders.summary(base)], builders.summary(now)).cases
+def only_case(base, head):
+    [case] = compare([builders.summary(base)], builders.summary(head)).cases
     return case
 
 
@@ -23,11 +23,11 @@ def test_the_changes_of_operations_and_the_remainder_add_up_to_the_change_of_the
         tables=(builders.op_table(builders.op_row("aten::mm", 100_000), builders.op_row("aten::add", 50_000, module="")),),
         timing=builders.timing(median_ns=1_000_000),
     )
-    now = builders.case_record(
+    head = builders.case_record(
         tables=(builders.op_table(builders.op_row("aten::mm", 340_000), builders.op_row("aten::mul", 5_000, module="")),),
         timing=builders.timing(median_ns=1_250_000),
     )
-    case = only_case(base, now)
+    case = only_case(base, head)
     assert [(change.name, change.change_ns) for change in case.operations] == [
         ("aten::mm", 240_000),
         ("aten::add", -50_000),
@@ -39,10 +39,10 @@ def test_the_changes_of_operations_and_the_remainder_add_up_to_the_change_of_the
 
 
 @given(strategies.case_records(), strategies.case_records(), st.sampled_from(GROUPINGS))
-def test_the_ledger_always_adds_up(base, now, by):
-    same_case = {"test": base.test, "params": base.params, "timing": now.timing or builders.timing()}
+def test_the_ledger_always_adds_up(base, head, by):
+    same_case = {"test": base.test, "params": base.params, "timing": head.timing or builders.timing()}
     base = dataclasses.replace(base, timing=base.timing or builders.timing())
-    comparison = compare([builders.summary(base)], builders.summary(dataclasses.replace(now, **same_case)), by=by)
+    comparison = compare([builders.summary(base)], builders.summary(dataclasses.replace(head, **same_case)), by=by)
     for case in comparison.cases:
         assert sum(case.phases.values()) == case.explained_ns
         assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.whole_change_ns
@@ -51,16 +51,16 @@ def test_the_ledger_always_adds_up(base, now, by):
 
 def test_the_median_over_iterations_counts_so_that_one_slow_iteration_does_not():
     base = builders.case_record(tables=(builders.op_table(builders.op_row(self_cpu_ns=(100, 100, 100))),))
-    now = builders.case_record(tables=(builders.op_table(builders.op_row(self_cpu_ns=(100, 900_000, 101))),))
-    assert only_case(base, now).operations[0].change_ns == 1
+    head = builders.case_record(tables=(builders.op_table(builders.op_row(self_cpu_ns=(100, 900_000, 101))),))
+    assert only_case(base, head).operations[0].change_ns == 1
 
 
 def test_new_and_vanished_operations_have_one_side_only():
     base = builders.case_record(tables=(builders.op_table(builders.op_row("aten::add", 7)),))
-    now = builders.case_record(tables=(builders.op_table(builders.op_row("aten::mul", 9, calls=2)),))
-    mul, add = only_case(base, now).operations
-    assert (mul.base_ns, mul.now_ns, mul.base, mul.now.calls) == (None, 9, None, 2)
-    assert (add.base_ns, add.now_ns, add.base.calls, add.now) == (7, None, 1, None)
+    head = builders.case_record(tables=(builders.op_table(builders.op_row("aten::mul", 9, calls=2)),))
+    mul, add = only_case(base, head).operations
+    assert (mul.base_ns, mul.head_ns, mul.base, mul.head.calls) == (None, 9, None, 2)
+    assert (add.base_ns, add.head_ns, add.base.calls, add.head) == (7, None, 1, None)
 
 
 def test_one_name_in_two_modules_is_two_operations():
@@ -84,7 +84,7 @@ def test_time_outside_operations_is_compared_too():
 def test_a_case_is_the_same_only_with_equal_params(change):
     comparison = compare([builders.summary(builders.case_record())], builders.summary(builders.case_record(**change)))
     assert comparison.cases == ()
-    assert len(comparison.only_base) == len(comparison.only_now) == 1
+    assert len(comparison.only_base) == len(comparison.only_head) == 1
 
 
 def test_a_renamed_test_is_the_same_case_and_is_said_to_be_renamed():
@@ -94,10 +94,10 @@ def test_a_renamed_test_is_the_same_case_and_is_said_to_be_renamed():
 
 
 def test_two_tests_of_the_same_params_are_not_guessed_to_be_renamed():
-    now = [builders.case_record(test=f"bench/test_step.py::{name}", node_id=f"{name}[x]") for name in ("test_a", "test_b")]
-    comparison = compare([builders.summary()], builders.summary(*now))
+    head = [builders.case_record(test=f"bench/test_step.py::{name}", node_id=f"{name}[x]") for name in ("test_a", "test_b")]
+    comparison = compare([builders.summary()], builders.summary(*head))
     assert comparison.cases == ()
-    assert len(comparison.only_now) == 2
+    assert len(comparison.only_head) == 2
 
 
 def test_another_node_id_alone_is_no_renaming():
@@ -108,16 +108,16 @@ def test_another_node_id_alone_is_no_renaming():
 
 
 def test_one_node_with_other_params_is_said_to_be_redefined():
-    now = builders.case_record(threads=4, node_id=builders.case_record().node_id)
-    [(base, other, differences)] = compare([builders.summary()], builders.summary(now)).redefined
+    head = builders.case_record(threads=4, node_id=builders.case_record().node_id)
+    [(base, other, differences)] = compare([builders.summary()], builders.summary(head)).redefined
     assert base.node_id == other.node_id == builders.case_record().node_id
     assert differences == {"threads": (1, 4)}
 
 
 def test_one_test_in_another_dtype_is_said_to_be_redefined_although_its_id_says_so_too():
-    now = builders.case_record(dtype="bfloat16")
-    [(base, other, differences)] = compare([builders.summary()], builders.summary(now)).redefined
-    assert (base.node_id, other.node_id) == (builders.case_record().node_id, now.node_id)
+    head = builders.case_record(dtype="bfloat16")
+    [(base, other, differences)] = compare([builders.summary()], builders.summary(head)).redefined
+    assert (base.node_id, other.node_id) == (builders.case_record().node_id, head.node_id)
     assert differences == {"dtype": ("float32", "bfloat16")}
 
 
@@ -128,8 +128,8 @@ def test_another_batch_size_is_another_case():
 
 def test_differences_of_the_environment_are_named_base_first():
     base = builders.summary(environment=builders.environment(torch="2.13.0"))
-    now = builders.summary(environment=builders.environment(torch="2.15.0", cpu_count=4))
-    assert compare([base], now).environment == {"torch": ("2.13.0", "2.15.0"), "cpu_count": (2, 4)}
+    head = builders.summary(environment=builders.environment(torch="2.15.0", cpu_count=4))
+    assert compare([base], head).environment == {"torch": ("2.13.0", "2.15.0"), "cpu_count": (2, 4)}
 
 
 def test_the_profilers_cost_per_call_is_taken_off_so_that_calls_are_not_charged_for_being_watched():
@@ -140,7 +140,7 @@ def test_the_profilers_cost_per_call_is_taken_off_so_that_calls_are_not_charged_
         for ns, calls in ((10_000, 2), (13_000, 12))
     ]
     [change] = only_case(*watched).operations
-    assert (change.base_ns, change.now_ns, change.change_ns) == (9_400, 9_400, 0)
+    assert (change.base_ns, change.head_ns, change.change_ns) == (9_400, 9_400, 0)
 
 
 def test_time_outside_operations_has_no_calls_to_take_off():
@@ -166,7 +166,7 @@ def test_operations_are_summed_by_what_was_asked(by, expected):
     record = builders.case_record(tables=(builders.op_table(*rows),))
     [case] = compare([builders.summary(record)], builders.summary(record), by=by).cases
     assert {(change.name, change.phase, change.module) for change in case.operations} == expected
-    assert sum(change.now_ns for change in case.operations) == 70
+    assert sum(change.head_ns for change in case.operations) == 70
 
 
 def test_several_base_runs_count_by_their_median():
@@ -253,7 +253,7 @@ def test_missing_cases_are_those_of_any_base_run_with_the_run_that_had_them_last
     large = builders.case_record(batch_size=64)
     comparison = compare([saved(1, STEP, SMALL, large), saved(2, STEP, SMALL), saved(3, STEP)], builders.summary(STEP))
     assert missing(comparison) == [(SMALL.node_id, 2), (large.node_id, 1)]
-    assert comparison.only_now == ()
+    assert comparison.only_head == ()
 
 
 def test_an_earlier_name_of_a_case_is_not_missing():
@@ -354,12 +354,12 @@ def plain_run(name, median=0.5):
 
 def test_plain_benchmarks_are_compared_by_name_and_call():
     [case] = compare([plain_run("test_x")], plain_run("test_x", 0.75)).cases
-    assert (case.base_ns, case.now_ns, case.operations) == (500_000_000, 750_000_000, ())
+    assert (case.base_ns, case.head_ns, case.operations) == (500_000_000, 750_000_000, ())
 
 
 def test_a_plain_benchmark_of_the_same_name_is_compared_with_ours_by_call():
     [case] = compare([plain_run(builders.case_record().node_id)], builders.summary()).cases
-    assert (case.base_ns, case.now_ns, case.operations) == (500_000_000, 7_500_000, ())
+    assert (case.base_ns, case.head_ns, case.operations) == (500_000_000, 7_500_000, ())
 
 
 def device_case(device_ns, kernel_ns, host_ns=900_000):
@@ -374,7 +374,7 @@ def device_case(device_ns, kernel_ns, host_ns=900_000):
 def test_on_an_accelerator_the_device_clock_is_compared():
     case = only_case(device_case(1_000, 600), device_case(1_500, 1_000))
     assert case.clock == "device"
-    assert (case.base_ns, case.now_ns) == (1_000, 1_500)
+    assert (case.base_ns, case.head_ns) == (1_000, 1_500)
     assert case.operations[0].change_ns == 400
 
 
@@ -387,19 +387,19 @@ def busy_case(elapsed_ns, busy_ns, *rows):
 def test_the_operations_of_an_accelerator_are_held_against_its_busy_time_and_elapsed_time_is_kept_beside_it():
     kernel = functools.partial(builders.op_row, "aten::mm", 900_000)
     base = busy_case(1_500_000, 30_000, kernel(self_device_ns=20_000), builders.op_row(self_device_ns=10_000))
-    now = busy_case(1_501_000, 39_000, kernel(self_device_ns=29_000), builders.op_row(self_device_ns=10_000))
-    case = only_case(base, now)
-    assert (case.base_ns, case.now_ns, case.change_ns) == (1_500_000, 1_501_000, 1_000)
-    assert (case.whole_base_ns, case.whole_now_ns, case.whole_change_ns) == (30_000, 39_000, 9_000)
+    head = busy_case(1_501_000, 39_000, kernel(self_device_ns=29_000), builders.op_row(self_device_ns=10_000))
+    case = only_case(base, head)
+    assert (case.base_ns, case.head_ns, case.change_ns) == (1_500_000, 1_501_000, 1_000)
+    assert (case.whole_base_ns, case.whole_head_ns, case.whole_change_ns) == (30_000, 39_000, 9_000)
     assert (case.explained_ns, case.remainder_ns) == (9_000, 0)
 
 
 @pytest.mark.parametrize(("before", "after"), [((), 39_000), (30_000, ()), ((), ())])
 def test_without_the_busy_time_of_a_side_operations_are_held_against_elapsed_time(before, after):
-    base, now = (busy_case(1_500_000, busy, builders.op_row(self_device_ns=20_000)) for busy in (before, after))
-    case = only_case(base, now)
+    base, head = (busy_case(1_500_000, busy, builders.op_row(self_device_ns=20_000)) for busy in (before, after))
+    case = only_case(base, head)
     assert not case.has_busy_time
-    assert (case.whole_base_ns, case.whole_now_ns) == (1_500_000, 1_500_000)
+    assert (case.whole_base_ns, case.whole_head_ns) == (1_500_000, 1_500_000)
 
 
 def test_of_several_base_runs_those_with_busy_time_count():
@@ -416,8 +416,8 @@ def test_a_device_table_without_any_device_time_is_none(kernels):
 
 def test_where_one_side_lacks_device_times_both_are_compared_by_host_views():
     base = device_case(1_000, 600)
-    now = builders.case_record(device="cuda", tables=(builders.op_table(builders.op_row("aten::mm", 25)),))
-    case = only_case(base, now)
+    head = builders.case_record(device="cuda", tables=(builders.op_table(builders.op_row("aten::mm", 25)),))
+    case = only_case(base, head)
     assert case.clock == "cpu"
     assert case.operations[0].change_ns == 20
 

@@ -11,25 +11,25 @@ from mnistbench.saved_runs.summary import RunSummary
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 
 
-def compared(base, now, by="op,module"):
-    [case] = compare([builders.summary(base)], builders.summary(now), by=by).cases
+def compared(base, head, by="op,module"):
+    [case] = compare([builders.summary(base)], builders.summary(head), by=by).cases
     return case
 
 
-def of_rows(base, now, by="op,module", **changes):
+def of_rows(base, head, by="op,module", **changes):
     """The facts of a case whose table has these rows."""
-    base, now = (
-        builders.case_record(tables=(builders.op_table(*rows),), **changes) for rows in (base, now)
+    base, head = (
+        builders.case_record(tables=(builders.op_table(*rows),), **changes) for rows in (base, head)
     )  # fmt: skip
-    return exact_differences(compared(base, now, by))
+    return exact_differences(compared(base, head, by))
 
 
 def of_final(before, after, *, tag="train/loss", **changes):
     """The facts of a case that ended with these values."""
-    base, now = (
+    base, head = (
         builders.case_record(scalars=builders.scalars(final={tag: value}), **changes) for value in (before, after)
     )  # fmt: skip
-    return exact_differences(compared(base, now))
+    return exact_differences(compared(base, head))
 
 
 row = builders.op_row
@@ -47,12 +47,12 @@ def test_times_are_measured_and_are_no_facts():
 
 def test_other_rows_in_the_same_place_are_named_new_and_vanished():
     base = [row("aten::mm", module="fc1"), row("aten::t", module="fc1"), row(ENGINE, module="fc1", phase="backward")]
-    now = [
+    head = [
         row("aten::mm", module="fc1"),
         row("aten::clone", module="fc2", calls=2.0),
         row("aten::relu", module="", phase="loss"),
     ]
-    assert of_rows(base, now) == (
+    assert of_rows(base, head) == (
         "aten::clone, forward fc2: new, 2 calls",
         "aten::relu, loss: new, 1 call",
         "aten::t, forward fc1: vanished",
@@ -64,14 +64,14 @@ def test_other_rows_in_the_same_place_are_named_new_and_vanished():
     ("calls", "text"), [((1.0, 16.0), "1 -> 16"), ((16.0, 1.5), "16 -> 1.5"), ((1000.0, 2000.0), "1,000 -> 2,000")]
 )
 def test_another_number_of_calls_is_said(calls, text):
-    base, now = ([row("aten::mm", calls=count)] for count in calls)
-    assert of_rows(base, now) == (f"aten::mm, forward fc1: {text} calls",)
+    base, head = ([row("aten::mm", calls=count)] for count in calls)
+    assert of_rows(base, head) == (f"aten::mm, forward fc1: {text} calls",)
 
 
 def test_other_bytes_are_said_for_the_operation_and_summed_for_the_case():
     base = [row("aten::mm", memory_bytes=1_000), row("aten::t", memory_bytes=-500)]
-    now = [row("aten::mm", memory_bytes=2_048_000), row("aten::t", memory_bytes=-500)]
-    assert of_rows(base, now) == (
+    head = [row("aten::mm", memory_bytes=2_048_000), row("aten::t", memory_bytes=-500)]
+    assert of_rows(base, head) == (
         "bytes allocated less freed per iteration: 500 -> 2,047,500",
         "aten::mm, forward fc1: 1,000 -> 2,048,000 bytes",
     )
@@ -79,8 +79,8 @@ def test_other_bytes_are_said_for_the_operation_and_summed_for_the_case():
 
 def test_bytes_that_moved_from_one_operation_to_another_leave_the_sum():
     base = [row("aten::mm", memory_bytes=10), row("aten::t", memory_bytes=20)]
-    now = [row("aten::mm", memory_bytes=20), row("aten::t", memory_bytes=10)]
-    assert of_rows(base, now) == ("aten::mm, forward fc1: 10 -> 20 bytes", "aten::t, forward fc1: 20 -> 10 bytes")
+    head = [row("aten::mm", memory_bytes=20), row("aten::t", memory_bytes=10)]
+    assert of_rows(base, head) == ("aten::mm, forward fc1: 10 -> 20 bytes", "aten::t, forward fc1: 20 -> 10 bytes")
 
 
 def test_bytes_of_a_new_operation_and_those_outside_operations_count_for_the_case():
@@ -125,8 +125,8 @@ def test_other_kernels_are_said():
     assert exact_differences(compared(on_device("sm80_gemm"), on_device())) == ()
 
 
-def brief(base, now):
-    return exact_differences(compared(base, now), brief=True)
+def brief(base, head):
+    return exact_differences(compared(base, head), brief=True)
 
 
 def test_a_brief_sentence_has_what_one_side_alone_has_and_a_few_of_it():
@@ -147,8 +147,8 @@ def test_a_brief_sentence_has_the_begin_of_a_long_name():
 
 def test_another_number_of_parameters_is_said_first_and_without_tables_too():
     base = builders.case_record(parameter_count=1_199_882, tables=())
-    now = builders.case_record(parameter_count=61_706, tables=(), scalars=builders.scalars(final={"train/loss": 2.0}))
-    assert exact_differences(compared(base, now)) == ("parameters: 1,199,882 -> 61,706", "final train/loss: 1.5 -> 2")
+    head = builders.case_record(parameter_count=61_706, tables=(), scalars=builders.scalars(final={"train/loss": 2.0}))
+    assert exact_differences(compared(base, head)) == ("parameters: 1,199,882 -> 61,706", "final train/loss: 1.5 -> 2")
 
 
 # ---- renamed operations -------------------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def test_another_number_of_parameters_is_said_first_and_without_tables_too():
 
 def test_a_renamed_operation_is_said_once_and_not_as_new_and_vanished():
     base = [row("aten::mm"), row("aten::old", calls=3.0, memory_bytes=8)]
-    now = [row("aten::mm"), row("aten::new", 900, calls=3.0, memory_bytes=8)]
-    assert of_rows(base, now) == ("aten::old, forward fc1: is now aten::new, with the same calls and bytes",)
+    head = [row("aten::mm"), row("aten::new", 900, calls=3.0, memory_bytes=8)]
+    assert of_rows(base, head) == ("aten::old, forward fc1: is now aten::new, with the same calls and bytes",)
 
 
 @pytest.mark.parametrize("changes", [{"calls": 2.0}, {"memory_bytes": 8}, {"module": "fc2"}, {"phase": "backward"}], ids=str)
@@ -178,8 +178,8 @@ def test_which_of_two_was_renamed_is_not_guessed():
 
 def test_operations_are_renamed_place_by_place():
     base = [row("aten::a"), row("aten::b", module="fc2"), row("aten::kept")]
-    now = [row("aten::c"), row("aten::d", module="fc2"), row("aten::kept")]
-    case = compared(*(builders.case_record(tables=(builders.op_table(*rows),)) for rows in (base, now)))
+    head = [row("aten::c"), row("aten::d", module="fc2"), row("aten::kept")]
+    case = compared(*(builders.case_record(tables=(builders.op_table(*rows),)) for rows in (base, head)))
     pairs = renamed_operations(case.operations)
     assert sorted((old.name, new.name) for old, new in pairs) == [("aten::a", "aten::c"), ("aten::b", "aten::d")]
 
@@ -237,8 +237,8 @@ def test_an_accuracy_is_a_percentage():
 
 def test_curves_on_other_datasets_are_not_compared():
     base = builders.case_record(scalars=builders.scalars(dataset="mnist", final={"train/loss": 0.1}))
-    now = builders.case_record(scalars=builders.scalars(dataset="digits", final={"train/loss": 0.9}))
-    assert exact_differences(compared(base, now)) == ()
+    head = builders.case_record(scalars=builders.scalars(dataset="digits", final={"train/loss": 0.9}))
+    assert exact_differences(compared(base, head)) == ()
 
 
 def test_a_side_without_curves_has_no_training_to_compare():
@@ -253,8 +253,8 @@ def test_timings_among_the_final_values_are_no_facts():
 
 def test_values_that_one_side_has_are_not_compared():
     base = builders.case_record(scalars=builders.scalars(final={"train/loss": 1.5, "old": 1.0}))
-    now = builders.case_record(scalars=builders.scalars(final={"new": 2.0, "train/loss": 1.25}))
-    assert exact_differences(compared(base, now)) == ("final train/loss: 1.5 -> 1.25",)
+    head = builders.case_record(scalars=builders.scalars(final={"new": 2.0, "train/loss": 1.25}))
+    assert exact_differences(compared(base, head)) == ("final train/loss: 1.5 -> 1.25",)
 
 
 def plain_run(name):

@@ -55,8 +55,8 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_three_times_as_much_takes_three_times_the_calls_and_not_nine(shape):
     def report(sides):
-        bases, now = sides
-        judgement = judge(compare(bases, now, pool_commits=True), CRITERIA)
+        bases, head = sides
+        judgement = judge(compare(bases, head, pool_commits=True), CRITERIA)
         return [rendered(judgement, name, 10) for name in ("terminal", "json")]
 
     few, many = SHAPES[shape](30), SHAPES[shape](90)

@@ -45,10 +45,10 @@ def limits(*texts, call="", **changes):
     return Criteria(op_fail=tuple(map(Threshold.parse, texts)), case_fail=Threshold.parse(call) if call else None, **changes)
 
 
-def judged(bases, now, criteria=None, **changes):
+def judged(bases, head, criteria=None, **changes):
     """The judgement of one run against another, or against several."""
     criteria = criteria or Criteria()
-    return judge(compare(bases if isinstance(bases, list) else [bases], now, by=criteria.by, **changes), criteria)
+    return judge(compare(bases if isinstance(bases, list) else [bases], head, by=criteria.by, **changes), criteria)
 
 
 def verdicts(judgement):
@@ -78,7 +78,7 @@ def eight(*times, **changes):
 
 
 @pytest.mark.parametrize(
-    ("base", "now", "criteria", "expected"),
+    ("base", "head", "criteria", "expected"),
     [
         # Without a threshold ten percent words the verdict, and nothing fails.
         (mm(LARGE), mm(1_300_000), limits(), ("regressed", False)),
@@ -99,21 +99,21 @@ def eight(*times, **changes):
         (mm(LARGE), mm(600_000), limits("50%"), ("within 50.0 %", False)),
     ],
 )
-def test_with_few_base_runs_a_change_is_held_against_the_threshold(base, now, criteria, expected):
-    checked = named(judged(base, now, criteria), MM)
+def test_with_few_base_runs_a_change_is_held_against_the_threshold(base, head, criteria, expected):
+    checked = named(judged(base, head, criteria), MM)
     assert (checked.text, checked.fails) == expected
     assert (checked.by_runs, checked.smallest) == (False, None)
 
 
 @pytest.mark.parametrize(
-    ("percent", "now"),
+    ("percent", "head"),
     [("0.7%", 1_007_000), ("7%", 1_070_000), ("10%", 1_100_000), ("10.1%", 1_101_000), ("28.9%", 1_289_000)],
 )
-def test_a_change_of_exactly_the_threshold_is_within_it(percent, now):
-    assert named(judged(mm(LARGE), mm(now), limits(percent)), MM).verdict == "within"
-    assert named(judged(mm(LARGE), mm(now + 1), limits(percent)), MM).fails
-    assert named(judged(mm(LARGE), mm(2 * LARGE - now), limits(percent)), MM).verdict == "within"
-    assert named(judged(mm(LARGE), mm(2 * LARGE - now - 1), limits(percent)), MM).verdict == "improved"
+def test_a_change_of_exactly_the_threshold_is_within_it(percent, head):
+    assert named(judged(mm(LARGE), mm(head), limits(percent)), MM).verdict == "within"
+    assert named(judged(mm(LARGE), mm(head + 1), limits(percent)), MM).fails
+    assert named(judged(mm(LARGE), mm(2 * LARGE - head), limits(percent)), MM).verdict == "within"
+    assert named(judged(mm(LARGE), mm(2 * LARGE - head - 1), limits(percent)), MM).verdict == "improved"
 
 
 def test_a_spread_of_exactly_the_excess_leaves_it_suspect():
@@ -131,16 +131,16 @@ def test_the_range_over_base_runs_counts_as_spread_and_adds_as_independent_error
 
 
 def test_the_call_has_its_own_threshold():
-    base, now = (mm(LARGE, timing=builders.timing(median_ns=ns, iqr_ns=0)) for ns in (7_500_000, 8_000_000))
-    assert verdicts(judged(base, now, limits("1%")))["iteration"] == "within 10.0 %"
-    assert verdicts(judged(base, now, limits(call="5%")))["iteration"] == "regressed"
-    assert [checked.name for _, checked in judged(base, now, limits("1%", call="5%")).regressions] == ["iteration"]
+    base, head = (mm(LARGE, timing=builders.timing(median_ns=ns, iqr_ns=0)) for ns in (7_500_000, 8_000_000))
+    assert verdicts(judged(base, head, limits("1%")))["iteration"] == "within 10.0 %"
+    assert verdicts(judged(base, head, limits(call="5%")))["iteration"] == "regressed"
+    assert [checked.name for _, checked in judged(base, head, limits("1%", call="5%")).regressions] == ["iteration"]
 
 
 def test_the_calls_spread_is_that_of_its_rounds():
-    base, now = (mm(LARGE, timing=builders.timing(median_ns=ns, iqr_ns=iqr)) for ns, iqr in ((1_000, 0), (1_300, 250)))
-    assert verdicts(judged(base, now))["iteration"] == "suspect"
-    assert verdicts(judged(base, now, limits(call="10%")))["iteration"] == "regressed"
+    base, head = (mm(LARGE, timing=builders.timing(median_ns=ns, iqr_ns=iqr)) for ns, iqr in ((1_000, 0), (1_300, 250)))
+    assert verdicts(judged(base, head))["iteration"] == "suspect"
+    assert verdicts(judged(base, head, limits(call="10%")))["iteration"] == "regressed"
 
 
 # ---- eight and more: the prediction interval ----------------------------------------------------------------------------
@@ -150,7 +150,7 @@ UNSTEADY = (1_000_000, 1_500_000, 800_000, 1_200_000)
 
 
 @pytest.mark.parametrize(
-    ("times", "now", "criteria", "expected"),
+    ("times", "head", "criteria", "expected"),
     [
         (STEADY, 1_400_000, limits(), ("regressed", False)),
         (STEADY, 1_400_000, limits("10%"), ("regressed", True)),
@@ -167,8 +167,8 @@ UNSTEADY = (1_000_000, 1_500_000, 800_000, 1_200_000)
         ((1_000_000,), 1_050_000, limits("10%"), ("within 10.0 %", False)),
     ],
 )
-def test_with_eight_base_runs_a_change_is_held_against_what_runs_differ_by(times, now, criteria, expected):
-    checked = named(judged(eight(*times), builders.base_runs(1, now)[0], criteria), MM)
+def test_with_eight_base_runs_a_change_is_held_against_what_runs_differ_by(times, head, criteria, expected):
+    checked = named(judged(eight(*times), builders.base_runs(1, head)[0], criteria), MM)
     assert (checked.text, checked.fails) == expected
     assert checked.by_runs
     assert len(checked.base_runs) == 8
@@ -199,7 +199,7 @@ def test_allowing_noise_excuses_neither_a_regression_nor_what_is_missing():
 
 
 @pytest.mark.parametrize(
-    ("now", "criteria"),
+    ("head", "criteria"),
     [
         (1_400_000, limits()),  # nobody gave a threshold
         (1_400_000, limits("fc2:10%", "aten::mm:90%")),
@@ -207,8 +207,8 @@ def test_allowing_noise_excuses_neither_a_regression_nor_what_is_missing():
         (800_000, limits("10%")),  # quicker, as far as one can tell
     ],
 )
-def test_noise_that_is_above_no_given_threshold_passes(now, criteria):
-    judgement = judged(eight(*UNSTEADY), builders.base_runs(1, now)[0], criteria)
+def test_noise_that_is_above_no_given_threshold_passes(head, criteria):
+    judgement = judged(eight(*UNSTEADY), builders.base_runs(1, head)[0], criteria)
     assert (judgement.noise, judgement.regressions) == ((), ())
 
 
@@ -223,8 +223,8 @@ def test_the_largest_minimum_detectable_change_is_that_of_everything_judged_by_r
 
 def test_eight_runs_are_needed():
     assert RUNS_NEEDED == 8
-    now = builders.base_runs(1, 1_400_000)[0]
-    by_runs = {count: named(judged(builders.base_runs(count, *STEADY), now), MM).by_runs for count in (1, 7, 8, 9)}
+    head = builders.base_runs(1, 1_400_000)[0]
+    by_runs = {count: named(judged(builders.base_runs(count, *STEADY), head), MM).by_runs for count in (1, 7, 8, 9)}
     assert by_runs == {1: False, 7: False, 8: True, 9: True}
 
 
@@ -261,8 +261,8 @@ def test_cases_that_cannot_be_compared_take_no_share_of_the_risk():
 
 
 def test_the_operation_of_a_new_place_is_judged_by_threshold_beside_others_by_runs():
-    now = run(row("aten::mm", LARGE), row("aten::clone", LARGE, module="fc2"))
-    judgement = judged(eight(LARGE), now, limits("10%"))
+    head = run(row("aten::mm", LARGE), row("aten::clone", LARGE, module="fc2"))
+    judgement = judged(eight(LARGE), head, limits("10%"))
     checked = named(judgement, "nothing -> aten::clone, forward fc2")
     assert (checked.by_runs, checked.verdict, checked.base_runs) == (False, "regressed", ())
     assert named(judgement, MM).by_runs
@@ -273,15 +273,15 @@ def test_the_operation_of_a_new_place_is_judged_by_threshold_beside_others_by_ru
 WALL = {"timing": builders.timing(median_ns=1_000_000, iqr_ns=0)}
 
 
-def names_of(base_ns, now_ns, *, profiler_ns=0, calls=1, criteria=None):
+def names_of(base_ns, head_ns, *, profiler_ns=0, calls=1, criteria=None):
     """What is held of a call of 1 ms beside the call, where an operation takes these times less the profiler's cost."""
     cost = profiler_ns * calls
-    base, now = (run(row(self_cpu_ns=ns + cost, calls=calls), profiler_ns=profiler_ns, **WALL) for ns in (base_ns, now_ns))
-    return [checked.name for checked in judged(base, now, criteria).cases[0].operations]
+    base, head = (run(row(self_cpu_ns=ns + cost, calls=calls), profiler_ns=profiler_ns, **WALL) for ns in (base_ns, head_ns))
+    return [checked.name for checked in judged(base, head, criteria).cases[0].operations]
 
 
 @pytest.mark.parametrize(
-    ("base", "now", "alone"),
+    ("base", "head", "alone"),
     [
         (20_000, 20_000, True),  # 2 % exactly
         (19_999, 19_999, False),
@@ -290,8 +290,8 @@ def names_of(base_ns, now_ns, *, profiler_ns=0, calls=1, criteria=None):
         (0, 0, False),
     ],
 )
-def test_an_operation_is_held_by_itself_from_two_percent_of_its_case_in_either_run(base, now, alone):
-    assert names_of(base, now) == (["aten::addmm, forward fc1"] if alone else ["other"])
+def test_an_operation_is_held_by_itself_from_two_percent_of_its_case_in_either_run(base, head, alone):
+    assert names_of(base, head) == (["aten::addmm, forward fc1"] if alone else ["other"])
 
 
 @pytest.mark.parametrize(("share", "alone"), [(0, True), (0.001, True), (0.5, False)])
@@ -300,10 +300,10 @@ def test_the_share_can_be_set(share, alone):
 
 
 @pytest.mark.parametrize(
-    ("base", "now", "alone"), [(40_000, 40_000, True), (39_999, 39_999, False), (1_000, 40_000, True), (40_000, 1_000, True)]
+    ("base", "head", "alone"), [(40_000, 40_000, True), (39_999, 39_999, False), (1_000, 40_000, True), (40_000, 1_000, True)]
 )
-def test_an_operation_is_held_by_itself_from_twenty_times_what_watching_it_costs(base, now, alone):
-    assert names_of(base, now, profiler_ns=400, calls=5) == (["aten::addmm, forward fc1"] if alone else ["other"])
+def test_an_operation_is_held_by_itself_from_twenty_times_what_watching_it_costs(base, head, alone):
+    assert names_of(base, head, profiler_ns=400, calls=5) == (["aten::addmm, forward fc1"] if alone else ["other"])
 
 
 def test_the_cost_can_be_set():
@@ -318,7 +318,7 @@ def test_on_the_devices_clock_watching_costs_nothing():
     )
     judgement = judged(builders.summary(record), builders.summary(record))
     assert list(verdicts(judgement)) == ["iteration", MM]
-    assert judgement.cases[0].iteration.now_ns == 1_000
+    assert judgement.cases[0].iteration.head_ns == 1_000
 
 
 def launch_bound(kernel_ns, *others):
@@ -342,11 +342,11 @@ def test_what_is_no_operation_has_its_own_name_on_each_clock():
         row(UNATTRIBUTED, 0, module="", phase="", self_device_ns=40_000),
     ]
     [on_device] = judged(launch_bound(20_000, *others), launch_bound(20_000, *others)).cases
-    assert [(one.name, one.now_ns) for one in on_device.operations if one.kind == "outside"] == [
+    assert [(one.name, one.head_ns) for one in on_device.operations if one.kind == "outside"] == [
         ("unattributed kernels", 40_000)
     ]
     [on_host] = judged(run(*others[:2]), run(*others[:2])).cases
-    assert [(one.name, one.now_ns) for one in on_host.operations if one.kind == "outside"] == [
+    assert [(one.name, one.head_ns) for one in on_host.operations if one.kind == "outside"] == [
         ("outside operations", 500), ("runtime calls", 700),
     ]  # fmt: skip
 
@@ -363,7 +363,7 @@ def test_small_operations_are_pooled_and_named_modules_have_pools_of_their_own()
     ]
     judgement = judged(run(*rows), run(*rows), limits("10%", "conv2:20%"))
     assert [
-        (checked.name, checked.kind, checked.now_ns, checked.text) for checked in judgement.cases[0].operations
+        (checked.name, checked.kind, checked.head_ns, checked.text) for checked in judgement.cases[0].operations
     ] == [
         (MM, "operation", LARGE, "within 10.0 %"),
         ("outside operations", "outside", 1_100, "within 10.0 %"),
@@ -375,22 +375,22 @@ def test_small_operations_are_pooled_and_named_modules_have_pools_of_their_own()
 
 def test_what_is_held_adds_up_to_what_operations_changed():
     base = run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::old", LARGE), row(OUTSIDE, 70, calls=0))
-    now = run(row("aten::mm", 2 * LARGE), row("aten::relu", 300), row(OUTSIDE, 50, calls=0))
-    [one] = judged(base, now, limits("10%", "aten::t:1%")).cases
+    head = run(row("aten::mm", 2 * LARGE), row("aten::relu", 300), row(OUTSIDE, 50, calls=0))
+    [one] = judged(base, head, limits("10%", "aten::t:1%")).cases
     assert sum(checked.change_ns for checked in one.operations) == one.case.explained_ns == 180
 
 
 def test_operations_stand_by_size_of_change_and_then_by_name():
     rows = {"aten::a": (0, 0), "aten::b": (5, 0), "aten::c": (0, 9), "aten::d": (0, 0)}
-    base, now = (run(*(row(name, LARGE + change[side]) for name, change in rows.items())) for side in (0, 1))
-    judgement = judged(base, now)
+    base, head = (run(*(row(name, LARGE + change[side]) for name, change in rows.items())) for side in (0, 1))
+    judgement = judged(base, head)
     assert [checked.name[:7] for checked in judgement.cases[0].operations] == ["aten::c", "aten::b", "aten::a", "aten::d"]
 
 
 @pytest.mark.parametrize("name", ["aten::t", "aten::t, forward fc1"])
 def test_an_operation_that_a_threshold_names_is_held_however_small_it_is(name):
-    base, now = (run(row("aten::mm", LARGE), row("aten::t", ns), profiler_ns=1) for ns in (100, 150))
-    judgement = judged(base, now, limits(f"{name}:20%"))
+    base, head = (run(row("aten::mm", LARGE), row("aten::t", ns), profiler_ns=1) for ns in (100, 150))
+    judgement = judged(base, head, limits(f"{name}:20%"))
     assert [(checked.name, checked.fails) for checked in judgement.cases[0].operations] == [
         ("aten::t, forward fc1", True),
         (MM, False),
@@ -398,16 +398,16 @@ def test_an_operation_that_a_threshold_names_is_held_however_small_it_is(name):
 
 
 def test_naming_a_module_does_not_hold_its_smallest_operations_one_by_one():
-    base, now = (run(row("aten::mm", LARGE), row("aten::t", ns, module="fc2")) for ns in (100, 150))
-    judgement = judged(base, now, limits("fc2:20%"))
+    base, head = (run(row("aten::mm", LARGE), row("aten::t", ns, module="fc2")) for ns in (100, 150))
+    judgement = judged(base, head, limits("fc2:20%"))
     assert [checked.name for _, checked in judgement.regressions] == ["other in fc2"]
 
 
 def test_pooled_operations_regress_together():
-    base, now = (run(*(row(f"aten::t{number}", ns) for number in range(9)), row("aten::mm", LARGE)) for ns in (100, 120))
-    judgement = judged(base, now, limits("10%"))
+    base, head = (run(*(row(f"aten::t{number}", ns) for number in range(9)), row("aten::mm", LARGE)) for ns in (100, 120))
+    judgement = judged(base, head, limits("10%"))
     [(_, checked)] = judgement.regressions
-    assert (checked.name, checked.base_ns, checked.now_ns, len(checked.members)) == ("other", 900, 1_080, 9)
+    assert (checked.name, checked.base_ns, checked.head_ns, len(checked.members)) == ("other", 900, 1_080, 9)
 
 
 def test_pools_are_summed_run_by_run_so_that_their_spread_is_that_of_the_sum():
@@ -419,16 +419,16 @@ def test_pools_are_summed_run_by_run_so_that_their_spread_is_that_of_the_sum():
 
 
 def test_time_outside_operations_is_held_by_the_general_threshold_only():
-    base, now = (run(row("aten::mm", LARGE), row(OUTSIDE, ns, calls=0)) for ns in (500_000, 700_000))
-    assert [checked.name for _, checked in judged(base, now, limits("10%", "fc1:90%")).regressions] == ["outside operations"]
-    assert judged(base, now, limits("fc1:1%")).outcome == "passed"
+    base, head = (run(row("aten::mm", LARGE), row(OUTSIDE, ns, calls=0)) for ns in (500_000, 700_000))
+    assert [checked.name for _, checked in judged(base, head, limits("10%", "fc1:90%")).regressions] == ["outside operations"]
+    assert judged(base, head, limits("fc1:1%")).outcome == "passed"
 
 
 # ---- new and vanished operations ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("now", "text"),
+    ("head", "text"),
     [
         ({"aten::new": 1_050_000}, "within 10.0 %"),
         ({"aten::new": 1_500_000}, "regressed"),
@@ -437,19 +437,19 @@ def test_time_outside_operations_is_held_by_the_general_threshold_only():
         ({"aten::new": 500_000, "aten::newer": 650_000}, "regressed"),
     ],
 )
-def test_operations_that_replace_others_of_their_place_are_held_with_them(now, text):
-    judgement = judged(run(row("aten::old", LARGE)), run(*(row(name, ns) for name, ns in now.items())), limits("10%"))
+def test_operations_that_replace_others_of_their_place_are_held_with_them(head, text):
+    judgement = judged(run(row("aten::old", LARGE)), run(*(row(name, ns) for name, ns in head.items())), limits("10%"))
     [checked] = judgement.cases[0].operations
     assert (checked.name, checked.kind) == (
-        f"aten::old -> {' + '.join(sorted(now, key=now.get, reverse=True))}, forward fc1",
+        f"aten::old -> {' + '.join(sorted(head, key=head.get, reverse=True))}, forward fc1",
         "replaced",
     )
     assert checked.text == text
 
 
 def test_operations_of_another_place_replace_nothing():
-    base, now = run(row("aten::old", LARGE)), run(row("aten::new", LARGE, module="fc2"))
-    assert verdicts(judged(base, now, limits("10%"))) == {
+    base, head = run(row("aten::old", LARGE)), run(row("aten::new", LARGE, module="fc2"))
+    assert verdicts(judged(base, head, limits("10%"))) == {
         "iteration": "within 10.0 %",
         "aten::old -> nothing, forward fc1": "improved",
         "nothing -> aten::new, forward fc2": "regressed",
@@ -465,8 +465,8 @@ def test_a_new_operation_regresses_since_it_was_free_before():
 
 
 def test_a_new_module_has_its_name_where_operations_are_summed_by_module():
-    now = run(row("aten::mm", LARGE), row("aten::mm", LARGE, module="conv3"))
-    assert "nothing -> conv3 forward" in verdicts(judged(run(row("aten::mm", LARGE)), now, Criteria(by="module")))
+    head = run(row("aten::mm", LARGE), row("aten::mm", LARGE, module="conv3"))
+    assert "nothing -> conv3 forward" in verdicts(judged(run(row("aten::mm", LARGE)), head, Criteria(by="module")))
 
 
 def test_a_new_operation_regresses_by_any_word_and_fails_by_a_threshold_only():
@@ -477,8 +477,8 @@ def test_a_new_operation_regresses_by_any_word_and_fails_by_a_threshold_only():
 
 def test_a_new_operation_that_is_small_counts_with_the_other_small_ones():
     base = run(row("aten::mm", LARGE), row("aten::t", 1_000))
-    now = run(row("aten::mm", LARGE), row("aten::t", 1_000), row("aten::copy_", 50))
-    assert verdicts(judged(base, now, limits("10%"))) == {
+    head = run(row("aten::mm", LARGE), row("aten::t", 1_000), row("aten::copy_", 50))
+    assert verdicts(judged(base, head, limits("10%"))) == {
         "iteration": "within 10.0 %",
         MM: "within 10.0 %",
         "other": "within 10.0 %",
@@ -538,15 +538,15 @@ def test_without_a_threshold_the_default_words_the_verdict():
 
 
 def test_a_mark_of_the_base_does_not_count():
-    base, now = (run(row("aten::mm", LARGE), op_fail=mark) for mark in (("1%",), ()))
-    assert not judged(base, now).asked
+    base, head = (run(row("aten::mm", LARGE), op_fail=mark) for mark in (("1%",), ()))
+    assert not judged(base, head).asked
 
 
 def test_a_threshold_names_a_module_where_modules_are_summed():
-    base, now = (run(row("aten::conv", ns, module="conv2"), row("aten::mm", LARGE)) for ns in (LARGE, 1_500_000))
-    judgement = judged(base, now, limits("conv2:20%", by="module"))
+    base, head = (run(row("aten::conv", ns, module="conv2"), row("aten::mm", LARGE)) for ns in (LARGE, 1_500_000))
+    judgement = judged(base, head, limits("conv2:20%", by="module"))
     assert [(checked.name, checked.threshold) for _, checked in judgement.regressions] == [("conv2 forward", 0.2)]
-    judgement = judged(base, now, limits("aten::conv:20%", by="op"))
+    judgement = judged(base, head, limits("aten::conv:20%", by="op"))
     assert [(checked.name, checked.threshold) for _, checked in judgement.regressions] == [("aten::conv", 0.2)]
 
 
@@ -557,17 +557,17 @@ LAST = "last saved 2026-11-20 10:31 UTC, commit 1a2b3c4"
 EXCUSES = {"allow_missing": True, "allow_incomparable": True}
 
 
-def problem_of(bases, now, criteria=GATE, **changes):
+def problem_of(bases, head, criteria=GATE, **changes):
     """The only problem, whose outcome is that nothing could be judged unless it is excused."""
-    judgement = judged(bases, now, criteria, **changes)
+    judgement = judged(bases, head, criteria, **changes)
     [problem] = judgement.problems
     assert judgement.outcome == ("passed" if problem.excused else "unjudged")
     return problem
 
 
-def excused_by(bases, now):
+def excused_by(bases, head):
     """Which of the two excuses each lets the only problem pass."""
-    return [name for name in EXCUSES if problem_of(bases, now, dataclasses.replace(GATE, **{name: True})).excused]
+    return [name for name in EXCUSES if problem_of(bases, head, dataclasses.replace(GATE, **{name: True})).excused]
 
 
 def empty(**changes):
@@ -622,14 +622,14 @@ def test_a_new_case_is_no_problem():
 
 
 @pytest.mark.parametrize(
-    ("base", "now", "where"),
+    ("base", "head", "where"),
     [((), None, "the base"), (None, (), "this run"), ((), (), "the base and in this run")],
 )
-def test_a_missing_operation_table_is_named_on_each_side(base, now, where):
+def test_a_missing_operation_table_is_named_on_each_side(base, head, where):
     checked = case(row("aten::mm", LARGE), batch_size=1)  # another case, which has one
     summaries = [
         builders.summary(checked, builders.case_record() if tables is None else builders.case_record(tables=tables))
-        for tables in (base, now)
+        for tables in (base, head)
     ]
     assert problem_of(*summaries) == ("missing", f"no operation table of {NODE} in {where}", False)
     assert excused_by(*summaries) == ["allow_missing"]
@@ -655,8 +655,10 @@ def test_tables_by_different_views_are_missing_in_both():
     assert "in both by the same view" in problem_of(host, device).text
 
 
-@pytest.mark.parametrize(("base", "now", "where"), [(0, 5, "the base"), (5, 0, "this run"), (0, 0, "the base and in this run")])
-def test_a_device_table_without_any_device_time_is_missing(base, now, where):
+@pytest.mark.parametrize(
+    ("base", "head", "where"), [(0, 5, "the base"), (5, 0, "this run"), (0, 0, "the base and in this run")]
+)
+def test_a_device_table_without_any_device_time_is_missing(base, head, where):
     checked = case(row("aten::mm", LARGE), batch_size=1)  # another case, which has operations
     summaries = [
         builders.summary(
@@ -668,7 +670,7 @@ def test_a_device_table_without_any_device_time_is_missing(base, now, where):
                 tables=(builders.op_table(row("aten::mm", LARGE, self_device_ns=ns), view="device"), builders.op_table()),
             ),
         )
-        for ns in (base, now)
+        for ns in (base, head)
     ]
     text = f"no device time in the operation table of {NODE} in {where}: the profiler recorded no kernel"
     assert problem_of(*summaries) == ("missing", text, False)
@@ -692,8 +694,8 @@ def test_a_case_whose_operations_are_in_another_has_no_table_to_miss():
 
 def test_a_table_that_only_the_base_has_is_missing_even_where_operations_are_now_in_another_case():
     step = case(row("aten::mm", LARGE), batch_size=1)
-    now = builders.case_record(tables=(), tables_in="step convnet-b1-cpu")
-    assert problem_of(builders.summary(step, case(row("aten::mm", LARGE))), builders.summary(step, now)) == (
+    head = builders.case_record(tables=(), tables_in="step convnet-b1-cpu")
+    assert problem_of(builders.summary(step, case(row("aten::mm", LARGE))), builders.summary(step, head)) == (
         "missing",
         f"no operation table of {NODE} in this run",
         False,
@@ -709,16 +711,16 @@ def test_where_all_operations_are_in_cases_that_did_not_run_nothing_is_held():
 
 def test_another_machine_is_incomparable_and_nothing_of_the_case_is_judged():
     base = builders.summary(case(row("aten::mm", LARGE)), environment=builders.environment(cpu_model="Intel Xeon 8488C"))
-    now = run(row("aten::mm", 9 * LARGE), row("aten::new", LARGE))
-    judgement = judged(base, now, GATE)
+    head = run(row("aten::mm", 9 * LARGE), row("aten::new", LARGE))
+    judgement = judged(base, head, GATE)
     assert set(verdicts(judgement).values()) == {"incomparable"}
     assert judgement.regressions == ()
-    assert problem_of(base, now) == (
+    assert problem_of(base, head) == (
         "incomparable",
         "1 case: cpu model Intel Xeon 8488C -> AMD EPYC 9R14; measure both sides on one machine, or add --across-machines",
         False,
     )
-    assert excused_by(base, now) == ["allow_incomparable"]
+    assert excused_by(base, head) == ["allow_incomparable"]
 
 
 def test_another_machine_is_said_once_for_all_its_cases_and_once_per_difference():
@@ -745,13 +747,13 @@ def test_another_torch_is_incomparable_until_it_is_asked_for():
 def test_a_test_whose_params_changed_is_not_the_same_case_any_more():
     other = builders.case_record(batch_size=1)
     base = builders.summary(other, case(row("aten::mm", LARGE)))
-    now = builders.summary(other, case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE))
-    assert problem_of(base, now) == (
+    head = builders.summary(other, case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE))
+    assert problem_of(base, head) == (
         "incomparable",
         f"not the same case as in the base: {NODE} (threads 1 -> 4, seed 1 -> 2); measure both sides with the same settings",
         False,
     )
-    assert excused_by(base, now) == ["allow_incomparable"]
+    assert excused_by(base, head) == ["allow_incomparable"]
 
 
 # ---- names that hold nothing --------------------------------------------------------------------------------------------
@@ -774,7 +776,7 @@ def test_a_name_that_one_of_several_cases_has_is_known():
     assert judged(builders.summary(*rows), builders.summary(*rows), limits("conv2:5%")).outcome == "passed"
 
 
-@pytest.mark.parametrize("side", ["base", "now"])
+@pytest.mark.parametrize("side", ["base", "head"])
 def test_a_name_that_one_side_has_is_known(side):
     mine, others = run(row("aten::mm", LARGE)), run(row("aten::mm", LARGE), row("aten::t", 10))
     sides = (others, mine) if side == "base" else (mine, others)
@@ -783,16 +785,16 @@ def test_a_name_that_one_side_has_is_known(side):
 
 @pytest.mark.parametrize("name", [OUTSIDE, "forward", "iteration", "other", "step", "aten", "fc"])
 def test_what_is_no_operation_and_no_module_cannot_be_named(name):
-    now = run(row("aten::mm", LARGE), row(OUTSIDE, 10, module="", calls=0))
-    assert texts(judged(now, now, limits(f"{name}:5%"))) == [f"--op-fail {name!r} is no operation or module of any case"]
+    head = run(row("aten::mm", LARGE), row(OUTSIDE, 10, module="", calls=0))
+    assert texts(judged(head, head, limits(f"{name}:5%"))) == [f"--op-fail {name!r} is no operation or module of any case"]
 
 
 def test_a_mark_is_held_to_its_own_case():
     other = case(row("aten::conv", LARGE, module="conv2"), batch_size=1)
     base = builders.summary(other, case(row("aten::mm", LARGE)))
-    now = builders.summary(other, case(row("aten::mm", LARGE), op_fail=("10%", "conv2:5%")))
+    head = builders.summary(other, case(row("aten::mm", LARGE), op_fail=("10%", "conv2:5%")))
     for criteria in (Criteria(), limits("conv2:5%", **EXCUSES)):
-        judgement = judged(base, now, criteria)
+        judgement = judged(base, head, criteria)
         assert problem_list(judgement) == [("missing", f"opgate 'conv2' is no operation or module of {NODE}", False)]
         assert judgement.outcome == "unjudged"
 
@@ -806,11 +808,11 @@ def test_a_name_is_not_called_unknown_where_operations_could_not_be_compared():
 # ---- intended regressions -----------------------------------------------------------------------------------------------
 
 
-def accepting(*patterns, base=None, now=None, limit=10.0, **changes):
+def accepting(*patterns, base=None, head=None, limit=10.0, **changes):
     """The judgement of a run whose one operation, or whatever is given, regressed."""
     criteria = limits("10%", call="10%", reason="the exact kernel is slower", **changes)
     criteria = dataclasses.replace(criteria, accept=tuple(Acceptance(pattern, limit) for pattern in patterns))
-    return judged(base or mm(LARGE), now or mm(2 * LARGE), criteria)
+    return judged(base or mm(LARGE), head or mm(2 * LARGE), criteria)
 
 
 @pytest.mark.parametrize(
@@ -867,30 +869,30 @@ def test_what_matches_no_regression_excuses_nothing_and_is_said_to_be_unused(pat
 def test_the_call_the_pools_and_what_replaced_others_can_be_accepted():
     base = run(row("aten::mm", LARGE), row("aten::t", 10), row("aten::old", LARGE), row(OUTSIDE, 10, calls=0), **WALL)
     slow = {"timing": builders.timing(median_ns=2_000_000, iqr_ns=0)}
-    now = run(row("aten::mm", LARGE), row("aten::t", 90), row("aten::new", 2 * LARGE), row(OUTSIDE, 90, calls=0), **slow)
+    head = run(row("aten::mm", LARGE), row("aten::t", 90), row("aten::new", 2 * LARGE), row(OUTSIDE, 90, calls=0), **slow)
     replaced = "aten::old -> aten::new, forward fc1"
 
     def accepted(*patterns):
-        return sorted(checked.name for _, checked in accepting(*patterns, base=base, now=now).accepted)
+        return sorted(checked.name for _, checked in accepting(*patterns, base=base, head=head).accepted)
 
     assert accepted("*:iteration") == accepted("*:call") == ["iteration"]
     assert accepted("*:other") == ["other"]
     assert accepted("*:outside operations") == ["outside operations"]
     assert accepted("*:aten::old") == accepted("*:aten::new") == accepted(f"*:{replaced}") == [replaced]
-    judgement = accepting("*:iteration", "*:other", "*:outside operations", "*:aten::new", base=base, now=now)
+    judgement = accepting("*:iteration", "*:other", "*:outside operations", "*:aten::new", base=base, head=head)
     assert (judgement.outcome, judgement.unused) == ("passed", ())
 
 
 def test_only_what_is_accepted_is_excused():
-    base, now = (run(row("aten::mm", ns), row("aten::conv", ns, module="conv2")) for ns in (LARGE, 2 * LARGE))
-    judgement = accepting("*:conv2", base=base, now=now)
+    base, head = (run(row("aten::mm", ns), row("aten::conv", ns, module="conv2")) for ns in (LARGE, 2 * LARGE))
+    judgement = accepting("*:conv2", base=base, head=head)
     assert [checked.name for _, checked in judgement.accepted] == [CONV]
     assert [checked.name for _, checked in judgement.regressions] == [MM]
     assert judgement.outcome == "regressed"
 
 
 def test_nothing_is_accepted_that_did_not_regress():
-    judgement = accepting("*:aten::mm", "*:gone", now=mm(LARGE))
+    judgement = accepting("*:aten::mm", "*:gone", head=mm(LARGE))
     assert (judgement.accepted, judgement.unused, judgement.outcome) == ((), ("*:aten::mm:1000%", "*:gone:1000%"), "passed")
 
 
@@ -898,9 +900,9 @@ def test_every_pattern_that_matches_is_used():
     assert accepting("*:aten::mm", f"{LABEL}:fc1", "*:fc2").unused == ("*:fc2:1000%",)
 
 
-@pytest.mark.parametrize(("now", "accepted"), [(1_500_000, True), (1_500_001, False)])
-def test_a_regression_is_accepted_up_to_its_limit(now, accepted):
-    judgement = accepting("*:aten::mm", now=mm(now), limit=0.5)
+@pytest.mark.parametrize(("head", "accepted"), [(1_500_000, True), (1_500_001, False)])
+def test_a_regression_is_accepted_up_to_its_limit(head, accepted):
+    judgement = accepting("*:aten::mm", head=mm(head), limit=0.5)
     checked = named(judgement, MM)
     assert (checked.accepted, checked.accept_limit, checked.fails) == (accepted, 0.5, not accepted)
     assert (judgement.outcome, judgement.unused) == ("passed" if accepted else "regressed", ())
@@ -925,7 +927,7 @@ def test_a_regression_that_is_accepted_without_a_limit_is_not_judged():
 
 def test_noise_above_a_threshold_is_accepted_in_the_same_way():
     def outcome(limit, **changes):
-        judgement = accepting("*:aten::mm", base=eight(*UNSTEADY), now=NOISY, limit=limit, **changes)
+        judgement = accepting("*:aten::mm", base=eight(*UNSTEADY), head=NOISY, limit=limit, **changes)
         return judgement.outcome, named(judgement, MM).text.partition(", ")[2], len(judgement.unlimited), judgement.unused
 
     assert outcome(0.5) == ("passed", "accepted", 0, ())
@@ -935,10 +937,10 @@ def test_noise_above_a_threshold_is_accepted_in_the_same_way():
 
 
 def test_the_limit_of_what_is_new_is_a_share_of_the_call():
-    base, now = run(row("aten::mm", LARGE), **WALL), run(row("aten::mm", LARGE), row("aten::copy_", 300_000), **WALL)
-    assert accepting("*:aten::copy_", base=base, now=now, limit=0.3).outcome == "passed"
-    assert accepting("*:aten::copy_", base=base, now=now, limit=0.29).outcome == "regressed"
-    judgement = accepting("*:aten::copy_", base=base, now=now, limit=None)
+    base, head = run(row("aten::mm", LARGE), **WALL), run(row("aten::mm", LARGE), row("aten::copy_", 300_000), **WALL)
+    assert accepting("*:aten::copy_", base=base, head=head, limit=0.3).outcome == "passed"
+    assert accepting("*:aten::copy_", base=base, head=head, limit=0.29).outcome == "regressed"
+    judgement = accepting("*:aten::copy_", base=base, head=head, limit=None)
     [(one, checked)] = judgement.unlimited
     assert verdict.acceptance_for(judgement, one, checked).endswith(":nothing -> aten::copy_, forward fc1:30%")
 
@@ -949,19 +951,19 @@ SLOWER = st.integers(1_100_001, 90_000_000)
 @given(SLOWER, st.sampled_from([LARGE, 1, 0]), st.sampled_from(["aten::mm", "a * [b] ?c", "a\nb", "50%:5%"]))
 def test_what_the_report_suggests_to_accept_a_regression_does_so_and_no_more(ns, base_ns, name):
     base = [run(row(name, base_ns), row("aten::conv", LARGE, module="conv2"), **WALL)]
-    now = run(row(name, ns), row("aten::conv", 2 * LARGE, module="conv2"), **WALL)
-    judgement = judged(base, now, limits("10%", accept=("*:fc1",), reason="x"))
+    head = run(row(name, ns), row("aten::conv", 2 * LARGE, module="conv2"), **WALL)
+    judgement = judged(base, head, limits("10%", accept=("*:fc1",), reason="x"))
     [(one, found)] = judgement.unlimited
     suggested = verdict.acceptance_for(judgement, one, found)
-    after = judged(base, now, limits("10%", accept=(suggested,), reason="x"))
+    after = judged(base, head, limits("10%", accept=(suggested,), reason="x"))
     assert [checked.name for _, checked in after.accepted] == [found.name]
     assert [checked.name for _, checked in after.regressions] == [CONV]
 
 
 def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_meant():
     def suggested(*cases):
-        base, now = (builders.summary(*(case(row("aten::mm", ns), **one) for one in cases)) for ns in (LARGE, 2 * LARGE))
-        judgement = judged(base, now, limits("10%", accept=("*:aten::mm",), reason="x"))
+        base, head = (builders.summary(*(case(row("aten::mm", ns), **one) for one in cases)) for ns in (LARGE, 2 * LARGE))
+        judgement = judged(base, head, limits("10%", accept=("*:aten::mm",), reason="x"))
         return [verdict.acceptance_for(judgement, *pair).partition(":aten")[0] for pair in judgement.unlimited]
 
     mnist = {"dataset": "mnist", "node_id": "b.py::test[x]"}
@@ -982,7 +984,7 @@ MORE = builders.case_record(batch_size=1)
 
 
 @pytest.mark.parametrize(
-    ("now", "missing", "criteria", "outcome"),
+    ("head", "missing", "criteria", "outcome"),
     [
         (LARGE, False, Criteria(), "none"),
         (2 * LARGE, False, Criteria(), "none"),
@@ -1001,9 +1003,9 @@ MORE = builders.case_record(batch_size=1)
         (2 * LARGE, False, limits("fc1:10%"), "regressed"),
     ],
 )
-def test_the_outcome(now, missing, criteria, outcome):
+def test_the_outcome(head, missing, criteria, outcome):
     base = builders.summary(case(row("aten::mm", LARGE)), *([MORE] if missing else []))
-    judgement = judged(base, mm(now), criteria)
+    judgement = judged(base, mm(head), criteria)
     assert judgement.outcome == outcome
     assert judgement.asked is (criteria != Criteria())
     # Problems are found in any case; nobody who did not ask is told that something could not be judged.
@@ -1021,8 +1023,8 @@ def test_a_tests_own_threshold_asks_for_a_gate(mark):
 def test_a_mark_holds_its_own_test_only():
     rows = [(row("aten::mm", LARGE),), (row("aten::mm", 2 * LARGE),)]
     base = builders.summary(case(*rows[0]), case(*rows[0], batch_size=1))
-    now = builders.summary(case(*rows[1], op_fail=("10%",)), case(*rows[1], batch_size=1))
-    assert [one.case.now.params.batch_size for one, _ in judged(base, now).regressions] == [16]
+    head = builders.summary(case(*rows[1], op_fail=("10%",)), case(*rows[1], batch_size=1))
+    assert [one.case.head.params.batch_size for one, _ in judged(base, head).regressions] == [16]
 
 
 def test_plain_benchmarks_are_held_by_their_call():
@@ -1042,13 +1044,13 @@ def test_plain_benchmarks_are_held_by_their_call():
 # ---- Held ---------------------------------------------------------------------------------------------------------------
 
 
-def checked(base_runs, now_ns, **changes):
+def checked(base_runs, head_ns, **changes):
     ordinary = {"name": "x", "kind": "operation", "members": (), "spread_ns": 0.0, "threshold": 0.1, "given": True}
-    return CheckedQuantity(base_runs=tuple(base_runs), now_ns=now_ns, **{**ordinary, **changes})
+    return CheckedQuantity(base_runs=tuple(base_runs), head_ns=head_ns, **{**ordinary, **changes})
 
 
 @pytest.mark.parametrize(
-    ("base_runs", "now", "expected"),
+    ("base_runs", "head", "expected"),
     [
         ((100, 400, 200), 250, (200, 50, 0.25)),
         ((100, 201), 100, (150, -50, -1 / 3)),  # half a nanosecond is none
@@ -1060,8 +1062,8 @@ def checked(base_runs, now_ns, **changes):
         ((10,), -5, (10, -15, -1.5)),
     ],
 )
-def test_a_change_is_a_share_of_the_median_base_run(base_runs, now, expected):
-    one = checked(base_runs, now)
+def test_a_change_is_a_share_of_the_median_base_run(base_runs, head, expected):
+    one = checked(base_runs, head)
     assert (one.base_ns, one.change_ns, one.change) == expected
 
 
@@ -1114,8 +1116,8 @@ def test_a_report_of_the_same_code_calls_anything_regressed_no_more_often_than_p
     alarms = sum(
         any(
             # As good as no threshold: only the runs' differences stand against an alarm.
-            verdict._by_runs(checked(base, now, threshold=1e-9), quantities).verdict == "regressed"
-            for *base, now in report
+            verdict._by_runs(checked(base, head, threshold=1e-9), quantities).verdict == "regressed"
+            for *base, head in report
         )
         for report in times.round().astype(int).tolist()
     )
@@ -1129,8 +1131,8 @@ def test_a_smallest_slowdown_that_is_named_is_the_least_that_regresses():
     bases = eight(*STEADY)
     one = named(judged(bases, bases[0], limits("1%")), MM)
     least = math.ceil(one.base_ns * (1 + one.smallest))
-    for now, text in ((least + 1, "regressed"), (least - 2, "inconclusive")):
-        assert named(judged(bases, builders.base_runs(1, now)[0], limits("1%")), MM).verdict == text
+    for head, text in ((least + 1, "regressed"), (least - 2, "inconclusive")):
+        assert named(judged(bases, builders.base_runs(1, head)[0], limits("1%")), MM).verdict == text
 
 
 # ---- properties ---------------------------------------------------------------------------------------------------------
@@ -1139,10 +1141,10 @@ TIMES = st.integers(min_value=400_000, max_value=4_000_000)
 BASES = st.lists(TIMES, min_size=1, max_size=10)
 
 
-def outcome_of(bases, now, *, scale=1, criteria=GATE):
+def outcome_of(bases, head, *, scale=1, criteria=GATE):
     timing = builders.timing(median_ns=7_500_000 * scale, iqr_ns=300_000 * scale)
     summaries = [
-        builders.summary(case(row("aten::mm", ns * scale), row("aten::t", 900 * scale), timing=timing)) for ns in (*bases, now)
+        builders.summary(case(row("aten::mm", ns * scale), row("aten::t", 900 * scale), timing=timing)) for ns in (*bases, head)
     ]
     judgement = judge(compare(summaries[:-1], summaries[-1]), criteria)
     return judgement.outcome, verdicts(judgement)
@@ -1150,16 +1152,16 @@ def outcome_of(bases, now, *, scale=1, criteria=GATE):
 
 @strategies.ANY_SPEED
 @given(BASES, TIMES, st.randoms(use_true_random=False), st.sampled_from([GATE, Criteria()]))
-def test_the_order_of_base_runs_does_not_matter(bases, now, random, criteria):
+def test_the_order_of_base_runs_does_not_matter(bases, head, random, criteria):
     shuffled = random.sample(bases, len(bases))
-    assert outcome_of(bases, now, criteria=criteria) == outcome_of(shuffled, now, criteria=criteria)
+    assert outcome_of(bases, head, criteria=criteria) == outcome_of(shuffled, head, criteria=criteria)
 
 
 @strategies.ANY_SPEED
 @given(BASES, TIMES, st.sampled_from([2, 8, 64]), st.sampled_from([GATE, Criteria()]))
-def test_a_clock_of_another_unit_leaves_the_verdicts(bases, now, scale, criteria):
-    outcome, given = outcome_of(bases, now, criteria=criteria)
-    scaled_outcome, scaled = outcome_of(bases, now, scale=scale, criteria=criteria)
+def test_a_clock_of_another_unit_leaves_the_verdicts(bases, head, scale, criteria):
+    outcome, given = outcome_of(bases, head, criteria=criteria)
+    scaled_outcome, scaled = outcome_of(bases, head, scale=scale, criteria=criteria)
     assert outcome == scaled_outcome
     # The words without their figures, which may be rounded the other way.
     assert [text.split()[0] for text in given.values()] == [text.split()[0] for text in scaled.values()]
@@ -1167,9 +1169,9 @@ def test_a_clock_of_another_unit_leaves_the_verdicts(bases, now, scale, criteria
 
 @strategies.ANY_SPEED
 @given(BASES, TIMES, st.integers(1, 10_000_000))
-def test_what_regressed_is_not_within_when_it_gets_slower_still(bases, now, more):
+def test_what_regressed_is_not_within_when_it_gets_slower_still(bases, head, more):
     order = ["improved", "inconclusive", "within", "inconclusive", "suspect", "regressed"]
-    before, after = (outcome_of(bases, time)[1][MM] for time in (now, now + more))
+    before, after = (outcome_of(bases, time)[1][MM] for time in (head, head + more))
     if before == "regressed":
         assert after == "regressed"
     if before.startswith("within"):
@@ -1178,14 +1180,14 @@ def test_what_regressed_is_not_within_when_it_gets_slower_still(bases, now, more
 
 @strategies.ANY_SPEED
 @given(BASES, TIMES, st.sampled_from([5, 10, 80]))
-def test_nothing_above_a_given_threshold_passes(bases, now, percent):
-    judgement = judged([mm(ns) for ns in bases], mm(now), limits(f"{percent}%"))
+def test_nothing_above_a_given_threshold_passes(bases, head, percent):
+    judgement = judged([mm(ns) for ns in bases], mm(head), limits(f"{percent}%"))
     assert (judgement.outcome != "passed") is (named(judgement, MM).change > percent / 100)
 
 
 @given(st.lists(st.integers(1, 2**40), min_size=1, max_size=12), st.integers(1, 2**40), st.integers(0, 2**40), st.booleans())
-def test_a_quantity_that_regressed_stays_so_when_it_gets_slower_still(base_runs, now, more, given_limit):
-    drawn = [checked(base_runs, time, given=given_limit) for time in (now, now + more)]
+def test_a_quantity_that_regressed_stays_so_when_it_gets_slower_still(base_runs, head, more, given_limit):
+    drawn = [checked(base_runs, time, given=given_limit) for time in (head, head + more)]
     before, after = (
         (verdict._by_runs(one, 7) if len(base_runs) >= RUNS_NEEDED else verdict._by_threshold(one)).verdict for one in drawn
     )
@@ -1206,15 +1208,15 @@ def with_timing(record):
     st.booleans(),
     st.booleans(),
 )
-def test_any_runs_are_judged(bases, now, environments, by, criteria, across_versions, across_machines):
+def test_any_runs_are_judged(bases, head, environments, by, criteria, across_versions, across_machines):
     """Whatever files hold: there is a judgement, and a gate that somebody asked for is held only where it was judged."""
     summaries = []
     for number, records in enumerate(bases):
         # Each base run has the new run's first case too, so that something is compared.
-        same = [dataclasses.replace(one, test=now[0].test, params=now[0].params) for one in records[:1] if now]
+        same = [dataclasses.replace(one, test=head[0].test, params=head[0].params) for one in records[:1] if head]
         cases = map(with_timing, [*records, *same])
         summaries.append(builders.summary(*cases, environment=environments[number % 2]))
-    new = builders.summary(*map(with_timing, now), environment=environments[0]) if now else empty()
+    new = builders.summary(*map(with_timing, head), environment=environments[0]) if head else empty()
     criteria = dataclasses.replace(criteria, by=by)
     across = {"across_versions": across_versions, "across_machines": across_machines}
     judgement = judge(compare(summaries, new, by=by, **across), criteria)
@@ -1226,7 +1228,7 @@ def test_any_runs_are_judged(bases, now, environments, by, criteria, across_vers
         assert not any(one.fails or one.is_noise for _, one in judgement.checked)
         assert not judgement.unlimited
     for each, other in itertools.combinations(judgement.cases, 2):
-        assert each.case.now is not other.case.now
+        assert each.case.head is not other.case.head
 
 
 # ---- to be moved where they belong -------------------------------------------------------------------------------------------
@@ -1245,21 +1247,21 @@ def test_an_operation_that_is_gone_is_improved_by_either_rule(count):
 
 
 def test_what_replaces_a_named_operation_is_held_to_its_threshold():
-    base, now = run(row("aten::addmm", LARGE)), run(row("aten::_scaled_mm", 3 * LARGE))
+    base, head = run(row("aten::addmm", LARGE)), run(row("aten::_scaled_mm", 3 * LARGE))
     for gate in (("aten::addmm:5%",), ("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",)):
-        [(_, checked)] = judged(base, now, limits(*gate)).regressions
+        [(_, checked)] = judged(base, head, limits(*gate)).regressions
         assert (checked.name, checked.threshold) == ("aten::addmm -> aten::_scaled_mm, forward fc1", 0.05)
 
 
 def test_a_mark_on_a_case_without_a_table_of_its_own_holds_nothing_and_says_so():
     train = {"phase": "train", "tables": (), "tables_in": "step convnet-b16-cpu"}
-    base, now = (builders.summary(builders.case_record(**train, op_fail=mark)) for mark in ((), ("10%",)))
-    assert problem_of(base, now, Criteria()).text.startswith("no operation table of ")
+    base, head = (builders.summary(builders.case_record(**train, op_fail=mark)) for mark in ((), ("10%",)))
+    assert problem_of(base, head, Criteria()).text.startswith("no operation table of ")
 
 
 def test_accepting_one_operation_does_not_excuse_those_pooled_with_it():
-    base, now = (run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::add", ns)) for ns in (100, 5_000))
-    judgement = accepting("*:aten::t", "*:fc1", base=base, now=now)
+    base, head = (run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::add", ns)) for ns in (100, 5_000))
+    judgement = accepting("*:aten::t", "*:fc1", base=base, head=head)
     assert [checked.name for _, checked in judgement.regressions] == ["other"]
     assert judgement.unused == ("*:aten::t:1000%", "*:fc1:1000%")
 
@@ -1267,10 +1269,10 @@ def test_accepting_one_operation_does_not_excuse_those_pooled_with_it():
 @pytest.mark.parametrize("name", ["evaluate_function: AddmmBackward0", "autograd::engine::evaluate_function: AddmmBackward0"])
 def test_an_operation_is_named_as_tables_show_it_or_as_torch_calls_it(name):
     engine = "autograd::engine::evaluate_function: AddmmBackward0"
-    base, now = (run(row(engine, ns, phase="backward")) for ns in (LARGE, 2 * LARGE))
-    judgement = judged(base, now, limits(f"{name}:5%"))
+    base, head = (run(row(engine, ns, phase="backward")) for ns in (LARGE, 2 * LARGE))
+    judgement = judged(base, head, limits(f"{name}:5%"))
     assert (judgement.outcome, judgement.problems) == ("regressed", ())
-    assert accepting(f"*:{name}", base=base, now=now).outcome == "passed"
+    assert accepting(f"*:{name}", base=base, head=head).outcome == "passed"
 
 
 def test_whether_an_operation_is_held_by_itself_does_not_rest_on_one_of_the_base_runs():
@@ -1297,18 +1299,18 @@ def test_a_marked_case_of_the_base_that_is_missing_now_is_not_held():
 )
 def test_an_unreadable_threshold_of_the_new_run_is_refused_with_its_file(changes, complaint):
     base = builders.summary()
-    now = builders.summary(builders.case_record(**changes), source="0002_now.json")
+    head = builders.summary(builders.case_record(**changes), source="0002_now.json")
     with pytest.raises(RecordError) as error:
-        judge(compare([base], now), Criteria())
-    where = f"0002_now.json: opgate of {now.cases[0].node_id}"
+        judge(compare([base], head), Criteria())
+    where = f"0002_now.json: opgate of {head.cases[0].node_id}"
     assert str(error.value) == f"{where}: {complaint}; save the run again or leave the file out"
-    assert judge(compare([now], base), Criteria()).cases  # thresholds of a base run are not used
+    assert judge(compare([head], base), Criteria()).cases  # thresholds of a base run are not used
 
 
 def test_the_spread_of_elapsed_time_on_a_device_is_that_of_its_own_clock():
     table = builders.op_table(row("aten::mm", 5, self_device_ns=500), view="device", busy_ns=600)
-    base, now = (
+    base, head = (
         builders.summary(builders.case_record(device="cuda", device_ns=(ns - 40, ns, ns + 40), tables=(table,)))
         for ns in (1_000, 1_000)
     )
-    assert judged(base, now).cases[0].iteration.spread_ns == pytest.approx(40 * 2**0.5)  # not the 300 us of the rounds
+    assert judged(base, head).cases[0].iteration.spread_ns == pytest.approx(40 * 2**0.5)  # not the 300 us of the rounds

@@ -105,8 +105,8 @@ def test_busy_time_elapsed_time_and_what_is_no_operation_are_rows_of_a_table_by_
 
 
 def test_the_operations_of_an_accelerator_are_shown_as_parts_of_its_busy_time(golden):
-    base, now = on_accelerator(20_000, 1_500_000), on_accelerator(29_000, 1_498_000, alone_ns=16_000)
-    golden(report([builders.summary(base)], builders.summary(now), **gate("10%")), "comparison_accelerator.txt")
+    base, head = on_accelerator(20_000, 1_500_000), on_accelerator(29_000, 1_498_000, alone_ns=16_000)
+    golden(report([builders.summary(base)], builders.summary(head), **gate("10%")), "comparison_accelerator.txt")
 
 
 def test_the_changes_of_a_csv_add_up_to_the_busy_time_of_an_accelerator():
@@ -137,9 +137,9 @@ def slower():
 BEFORE = builders.scalars(final={"train/loss": 1.5, "train/accuracy": 50.0, "timing/ms_per_iteration": 2.0})
 
 
-def report(bases, now, top=4, **criteria):
+def report(bases, head, top=4, **criteria):
     by = criteria.get("by", "op,module")
-    judgement = judge(compare(bases, now, by=by), Criteria(**criteria))
+    judgement = judge(compare(bases, head, by=by), Criteria(**criteria))
     return rendered(judgement, "terminal", top)
 
 
@@ -148,14 +148,14 @@ def gate(*texts):
 
 
 def test_a_comparison_shows_what_each_operation_added_what_remains_and_the_verdicts(golden):
-    base, now = builders.summary(step(16, scalars=BEFORE)), builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00")
-    golden(report([base], now, **gate("10%", "conv2:50%")), "comparison.txt")
+    base, head = builders.summary(step(16, scalars=BEFORE)), builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00")
+    golden(report([base], head, **gate("10%", "conv2:50%")), "comparison.txt")
 
 
 @pytest.mark.parametrize("form", ["markdown", "json", "csv"])
 def test_the_same_comparison_in_other_formats(golden, form):
-    base, now = builders.summary(step(16, scalars=BEFORE)), builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00")
-    judgement = judge(compare([base], now), Criteria(**gate("10%", "conv2:50%")))
+    base, head = builders.summary(step(16, scalars=BEFORE)), builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00")
+    judgement = judge(compare([base], head), Criteria(**gate("10%", "conv2:50%")))
     golden(rendered(judgement, form, 4), f"comparison.{form}")
 
 
@@ -188,14 +188,14 @@ def test_what_differs_beside_the_code_and_what_cannot_be_judged(golden):
         environment=builders.environment(torch="2.13.0", threads=2, allocator={}),
         dirty=True,
     )
-    now = builders.summary(
+    head = builders.summary(
         builders.case_record(threads=2, node_id=builders.case_record().node_id),
         builders.case_record(batch_size=1),
         builders.case_record(batch_size=128),
         environment=builders.environment(devices=({"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000"},)),
     )
-    golden(report([base], now, **gate("10%")), "comparison_unjudged.txt")
-    golden(report([base], now, **gate("10%"), allow_missing=True, allow_incomparable=True), "comparison_excused.txt")
+    golden(report([base], head, **gate("10%")), "comparison_unjudged.txt")
+    golden(report([base], head, **gate("10%"), allow_missing=True, allow_incomparable=True), "comparison_excused.txt")
 
 
 def test_with_eight_base_runs_the_report_says_which_rule_judged_and_what_it_could_have_seen(golden):
@@ -211,9 +211,9 @@ def test_an_accepted_regression_is_echoed_with_its_reason(golden):
     golden(report(bases, builders.base_runs(1, 4_500_000)[0], **gate("10%"), **accepted), "comparison_accepted.txt")
 
 
-def varying(factor, now=(1, 1, 1), **changes):
+def varying(factor, head=(1, 1, 1), **changes):
     """A run of three operations: the first differs from run to run."""
-    times = (1_000_000 * factor * now[0], 800_000 * now[1], 600_000 * now[2])
+    times = (1_000_000 * factor * head[0], 800_000 * head[1], 600_000 * head[2])
     rows = [builders.op_row(f"aten::{name}", round(ns)) for name, ns in zip(("mm", "conv", "add"), times, strict=True)]
     return builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), **changes)
 
@@ -256,8 +256,8 @@ def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
 
 def test_a_loss_that_blew_up_is_said_to_be_not_finite():
     base = builders.case_record(scalars=builders.scalars(final={"train/loss": 0.5}))
-    now = builders.case_record(scalars=builders.scalars(final={"train/loss": None}))
-    assert "exact: final train/loss: 0.5 -> not finite" in report([builders.summary(base)], builders.summary(now))
+    head = builders.case_record(scalars=builders.scalars(final={"train/loss": None}))
+    assert "exact: final train/loss: 0.5 -> not finite" in report([builders.summary(base)], builders.summary(head))
 
 
 def test_verdicts_have_colours_on_a_terminal_only():

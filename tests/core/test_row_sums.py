@@ -2,7 +2,7 @@
 
 import pytest
 
-from mnistbench.core.record import OUTSIDE, UNTIED
+from mnistbench.core.record import NO_MODULE, OUTSIDE
 from mnistbench.core.row_sums import RowSums, subtract_waiting
 
 KEY = ("aten::mm", "forward", "fc1")
@@ -30,8 +30,8 @@ def test_only_a_device_table_has_device_times_and_kernels():
 
 
 def test_waiting_is_subtracted_from_the_time_outside_operations():
-    rows = {(OUTSIDE, "backward", UNTIED): sums(self_cpu=[30, 10], total_cpu=[30, 10]), KEY: sums(self_cpu=[7, 7])}
+    rows = {(OUTSIDE, "backward", NO_MODULE): sums(self_cpu=[30, 10], total_cpu=[30, 10]), KEY: sums(self_cpu=[7, 7])}
     subtract_waiting(rows, {("backward", 0): 12, ("backward", 1): 40, ("forward", 0): 5})
-    outside = rows[OUTSIDE, "backward", UNTIED]
+    outside = rows[OUTSIDE, "backward", NO_MODULE]
     assert (outside.self_cpu, outside.total_cpu) == ([18, 0], [18, 0])
     assert rows[KEY].self_cpu == [7, 7]

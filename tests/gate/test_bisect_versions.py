@@ -41,13 +41,13 @@ def gate(tmp_path, monkeypatch):
 
     def measure(request, progress):
         seen.requests.append(request)
-        end = seen.ends.get(request.new_python, 1.0)
+        end = seen.ends.get(request.head_python, 1.0)
         if isinstance(end, BaseException):
             raise end
         cases = {case: Measured(factor=1.0 if case == OTHER else end) for case in request.only or LABELS}
         launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4) if end != 1.0 else [])]
-        path = tmp_path / f"{request.new_python}.jsonl.gz"
-        found = header(labels={case: LABELS[case] for case in cases}, packages={"tqdm": [RELEASES[0], request.new_python]})
+        path = tmp_path / f"{request.head_python}.jsonl.gz"
+        found = header(labels={case: LABELS[case] for case in cases}, packages={"tqdm": [RELEASES[0], request.head_python]})
         return run.Measured(path, found, launches, samples.End(elapsed_s=seen.elapsed_s))
 
     def started(*arguments):
@@ -75,7 +75,7 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
         "first slower release: tqdm 4.67.0 (4.66.0 is not slower); regressed: 2 confirmed by fresh launches: "
     )
     assert gate.wanted == [("--bisect-versions", "tqdm", "4.64.0", "4.68.0")]
-    assert [(one.base_python, one.new_python, one.only) for one in gate.requests] == [
+    assert [(one.base_python, one.head_python, one.only) for one in gate.requests] == [
         ("4.64.0", "4.68.0", ()), ("4.64.0", "4.66.0", (CASE,)), ("4.64.0", "4.67.0", (CASE,))
     ]  # fmt: skip
     assert {(one.base, one.base_dir, one.launches, one.arguments) for one in gate.requests} == {("", "", 9, ("bench", "-x"))}
@@ -155,8 +155,8 @@ def test_a_report_goes_where_it_is_asked_for(gate, capsys, monkeypatch, tmp_path
 @pytest.mark.parametrize(
     "option",
     [
-        "--base=HEAD", "--base-dir=.", "--replay=raw.jsonl.gz", "--base-python=python", "--new-python=python", "--base-env=A=1",
-        "--new-env=A=1", "--base-with=numpy==2.0", "--new-with=numpy==2.0",
+        "--base=HEAD", "--base-dir=.", "--replay=raw.jsonl.gz", "--base-python=python", "--head-python=python",
+        "--base-env=A=1", "--head-env=A=1", "--base-with=numpy==2.0", "--head-with=numpy==2.0",
     ],
 )  # fmt: skip
 def test_options_that_name_a_side_are_refused(gate, capsys, option):

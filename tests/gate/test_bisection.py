@@ -197,7 +197,7 @@ def test_the_largest_regression_of_each_case_is_found():
     measured = {CASE: Measured(factor=1.1), OTHER: Measured(factor=1.2)}
     found = largest_regressions(verdict(measured, fresh=8))
     assert set(found) == {CASE, OTHER}
-    assert all(finding.screened.effect.is_case for finding in found.values())
+    assert all(finding.screened.quantity.is_case for finding in found.values())
 
 
 def test_a_release_is_not_slower_if_its_gate_rules_out_what_was_found(verdicts):
@@ -220,8 +220,8 @@ def test_any_other_reason_leaves_the_release_open(verdicts, end):
 
 def test_a_gate_that_passes_without_ruling_out_what_was_found_does_not_judge_its_release(verdicts):
     [finding] = largest_regressions(verdicts.slower).values()
-    effect = finding.best.effect
-    small = gate_builders.estimate(0.001, 0.0, 0.002, case=LABEL, kind=effect.kind, name=effect.name, clock=effect.clock)
+    quantity = finding.best.quantity
+    small = gate_builders.estimate(0.001, 0.0, 0.002, case=LABEL, kind=quantity.kind, name=quantity.name, clock=quantity.clock)
     result, reason = judged(verdicts.same, {CASE: type(finding)(small, small, REGRESSED)})
     assert result == NOT_JUDGED
     assert reason.startswith(f"wall time ({LABEL}) may be up to ")
@@ -232,10 +232,10 @@ def test_a_gate_that_passes_without_ruling_out_what_was_found_does_not_judge_its
 def test_replaced_operations_that_are_small_in_a_later_gate_have_their_bound_there(change, result):
     operations = {**Measured().operations, GEMM: (12_000, 1.0)}  # 0.3 % of the case
     later = verdict(operations=operations, only_new=[GEMM])
-    [added] = [one for one in later.decision.operations if one.effect.kind == ADDED]
+    [added] = [one for one in later.decision.operations if one.quantity.kind == ADDED]
     assert 0.0025 < added.high < 0.005
     of_the_first = gate_builders.estimate(  # 5 % of the case
-        change, 0.0, 1.0, case=LABEL, kind=REPLACED, name=added.effect.name, share=0.05
+        change, 0.0, 1.0, case=LABEL, kind=REPLACED, name=added.quantity.name, share=0.05
     )
     finding = Finding(of_the_first, of_the_first, REGRESSED)
     found, reason = judged(later, {CASE: finding})

@@ -107,6 +107,8 @@ def test_json_has_the_search_and_the_report_of_each_gate(left):
 def test_the_change_of_added_operations_is_a_share_of_the_case(gates, monkeypatch, kind, of_case):
     gate = gates["2.14.0"]
     finding = gate.verdict.regressions[0]
-    found = replace(finding, screened=replace(finding.screened, effect=replace(finding.screened.effect, kind=kind, name="x")))
+    found = replace(
+        finding, screened=replace(finding.screened, quantity=replace(finding.screened.quantity, kind=kind, name="x"))
+    )
     monkeypatch.setattr(report, "largest_regressions", lambda _: {CASE: found})
     assert [row[3] for row in report._rows(gate)] == [f"x{of_case}"]

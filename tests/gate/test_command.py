@@ -14,7 +14,7 @@ import gate_builders
 import pytest
 
 from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.samples import BASE, NEW
+from mnistbench.gate.verdict.samples import BASE, HEAD
 
 PASSED, REGRESSED, INCONCLUSIVE, SKIPS, STOPS = 0, 1, 2, 125, 128
 
@@ -122,13 +122,13 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
     assert (recorded.end.cut_short, recorded.end.broken_off) == ("", False)
     assert recorded.end.elapsed_s > sum(launch.seconds for launch in launches)
     memory = header["memory"]["test_bench.py::test_forward[tiny-b4-cpu]"]
-    assert memory[BASE] == memory[NEW] > 0
-    assert header["files"][BASE] == header["files"][NEW] == {"conftest": "conftest.py", "test_bench": "test_bench.py"}
+    assert memory[BASE] == memory[HEAD] > 0
+    assert header["files"][BASE] == header["files"][HEAD] == {"conftest": "conftest.py", "test_bench": "test_bench.py"}
     assert [launch.stage for launch in launches][:8] == [1] * 8
     for launch in launches:
         for build in launch.cases["test_bench.py::test_forward[tiny-b4-cpu]"]:
-            assert build[BASE].outcome == build[NEW].outcome  # the same code on the same numbers
-            assert build[BASE].operations.keys() == build[NEW].operations.keys()
+            assert build[BASE].outcome == build[HEAD].outcome  # the same code on the same numbers
+            assert build[BASE].operations.keys() == build[HEAD].operations.keys()
 
     again = command(repository, "gate", "--replay", path)
     assert (again.returncode, again.stdout, again.stderr) == (done.returncode, report, "")
@@ -327,11 +327,11 @@ def test_a_folder_is_no_file(project):
         (["--base", ""], "--base: '' is no value; give one, or leave the option out"),
         ([], "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE"),
         (["--base-env", "A"], "--base-env: 'A' is not a variable with a value; give NAME=VALUE"),
-        (["--new-env", "=1"], "--new-env: '=1' is not a variable with a value; give NAME=VALUE"),
+        (["--head-env", "=1"], "--head-env: '=1' is not a variable with a value; give NAME=VALUE"),
         *(
             (
-                ["--new-env", f"OMP_NUM_THREADS={value}"],
-                f"--new-env: 'OMP_NUM_THREADS={value}' is not a number of threads; give a whole number, at least 1",
+                ["--head-env", f"OMP_NUM_THREADS={value}"],
+                f"--head-env: 'OMP_NUM_THREADS={value}' is not a number of threads; give a whole number, at least 1",
             )
             for value in ("", "0", "-1", "1.5", "two", "1,2", " 2")
         ),
@@ -340,8 +340,8 @@ def test_a_folder_is_no_file(project):
             f"--base-env: 'OMP_NUM_THREADS=99999' is more than the number of cores, {len(CORES)}; give a smaller number",
         ),
         (
-            ["--new-env", "MKL_NUM_THREADS=2"],
-            "--new-env: 'MKL_NUM_THREADS=2' has no effect, because cases set their threads; give OMP_NUM_THREADS=2",
+            ["--head-env", "MKL_NUM_THREADS=2"],
+            "--head-env: 'MKL_NUM_THREADS=2' has no effect, because cases set their threads; give OMP_NUM_THREADS=2",
         ),
         (["--base-dir", " "], "--base-dir: ' ' is no value; give one, or leave the option out"),
         (["--base-dir", "nowhere"], "--base-dir: 'nowhere' is not a folder; name a checkout of the base"),
@@ -378,7 +378,7 @@ def test_a_folder_is_no_file(project):
             ["--base", "HEAD", "--base-python", "/nowhere/python"],
             "--base-python: '/nowhere/python' cannot be started; name a Python interpreter",
         ),
-        (["--base", "HEAD", "--new-python", "."], "--new-python: '.' cannot be started; name a Python interpreter"),
+        (["--base", "HEAD", "--head-python", "."], "--head-python: '.' cannot be started; name a Python interpreter"),
         (["--base", "HEAD", "--base-python", ""], "--base-python: '' is no value; give one, or leave the option out"),
         (
             ["--base", "HEAD", "--storage", "conftest.py"],
@@ -409,8 +409,8 @@ def test_an_interpreter_that_cannot_run_the_gate_is_refused(repository, tmp_path
     python = tmp_path / "python"
     python.write_text(script)
     python.chmod(0o755)
-    line = refused(repository, "--base", "HEAD", "--new-python", str(python), "--", "test_bench.py")
-    assert line == f"mnistbench: --new-python: {str(python)!r} {said}"
+    line = refused(repository, "--base", "HEAD", "--head-python", str(python), "--", "test_bench.py")
+    assert line == f"mnistbench: --head-python: {str(python)!r} {said}"
 
 
 def test_outside_a_repository_a_revision_is_refused(project, temporary, monkeypatch):
@@ -447,7 +447,7 @@ def test_a_bisection_stops_at_what_the_command_line_does_not_know(project, argum
     [
         (["--launches", "9"], "--launches"),
         (["--budget", "5m"], "--budget"),
-        (["--new-env", "A=1"], "--new-env"),
+        (["--head-env", "A=1"], "--head-env"),
         (["--", "bench"], "--"),
     ],
     ids=str,

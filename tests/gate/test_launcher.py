@@ -17,7 +17,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.gate import launcher
 from mnistbench.gate.launcher import Default, LaunchError, Plan, environment, launching, stage_home, survey
 from mnistbench.gate.snapshot import Tree
-from mnistbench.gate.verdict.samples import BASE, NEW
+from mnistbench.gate.verdict.samples import BASE, HEAD
 
 #: What every stand-in for a launch begins with. It holds a lock for as long as it, or what it has started, lives.
 PROTOCOL = """
@@ -78,14 +78,14 @@ def wait_to_go():
 def plan(tmp_path):
     """Both sides by this interpreter."""
     trees = {}
-    for name in (BASE, NEW):
+    for name in (BASE, HEAD):
         (tmp_path / name / "project").mkdir(parents=True)
         trees[name] = Tree(tmp_path / name, tmp_path / name / "project", name)
     (tmp_path / "gate").mkdir()
     return Plan(
         trees=trees,
-        pythons=dict.fromkeys((BASE, NEW), sys.executable),
-        variables={BASE: {}, NEW: {}},
+        pythons=dict.fromkeys((BASE, HEAD), sys.executable),
+        variables={BASE: {}, HEAD: {}},
         home=tmp_path / "gate",
         repository=tmp_path / "repository",
         arguments=("bench", "-k", "step"),
@@ -98,7 +98,7 @@ def with_pythons(plan, **pythons):
 
 
 #: What the launches here return if they measure no case.
-NOTHING = {"cases": {}, "case_seconds": {}, "order": [BASE, NEW], "seconds": 1.5}
+NOTHING = {"cases": {}, "case_seconds": {}, "order": [BASE, HEAD], "seconds": 1.5}
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_launch_that_only_loaded_is_ended(start, plan):
 
 
 def test_what_a_launch_prints_as_an_error_is_in_the_log(start, tmp_path):
-    logs = [tmp_path / f"log-{side}" for side in (BASE, NEW)]
+    logs = [tmp_path / f"log-{side}" for side in (BASE, HEAD)]
     logs[0].write_text("of the launch before\n")
     with start("print(f'a warning of {name}', file=sys.stderr, flush=True)\nready()") as launch:
         launch.ready()
@@ -256,7 +256,7 @@ def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program
 
 
 def test_a_launch_that_prints_nothing_is_not_given_the_words_of_the_one_before(start, tmp_path):
-    for side in (BASE, NEW):
+    for side in (BASE, HEAD):
         (tmp_path / f"log-{side}").write_text("of the launch before\n")
     with start("sys.exit(3)") as launch, pytest.raises(LaunchError) as raised:
         launch.ready()
@@ -381,14 +381,14 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
     selected, found = look(program)
     assert (selected.arguments, selected.phases) == (("x.py",), ())
     jobs = {side: json.loads(listing.files["job"]) for side, listing in found.items()}
-    for side in (BASE, NEW):
+    for side in (BASE, HEAD):
         listing = found[side]
         assert listing.cases == {"t.py::t": {"label": side, "params": {"threads": 1}}}
         assert listing.packages == {"torch": "2.15.0"}
         assert (listing.torch, listing.memory, listing.resident, listing.failed) == ("2.15.0", {"t.py::t": 4}, 8, {})
         assert (listing.files["cwd"], listing.files["hash"]) == (str(tmp_path / side / "project"), "7")
         assert jobs[side]["side"] == side
-    assert (jobs[NEW]["default"], jobs[NEW]["arguments"]) == ({"folder": "bench", "phase": "step"}, ["bench", "-k", "step"])
+    assert (jobs[HEAD]["default"], jobs[HEAD]["arguments"]) == ({"folder": "bench", "phase": "step"}, ["bench", "-k", "step"])
     assert (jobs[BASE]["default"], jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (None, ["x.py"], [])
     assert nobody_lives(plan)
 
@@ -396,7 +396,7 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
 @pytest.mark.parametrize(("only", "told"), [((), None), (("t.py::t",), ["t.py::t"])], ids=["all", "one"])
 def test_a_survey_may_be_of_single_cases(look, plan, only, told):
     found = look('select()\nsurveyed(files={"only": json.dumps(job["only"])})', plan=replace(plan, only=only))[1]
-    assert [json.loads(found[side].files["only"]) for side in (BASE, NEW)] == [told, told]
+    assert [json.loads(found[side].files["only"]) for side in (BASE, HEAD)] == [told, told]
 
 
 def test_both_sides_are_loaded_at_the_same_time(look):
@@ -408,7 +408,7 @@ while not os.path.exists(other):
     time.sleep(0.01)
 surveyed()
 """
-    assert set(look(program)[1]) == {BASE, NEW}
+    assert set(look(program)[1]) == {BASE, HEAD}
 
 
 @pytest.mark.parametrize(
@@ -472,12 +472,12 @@ def test_sides_have_a_process_each_and_reach_each_other(start, plan):
             said = launch.measure()
         builds = said["cases"]["t"]
         firsts.add(builds[0].pop("other"))
-        assert builds[1].pop("other") in (BASE, NEW)
-        sides = [{BASE: {"wall_ns": [number]}, NEW: {"wall_ns": [number]}} for number in range(2)]
-        assert builds == [{"first": NEW, "sides": each} for each in sides]
-        assert said["order"] == [NEW, BASE]
+        assert builds[1].pop("other") in (BASE, HEAD)
+        sides = [{BASE: {"wall_ns": [number]}, HEAD: {"wall_ns": [number]}} for number in range(2)]
+        assert builds == [{"first": HEAD, "sides": each} for each in sides]
+        assert said["order"] == [HEAD, BASE]
         assert (said["seconds"], said["case_seconds"]) == (0.75, {"t": 0.75})  # both at the same time
-    assert firsts == {BASE, NEW}  # the coin of the launch decides which process is started first
+    assert firsts == {BASE, HEAD}  # the coin of the launch decides which process is started first
     assert nobody_lives(plan)
 
 
@@ -507,7 +507,7 @@ result_of_side(os.getcwd())
 """
     with start(program) as launch:
         launch.ready()
-        assert sides_of(launch.measure()) == {name: str(tmp_path / name / "project") for name in (BASE, NEW)}
+        assert sides_of(launch.measure()) == {name: str(tmp_path / name / "project") for name in (BASE, HEAD)}
 
 
 def test_each_half_has_its_own_interpreter(start, plan, tmp_path):
@@ -519,11 +519,11 @@ result_of_side(sys.orig_argv[0])
 """
     with start(program, plan=with_pythons(plan, **{BASE: str(tmp_path / "python")})) as launch:
         launch.ready()
-        assert sides_of(launch.measure()) == {BASE: str(tmp_path / "python"), NEW: sys.executable}
+        assert sides_of(launch.measure()) == {BASE: str(tmp_path / "python"), HEAD: sys.executable}
 
 
 def test_a_side_may_have_environment_variables_of_its_own(start, plan):
-    variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, NEW: {}}
+    variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}}
     program = """
 ready()
 wait_to_go()
@@ -531,10 +531,10 @@ result_of_side([os.environ.get("ONLY_BASE"), os.environ["MALLOC_TOP_PAD_"]])
 """
     with start(program, plan=Plan(**{**vars(plan), "variables": variables})) as launch:
         launch.ready()
-        assert sides_of(launch.measure()) == {BASE: ["a b", "1"], NEW: [None, PINNED["MALLOC_TOP_PAD_"]]}
+        assert sides_of(launch.measure()) == {BASE: ["a b", "1"], HEAD: [None, PINNED["MALLOC_TOP_PAD_"]]}
 
 
-@pytest.mark.parametrize("failing", [BASE, NEW])
+@pytest.mark.parametrize("failing", [BASE, HEAD])
 def test_half_a_launch_is_none(start, plan, failing):
     program = f"""
 import socket
@@ -553,7 +553,7 @@ say(peer_error="the process of the other side has ended")
 
 
 def test_an_interpreter_that_cannot_be_started_is_named(start, plan):
-    missing = Plan(**{**vars(plan), "pythons": dict.fromkeys((BASE, NEW), "/nowhere/python")})
+    missing = Plan(**{**vars(plan), "pythons": dict.fromkeys((BASE, HEAD), "/nowhere/python")})
     with pytest.raises(UsageError) as raised, start("ready()", plan=missing):
         pass
     assert str(raised.value) == "/nowhere/python: cannot be started (No such file or directory); name a Python interpreter"
@@ -561,7 +561,7 @@ def test_an_interpreter_that_cannot_be_started_is_named(start, plan):
 
 @pytest.mark.parametrize("seed", [0, 1])  # one of them starts the half that can be started first
 def test_where_one_half_cannot_be_started_the_other_is_ended(start, plan, seed):
-    both = with_pythons(plan, **{NEW: "/nowhere/python"})
+    both = with_pythons(plan, **{HEAD: "/nowhere/python"})
     with pytest.raises(UsageError), start("ready()\ntime.sleep(60)", plan=both, seed=seed):
         pass
     time.sleep(0.2)  # it may not even hold its lock yet

@@ -24,7 +24,7 @@ from mnistbench.gate.launcher import Default, LaunchError, Listing
 from mnistbench.gate.run import LAUNCHES, Progress, Request, measure
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LEAST_LAUNCHES
-from mnistbench.gate.verdict.samples import BASE, NEW, NO_END, End, Recorded
+from mnistbench.gate.verdict.samples import BASE, HEAD, NO_END, End, Recorded
 
 #: Two cases, and what a base takes for each.
 QUICK, SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]", "bench/test_step.py::test_step[convnet-b16-cpu]"
@@ -74,13 +74,13 @@ class Launches:
     loading, of_case = 5.0, 10.0  # seconds: of each launch and of the survey, and of a case that is measured
 
     def __init__(self):
-        self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, NEW)}
+        self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, HEAD)}
         self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
         self.started = []  # (plan, seed, only) of each
         self.operations = {}  # of the head: operation -> factor of its time
         self.described = []  # (rows of each side, folder) of slower operations
         self.looked = []  # (plan, default) of each survey
-        self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, NEW)}
+        self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, HEAD)}
         self.selects = lambda arguments, default: ((default.folder, *arguments), (default.phase,))
         self.failed = {}  # of the head
         self.running = 0
@@ -111,7 +111,7 @@ class Launches:
         self.clock += self.loading
         self.before.get(0, lambda: None)()
         arguments, phases = self.selects(plan.arguments, default)
-        listings = {side: self.listing(side) for side in (BASE, NEW)}
+        listings = {side: self.listing(side) for side in (BASE, HEAD)}
         return replace(plan, arguments=tuple(filter(None, arguments)), phases=phases), listings
 
     def describe(self, plan, seed, wanted, folder, log):
@@ -122,8 +122,8 @@ class Launches:
 
     def listing(self, side):
         cases = {case: {"label": case.rpartition("::")[2], "params": params} for case, params in self.cases[side].items()}
-        memory = {case: {BASE: 1_000, NEW: 2_000}[side] for case in cases if case != SLOW}
-        failed = self.failed if side == NEW else {}
+        memory = {case: {BASE: 1_000, HEAD: 2_000}[side] for case in cases if case != SLOW}
+        failed = self.failed if side == HEAD else {}
         return Listing(cases, {"model": f"{side}/model.py"}, "2.15.0", self.packages[side], memory, 500_000, failed)
 
     def ready(self):
@@ -210,7 +210,7 @@ def test_the_header_says_what_is_compared(gate, here):
     assert header["arguments"] == ["bench", "-k", "step"]
     assert (header["seed"], header["torch"]) == (100, "2.15.0")
     assert header["labels"] == {QUICK: "test_step[lenet5-b16-cpu]", SLOW: "test_step[convnet-b16-cpu]"}
-    assert header["files"] == {BASE: {"model": "base/model.py"}, NEW: {"model": "head/model.py"}}
+    assert header["files"] == {BASE: {"model": "base/model.py"}, HEAD: {"model": "head/model.py"}}
 
 
 def test_of_a_repository_the_header_has_commits(gate, launches, here):
@@ -223,12 +223,12 @@ def test_of_a_repository_the_header_has_commits(gate, launches, here):
     (here / "new.py").touch()
     assert gate(launches=8, base_dir="", base="HEAD", where=here / "bench").header["head"] == f"{commit} with changes"
     assert launches.started[-1][0].repository == here
-    assert launches.started[-1][0].trees[NEW].directory.name == "bench"
+    assert launches.started[-1][0].trees[HEAD].directory.name == "bench"
 
 
 def test_another_torch_on_one_side_is_said(gate, launches):
     def listing(side):
-        return replace(Launches.listing(launches, side), torch={BASE: "2.14.0", NEW: "2.15.0"}[side])
+        return replace(Launches.listing(launches, side), torch={BASE: "2.14.0", HEAD: "2.15.0"}[side])
 
     launches.listing = listing
     assert gate(launches=8).header["torch"] == "2.14.0 -> 2.15.0"
@@ -240,7 +240,7 @@ def test_another_torch_on_one_side_is_said(gate, launches):
     ids=["one thread", "an accelerator", "two threads"],
 )
 def test_a_case_computes_the_same_to_the_bit_on_one_thread_of_a_cpu(gate, launches, params, exact):
-    launches.cases = {side: {QUICK: {**PARAMS, **params}} for side in (BASE, NEW)}
+    launches.cases = {side: {QUICK: {**PARAMS, **params}} for side in (BASE, HEAD)}
     assert gate(launches=8).header["exact"] == {QUICK: exact}
 
 
@@ -249,7 +249,7 @@ def test_a_case_computes_the_same_to_the_bit_on_one_thread_of_a_cpu(gate, launch
 )
 def test_threads_of_a_side_count_instead_of_those_of_the_case(gate, launches, base, head, exact):
     variables = [{"OMP_NUM_THREADS": threads} if threads else {} for threads in (base, head)]
-    measured = gate(launches=8, base_variables=variables[0], new_variables=variables[1])
+    measured = gate(launches=8, base_variables=variables[0], head_variables=variables[1])
     assert set(measured.header["exact"].values()) == {exact}
     assert list(measured.header["labels"]) == list(launches.cases[BASE])  # the cases have the same parameters
 
@@ -258,7 +258,7 @@ def test_threads_of_a_side_count_instead_of_those_of_the_case(gate, launches, ba
 
 
 def test_a_case_that_one_side_has_alone_is_said_and_not_measured(gate, launches):
-    launches.cases = {BASE: {QUICK: PARAMS, "t.py::gone": PARAMS}, NEW: {"t.py::new": PARAMS, QUICK: PARAMS}}
+    launches.cases = {BASE: {QUICK: PARAMS, "t.py::gone": PARAMS}, HEAD: {"t.py::new": PARAMS, QUICK: PARAMS}}
     measured = gate(launches=8)
     assert (measured.header["only_base"], measured.header["only_head"]) == (["t.py::gone"], ["t.py::new"])
     assert list(measured.header["labels"]) == [QUICK]
@@ -266,7 +266,7 @@ def test_a_case_that_one_side_has_alone_is_said_and_not_measured(gate, launches)
 
 
 def test_a_case_that_means_something_else_now_is_said_and_not_measured(gate, launches):
-    launches.cases[NEW] = {QUICK: PARAMS, SLOW: {**PARAMS, "batch_size": 32}}
+    launches.cases[HEAD] = {QUICK: PARAMS, SLOW: {**PARAMS, "batch_size": 32}}
     measured = gate(launches=8)
     assert measured.header["changed"] == [SLOW]
     assert list(measured.header["labels"]) == list(measured.launches[0].cases) == [QUICK]
@@ -293,7 +293,7 @@ NO_CASE = (
     ids=["base", "head", "both", "in common"],
 )
 def test_nothing_to_measure_is_one_line_and_leaves_no_file(gate, launches, tmp_path, base, head, said):
-    launches.cases = {BASE: dict.fromkeys(base, PARAMS), NEW: dict.fromkeys(head, PARAMS)}
+    launches.cases = {BASE: dict.fromkeys(base, PARAMS), HEAD: dict.fromkeys(head, PARAMS)}
     with pytest.raises(LaunchError) as raised:
         gate()
     assert str(raised.value) == said.format(base=tmp_path / "base")
@@ -327,7 +327,7 @@ def test_single_cases_may_be_named(gate, launches):
 def test_a_side_may_have_another_interpreter(gate, launches, side):
     gate(launches=8, **{f"{side}_python": "/opt/python"})
     plan, _, _ = launches.started[0]
-    assert plan.pythons == {**dict.fromkeys((BASE, NEW), sys.executable), {"base": BASE, "new": NEW}[side]: "/opt/python"}
+    assert plan.pythons == {**dict.fromkeys((BASE, HEAD), sys.executable), {"base": BASE, "new": HEAD}[side]: "/opt/python"}
 
 
 # ---- Launches at the same time ----------------------------------------------------------------------------------------
@@ -368,8 +368,8 @@ def test_a_launch_has_as_many_cores_as_there_are_for_it(gate, launches, cores):
 )
 def test_a_launch_that_needs_the_machine_runs_alone(gate, launches, cores, params, variables):
     cores(2, at_once=1)
-    launches.cases = {side: {QUICK: {**PARAMS, **params}} for side in (BASE, NEW)}
-    assert len(gate(launches=8, new_variables=variables).launches) == 8
+    launches.cases = {side: {QUICK: {**PARAMS, **params}} for side in (BASE, HEAD)}
+    assert len(gate(launches=8, head_variables=variables).launches) == 8
 
 
 def test_without_the_memory_for_two_a_launch_runs_alone(gate, launches, cores, monkeypatch):
@@ -625,9 +625,9 @@ def test_both_sides_run_by_the_interpreter_that_runs_the_gate(gate, launches):
 
 
 def test_sides_may_differ_in_variables_alone(gate, launches):
-    header = gate(launches=8, base_dir="", new_variables={"A": "1"}).header
+    header = gate(launches=8, base_dir="", head_variables={"A": "1"}).header
     plan, _, _ = launches.started[0]
-    assert plan.variables == header["variables"] == {BASE: {}, NEW: {"A": "1"}}
+    assert plan.variables == header["variables"] == {BASE: {}, HEAD: {"A": "1"}}
     assert header["base"] == header["head"]
 
 
@@ -636,8 +636,8 @@ def test_sides_may_differ_in_variables_alone(gate, launches):
 
 def test_memory_of_cases_that_both_sides_know_is_in_the_header(gate):
     header = gate(launches=8).header
-    assert header["memory"] == {QUICK: {BASE: 1_000, NEW: 2_000}}
-    assert header["resident"] == {BASE: 500_000, NEW: 500_000}
+    assert header["memory"] == {QUICK: {BASE: 1_000, HEAD: 2_000}}
+    assert header["resident"] == {BASE: 500_000, HEAD: 500_000}
 
 
 def test_the_header_has_the_variables_of_the_allocator(gate, monkeypatch):
@@ -646,7 +646,7 @@ def test_the_header_has_the_variables_of_the_allocator(gate, monkeypatch):
 
 
 def test_packages_that_differ_are_in_the_header(gate, launches):
-    launches.packages[NEW] = {"torch": "2.16.0", "tqdm": "4", "Added": "1"}
+    launches.packages[HEAD] = {"torch": "2.16.0", "tqdm": "4", "Added": "1"}
     del launches.packages[BASE]["tqdm"]
     assert gate(launches=8).header["packages"] == {"Added": ["", "1"], "torch": ["2.15.0", "2.16.0"], "tqdm": ["", "4"]}
 
@@ -659,7 +659,7 @@ def test_a_case_that_fails_on_a_side_is_an_error_before_anything_is_measured(gat
 
 
 def test_a_case_that_fails_and_is_on_one_side_alone_does_not_matter(gate, launches):
-    launches.cases[NEW] = {**launches.cases[NEW], "t.py::new": PARAMS}
+    launches.cases[HEAD] = {**launches.cases[HEAD], "t.py::new": PARAMS}
     launches.failed = {"t.py::new": "head: RuntimeError: boom"}
     assert stages_of(gate(launches=8)) == [1] * 8
 

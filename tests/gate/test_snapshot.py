@@ -19,7 +19,7 @@ import pytest
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import snapshot
 from mnistbench.gate.snapshot import head_of, of_revision, of_working_tree, repository_of, scratch
-from mnistbench.gate.verdict.samples import BASE, NEW
+from mnistbench.gate.verdict.samples import BASE, HEAD
 
 AWKWARD = ["with space.py", "line\nend.py", "tab\t.py", "grüße 数.py", '"quoted".py', "-dash.py", "--all", "Icon\r", "a\\b"]
 
@@ -311,7 +311,7 @@ def test_both_copies_have_paths_of_one_length(repository):
     # A path's length changes where strings lie in memory: neither side may have the better one.
     with scratch() as folder:
         base = of_revision(repository.path, "HEAD", folder / BASE)
-        head = of_working_tree(repository.path, folder / NEW)
+        head = of_working_tree(repository.path, folder / HEAD)
         assert len(str(base.root)) == len(str(head.root))
         assert names_of(base.root) == names_of(head.root)
 

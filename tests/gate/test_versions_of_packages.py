@@ -1,4 +1,4 @@
-"""``mnistbench gate --base-with`` and ``--new-with`` up to the measurement: environments and errors."""
+"""``mnistbench gate --base-with`` and ``--head-with`` up to the measurement: environments and errors."""
 
 import os
 import subprocess
@@ -62,7 +62,7 @@ def repository(tmp_path, monkeypatch):
 
 
 def test_each_side_has_an_environment_of_its_own(gate, capsys):
-    assert gate.run("--base-with", "tqdm==4.66.2", "--new-with", "tqdm==4.67", "--new-with", "numpy==2.0") == 2
+    assert gate.run("--base-with", "tqdm==4.66.2", "--head-with", "tqdm==4.67", "--head-with", "numpy==2.0") == 2
     base, new = gate.wanted
     assert (base.asked, base.lines, base.size_bytes) == (
         ("tqdm==4.66.2",), ("numpy==2.4.6", "torch==2.15.0", "tqdm==4.66.2"), 3 << 20
@@ -70,7 +70,7 @@ def test_each_side_has_an_environment_of_its_own(gate, capsys):
     assert (new.asked, new.lines) == (("numpy==2.0", "tqdm==4.67"), ("numpy==2.0", "torch==2.15.0", "tqdm==4.67"))
     [request] = gate.requests
     assert (request.base, request.base_dir) == ("", "")
-    assert (request.base_python, request.new_python) == ("/environments/1/bin/python", "/environments/2/bin/python")
+    assert (request.base_python, request.head_python) == ("/environments/1/bin/python", "/environments/2/bin/python")
     assert (gate.used_while_measuring, gate.used) == (2, 0)
     assert capsys.readouterr().err.splitlines() == [
         "making ('tqdm==4.66.2',)", "making ('numpy==2.0', 'tqdm==4.67')", "mnistbench: measured"
@@ -79,11 +79,11 @@ def test_each_side_has_an_environment_of_its_own(gate, capsys):
 
 @pytest.mark.usefixtures("repository")
 def test_the_other_side_has_the_current_interpreter_or_the_one_that_is_named(gate):
-    gate.run("--new-with", "tqdm==4.66.2")
-    gate.run("--base", "HEAD", "--base-python", sys.executable, "--new-with", "tqdm==4.66.2")
+    gate.run("--head-with", "tqdm==4.66.2")
+    gate.run("--base", "HEAD", "--base-python", sys.executable, "--head-with", "tqdm==4.66.2")
     first, second = gate.requests
-    assert (first.base_python, first.new_python) == ("", "/environments/1/bin/python")
-    assert (second.base_python, second.new_python) == (sys.executable, "/environments/2/bin/python")
+    assert (first.base_python, first.head_python) == ("", "/environments/1/bin/python")
+    assert (second.base_python, second.head_python) == (sys.executable, "/environments/2/bin/python")
 
 
 def test_without_the_options_no_environment_is_made(gate):
@@ -99,14 +99,14 @@ def test_without_the_options_no_environment_is_made(gate):
             ["--base-with", "tqdm=4"],
             "--base-with: 'tqdm=4' is not a requirement; give NAME==VERSION, such as torch==2.13.0",
         ),
-        (["--new-with", "jax==1"], "--new-with: jax is not installed; name an installed package"),
+        (["--head-with", "jax==1"], "--head-with: jax is not installed; name an installed package"),
         (
             ["--base-with", "tqdm==4.66.2", "--base-python", sys.executable],
             "--base-with: the new environment has its own interpreter; remove --base-python or --base-with",
         ),
         (
-            ["--new-with", "tqdm==4.66.2", "--new-python", sys.executable],
-            "--new-with: the new environment has its own interpreter; remove --new-python or --new-with",
+            ["--head-with", "tqdm==4.66.2", "--head-python", sys.executable],
+            "--head-with: the new environment has its own interpreter; remove --head-python or --head-with",
         ),
         (
             ["--base-with", "torch==2.5.1"],
@@ -148,7 +148,7 @@ def test_a_version_that_may_be_measured_is_not_refused(gate, version):
 )
 def test_a_wrong_base_or_folder_is_one_line_before_an_environment_is_made(gate, repository, capsys, arguments, message):
     (repository / "file").touch()
-    assert gate.run(*arguments, "--new-with", "tqdm==4.66.2") == 2
+    assert gate.run(*arguments, "--head-with", "tqdm==4.66.2") == 2
     assert capsys.readouterr().err == f"mnistbench: {message.format(here=repository)}\n"
     assert (gate.wanted, gate.requests) == ([], [])
 
@@ -156,11 +156,11 @@ def test_a_wrong_base_or_folder_is_one_line_before_an_environment_is_made(gate, 
 @pytest.mark.usefixtures("repository")
 def test_a_bisection_stops_if_an_environment_cannot_be_made(gate, capsys):
     gate.failure = "no environment with tqdm==9: uv: Because there is no version of tqdm==9"
-    assert gate.run("--bisect", "--base", "HEAD", "--new-with", "tqdm==9") == 128
+    assert gate.run("--bisect", "--base", "HEAD", "--head-with", "tqdm==9") == 128
     assert capsys.readouterr().err == f"mnistbench: {gate.failure}\n"
 
 
-@pytest.mark.parametrize("option", ["--base-with", "--new-with"])
+@pytest.mark.parametrize("option", ["--base-with", "--head-with"])
 def test_what_is_replayed_has_no_environment(gate, capsys, option):
     assert gate.run("--replay", "raw.jsonl.gz", option, "tqdm==4.66.2") == 2
     assert capsys.readouterr().err == f"mnistbench: --replay: measures nothing, so {option} has no effect; remove it\n"

@@ -10,7 +10,7 @@ import torch
 from torch.autograd import DeviceType
 from torch_builders import CPU, tiny_batch, tiny_model
 
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, UNTIED, OpRow, OpTable
+from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpRow, OpTable
 from mnistbench.measuring.events_to_table import table
 from mnistbench.measuring.marks import LOSS, MODEL
 
@@ -95,14 +95,14 @@ class TestTable:
             )
         )  # fmt: skip
         assert {key: row.self_cpu_ns for key, row in rows.items()} == {
-            ("aten::zero_", "optimizer", UNTIED): (1_000,),
-            ("aten::mul", "forward", UNTIED): (20_000,),
-            ("aten::ones_like", "backward", UNTIED): (2_000,),
-            ("aten::empty", "", UNTIED): (10_000,),
-            (OUTSIDE, "optimizer", UNTIED): (3_000,),
-            (OUTSIDE, "forward", UNTIED): (10_000,),
-            (OUTSIDE, "backward", UNTIED): (28_000,),
-            (OUTSIDE, "", UNTIED): (100_000 - 4_000 - 30_000 - 30_000 - 10_000,),
+            ("aten::zero_", "optimizer", NO_MODULE): (1_000,),
+            ("aten::mul", "forward", NO_MODULE): (20_000,),
+            ("aten::ones_like", "backward", NO_MODULE): (2_000,),
+            ("aten::empty", "", NO_MODULE): (10_000,),
+            (OUTSIDE, "optimizer", NO_MODULE): (3_000,),
+            (OUTSIDE, "forward", NO_MODULE): (10_000,),
+            (OUTSIDE, "backward", NO_MODULE): (28_000,),
+            (OUTSIDE, "", NO_MODULE): (100_000 - 4_000 - 30_000 - 30_000 - 10_000,),
         }
 
     def test_communication_is_an_operation_beside_the_others(self) -> None:
@@ -113,17 +113,17 @@ class TestTable:
         rows = by_key(
             table_of(iteration(0, 100, phase("backward", 40, 95, event("c10d::allreduce_", 48, 51))), reduced)
         )  # fmt: skip
-        found = rows["gloo:all_reduce", "", UNTIED]
+        found = rows["gloo:all_reduce", "", NO_MODULE]
         assert (found.calls, found.self_cpu_ns, found.total_cpu_ns) == (1, (40_000,), (40_000,))
-        assert rows["c10d::allreduce_", "backward", UNTIED].self_cpu_ns == (3_000,)
-        assert rows[OUTSIDE, "backward", UNTIED].self_cpu_ns == (52_000,)
-        assert rows[OUTSIDE, "", UNTIED].self_cpu_ns == (45_000,)
+        assert rows["c10d::allreduce_", "backward", NO_MODULE].self_cpu_ns == (3_000,)
+        assert rows[OUTSIDE, "backward", NO_MODULE].self_cpu_ns == (52_000,)
+        assert rows[OUTSIDE, "", NO_MODULE].self_cpu_ns == (45_000,)
 
     def test_what_lies_outside_operations_is_never_counted_twice(self) -> None:
         found = by_key(table_of(iteration(0, 100, phase("forward", 0, 80, module("fc1", 0, 70, event("aten::mul", 0, 50))))))
-        assert found[OUTSIDE, "forward", UNTIED].self_cpu_ns == (30_000,)
-        assert found[OUTSIDE, "forward", UNTIED].total_cpu_ns == (30_000,)
-        assert found[OUTSIDE, "", UNTIED].total_cpu_ns == (20_000,)
+        assert found[OUTSIDE, "forward", NO_MODULE].self_cpu_ns == (30_000,)
+        assert found[OUTSIDE, "forward", NO_MODULE].total_cpu_ns == (30_000,)
+        assert found[OUTSIDE, "", NO_MODULE].total_cpu_ns == (20_000,)
 
     def test_the_innermost_module_wins(self) -> None:
         rows = by_key(
@@ -162,7 +162,7 @@ class TestTable:
 
     def test_a_phase_within_a_module_is_not_the_modules(self) -> None:
         rows = by_key(table_of(iteration(0, 9, module("fc1", 0, 9, phase("optimizer", 1, 8, event("aten::add_", 2, 3))))))
-        assert ("aten::add_", "optimizer", UNTIED) in rows
+        assert ("aten::add_", "optimizer", NO_MODULE) in rows
 
     def test_a_module_that_is_run_again_in_the_backward_pass_stays_in_that_phase(self) -> None:
         """As activation checkpointing does it."""
@@ -192,8 +192,12 @@ class TestTable:
     def test_ranges_of_an_optimizer_are_not_operations(self) -> None:
         own = event("Optimizer.step#Adadelta.step", 1, 9, event("aten::add_", 2, 5), scope=RANGE)
         rows = by_key(table_of(iteration(0, 10, phase("optimizer", 0, 10, own))))
-        assert set(rows) == {("aten::add_", "optimizer", UNTIED), (OUTSIDE, "optimizer", UNTIED), (OUTSIDE, "", UNTIED)}
-        assert rows[OUTSIDE, "optimizer", UNTIED].self_cpu_ns == (7_000,)
+        assert set(rows) == {
+            ("aten::add_", "optimizer", NO_MODULE),
+            (OUTSIDE, "optimizer", NO_MODULE),
+            (OUTSIDE, "", NO_MODULE),
+        }
+        assert rows[OUTSIDE, "optimizer", NO_MODULE].self_cpu_ns == (7_000,)
 
     def test_events_outside_iterations_are_dropped(self) -> None:
         roots = [
@@ -206,13 +210,13 @@ class TestTable:
         found = table_of(*roots)
         rows = by_key(found)
         assert found.iteration_ns == (100_000, 100_000)
-        assert rows["aten::mul", "forward", UNTIED].self_cpu_ns == (10_000, 30_000)
+        assert rows["aten::mul", "forward", NO_MODULE].self_cpu_ns == (10_000, 30_000)
         assert "aten::add" not in {name for name, _, _ in rows}
 
     def test_iterations_in_any_order_each_have_their_slot(self) -> None:
         late = iteration(300, 400, event("aten::mul", 310, 340))
         early = iteration(100, 200, event("aten::mul", 110, 120))
-        assert by_key(table_of(late, early))["aten::mul", "", UNTIED].self_cpu_ns == (10_000, 30_000)
+        assert by_key(table_of(late, early))["aten::mul", "", NO_MODULE].self_cpu_ns == (10_000, 30_000)
 
     def test_calls_are_the_mean_over_iterations_that_differ(self) -> None:
         found = table_of(
@@ -235,17 +239,17 @@ class TestTable:
             return iteration(start, start + 10, *calls)
 
         rows = by_key(table_of(allocating(0, 100, -40), allocating(100, 500), allocating(200, 90, 10)))
-        assert rows["aten::empty", "", UNTIED].memory_bytes == 100
+        assert rows["aten::empty", "", NO_MODULE].memory_bytes == 100
 
     def test_shapes_are_kept_once_and_sorted(self) -> None:
         shapes = [[[2, 3]], [[1]], [[2, 3]], []]
         shaped = [event("aten::mm", at, at + 1, input_shapes=shape) for at, shape in enumerate(shapes)]
-        assert by_key(table_of(iteration(0, 10, *shaped)))["aten::mm", "", UNTIED].shapes == ("[[1]]", "[[2, 3]]")
+        assert by_key(table_of(iteration(0, 10, *shaped)))["aten::mm", "", NO_MODULE].shapes == ("[[1]]", "[[2, 3]]")
 
     def test_times_are_rounded_to_nanoseconds(self) -> None:
         found = table_of(iteration(0, 10.0004, event("aten::mul", 0, 1.2346)))
         assert found.iteration_ns == (10_000,)
-        assert by_key(found)["aten::mul", "", UNTIED].self_cpu_ns == (1_235,)
+        assert by_key(found)["aten::mul", "", NO_MODULE].self_cpu_ns == (1_235,)
 
     def test_what_it_is_told_is_kept(self) -> None:
         found = table(everything(iteration(0, 1)), temperature="cold", view="device", first_of_process=True)
@@ -301,7 +305,7 @@ class TestTies:
                 phase("backward", 40, 90, node("torch::autograd::AccumulateGrad", 41, 61, sequence_nr=sequence_nr)),
             )
         )  # fmt: skip
-        assert {(row.phase, row.module) for row in found.rows if "AccumulateGrad" in row.name} == {("backward", UNTIED)}
+        assert {(row.phase, row.module) for row in found.rows if "AccumulateGrad" in row.name} == {("backward", NO_MODULE)}
 
     def test_only_forward_operations_lend_their_module(self) -> None:
         """The optimizer's operations come after the node's and may have its number."""
@@ -337,18 +341,18 @@ class TestEngineThread:
         roots = with_an_engine_thread()
         for below in everything(roots[1]):
             below.fwd_thread = 77
-        assert ("aten::mm", "backward", UNTIED) in by_key(table_of(*roots))
+        assert ("aten::mm", "backward", NO_MODULE) in by_key(table_of(*roots))
 
     def test_the_callers_wait_is_not_counted_twice(self) -> None:
         found = table_of(*with_an_engine_thread())
-        outside = by_key(found)[OUTSIDE, "backward", UNTIED]
+        outside = by_key(found)[OUTSIDE, "backward", NO_MODULE]
         assert outside.self_cpu_ns == (50_000 - 2_000 - 30_000,)
         assert outside.total_cpu_ns == outside.self_cpu_ns
         assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
 
     def test_the_wait_is_never_less_than_nothing(self) -> None:
         rows = by_key(table_of(*with_an_engine_thread(waiting_end=50)))
-        assert rows[OUTSIDE, "backward", UNTIED].self_cpu_ns == (0,)
+        assert rows[OUTSIDE, "backward", NO_MODULE].self_cpu_ns == (0,)
 
     def test_a_range_on_the_engines_thread_is_not_counted_twice(self) -> None:
         roots = with_an_engine_thread()
@@ -363,7 +367,7 @@ class TestEngineThread:
             node("AddmmBackward0", 210, 220, sequence_nr=8, thread=ENGINE),
         ]
         rows = by_key(table_of(*with_an_engine_thread(), *second))
-        assert rows[OUTSIDE, "backward", UNTIED].self_cpu_ns == (18_000, 80_000)
+        assert rows[OUTSIDE, "backward", NO_MODULE].self_cpu_ns == (18_000, 80_000)
 
 
 def device_event(name: str, start: float, end: float, **fields: Any) -> Any:
@@ -408,7 +412,7 @@ class TestViews:
 
     def test_what_launched_nothing_has_no_device_time(self) -> None:
         rows = by_key(table_of(*on_device(), view="device"))
-        assert rows[OUTSIDE, "forward", UNTIED].self_device_ns == (0,)
+        assert rows[OUTSIDE, "forward", NO_MODULE].self_device_ns == (0,)
 
 
 def test_real_events_have_the_fields_that_the_fakes_have() -> None:
@@ -473,10 +477,10 @@ def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_iterations()
     product = event("aten::mm", 10, 20, kernels=kernels_of(linked))
     events = [iteration(0, 50, product), iteration(100, 200), linked, alone, copied, twin, before, after]
     found = table_of(*events, view="device")
-    row = by_key(found)[UNATTRIBUTED, "", UNTIED]
+    row = by_key(found)[UNATTRIBUTED, "", NO_MODULE]
     assert (row.self_device_ns, row.calls, row.kernels) == ((10_000, 0), 1.5, ("Memcpy DtoH", "flash", "gemm"))
     assert (row.self_cpu_ns, row.memory_bytes, row.is_operation) == ((0, 0), 0, False)
-    assert by_key(found)["aten::mm", "", UNTIED].self_device_ns == (3_000, 0)
+    assert by_key(found)["aten::mm", "", NO_MODULE].self_device_ns == (3_000, 0)
     assert device_sum(found) == [13_000, 0]
     assert found.busy_ns == (13_000, 0)
 
@@ -485,7 +489,7 @@ def test_a_kernel_without_an_operation_is_not_taken_for_an_equal_one_of_another_
     alone, linked = device_event("gemm", 10, 13), device_event("gemm", 110, 113)
     product = event("aten::mm", 105, 120, kernels=kernels_of(linked))
     found = table_of(iteration(0, 50), iteration(100, 150, product), alone, linked, view="device")
-    assert by_key(found)[UNATTRIBUTED, "", UNTIED].self_device_ns == (3_000, 0)
+    assert by_key(found)[UNATTRIBUTED, "", NO_MODULE].self_device_ns == (3_000, 0)
     assert device_sum(found) == [3_000, 3_000]
 
 
@@ -502,7 +506,7 @@ def test_kernels_of_a_range_belong_to_no_operation_and_its_copy_on_the_device_is
     copy, kernel = device_event("step", 10, 40, is_user_annotation=True), device_event("triton_add", 12, 15)
     own = event("step", 5, 20, scope=RANGE, kernels=kernels_of(copy, kernel))
     found = table_of(iteration(0, 50, own), copy, kernel, view="device")
-    assert by_key(found)[UNATTRIBUTED, "", UNTIED].self_device_ns == (3_000,)
+    assert by_key(found)[UNATTRIBUTED, "", NO_MODULE].self_device_ns == (3_000,)
     assert device_sum(found) == [3_000]
 
 
@@ -523,7 +527,7 @@ def test_calls_of_the_runtime_are_one_row_and_no_operation(view: str) -> None:
     product = event("aten::mm", 10, 30, *calls)
     waiting = event("cudaDeviceSynchronize", 50, 60)
     rows = by_key(table_of(iteration(0, 100, phase("forward", 0, 40, module("fc1", 5, 35, product)), waiting), view=view))
-    runtime = rows[RUNTIME, "", UNTIED]
+    runtime = rows[RUNTIME, "", NO_MODULE]
     assert {key[0] for key in rows} == {"aten::mm", OUTSIDE, RUNTIME}
     assert (runtime.calls, runtime.self_cpu_ns, runtime.total_cpu_ns) == (8, (13_500,), (13_500,))
     assert (rows["aten::mm", "forward", "fc1"].self_cpu_ns, rows["aten::mm", "forward", "fc1"].total_cpu_ns) == (
@@ -538,7 +542,7 @@ def test_overhead_of_the_profiler_counts_on_threads_with_operations_alone() -> N
     overhead = {"activity_type": "overhead"}
     events = [event("aten::mm", 30, 34), event("Lazy Function Loading", 20, 23, **overhead)]
     found = table_of(iteration(0, 100, *events), event("Activity Buffer Request", 40, 60, thread=99, **overhead))
-    assert by_key(found)[RUNTIME, "", UNTIED].self_cpu_ns == (3_000,)
+    assert by_key(found)[RUNTIME, "", NO_MODULE].self_cpu_ns == (3_000,)
     assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
 
 
@@ -551,7 +555,7 @@ def test_where_torch_tells_the_type_of_an_event_its_name_does_not_matter() -> No
     ]
     rows = by_key(table_of(iteration(0, 100, *events)))
     assert {key[0] for key in rows} == {RUNTIME, "aten::mm", "AddmmBackward0", OUTSIDE}
-    assert rows[RUNTIME, "", UNTIED].self_cpu_ns == (5_000,)
+    assert rows[RUNTIME, "", NO_MODULE].self_cpu_ns == (5_000,)
 
 
 def test_a_runtime_call_has_no_kernels_even_if_torch_gives_it_some() -> None:
@@ -559,5 +563,5 @@ def test_a_runtime_call_has_no_kernels_even_if_torch_gives_it_some() -> None:
     kernel = device_event("gemm", 15, 25)
     launch = event("cudaLaunchKernel", 11, 12, kernels=kernels_of(kernel))
     rows = by_key(table_of(iteration(0, 50, event("aten::mm", 10, 20, launch)), kernel, view="device"))
-    assert rows[RUNTIME, "", UNTIED].self_device_ns == (0,)
-    assert rows[UNATTRIBUTED, "", UNTIED].self_device_ns == (10_000,)
+    assert rows[RUNTIME, "", NO_MODULE].self_device_ns == (0,)
+    assert rows[UNATTRIBUTED, "", NO_MODULE].self_device_ns == (10_000,)

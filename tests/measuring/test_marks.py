@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor, nn
 from torch_builders import CPU, tiny_params, tiny_workload
 
-from mnistbench.core.record import UNTIED
+from mnistbench.core.record import NO_MODULE
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.marks import LOSS, marked
 from mnistbench.measuring.profiling import profile, profile_first_call
@@ -82,7 +82,7 @@ def test_modules_of_a_compiled_model_are_not_marked() -> None:
     with marked(case):
         assert {name: trace for name, trace in traces_of_marks(case).items() if name != "runner"} == modules
     found = profile(case, iterations=1)
-    assert {row.module for row in found.rows} == {UNTIED, LOSS}
+    assert {row.module for row in found.rows} == {NO_MODULE, LOSS}
     assert {row.phase for row in found.rows if row.is_operation} == {"forward", "backward", "optimizer"}
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity
 from torch_builders import CPU, LossSpy, tiny_params, tiny_workload
 
-from mnistbench.core.record import OUTSIDE, UNTIED, OpRow, OpTable
+from mnistbench.core.record import NO_MODULE, OUTSIDE, OpRow, OpTable
 from mnistbench.measuring import host_events, profiling
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.events_to_table import events_of
@@ -101,7 +101,7 @@ class TestPlaces:
     @pytest.mark.parametrize("table_name", ["lenet_step", "convnet_step", "convnet_forward"])
     def test_no_forward_operation_is_without_a_module(self, table_name: str, request: pytest.FixtureRequest) -> None:
         rows = [row for row in request.getfixturevalue(table_name).rows if row.phase == "forward"]
-        assert [row.name for row in rows if row.module in (UNTIED, MODEL)] == [OUTSIDE]
+        assert [row.name for row in rows if row.module in (NO_MODULE, MODEL)] == [OUTSIDE]
 
     def test_train_mode_drops_out(self, convnet_step: OpTable) -> None:
         assert rows_of(convnet_step, "aten::bernoulli_").keys() == {"dropout1", "dropout2"}
@@ -138,12 +138,12 @@ class TestPlaces:
 
     def test_accumulating_a_gradient_is_untied(self, convnet_step: OpTable) -> None:
         (row,) = (row for row in convnet_step.rows if row.name == "torch::autograd::AccumulateGrad")
-        assert (row.phase, row.module, row.calls) == ("backward", UNTIED, 8)
+        assert (row.phase, row.module, row.calls) == ("backward", NO_MODULE, 8)
 
     def test_optimizer_is_untied(self, convnet_step: OpTable) -> None:
         rows = [row for row in convnet_step.rows if row.name == "aten::addcmul_"]
-        assert [(row.phase, row.module, row.calls) for row in rows] == [("optimizer", UNTIED, 2 * 8)]
-        assert {row.module for row in convnet_step.rows if row.phase == "optimizer"} == {UNTIED}
+        assert [(row.phase, row.module, row.calls) for row in rows] == [("optimizer", NO_MODULE, 2 * 8)]
+        assert {row.module for row in convnet_step.rows if row.phase == "optimizer"} == {NO_MODULE}
 
     def test_loss_has_a_place_of_its_own(self, convnet_step: OpTable) -> None:
         assert rows_of(convnet_step, "aten::nll_loss_nd").keys() == {LOSS}
@@ -331,9 +331,9 @@ def test_each_part_of_a_step_is_in_its_phase() -> None:
     found = profile(build(tiny_params(), workload), iterations=1)
     telltales = ("aten::cos", "aten::tan", "aten::sin")
     assert {row.key for row in found.rows if row.name in telltales} == {
-        ("aten::cos", "optimizer", UNTIED),
+        ("aten::cos", "optimizer", NO_MODULE),
         ("aten::tan", "forward", LOSS),
-        ("aten::sin", "optimizer", UNTIED),
+        ("aten::sin", "optimizer", NO_MODULE),
     }
 
 

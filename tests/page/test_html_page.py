@@ -83,8 +83,8 @@ def read(text):
 
 def two_runs():
     base = document(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
-    now = document(step(1.5), step(1.2, batch_size=64), epoch())
-    return [shown(base), shown(now, base, name="0002_now.json")]
+    head = document(step(1.5), step(1.2, batch_size=64), epoch())
+    return [shown(base), shown(head, base, name="0002_now.json")]
 
 
 def rows_of(table, cells=("td", "th")):
@@ -334,8 +334,8 @@ def test_one_batch_size_has_nothing_to_stack():
 
 
 def test_a_run_that_is_held_against_another_has_the_ledger_and_every_difference():
-    base, now = document(step()), document(step(1.5), epoch())
-    run = shown(now, base, Criteria(op_fail=(Threshold("", 0.1),)))
+    base, head = document(step()), document(step(1.5), epoch())
+    run = shown(head, base, Criteria(op_fail=(Threshold("", 0.1),)))
     root = read(page([run]))
     (ledger,) = root.all("details", class_="ledger")
     assert ledger.all("summary")[0].text == "step convnet-b16-cpu on digits: +50.0 %, regressed"
@@ -345,7 +345,7 @@ def test_a_run_that_is_held_against_another_has_the_ledger_and_every_difference(
     (operations,) = [judged.case.operations for judged in run.judgement.cases]
     rows = data_of(root)["r0d0"]
     assert [tuple(row[:3]) for row in rows] == [operation_cells(one.name, one.phase, one.module) for one in operations]
-    assert [tuple(row[3:6]) for row in rows] == [(one.base_ns, one.now_ns, one.change_ns) for one in operations]
+    assert [tuple(row[3:6]) for row in rows] == [(one.base_ns, one.head_ns, one.change_ns) for one in operations]
     assert f"thresholds: regressed: {len(run.judgement.regressions)}" in [line.text for line in root.all("p", class_="line")]
     assert cases_of(root)["step convnet-b16-cpu on digits"]["change"] == "+50.0 %, regressed"
     assert cases_of(root)["eval convnet-b16-cpu on digits"]["change"] == units.MISSING

@@ -161,7 +161,7 @@ def test_two_steps_of_one_run_are_compared_by_operation():
     assert (done.returncode, done.stderr) == (PASSED, "")
     [case] = json.loads(done.stdout)["cases"]
     assert case["case"] == f"{CASE}-fast on digits"
-    assert (case["iteration"]["base_ns"], case["iteration"]["now_ns"]) == (4_000_000, 3_000_000)
+    assert (case["iteration"]["base_ns"], case["iteration"]["head_ns"]) == (4_000_000, 3_000_000)
     slower = command("compare", "1", "1", "--between=step=fast,reference", "--op-fail=10%")
     assert slower.returncode == REGRESSED
 
@@ -172,7 +172,7 @@ def test_two_steps_of_one_run_are_compared_by_operation():
         *((text, f"{text!r} cannot be used; give step=reference,fast or dtype=float32,bfloat16 or compile=False,True")
           for text in ("step", "step=fast", "step=fast,fast", "step=fast,quick", "step=fast,reference,fast", "seed=1,2")),
         ("dtype=bfloat16,float32", "BASE has no case with dtype bfloat16: measure it, or name another run"),
-        ("compile=False,True", "NEW has no case with compile True: measure it, or name another run"),
+        ("compile=False,True", "HEAD has no case with compile True: measure it, or name another run"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_between_is_one_line(between, complaint):
@@ -191,7 +191,7 @@ def test_of_several_base_runs_the_new_one_is_none():
 def test_eight_base_runs_are_judged_by_their_spread():
     for number in range(1, 9):
         save(number, 1 + number / 1_000)
-    save(10, 1.5, name="now")
+    save(10, 1.5, name="head")
     done = command("compare", "*_base", "latest", "--op-fail=10%")
     assert done.returncode == REGRESSED
     assert "judged by runs: " in done.stdout
@@ -203,7 +203,7 @@ NOISY = (1.0, 1.5, 0.8, 1.2)
 def save_noisy_runs(new=1.4):
     for number in range(1, 9):
         save(number, NOISY[number % 4])
-    save(9, new, name="now")
+    save(9, new, name="head")
 
 
 def test_noise_above_a_threshold_exits_with_2_and_with_0_where_it_may_pass():
@@ -235,7 +235,7 @@ def test_what_is_accepted_without_a_limit_is_told_what_to_write_and_that_works()
 def test_base_runs_of_other_commits_are_samples_only_where_that_is_asked_for():
     for number in range(1, 9):
         save(number, documents={"commit_info": {"id": f"{number % 2}" * 40, "dirty": False, "branch": "main"}})
-    save(9, name="now")
+    save(9, name="head")
     done = command("compare", "*", "latest")
     assert "\nbase runs used: 4 of 8, commit 0000000; left out: 4 (other commit)\n" in done.stdout
     done = command("compare", "*", "latest", "--pool-commits")
@@ -272,7 +272,7 @@ def test_json_is_for_programs():
     assert (report["schema"], report["outcome"], report["by"]) == (2, "regressed", "op,module")
     [case] = report["cases"]
     [operation] = [checked for checked in case["operations"] if checked["kind"] == "operation"]
-    assert (operation["name"], operation["base_ns"], operation["now_ns"]) == ("aten::mm, forward fc1", 1_000_000, 2_000_000)
+    assert (operation["name"], operation["base_ns"], operation["head_ns"]) == ("aten::mm, forward fc1", 1_000_000, 2_000_000)
 
 
 def test_a_report_that_cannot_be_written_leaves_what_was_there():

@@ -45,9 +45,9 @@ def test_every_field_of_an_environment_has_been_thought_about():
 
 @pytest.mark.parametrize("name", BLOCKING)
 def test_a_field_that_decides_is_named_base_first(name):
-    now = saved(**{name: OTHERS[name]})
+    head = saved(**{name: OTHERS[name]})
     # On an accelerator everything decides.
-    assert found(builders.params(device="cuda"), **{name: OTHERS[name]}) == {name: (saved()[name], now[name])}
+    assert found(builders.params(device="cuda"), **{name: OTHERS[name]}) == {name: (saved()[name], head[name])}
 
 
 @pytest.mark.parametrize("name", ["mnistbench", "torchvision", "platform"])
@@ -67,7 +67,7 @@ def test_several_differences_are_all_named():
 
 
 @pytest.mark.parametrize(
-    ("base", "now", "decides"),
+    ("base", "head", "decides"),
     [
         ("3.11.9", "3.11.9", False),
         ("3.11.9", "3.11.10", False),
@@ -78,8 +78,8 @@ def test_several_differences_are_all_named():
         ("3.13.0", "3.13.0rc1", False),
     ],
 )
-def test_another_python_decides_and_a_patch_release_does_not(base, now, decides):
-    assert found(python=now, base=saved(python=base)) == ({"python": (base, now)} if decides else {})
+def test_another_python_decides_and_a_patch_release_does_not(base, head, decides):
+    assert found(python=head, base=saved(python=base)) == ({"python": (base, head)} if decides else {})
 
 
 @pytest.mark.parametrize(("device", "decides"), [("cpu", False), ("cuda", True), ("cuda:1", True), ("mps", True)])
@@ -139,11 +139,11 @@ def test_every_field_that_decides_says_what_to_do():
 
 
 @given(strategies.environments(), strategies.environments(), strategies.params(), st.booleans())
-def test_whatever_forbids_comparing_is_a_difference_both_ways(base, now, params, across_versions):
-    base, now = (run_header(environment)["environment"] for environment in (base, now))
-    forbids = blocking_differences(base, now, params, across_versions=across_versions)
-    assert forbids.items() <= differences(base, now).items()
+def test_whatever_forbids_comparing_is_a_difference_both_ways(base, head, params, across_versions):
+    base, head = (run_header(environment)["environment"] for environment in (base, head))
+    forbids = blocking_differences(base, head, params, across_versions=across_versions)
+    assert forbids.items() <= differences(base, head).items()
     assert set(forbids) <= set(BLOCKING)
-    back = blocking_differences(now, base, params, across_versions=across_versions)
+    back = blocking_differences(head, base, params, across_versions=across_versions)
     assert back == {name: (mine, others) for name, (others, mine) in forbids.items()}
     assert blocking_differences(base, base, params, across_versions=across_versions) == {}

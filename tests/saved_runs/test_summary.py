@@ -188,8 +188,8 @@ def summary_or_complaint(read, source=SOURCE):
 
 def survives_every_report(run, other):
     """Compare both ways, judge, and draw whatever a user can ask for."""
-    for bases, now in (([other], run), ([run], other), ([run, other], run), ([run] * 8, run)):
-        judgement = summary_or_complaint(lambda now=now, bases=bases: judge(compare(bases, now), CRITERIA))
+    for bases, head in (([other], run), ([run], other), ([run, other], run), ([run] * 8, run)):
+        judgement = summary_or_complaint(lambda head=head, bases=bases: judge(compare(bases, head), CRITERIA))
         if judgement is None:  # a spoiled threshold
             continue
         for form in FORMATS:

@@ -23,8 +23,8 @@ def cases(saved):
     return {case.node_id: case for case in saved.run.cases}
 
 
-def compared(base, now, **options):
-    return {case.now.node_id: case for case in compare([base.run], now.run, **options).cases}
+def compared(base, head, **options):
+    return {case.head.node_id: case for case in compare([base.run], head.run, **options).cases}
 
 
 # ---- cases -------------------------------------------------------------------------------------------------------------
@@ -69,11 +69,11 @@ def test_the_whole_run_has_the_samples_of_each_step(tmp_path):
 
 def test_cases_of_two_traces_are_the_same_whatever_the_files_are_called(tmp_path):
     base = saved_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
-    now = saved_trace(build.trace_file(tmp_path, build.network(scale=2.0), name="b.json.gz"))
-    found = compared(base, now)
+    head = saved_trace(build.trace_file(tmp_path, build.network(scale=2.0), name="b.json.gz"))
+    found = compared(base, head)
     assert set(found) == {"host", "device"}
     device = found["device"]
-    assert (device.base_ns, device.now_ns, device.clock) == (150_000, 300_000, "device")
+    assert (device.base_ns, device.head_ns, device.clock) == (150_000, 300_000, "device")
     assert device.is_busy_time
     assert {change.key: change.change_ns for change in device.operations if change.is_operation} == {
         GEMM: 100_000,
@@ -88,24 +88,24 @@ def test_cases_of_two_traces_are_the_same_whatever_the_files_are_called(tmp_path
 def test_the_changes_and_the_remainder_are_the_change_of_the_case(tmp_path, by, steps):
     base = saved_trace(build.trace_file(tmp_path, build.network(steps=steps), name="a.json"))
     changed = build.network(steps=steps, scale=1.37, addmm="aten::mm", step_us=1_300)
-    now = saved_trace(build.trace_file(tmp_path, changed, name="b.json"))
-    for case in compared(base, now, by=by).values():
+    head = saved_trace(build.trace_file(tmp_path, changed, name="b.json"))
+    for case in compared(base, head, by=by).values():
         assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.change_ns
 
 
 def test_thresholds_alone_judge_a_trace(tmp_path):
     """The steps of one process are no replicates: that they differ by more than the change is no reason to doubt it."""
     base = saved_trace(build.trace_file(tmp_path, build.network(steps=6), name="a.json"))
-    now = saved_trace(build.trace_file(tmp_path, build.network(steps=6, scale=1.15), name="b.json"))
-    judged = judge(compare([base.run], now.run), Criteria())
-    found = {(case.case.now.node_id, checked.name): checked.verdict for case in judged.cases for checked in case.checked}
+    head = saved_trace(build.trace_file(tmp_path, build.network(steps=6, scale=1.15), name="b.json"))
+    judged = judge(compare([base.run], head.run), Criteria())
+    found = {(case.case.head.node_id, checked.name): checked.verdict for case in judged.cases for checked in case.checked}
     assert found["device", "aten::addmm, forward Linear_0"] == found["device", "iteration"] == "regressed"
 
 
 def test_an_operation_of_one_side_is_new_or_gone(tmp_path):
     base = saved_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
-    now = saved_trace(build.trace_file(tmp_path, build.network(addmm="aten::mm"), name="b.json"))
-    sides = {change.name: (change.base_ns, change.now_ns) for change in compared(base, now)["device"].operations}
+    head = saved_trace(build.trace_file(tmp_path, build.network(addmm="aten::mm"), name="b.json"))
+    sides = {change.name: (change.base_ns, change.head_ns) for change in compared(base, head)["device"].operations}
     assert sides["aten::addmm"] == (100_000, None)
     assert sides["aten::mm"] == (None, 100_000)
 
@@ -113,11 +113,11 @@ def test_an_operation_of_one_side_is_new_or_gone(tmp_path):
 # ---- the machine -------------------------------------------------------------------------------------------------------
 
 
-def incomparable(tmp_path, base, now):
+def incomparable(tmp_path, base, head):
     """The differences that make a comparison of the same events impossible, from entries at the top of two files."""
     sides = [
         saved_trace(build.trace_file(tmp_path, build.network(), name=name, **top))
-        for name, top in (("a.json", base), ("b.json", now))
+        for name, top in (("a.json", base), ("b.json", head))
     ]
     return compared(*sides)["host"].incomparable, compare([sides[0].run], sides[1].run).environment
 
@@ -145,8 +145,8 @@ def test_memory_is_reported_and_does_not_decide(tmp_path):
 
 def test_across_machines_compares_them_and_names_both(tmp_path):
     base = saved_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
-    now = saved_trace(build.trace_file(tmp_path, build.network(), name="b.json", devices=(build.MI300X,)))
-    for case in compared(base, now, across_machines=True).values():
+    head = saved_trace(build.trace_file(tmp_path, build.network(), name="b.json", devices=(build.MI300X,)))
+    for case in compared(base, head, across_machines=True).values():
         assert case.incomparable == {}
         assert case.across_machines == {"devices": ((build.H100,), (build.MI300X,))}
 
@@ -233,11 +233,11 @@ def test_the_rows_of_a_real_trace_are_those_of_its_analysis(name):
 @real_traces.needs_traces
 @pytest.mark.parametrize("by", ["op", "module", "op,module"])
 @pytest.mark.parametrize(
-    ("base", "now"),
+    ("base", "head"),
     [("h100_bert_small", "mi300_bert_small"), ("h100_qwen_0.5b", "mi300_qwen_0.5b"), ("diff_control", "diff_test")],
 )
-def test_the_ledger_of_two_real_machines_adds_up(base, now, by):
-    sides = [saved_trace(real_traces.path(name)) for name in (base, now)]
+def test_the_ledger_of_two_real_machines_adds_up(base, head, by):
+    sides = [saved_trace(real_traces.path(name)) for name in (base, head)]
     found = compared(*sides, by=by, across_machines=True)
     assert set(found) == {"host", "device"}
     for case in found.values():

@@ -188,7 +188,7 @@ def test_the_page_compares_each_trace_with_the_one_before_it_in_the_order_given(
     machines = f"devices {build.H100} -&gt; {build.MI300X}"
     assert f"<summary>device, across machines: {machines}: +100.0 %, regressed</summary>" in text
     assert "+100.0 %, regressed, across machines</td>" in text
-    assert text.index("base: trace b.json") < text.index("now:  trace a.json")
+    assert text.index("base: trace b.json") < text.index("head: trace a.json")
 
 
 # ---- mistakes ----------------------------------------------------------------------------------------------------------
@@ -259,8 +259,8 @@ def test_commands_about_saved_runs_name_a_trace(refused, run):
 
 
 @real_traces.needs_traces
-@pytest.mark.parametrize(("base", "now"), [("h100_bert_small", "mi300_bert_small"), ("diff_control", "diff_test")])
-def test_no_line_about_two_real_machines_is_too_long_to_be_read(run, base, now):
-    code, text, _ = run("compare", real_traces.path(base), real_traces.path(now), "--across-machines")
+@pytest.mark.parametrize(("base", "head"), [("h100_bert_small", "mi300_bert_small"), ("diff_control", "diff_test")])
+def test_no_line_about_two_real_machines_is_too_long_to_be_read(run, base, head):
+    code, text, _ = run("compare", real_traces.path(base), real_traces.path(head), "--across-machines")
     assert code == PASSED
     assert max(map(len, text.split("\n"))) < 300

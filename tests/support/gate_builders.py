@@ -18,7 +18,7 @@ from mnistbench.core.record import OUTSIDE
 from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.decision import Estimate
-from mnistbench.gate.verdict.samples import BASE, CALL, MEAN, NEW, SCHEMA, Effect, Launch, Operation, SideSample
+from mnistbench.gate.verdict.samples import BASE, CALL, HEAD, MEAN, SCHEMA, Launch, Operation, Quantity, SideSample
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"
 LABEL = "step convnet-b16-cpu on digits"
@@ -43,13 +43,13 @@ ENGINE: OpKey = ("autograd::engine::evaluate_function: AddmmBackward0", "backwar
 def plan(folder: Path, *arguments: str) -> Plan:
     """The plan of a gate whose sides are the folders ``base`` and ``head`` of a folder; they may be filled later."""
     trees = {}
-    for side in (BASE, NEW):
+    for side in (BASE, HEAD):
         (folder / side).mkdir()
         trees[side] = Tree(folder / side, folder / side, side)
     return Plan(
         trees=trees,
         pythons=dict.fromkeys(trees, sys.executable),
-        variables={BASE: {}, NEW: {}},
+        variables={BASE: {}, HEAD: {}},
         home=stage_home(folder),
         repository=folder / "nowhere",
         arguments=arguments,
@@ -82,7 +82,7 @@ def side(wall: int | Sequence[int] = 4_000_000, operations: Mapping[OpKey, Any] 
 
 def build(base: SideSample | None = None, new: SideSample | None = None) -> dict[str, SideSample]:
     """Both sides of a case, alike if not given."""
-    return {BASE: base or side(), NEW: new or base or side()}
+    return {BASE: base or side(), HEAD: new or base or side()}
 
 
 def launch(*builds: Mapping[str, SideSample], **changes: Any) -> Launch:
@@ -94,7 +94,7 @@ def launch(*builds: Mapping[str, SideSample], **changes: Any) -> Launch:
 def swapped(one: Launch) -> Launch:
     """The same launch with the names of the two sides exchanged."""
     cases = {
-        case: [{BASE: build[NEW], NEW: build[BASE]} for build in builds] for case, builds in one.cases.items()
+        case: [{BASE: build[HEAD], HEAD: build[BASE]} for build in builds] for case, builds in one.cases.items()
     }  # fmt: skip
     return Launch(one.stage, cases, one.seconds)
 
@@ -119,7 +119,7 @@ def header(**changes: Any) -> dict[str, Any]:
         "only_base": [],
         "only_head": [],
         "changed": [],
-        "files": {BASE: {"nets": "a/nets.py"}, NEW: {"nets": "b/nets.py"}},
+        "files": {BASE: {"nets": "a/nets.py"}, HEAD: {"nets": "b/nets.py"}},
         **changes,
     }
 
@@ -132,7 +132,7 @@ def line(one: Launch) -> dict[str, Any]:
             case: [{"first": BASE, "sides": {name: _side_line(each) for name, each in build.items()}} for build in builds]
             for case, builds in one.cases.items()
         },
-        "order": [BASE, NEW],
+        "order": [BASE, HEAD],
         "seconds": one.seconds,
     }
 
@@ -202,7 +202,7 @@ def _measured(one: Measured, coin: random.Random) -> dict[str, SideSample]:
     rows = {key: _pairs(ns, factor, 3 * one.spread, coin, speeds) for key, (ns, factor) in one.operations.items()}
     found = {}
     for position, (name, counted, lacks) in enumerate(
-        ((BASE, one.base, one.only_new), (NEW, one.new, one.only_base)),
+        ((BASE, one.base, one.only_new), (HEAD, one.new, one.only_base)),
     ):
         found[name] = side(
             times[position],
@@ -227,7 +227,7 @@ def _pairs(ns: int, factor: float, spread: float, coin: random.Random, speeds: S
 # ---- Effects ---------------------------------------------------------------------------------------------------------
 
 
-def effect(logs: Sequence[float], **changes: Any) -> Effect:
+def quantity(logs: Sequence[float], **changes: Any) -> Quantity:
     """A whole call by its wall time, or whatever the keywords say."""
     kind = changes.get("kind", "call")
     ordinary: dict[str, Any] = {
@@ -238,12 +238,12 @@ def effect(logs: Sequence[float], **changes: Any) -> Effect:
         "members": () if kind in (CALL, MEAN) else (MM,),
         "logs": tuple(logs),
         "base_ns": 4_000_000.0,
-        "new_ns": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
+        "head_ns": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
         "share": 1.0 if kind in (CALL, MEAN) else 0.25,
     }
-    return Effect(**{**ordinary, **changes})
+    return Quantity(**{**ordinary, **changes})
 
 
 def estimate(change: float, low: float, high: float, **changes: Any) -> Estimate:
     """What is known of an ordinary call."""
-    return Estimate(effect((0.0,) * 8, **changes), change, low, high, 1.0, 8)
+    return Estimate(quantity((0.0,) * 8, **changes), change, low, high, 1.0, 8)

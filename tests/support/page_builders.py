@@ -14,10 +14,10 @@ from mnistbench.saved_runs.summary import RunSummary
 
 def shown(document, base=None, criteria=None, name="0001_base.json"):
     """A run as it comes from a file, judged against another document."""
-    now = json.loads(json.dumps(document))
-    summary = RunSummary.from_json(now, name)
+    head = json.loads(json.dumps(document))
+    summary = RunSummary.from_json(head, name)
     judgement = judge(compare([RunSummary.from_json(base, "base")], summary), criteria or Criteria()) if base else None
-    return Shown(name=name, number=name[:4], run=Run.from_json(now, name), summary=summary, judgement=judgement)
+    return Shown(name=name, number=name[:4], run=Run.from_json(head, name), summary=summary, judgement=judgement)
 
 
 def document(*cases, **changes):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from mnistbench.core.params import DATASETS, DTYPES, PHASES, STEPS, Params
-from mnistbench.core.record import OUTSIDE, UNTIED, CaseRecord, Environment, OpRow, OpTable, Scalars, Timing
+from mnistbench.core.record import NO_MODULE, OUTSIDE, CaseRecord, Environment, OpRow, OpTable, Scalars, Timing
 
 #: Decorates every test that draws: how long an example takes is not what is tested.
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,7 +47,7 @@ OPERATION_NAMES = st.sampled_from(
     ]
 )
 PHASES_OF_STEP = st.sampled_from(["forward", "loss", "backward", "optimizer"])
-MODULES = st.sampled_from(["conv1", "conv2", "features.0", "fc1", UNTIED])
+MODULES = st.sampled_from(["conv1", "conv2", "features.0", "fc1", NO_MODULE])
 DEVICES = st.sampled_from(["cpu", "cuda", "cuda:0", "cuda:1", "mps"])
 TAGS = st.sampled_from(["loss/train", "accuracy/train", "loss/test", "samples_per_second"])
 

@@ -29,7 +29,7 @@ def run(parsed: argparse.Namespace) -> int:
     if environments:
         print(draw(_table(environments)))
     else:
-        print("no environments; mnistbench gate --base-with, --new-with and --bisect-versions make them")
+        print("no environments; mnistbench gate --base-with, --head-with and --bisect-versions make them")
     if incomplete:
         print(f"{_counted(incomplete, 'folder')} incomplete or being made; --prune removes what is incomplete")
     return PASSED

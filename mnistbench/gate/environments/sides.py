@@ -34,7 +34,7 @@ def add_sides(parser: argparse.ArgumentParser, base: str, new: str) -> None:
         new: what the other side is.
     """
     parser.add_argument("--base-python", metavar="EXE", help=f"Python interpreter for {base}")
-    parser.add_argument("--new-python", metavar="EXE", help=f"Python interpreter for {new}")
+    parser.add_argument("--head-python", metavar="EXE", help=f"Python interpreter for {new}")
     for side, what in (("base", base), ("new", new)):
         parser.add_argument(
             f"--{side}-env", metavar="NAME=VALUE", action="append", help=f"environment variable of {what} alone; repeatable"

@@ -39,7 +39,7 @@ def run(parsed: argparse.Namespace) -> int:
         MnistbenchError: an option or a file cannot be used, or a script fails.
     """
     launches = whole("--launches", parsed.launches, 1, 1_000)
-    packages = installed() if parsed.base_with or parsed.new_with else []
+    packages = installed() if parsed.base_with or parsed.head_with else []
     changes = changed(parsed, packages)
     pythons = {side: interpreter(f"--{side}-python", getattr(parsed, f"{side}_python")) for side in ("base", "new")}
     own = {side: variables(f"--{side}-env", getattr(parsed, f"{side}_env")) for side in ("base", "new")}
@@ -74,7 +74,7 @@ def _check_packages(path: Path, header: Header) -> None:
     if changed_packages:
         name, base, head = next((one for one in changed_packages if one[0] == "torch"), changed_packages[0])
         raise UsageError(
-            f"{path}: the gate compared {name} {base} with {head}; give --base-with {name}=={base} --new-with {name}=={head}"
+            f"{path}: the gate compared {name} {base} with {head}; give --base-with {name}=={base} --head-with {name}=={head}"
         )
 
 

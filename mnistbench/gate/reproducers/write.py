@@ -12,7 +12,7 @@ from mnistbench.gate.reproducers.script import VALUES, Header, differ, file_name
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds, decide
 from mnistbench.gate.verdict.result import Header as GateHeader
-from mnistbench.gate.verdict.samples import ADDED, BASE, NEW, OUTSIDE_KIND, Effect, Launch, Reproducer
+from mnistbench.gate.verdict.samples import ADDED, BASE, HEAD, OUTSIDE_KIND, Launch, Quantity, Reproducer
 
 #: Rows of each side -> what ``launcher.capture`` returns.
 Capture = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[str, Mapping[str, Any]]]
@@ -31,7 +31,7 @@ def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: 
     """Return the operations that were found slower; also those whose slowdown is accepted."""
     first, second = samples.effects_of_stages(launches)
     findings = decide(first, second, thresholds, seed).findings
-    return [finding for finding in findings if finding.verdict == REGRESSED and not finding.screened.effect.is_case]
+    return [finding for finding in findings if finding.verdict == REGRESSED and not finding.screened.quantity.is_case]
 
 
 def write(header: Mapping[str, Any], findings: Sequence[Finding], capture: Capture, folder: Path) -> tuple[Reproducer, ...]:
@@ -44,7 +44,7 @@ def write(header: Mapping[str, Any], findings: Sequence[Finding], capture: Captu
         folder: of the scripts; made if there is one.
     """
     gate = GateHeader.read(header)
-    names = dict(_named([finding for finding in findings if finding.screened.effect.kind not in _NO_OPERATION], gate))
+    names = dict(_named([finding for finding in findings if finding.screened.quantity.kind not in _NO_OPERATION], gate))
     found: Mapping[str, Mapping[str, Any]] = {}
     why_none = ""
     if names:
@@ -57,79 +57,80 @@ def write(header: Mapping[str, Any], findings: Sequence[Finding], capture: Captu
             why_none = f"{folder} cannot be written ({error.strerror})"
         except KeyboardInterrupt:
             why_none = "interrupted"
-    by_key = {finding.screened.effect.key: name for name, finding in names.items()}
+    by_key = {finding.screened.quantity.key: name for name, finding in names.items()}
     return tuple(
-        _reproducer(gate, finding, by_key.get(finding.screened.effect.key, ""), found, folder, why_none) for finding in findings
+        _reproducer(gate, finding, by_key.get(finding.screened.quantity.key, ""), found, folder, why_none)
+        for finding in findings
     )
 
 
 def _named(findings: Sequence[Finding], gate: GateHeader) -> Iterator[tuple[str, Finding]]:
     """Yield each finding with the name of its script: that of the operation, with that of its case if others have it, too."""
-    effects = [finding.screened.effect for finding in findings]
-    for finding, effect in zip(findings, effects, strict=True):
-        name = file_name(effect.title)
-        alone = [file_name(other.title) for other in effects].count(name) == 1
-        yield (name if alone else f"{name}-{file_name(gate.name(effect.case))}"), finding
+    quantities = [finding.screened.quantity for finding in findings]
+    for finding, quantity in zip(findings, quantities, strict=True):
+        name = file_name(quantity.title)
+        alone = [file_name(other.title) for other in quantities].count(name) == 1
+        yield (name if alone else f"{name}-{file_name(gate.name(quantity.case))}"), finding
 
 
 def _wanted(names: Mapping[str, Finding]) -> dict[str, list[dict[str, Any]]]:
     """Return what is captured on each side: of a replaced operation those that the side calls."""
 
-    def rows(effect: Effect, side: str) -> list[list[str]]:
-        if not effect.replaced:
-            return [list(key) for key in effect.members]
-        times = {one.key: {BASE: one.base_ns, NEW: one.new_ns}[side] for one in effect.replaced}
+    def rows(quantity: Quantity, side: str) -> list[list[str]]:
+        if not quantity.replaced:
+            return [list(key) for key in quantity.members]
+        times = {one.key: {BASE: one.base_ns, HEAD: one.head_ns}[side] for one in quantity.replaced}
         return [list(key) for key, ns in times.items() if ns is not None]
 
     return {
         side: [
-            {"script": name, "case": finding.screened.effect.case, "rows": rows(finding.screened.effect, side)}
+            {"script": name, "case": finding.screened.quantity.case, "rows": rows(finding.screened.quantity, side)}
             for name, finding in names.items()
         ]
-        for side in (BASE, NEW)
+        for side in (BASE, HEAD)
     }
 
 
 def _reproducer(
     gate: GateHeader, finding: Finding, name: str, found: Mapping[str, Mapping[str, Any]], folder: Path, why_none: str
 ) -> Reproducer:
-    effect = finding.screened.effect
-    why_not = _NO_OPERATION.get(effect.kind, why_none)
+    quantity = finding.screened.quantity
+    why_not = _NO_OPERATION.get(quantity.kind, why_none)
     if why_not:
-        return Reproducer(effect.key, "", why_not)
-    base, head = (found[side].get(name, {"rows": (), "why_not": "its test did not run again"}) for side in (BASE, NEW))
-    for side, captured in ((BASE, base), (NEW, head)):
-        if not captured["rows"] and not (side == BASE and effect.kind == ADDED):  # whose operations the base need not have
+        return Reproducer(quantity.key, "", why_not)
+    base, head = (found[side].get(name, {"rows": (), "why_not": "its test did not run again"}) for side in (BASE, HEAD))
+    for side, captured in ((BASE, base), (HEAD, head)):
+        if not captured["rows"] and not (side == BASE and quantity.kind == ADDED):  # whose operations the base need not have
             where = "" if base["why_not"] == head["why_not"] else f" in the {side}"
-            return Reproducer(effect.key, "", f"{captured['why_not']}{where}")
+            return Reproducer(quantity.key, "", f"{captured['why_not']}{where}")
     has_two = differ(base["rows"], head["rows"])
     text = script(_header(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else None)
     path = folder / f"{name}.py"
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        return Reproducer(effect.key, "", f"{path} cannot be written ({error.strerror})")
+        return Reproducer(quantity.key, "", f"{path} cannot be written ({error.strerror})")
     if not has_two:
         with contextlib.suppress(OSError):
             (folder / f"{name}{VALUES[BASE]}").unlink(missing_ok=True)
-    return Reproducer(effect.key, str(path), "")
+    return Reproducer(quantity.key, str(path), "")
 
 
 def _header(gate: GateHeader, finding: Finding, threads: int) -> Header:
-    best, effect = finding.best, finding.best.effect
+    best, quantity = finding.best, finding.best.quantity
     return Header(
-        title=finding.screened.effect.title,  # as in the report
-        case=gate.name(effect.case),
+        title=finding.screened.quantity.title,  # as in the report
+        case=gate.name(quantity.case),
         change=min(best.change, _LARGEST),
         low=min(best.low, _LARGEST),
         high=min(best.high, _LARGEST),
-        base_ns=effect.base_ns,
-        head_ns=effect.new_ns,
+        base_ns=quantity.base_ns,
+        head_ns=quantity.head_ns,
         base=gate.base,
         head=gate.head,
         torch=gate.torch,
         packages=gate.packages,
         variables=gate.variables,
         threads=threads,
-        case_ns=max(effect.base_ns, effect.new_ns) / effect.share if effect.kind == ADDED else 0.0,
+        case_ns=max(quantity.base_ns, quantity.head_ns) / quantity.share if quantity.kind == ADDED else 0.0,
     )

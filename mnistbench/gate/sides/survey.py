@@ -17,7 +17,7 @@ from mnistbench.gate.sides.case import Case
 from mnistbench.gate.sides.fingerprint import fingerprint
 from mnistbench.gate.sides.plain_case import PlainCase
 from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase, stray_modules
-from mnistbench.gate.verdict.samples import BASE, NEW, OLDEST_TORCH
+from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
 
 
 def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
@@ -72,7 +72,7 @@ def refuse_old_torch(side: str) -> None:
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.__version__ < OLDEST_TORCH:
-        option = {BASE: "--base-python", NEW: "--new-python"}[side]
+        option = {BASE: "--base-python", HEAD: "--head-python"}[side]
         raise SideError(
             f"{side}: torch {torch.__version__} of {sys.executable} is older than {OLDEST_TORCH}, the oldest that the gate "
             f"measures; install a newer one there, or name another interpreter with {option}"

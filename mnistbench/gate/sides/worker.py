@@ -33,9 +33,9 @@ from mnistbench.gate.sides.capture import capture
 from mnistbench.gate.sides.side import Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.sides.survey import survey
 from mnistbench.gate.sides.turns import PeerError, Turns
-from mnistbench.gate.verdict.samples import BASE, NEW
+from mnistbench.gate.verdict.samples import BASE, HEAD
 
-#: Builds of each case of a workload in a launch. The second has the reverse order of the first, so that effects of the order
+#: Builds of each case of a workload in a launch. The second has the reverse order of the first, so that quantities of the order
 #: cancel. A plain test has one, because its fixtures have made all objects before.
 BUILDS = 2
 
@@ -79,7 +79,7 @@ class _Launch:
     def __init__(self, job: dict[str, Any], turns: Turns, say: Callable[..., None]) -> None:
         self._job, self._turns, self._say = job, turns, say
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
-        self._order = self._coin.sample([BASE, NEW], 2)
+        self._order = self._coin.sample([BASE, HEAD], 2)
         self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}

@@ -11,7 +11,7 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.gate.verdict.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
-from mnistbench.gate.verdict.samples import ADDED, BUSY, CALL, MEAN, OPERATION, REPLACED, Effect
+from mnistbench.gate.verdict.samples import ADDED, BUSY, CALL, MEAN, OPERATION, REPLACED, Quantity
 
 #: Fewest launches of the first stage that can be judged: their smallest p-value is 1 / 2^8.
 LEAST_LAUNCHES = 8
@@ -49,7 +49,7 @@ _Item = TypeVar("_Item")
 class Estimate:
     """Change of one quantity as a share (0.05 is 5 % slower), with simultaneous bounds."""
 
-    effect: Effect
+    quantity: Quantity
     change: float
     low: float
     high: float
@@ -89,15 +89,15 @@ class Thresholds:
     call: float = 0.02
     operation: float = 0.05
 
-    def of(self, effect: Effect) -> float:
+    def of(self, quantity: Quantity) -> float:
         """Return the smallest change of this quantity that matters; for ADDED as a share of the case."""
-        if effect.is_case:
+        if quantity.is_case:
             return self.call
-        return self.operation * LARGE_SHARE if effect.kind == ADDED else self.operation
+        return self.operation * LARGE_SHARE if quantity.kind == ADDED else self.operation
 
-    def to_rule_out(self, effect: Effect) -> float:
+    def to_rule_out(self, quantity: Quantity) -> float:
         """Return the slowdown of this quantity that a pass has to rule out."""
-        return MEAN_FACTOR * self.call if effect.kind == MEAN else self.of(effect)
+        return MEAN_FACTOR * self.call if quantity.kind == MEAN else self.of(quantity)
 
 
 @dataclass(frozen=True)
@@ -140,16 +140,16 @@ class Decision:
         return self._bound(MEAN)
 
     def _bound(self, kind: str) -> float:
-        regressed = {finding.screened.effect.case for finding in self.findings if _is_of_case(finding)}
-        bounds = [case.high for case in self.cases if case.effect.kind == kind and case.effect.case not in regressed]
+        regressed = {finding.screened.quantity.case for finding in self.findings if _is_of_case(finding)}
+        bounds = [case.high for case in self.cases if case.quantity.kind == kind and case.quantity.case not in regressed]
         return max(bounds, default=math.inf)
 
 
-def candidates(first: Sequence[Effect], thresholds: Thresholds, seed: int) -> list[Estimate]:
+def candidates(first: Sequence[Quantity], thresholds: Thresholds, seed: int) -> list[Estimate]:
     """Return the significant and relevant changes of the first stage, which fresh launches have to confirm."""
     if not first or len(first[0].logs) < LEAST_LAUNCHES:
         return []
-    return _flagged(_estimates([effect for effect in first if _usable(effect)], seed), thresholds)
+    return _flagged(_estimates([quantity for quantity in first if _usable(quantity)], seed), thresholds)
 
 
 def _flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estimate]:
@@ -165,13 +165,13 @@ def _may_matter(estimate: Estimate, thresholds: Thresholds) -> bool:
 
     Comparing the estimate with the threshold would miss every other change of exactly that size.
     """
-    limit = thresholds.of(estimate.effect)
+    limit = thresholds.of(estimate.quantity)
     return estimate.high >= limit if estimate.change > 0 else estimate.low <= -limit
 
 
 def decide(
-    first: Sequence[Effect],
-    second: Sequence[Effect],
+    first: Sequence[Quantity],
+    second: Sequence[Quantity],
     thresholds: Thresholds,
     seed: int,
     accepts: Callable[[Finding], bool] = lambda _: False,
@@ -179,8 +179,8 @@ def decide(
     """Return the decision.
 
     Args:
-        first: effects of the first stage.
-        second: effects of the fresh launches; empty if there were none.
+        first: quantities of the first stage.
+        second: quantities of the fresh launches; empty if there were none.
         thresholds: the smallest changes that matter.
         seed: of the permutation tests.
         accepts: whether a regression is intended. If an accepted regression is one of an operation, the bound of its case is
@@ -191,11 +191,11 @@ def decide(
     if launches < LEAST_LAUNCHES:
         reason = Reason(BUDGET, f"{launches} launches are too few: the test needs at least {LEAST_LAUNCHES}")
         return Decision(INCONCLUSIVE, (), (), (), (reason,), launches, fresh)
-    estimates = _estimates([effect for effect in first if _usable(effect)], seed)
-    by_key = {effect.key: effect for effect in second if _usable(effect)}
+    estimates = _estimates([quantity for quantity in first if _usable(quantity)], seed)
+    by_key = {quantity.key: quantity for quantity in second if _usable(quantity)}
     pooled = _with_fresh(estimates, by_key, seed)
-    cases = tuple(estimate for estimate in pooled if estimate.effect.is_case)
-    operations = tuple(estimate for estimate in pooled if not estimate.effect.is_case)
+    cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
+    operations = tuple(estimate for estimate in pooled if not estimate.quantity.is_case)
     findings = _findings(_flagged(estimates, thresholds), by_key, cases, operations, thresholds, seed)
     unbounded = _unbounded(operations, findings, thresholds)
     reasons = [
@@ -216,28 +216,28 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
     slowdown of each group is confirmed, because an operation explains why a case is slower, or all of them are ruled out. Later
     looks settle a gate that has regressed, or in which no slowdown is open.
     """
-    ruled_out = {finding.screened.effect.key: _is_ruled_out(finding, found, thresholds) for finding in found.findings}
+    ruled_out = {finding.screened.quantity.key: _is_ruled_out(finding, found, thresholds) for finding in found.findings}
     if found.fresh < LEAST_FRESH_OF_IMPROVEMENT:
         groups: dict[tuple[str, bool], list[Finding]] = {}
         for finding in found.findings:
-            groups.setdefault((finding.screened.effect.case, finding.screened.effect.is_case), []).append(finding)
+            groups.setdefault((finding.screened.quantity.case, finding.screened.quantity.is_case), []).append(finding)
         return all(
             any(finding.verdict == REGRESSED for finding in group)
-            or all(ruled_out[finding.screened.effect.key] for finding in group)
+            or all(ruled_out[finding.screened.quantity.key] for finding in group)
             for group in groups.values()
         )
     return found.outcome == REGRESSED or not any(
         finding.verdict == UNDECIDED
-        or (_is_unconfirmed(finding) and finding.screened.effect.is_case and not ruled_out[finding.screened.effect.key])
+        or (_is_unconfirmed(finding) and finding.screened.quantity.is_case and not ruled_out[finding.screened.quantity.key])
         for finding in found.findings
     )
 
 
 def _is_ruled_out(finding: Finding, found: Decision, thresholds: Thresholds) -> bool:
     """Whether the launches of both stages rule out that a slowdown that was flagged has the size of its threshold."""
-    key = finding.screened.effect.key
-    [high] = [estimate.high for estimate in (*found.cases, *found.operations) if estimate.effect.key == key]
-    return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.screened.effect)
+    key = finding.screened.quantity.key
+    [high] = [estimate.high for estimate in (*found.cases, *found.operations) if estimate.quantity.key == key]
+    return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.screened.quantity)
 
 
 def _is_unconfirmed(finding: Finding) -> bool:
@@ -246,56 +246,58 @@ def _is_unconfirmed(finding: Finding) -> bool:
 
 def _is_of_case(finding: Finding) -> bool:
     """Whether it is a regression of the time of a whole case."""
-    return finding.verdict == REGRESSED and finding.screened.effect.is_case
+    return finding.verdict == REGRESSED and finding.screened.quantity.is_case
 
 
 def _unbounded(operations: Iterable[Estimate], findings: Sequence[Finding], thresholds: Thresholds) -> list[Estimate]:
     """Return operations whose upper bound reaches their threshold and of which no finding is reported."""
-    reported = {finding.screened.effect.key for finding in findings if finding.verdict in (REGRESSED, UNDECIDED, CONTRADICTED)}
-    found = [one for one in operations if one.high >= thresholds.of(one.effect) and one.effect.key not in reported]
-    return sorted(found, key=lambda one: -one.effect.share)
+    reported = {
+        finding.screened.quantity.key for finding in findings if finding.verdict in (REGRESSED, UNDECIDED, CONTRADICTED)
+    }
+    found = [one for one in operations if one.high >= thresholds.of(one.quantity) and one.quantity.key not in reported]
+    return sorted(found, key=lambda one: -one.quantity.share)
 
 
-def _usable(effect: Effect) -> bool:
-    return all(map(math.isfinite, effect.logs))
+def _usable(quantity: Quantity) -> bool:
+    return all(map(math.isfinite, quantity.logs))
 
 
-def _estimates(effects: Sequence[Effect], seed: int) -> list[Estimate]:
-    """Return estimates: p-values adjusted over all effects together, bounds within each family."""
-    if not effects:
+def _estimates(quantities: Sequence[Quantity], seed: int) -> list[Estimate]:
+    """Return estimates: p-values adjusted over all quantities together, bounds within each family."""
+    if not quantities:
         return []
-    logs = _matrix(effects)
-    slower, faster = (directed_test(logs, _kinds(effects), np.full(len(effects), sign), seed) for sign in (1.0, -1.0))
+    logs = _matrix(quantities)
+    slower, faster = (directed_test(logs, _kinds(quantities), np.full(len(quantities), sign), seed) for sign in (1.0, -1.0))
     p = np.minimum(slower, faster)  # the direction of the change has the smaller one
-    found = dict(zip((effect.key for effect in effects), p, strict=True))
+    found = dict(zip((quantity.key for quantity in quantities), p, strict=True))
     return [
-        replace(estimate, p=float(found[estimate.effect.key]))
-        for family in _families(effects, lambda effect: effect)
+        replace(estimate, p=float(found[estimate.quantity.key]))
+        for family in _families(quantities, lambda quantity: quantity)
         for estimate in _bounded(family, seed, CONFIDENCE)
     ]
 
 
-def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Effect]) -> list[list[_Item]]:
+def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Quantity]) -> list[list[_Item]]:
     """Return cases, large operations and small operations; bounds are simultaneous within each of these families.
 
     Large operations vary less and matter more. In one family with dozens of small ones their bounds would be twice as wide.
     """
     families: tuple[list[_Item], list[_Item], list[_Item]] = ([], [], [])
     for item in items:
-        effect = effect_of(item)
-        families[0 if effect.is_case else 1 if effect.share >= LARGE_SHARE else 2].append(item)
+        quantity = effect_of(item)
+        families[0 if quantity.is_case else 1 if quantity.share >= LARGE_SHARE else 2].append(item)
     return list(families)
 
 
-def _bounded(effects: Sequence[Effect], seed: int, confidence: float) -> list[Estimate]:
-    if not effects:
+def _bounded(quantities: Sequence[Quantity], seed: int, confidence: float) -> list[Estimate]:
+    if not quantities:
         return []
-    logs = _matrix(effects)
-    low, high = simultaneous_bounds(logs, seed, confidence, _kinds(effects))
+    logs = _matrix(quantities)
+    low, high = simultaneous_bounds(logs, seed, confidence, _kinds(quantities))
     means = logs.mean(axis=1)
     return [
-        Estimate(effect, _share(mean), _share(least), _share(most), 1.0, len(effect.logs))
-        for effect, mean, least, most in zip(effects, means, low, high, strict=True)
+        Estimate(quantity, _share(mean), _share(least), _share(most), 1.0, len(quantity.logs))
+        for quantity, mean, least, most in zip(quantities, means, low, high, strict=True)
     ]
 
 
@@ -304,17 +306,17 @@ def _share(log: float) -> float:
     return math.expm1(log) if log < _LARGEST_LOG else math.inf
 
 
-def _matrix(effects: Sequence[Effect]) -> Array:
-    return np.array([effect.logs for effect in effects], dtype=np.float64)
+def _matrix(quantities: Sequence[Quantity]) -> Array:
+    return np.array([quantity.logs for quantity in quantities], dtype=np.float64)
 
 
-def _kinds(effects: Sequence[Effect]) -> list[str]:
+def _kinds(quantities: Sequence[Quantity]) -> list[str]:
     """Return the kinds that share an s0: changes by new operations are shares of a case, so much smaller than others."""
-    return [effect.kind if effect.is_case or effect.kind == ADDED else "operation" for effect in effects]
+    return [quantity.kind if quantity.is_case or quantity.kind == ADDED else "operation" for quantity in quantities]
 
 
-def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Effect], seed: int) -> list[Estimate]:
-    """Return estimates with bounds from the launches of both stages, for the effects that were measured again.
+def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int) -> list[Estimate]:
+    """Return estimates with bounds from the launches of both stages, for the quantities that were measured again.
 
     Effects that were measured once and those measured again are two groups; each takes half of the risk of a wrong bound.
     """
@@ -322,45 +324,45 @@ def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str]
         return list(estimates)
     risk = (1 - CONFIDENCE) / 2
     found: dict[tuple[str, str, str], Estimate] = {}
-    for family in _families(estimates, lambda estimate: estimate.effect):
-        once = [estimate.effect for estimate in family if estimate.effect.key not in second]
+    for family in _families(estimates, lambda estimate: estimate.quantity):
+        once = [estimate.quantity for estimate in family if estimate.quantity.key not in second]
         again = [
-            replace(estimate.effect, logs=estimate.effect.logs + second[estimate.effect.key].logs)
+            replace(estimate.quantity, logs=estimate.quantity.logs + second[estimate.quantity.key].logs)
             for estimate in family
-            if estimate.effect.key in second
+            if estimate.quantity.key in second
         ]
         for group in (once, again):
-            found |= {estimate.effect.key: estimate for estimate in _bounded(group, seed, 1 - risk)}
-    return [replace(found[estimate.effect.key], p=estimate.p) for estimate in estimates]
+            found |= {estimate.quantity.key: estimate for estimate in _bounded(group, seed, 1 - risk)}
+    return [replace(found[estimate.quantity.key], p=estimate.p) for estimate in estimates]
 
 
 def _findings(
     screened: Sequence[Estimate],
-    second: dict[tuple[str, str, str], Effect],
+    second: dict[tuple[str, str, str], Quantity],
     cases: Sequence[Estimate],
     operations: Sequence[Estimate],
     thresholds: Thresholds,
     seed: int,
 ) -> list[Finding]:
-    confirmed = _confirmed([estimate for estimate in screened if estimate.effect.key in second], second, seed)
+    confirmed = _confirmed([estimate for estimate in screened if estimate.quantity.key in second], second, seed)
     found = []
     for estimate in screened:
-        fresh = confirmed.get(estimate.effect.key)
+        fresh = confirmed.get(estimate.quantity.key)
         found.append(Finding(estimate, fresh, _verdict(estimate, fresh, cases, operations, thresholds)))
-    return sorted(found, key=lambda finding: -abs(finding.best.change) * finding.best.effect.weight)
+    return sorted(found, key=lambda finding: -abs(finding.best.change) * finding.best.quantity.weight)
 
 
 def _confirmed(
-    screened: Sequence[Estimate], second: dict[tuple[str, str, str], Effect], seed: int
+    screened: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int
 ) -> dict[tuple[str, str, str], Estimate]:
     """Return estimates of the fresh launches by key, with one-sided p-values in the direction of the first stage."""
-    fresh = [second[estimate.effect.key] for estimate in screened]
+    fresh = [second[estimate.quantity.key] for estimate in screened]
     if not fresh or len(fresh[0].logs) < LEAST_FRESH:
         return {}
     signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
     p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed)
     estimates = zip(_bounded(fresh, seed, CONFIDENCE), p, strict=True)
-    return {estimate.effect.key: replace(estimate, p=float(value)) for estimate, value in estimates}
+    return {estimate.quantity.key: replace(estimate, p=float(value)) for estimate, value in estimates}
 
 
 def _verdict(
@@ -372,9 +374,9 @@ def _verdict(
 ) -> str:
     if fresh is None:
         return UNCONFIRMED
-    of_case = screened.effect.is_case
+    of_case = screened.quantity.is_case
     if not _is_confirmed(screened, fresh):
-        open_slowdown = screened.change > 0 and screened.p <= LEVEL and fresh.high >= thresholds.of(screened.effect)
+        open_slowdown = screened.change > 0 and screened.p <= LEVEL and fresh.high >= thresholds.of(screened.quantity)
         return UNDECIDED if open_slowdown and not of_case else UNCONFIRMED  # the bound of a case is a reason by itself
     if not _may_matter(fresh, thresholds):
         return SMALL
@@ -406,14 +408,17 @@ def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Se
     The largest time that other operations of the case may have saved is subtracted. On an accelerator, operations are parts of
     its busy time: in a call that is limited by launches, a slower kernel fills a gap and changes no other clock.
     """
-    case = operation.effect.case
-    added = operation.low * operation.effect.weight
+    case = operation.quantity.case
+    added = operation.low * operation.quantity.weight
     saved = sum(
-        -other.low * other.effect.weight
+        -other.low * other.quantity.weight
         for other in operations
-        if other.effect.case == case and other.effect.key != operation.effect.key and other.p <= LEVEL and other.change < 0
+        if other.quantity.case == case
+        and other.quantity.key != operation.quantity.key
+        and other.p <= LEVEL
+        and other.change < 0
     )
-    bounds = {one.effect.clock: one.high for one in cases if one.effect.case == case and one.effect.kind == CALL}
+    bounds = {one.quantity.clock: one.high for one in cases if one.quantity.case == case and one.quantity.kind == CALL}
     if BUSY in bounds:
         return added - saved > bounds[BUSY]
     return bool(bounds) and added - saved > max(bounds.values())
@@ -422,10 +427,10 @@ def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Se
 # ---- Why it is inconclusive ------------------------------------------------------------------------------------------
 
 
-def _of_unusable(effects: Sequence[Effect]) -> Iterable[Reason]:
-    for effect in effects:
-        if not _usable(effect):
-            what = f"{effect.case}: too few usable samples of {effect.title}"
+def _of_unusable(quantities: Sequence[Quantity]) -> Iterable[Reason]:
+    for quantity in quantities:
+        if not _usable(quantity):
+            what = f"{quantity.case}: too few usable samples of {quantity.title}"
             yield Reason(UNMEASURED, f"{what} (times of zero, or on one side only); measure again, or choose a longer case")
 
 
@@ -433,10 +438,10 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
     for finding in findings:
         if finding.screened.change < 0:
             continue
-        name = f"{finding.screened.effect.case}: {finding.screened.effect.title}"
+        name = f"{finding.screened.quantity.case}: {finding.screened.quantity.title}"
         change = units.percent(finding.best.change, signed=True)
         if finding.verdict == UNDECIDED:
-            limit, up_to = (units.percent(thresholds.of(finding.screened.effect)), units.percent_up(finding.best.high))
+            limit, up_to = (units.percent(thresholds.of(finding.screened.quantity)), units.percent_up(finding.best.high))
             yield Reason(
                 NOISE,
                 f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out a slowdown "
@@ -455,16 +460,16 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
 
 def _of_bounds(cases: Sequence[Estimate], thresholds: Thresholds, failing: Sequence[Finding]) -> Iterable[Reason]:
     """Yield a reason for each case whose median or mean has too large an upper bound, with the clock of the largest."""
-    settled = {finding.screened.effect.case for finding in failing}
+    settled = {finding.screened.quantity.case for finding in failing}
     worst: dict[tuple[str, str], Estimate] = {}
     for one in cases:
-        key = (one.effect.case, one.effect.kind)
-        if one.high > thresholds.to_rule_out(one.effect) and one.effect.case not in settled:
+        key = (one.quantity.case, one.quantity.kind)
+        if one.high > thresholds.to_rule_out(one.quantity) and one.quantity.case not in settled:
             worst[key] = max(worst.get(key, one), one, key=lambda estimate: estimate.high)
     for one in worst.values():
         up_to = f"of up to {units.percent_up(one.high)}"
-        left = f"{one.effect.case}: a slowdown {up_to} of its {one.effect.title} cannot be ruled out"
-        limit = thresholds.to_rule_out(one.effect)
+        left = f"{one.quantity.case}: a slowdown {up_to} of its {one.quantity.title} cannot be ruled out"
+        limit = thresholds.to_rule_out(one.quantity)
         if one.change >= limit:
             yield Reason(NOISE, f"{left}; the estimate is {units.percent(one.change, signed=True)}; measure again")
             continue
@@ -484,8 +489,8 @@ def _launches_needed(one: Estimate, limit: float) -> float:
 def _of_unbounded(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
     """Yield a reason for each large operation that is not bounded; the last line of the report counts all of them."""
     for one in unbounded:
-        if one.effect.share >= LARGE_SHARE and one.effect.kind in (OPERATION, REPLACED, ADDED):
-            limit, share = units.percent(thresholds.of(one.effect)), units.percent(one.effect.share)
-            slower = f"{one.effect.title} ({share} of its case) may be up to {units.percent_up(one.high)} slower"
+        if one.quantity.share >= LARGE_SHARE and one.quantity.kind in (OPERATION, REPLACED, ADDED):
+            limit, share = units.percent(thresholds.of(one.quantity)), units.percent(one.quantity.share)
+            slower = f"{one.quantity.title} ({share} of its case) may be up to {units.percent_up(one.high)} slower"
             advice = f"the threshold is {limit}, and more --launches narrow the interval"
-            yield Reason(NOISE, f"{one.effect.case}: {slower}; {advice}")
+            yield Reason(NOISE, f"{one.quantity.case}: {slower}; {advice}")

@@ -61,7 +61,7 @@ def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int) ->
 def _step_down(logs: Array, kinds: Sequence[str], seed: int, *, two_sided: bool) -> Array:
     """Return adjusted p-values; while the quantity with the largest statistic is significant, the others are tested without it.
 
-    In a single step a large effect would hide a small one, because it is larger even with the roles of one launch exchanged.
+    In a single step a large quantity would hide a small one, because it is larger even with the roles of one launch exchanged.
     """
     floor = _floor(logs, kinds)
     observed: Array = _statistic(np.ones((1, logs.shape[1])), logs, floor)[0]

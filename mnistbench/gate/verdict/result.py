@@ -33,7 +33,7 @@ from mnistbench.gate.verdict.decision import (
     Thresholds,
     decide,
 )
-from mnistbench.gate.verdict.samples import BASE, CALL, COMPLETE, NEW, OTHER, Effect, End, Launch, SideSample
+from mnistbench.gate.verdict.samples import BASE, CALL, COMPLETE, HEAD, OTHER, End, Launch, Quantity, SideSample
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Verdict:
                 yield Reason(MISSING, text)
 
     def _why_missing(self, case: str) -> str:
-        why = self.header.left_out.get(NEW, {}).get(case)
+        why = self.header.left_out.get(HEAD, {}).get(case)
         return f" ({why})" if why else ""
 
     def _unmeasured(self) -> Iterator[Reason]:
@@ -161,12 +161,12 @@ class Verdict:
         for acceptance in dict.fromkeys(acceptance for _, acceptance in self.unlimited):
             matched = [finding for finding, matching in self.unlimited if matching == acceptance]
             largest = max(matched, key=lambda finding: finding.best.high)
-            effect, high = largest.screened.effect, largest.best.high
+            quantity, high = largest.screened.quantity, largest.best.high
             limit = math.ceil(round(100 * high, 6)) if math.isfinite(high) else 1000
             line = shlex.quote(f"{acceptance.pattern}:{limit}%")
             text = (
-                f"--accept {acceptance.text!r} gives no limit, and {effect.title} ({effect.case}) is up to {limit} % slower; "
-                f"give one: --accept {line}"
+                f"--accept {acceptance.text!r} gives no limit, and {quantity.title} ({quantity.case}) is up to {limit} % "
+                f"slower; give one: --accept {line}"
             )
             yield Reason(ACCEPTANCE, text)
 
@@ -190,7 +190,7 @@ def _members(reader: Reader, name: str) -> Iterable[tuple[str, Reader]]:
 
 def _versions(reader: Reader) -> tuple[str, ...]:
     versions = reader.texts()
-    if len(versions) != len((BASE, NEW)):
+    if len(versions) != len((BASE, HEAD)):
         raise reader.wrong("the versions of both sides")
     return versions
 
@@ -229,15 +229,15 @@ def conclude(
         return [one for one in accept if _matches(one, finding, read)] if finding.verdict == REGRESSED else []
 
     decision = decide(
-        [_named(effect, read) for effect in first],
-        [_named(effect, read) for effect in second],
+        [_named(quantity, read) for quantity in first],
+        [_named(quantity, read) for quantity in second],
         thresholds,
         read.seed,
         lambda finding: any(map(functools.partial(_allows, finding), matching(finding))),
     )
     accepted, exceeded, unlimited = _sorted_acceptances(decision.findings, matching)
     used = {one for finding in decision.findings for one in matching(finding)}
-    measured = {effect.case for effect in first if effect.kind == CALL}
+    measured = {quantity.case for quantity in first if quantity.kind == CALL}
     return Verdict(
         header=read,
         decision=decision,
@@ -307,14 +307,14 @@ def _facts(header: Header, launches: Sequence[Launch]) -> dict[str, tuple[str, .
 
 
 def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
-    base, new = sizes.get(BASE, 0), sizes.get(NEW, 0)
+    base, new = sizes.get(BASE, 0), sizes.get(HEAD, 0)
     if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
         yield f"{what}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
 
 
 def _not_finite(case: str, launches: Sequence[Launch]) -> tuple[str, ...]:
     builds = [build for launch in launches for build in launch.cases.get(case, ())]
-    return tuple(side for side in (BASE, NEW) if any(build[side].outcome[1] is None for build in builds))
+    return tuple(side for side in (BASE, HEAD) if any(build[side].outcome[1] is None for build in builds))
 
 
 def _partly_profiled(case: str, launches: Sequence[Launch]) -> bool:
@@ -322,12 +322,12 @@ def _partly_profiled(case: str, launches: Sequence[Launch]) -> bool:
     return any(profiled) and not all(profiled)
 
 
-def _named(effect: Effect, header: Header) -> Effect:
-    return replace(effect, case=header.name(effect.case))
+def _named(quantity: Quantity, header: Header) -> Quantity:
+    return replace(quantity, case=header.name(quantity.case))
 
 
 def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
-    (base_bits, base_number), (new_bits, new_number) = build[BASE].outcome, build[NEW].outcome
+    (base_bits, base_number), (new_bits, new_number) = build[BASE].outcome, build[HEAD].outcome
     if base_bits == new_bits:
         return False
     if exact or base_number is None or new_number is None:
@@ -337,17 +337,17 @@ def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
 
 def _matches(acceptance: Acceptance, finding: Finding, header: Header) -> bool:
     """Whether an ``--accept`` names this quantity."""
-    effect = finding.screened.effect
-    node_id = next(case for case in header.labels if header.name(case) == effect.case)
+    quantity = finding.screened.quantity
+    node_id = next(case for case in header.labels if header.name(case) == quantity.case)
     label = header.labels[node_id]
-    cases = {effect.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
-    quantities = {effect.name}
-    if effect.is_case:
+    cases = {quantity.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
+    quantities = {quantity.name}
+    if quantity.is_case:
         # The title of a clock covers its median and its mean.
-        quantities |= {"iteration", "call", effect.title, replace(effect, kind=CALL).title}
-    elif effect.kind != OTHER:
-        names = {name for key in effect.members for name in (key[0], shortened(key[0]), key[2]) if name}
-        quantities |= {effect.title, *names}
+        quantities |= {"iteration", "call", quantity.title, replace(quantity, kind=CALL).title}
+    elif quantity.kind != OTHER:
+        names = {name for key in quantity.members for name in (key[0], shortened(key[0]), key[2]) if name}
+        quantities |= {quantity.title, *names}
     return acceptance.matches(cases, quantities)
 
 
@@ -358,16 +358,16 @@ class _Change(NamedTuple):
     phase: str
     module: str
     base: samples.Operation | None
-    now: samples.Operation | None
+    head: samples.Operation | None
 
 
 def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
     """Return the exact differences of a build, those of the operations with the largest change of time first."""
-    base, new = build[BASE], build[NEW]
+    base, new = build[BASE], build[HEAD]
     changes = [
         _Change(*key, base.operations.get(key), new.operations.get(key)) for key in {**base.operations, **new.operations}
     ]
-    changes.sort(key=lambda change: (-abs(_median_ns(change.now) - _median_ns(change.base)), change[:3]))
+    changes.sort(key=lambda change: (-abs(_median_ns(change.head) - _median_ns(change.base)), change[:3]))
     return counted_differences((base.parameters, new.parameters), changes)
 
 

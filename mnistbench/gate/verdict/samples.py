@@ -28,7 +28,7 @@ from mnistbench.core.record import NOT_OPERATIONS
 #: Version of the file. 1 (0.1.0): the first.
 SCHEMA = 1
 
-BASE, NEW = "base", "head"
+BASE, HEAD = "base", "head"
 
 #: Oldest version of torch that a side may have. That of other commands is in pyproject.toml.
 OLDEST_TORCH = "2.6"
@@ -147,11 +147,11 @@ class Replaced(NamedTuple):
 
     key: OpKey
     base_ns: float | None  # median over builds; None if the base never calls it
-    new_ns: float | None  # the same of the head
+    head_ns: float | None  # the same of the head
 
 
 @dataclass(frozen=True)
-class Effect:
+class Quantity:
     """A quantity that is compared between the sides: the time of a case, or of operations of it."""
 
     case: str  # node id
@@ -161,7 +161,7 @@ class Effect:
     members: tuple[OpKey, ...]  # summed operations; none for a case
     logs: tuple[float, ...]  # per launch: log(head / base), mean over builds; NaN if there are too few usable times
     base_ns: float  # median over builds
-    new_ns: float
+    head_ns: float
     share: float  # of its case in the base, on an accelerator of its busy time; 1 for a case; for ADDED on the larger side
     replaced: tuple[Replaced, ...] = ()  # for REPLACED and ADDED: all members
 
@@ -190,8 +190,8 @@ class Effect:
     @property
     def how_replaced(self) -> str:
         """Return ``replaced``, ``new``, ``gone``, or ``irregular`` (both sides have the operation, but not in every build)."""
-        gone = any(one.new_ns is None for one in self.replaced if one.base_ns is not None)
-        new = any(one.base_ns is None for one in self.replaced if one.new_ns is not None)
+        gone = any(one.head_ns is None for one in self.replaced if one.base_ns is not None)
+        new = any(one.base_ns is None for one in self.replaced if one.head_ns is not None)
         return "replaced" if gone and new else "gone" if gone else "new" if new else "irregular"
 
 
@@ -227,7 +227,7 @@ Group = tuple[str, str, Sequence[OpKey]]
 Build = Mapping[str, SideSample]
 
 
-def effects(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] | None = None) -> list[Effect]:
+def quantities(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] | None = None) -> list[Quantity]:
     """Return all quantities of the cases that are in all these launches.
 
     Args:
@@ -236,7 +236,7 @@ def effects(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] 
     """
     if not launches:
         return []
-    found: list[Effect] = []
+    found: list[Quantity] = []
     for case in launches[0].cases:
         if all(case in launch.cases for launch in launches):
             builds = [launch.cases[case] for launch in launches]
@@ -245,26 +245,26 @@ def effects(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] 
     return found
 
 
-def effects_of_stages(launches: Sequence[Launch]) -> tuple[list[Effect], list[Effect]]:
-    """Return the effects of the first stage and of the fresh launches, whose operations are grouped as in the first."""
+def effects_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], list[Quantity]]:
+    """Return the quantities of the first stage and of the fresh launches, whose operations are grouped as in the first."""
     stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
-    first = effects(stages[0])
+    first = quantities(stages[0])
     grouping: dict[str, list[Group]] = {}
-    for effect in first:
-        if not effect.is_case:
-            grouping.setdefault(effect.case, []).append((effect.kind, effect.name, effect.members))
-    return first, effects(stages[1], grouping)
+    for quantity in first:
+        if not quantity.is_case:
+            grouping.setdefault(quantity.case, []).append((quantity.kind, quantity.name, quantity.members))
+    return first, quantities(stages[1], grouping)
 
 
-def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Effect]:
+def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Quantity]:
     sides = [side for builds in launches for build in builds for side in build.values()]
     for clock in (WALL, CPU, DEVICE, BUSY):
         if all(clock in side.times for side in sides) and any(any(side.times[clock]) for side in sides):
             times = functools.partial(_times_by, clock)
             for kind, differ, summed in ((CALL, difference, statistics.median), (MEAN, difference_of_means, statistics.fmean)):
                 logs = _logs(launches, functools.partial(_differ_in_build, differ, clock))
-                base_ns, new_ns = (_typical(launches, side, times, summed) for side in (BASE, NEW))
-                yield Effect(case, kind, clock, clock, (), logs, base_ns, new_ns, 1.0)
+                base_ns, head_ns = (_typical(launches, side, times, summed) for side in (BASE, HEAD))
+                yield Quantity(case, kind, clock, clock, (), logs, base_ns, head_ns, 1.0)
 
 
 def _times_by(clock: str, side: SideSample) -> Sequence[float]:
@@ -291,7 +291,7 @@ def _wall_by_cpu(side: SideSample) -> list[float]:
 def _differ_by(
     differ: Callable[[Sequence[float], Sequence[float]], float], times: Callable[[SideSample], Sequence[float]], build: Build
 ) -> float:
-    return differ(times(build[BASE]), times(build[NEW]))
+    return differ(times(build[BASE]), times(build[HEAD]))
 
 
 def _logs(launches: Sequence[Sequence[Build]], of_build: Callable[[Build], float]) -> tuple[float, ...]:
@@ -362,7 +362,7 @@ def _are_large(builds: Sequence[Build], keys: Sequence[OpKey]) -> bool:
         return False
     smaller = sum(min(_sum(side, keys) for side in build.values()) for build in builds)
     whole = sum(_sum(side, side.operations) for build in builds for side in build.values())
-    return Criteria().matters(len((BASE, NEW)) * smaller, whole)
+    return Criteria().matters(len((BASE, HEAD)) * smaller, whole)
 
 
 def _sum(side: SideSample, keys: Iterable[OpKey]) -> int:
@@ -370,21 +370,21 @@ def _sum(side: SideSample, keys: Iterable[OpKey]) -> int:
     return sum(sum(side.operations[key].self_ns) for key in keys if key in side.operations)
 
 
-def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Sequence[Group]) -> Iterable[Effect]:
+def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Sequence[Group]) -> Iterable[Quantity]:
     for kind, name, keys in grouping:
         times = functools.partial(_times_of, keys)
         if not any(_sum(side, keys) for builds in launches for build in builds for side in build.values()):
             continue  # a device table has no time outside operations
-        base_ns, new_ns = (_typical(launches, side, times) for side in (BASE, NEW))
+        base_ns, head_ns = (_typical(launches, side, times) for side in (BASE, HEAD))
         whole = _typical(launches, BASE, _whole_times) or 1.0
         differ = (
             functools.partial(_changed_sum, keys) if kind == REPLACED
             else functools.partial(_added, keys) if kind == ADDED
             else functools.partial(_differ_in_profile, keys)
         )  # fmt: skip
-        share = max(base_ns, new_ns) / whole if kind == ADDED else base_ns / whole
+        share = max(base_ns, head_ns) / whole if kind == ADDED else base_ns / whole
         replaced = tuple(_of_sides(launches, key) for key in keys) if kind in (REPLACED, ADDED) else ()
-        yield Effect(case, kind, name, "", tuple(keys), _logs(launches, differ), base_ns, new_ns, share, replaced)
+        yield Quantity(case, kind, name, "", tuple(keys), _logs(launches, differ), base_ns, head_ns, share, replaced)
 
 
 def _whole_times(side: SideSample) -> Sequence[float]:
@@ -421,12 +421,12 @@ def _calls(side: SideSample) -> float:
 
 def _of_sides(launches: Sequence[Sequence[Build]], key: OpKey) -> Replaced:
     """Return the times of an operation on the sides that have it in any build."""
-    has = [any(key in build[side].operations for builds in launches for build in builds) for side in (BASE, NEW)]
-    base_ns, new_ns = (
+    has = [any(key in build[side].operations for builds in launches for build in builds) for side in (BASE, HEAD)]
+    base_ns, head_ns = (
         _typical(launches, side, functools.partial(_times_of, (key,))) if found else None
-        for side, found in zip((BASE, NEW), has, strict=True)
+        for side, found in zip((BASE, HEAD), has, strict=True)
     )
-    return Replaced(key, base_ns, new_ns)
+    return Replaced(key, base_ns, head_ns)
 
 
 def _times_of(keys: Iterable[OpKey], side: SideSample) -> list[int]:
@@ -465,7 +465,7 @@ def _share_added(keys: AbstractSet[OpKey], build: Build) -> float:
     An operation takes no time on a side that does not have it. The rest of an iteration is the mean of both iterations of a
     pair: exchanging the sides then only changes the sign, and the speed of the machine cancels.
     """
-    gone, new = (_times_of(keys, build[side]) for side in (BASE, NEW))
+    gone, new = (_times_of(keys, build[side]) for side in (BASE, HEAD))
     others = [_times_of(side.operations.keys() - keys, side) for side in build.values()]
     rest = [(one + other) / 2 for one, other in zip(*others, strict=False)]
     return difference(
@@ -506,7 +506,7 @@ def difference_of_means(base: Sequence[float], new: Sequence[float]) -> float:
 class Reproducer(NamedTuple):
     """The script of an operation that was found slower, or why there is none."""
 
-    key: Annotated[tuple[str, str, str], Members("case, kind and name of a quantity")]  # of its effect; the case is a node id
+    key: Annotated[tuple[str, str, str], Members("case, kind and name of a quantity")]  # of its quantity; the case is a node id
     script: str  # path; empty if there is none
     why_not: str
 

@@ -310,22 +310,22 @@ function showOperations(container) {
 
 function showChanges(container) {
   const all = JSON.parse(document.getElementById(container.dataset.source).textContent);
-  const [base, now, change] = [3, 4, 5].map((place) => (row) => row[place]);
-  const relative = (row) => (base(row) > 0 && now(row) !== null ? (now(row) - base(row)) / base(row) : null);
+  const [base, head, change] = [3, 4, 5].map((place) => (row) => row[place]);
+  const relative = (row) => (base(row) > 0 && head(row) !== null ? (head(row) - base(row)) / base(row) : null);
   const columns = () => [
     ...names,
     time("base us", base),
-    time("now us", now),
+    time("head us", head),
     time("change us", change, {
       first: true,
       order: (row) => Math.abs(change(row)), // the largest changes first, whichever their sign
       text: (row) => units.microseconds(change(row), true), sum: (rows) => units.microseconds(total(rows, change), true),
     }),
     number("change", relative, (value) => units.percent(value, true), {
-      text: (row) => (base(row) === null ? "new" : now(row) === null ? "gone" : orMissing(relative(row), (value) => units.percent(value, true))),
+      text: (row) => (base(row) === null ? "new" : head(row) === null ? "gone" : orMissing(relative(row), (value) => units.percent(value, true))),
     }),
     number("base calls", (row) => row[6], units.count),
-    number("now calls", (row) => row[7], units.count),
+    number("head calls", (row) => row[7], units.count),
   ];
   const note = () => "; self time without the profiler's overhead";
   filteredTable(container, () => [...all], { columns, note, all }, () => []);

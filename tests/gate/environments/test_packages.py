@@ -103,23 +103,23 @@ def test_what_a_changed_package_requires_may_change_with_it():
 
 
 def test_requirements_are_read_by_name():
-    found = asked("--new-with", ["torch==2.13.0", "Numpy == 2.0"], PACKAGES)
+    found = asked("--head-with", ["torch==2.13.0", "Numpy == 2.0"], PACKAGES)
     assert list(map(str, found)) == ["Numpy==2.0", "torch==2.13.0"]
 
 
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["torch=2.13"], "--new-with: 'torch=2.13' is not a requirement; give NAME==VERSION, such as torch==2.13.0"),
-        ([""], "--new-with: '' is not a requirement; give NAME==VERSION, such as torch==2.13.0"),
-        (["torch"], "--new-with: 'torch' names no version; give NAME==VERSION, such as torch==1.0"),
-        (["jax==1.0"], "--new-with: jax is not installed; name an installed package"),
-        (["torch==2.13", "Torch==2.14"], "--new-with: Torch is given twice; give one version"),
+        (["torch=2.13"], "--head-with: 'torch=2.13' is not a requirement; give NAME==VERSION, such as torch==2.13.0"),
+        ([""], "--head-with: '' is not a requirement; give NAME==VERSION, such as torch==2.13.0"),
+        (["torch"], "--head-with: 'torch' names no version; give NAME==VERSION, such as torch==1.0"),
+        (["jax==1.0"], "--head-with: jax is not installed; name an installed package"),
+        (["torch==2.13", "Torch==2.14"], "--head-with: Torch is given twice; give one version"),
     ],
 )
 def test_what_is_no_change_of_an_installed_package_is_refused(texts, message):
     with pytest.raises(UsageError) as refused:
-        asked("--new-with", texts, PACKAGES)
+        asked("--head-with", texts, PACKAGES)
     assert str(refused.value) == message
 
 

@@ -300,7 +300,7 @@ def test_a_removed_environment_is_made_again(uv):
 
 def test_the_command_lists_and_removes(uv, home, capsys, monkeypatch):
     assert cli.main(["environments"]) == 0
-    said = "no environments; mnistbench gate --base-with, --new-with and --bisect-versions make them\n"
+    said = "no environments; mnistbench gate --base-with, --head-with and --bisect-versions make them\n"
     assert capsys.readouterr().out == said
     assert cli.main(["environments", "--prune"]) == 0
     assert capsys.readouterr().out == "no environments to remove\n"

@@ -11,7 +11,7 @@ import torch_builders
 from torch import library, nn
 from torch.autograd import DeviceType
 
-from mnistbench.core.record import UNTIED
+from mnistbench.core.record import NO_MODULE
 from mnistbench.gate.reproducers.capture import Call, Row, capture, rows, times_of_calls
 from mnistbench.gate.reproducers.values import LARGEST_SAVED, description, distribution
 from mnistbench.measuring import case
@@ -21,7 +21,7 @@ from mnistbench.measuring.profiling import profile
 
 def captured(run, *names):
     """The rows of operations outside all marks, by name."""
-    found = capture(run, nullcontext(), {(name, "", UNTIED) for name in names})
+    found = capture(run, nullcontext(), {(name, "", NO_MODULE) for name in names})
     return {key[0]: row for key, row in found.items()}
 
 
@@ -102,7 +102,7 @@ def test_the_largest_calls_of_a_row_are_kept_until_they_have_most_of_its_element
     inner = [event("aten::sin", around, us) for around, us in zip(ranges, times, strict=True)]
     calls = [Call("aten::sin", "default", [number], elements=size) for number, size in enumerate(elements)]
     events = [*ranges, *inner]
-    [row] = rows(events, calls, times_of_calls(events), {("aten::sin", "", UNTIED)}).values()
+    [row] = rows(events, calls, times_of_calls(events), {("aten::sin", "", NO_MODULE)}).values()
     assert [call.args for call in row.calls] == [[number] for number in chosen]
     assert [call.self_ns for call in row.calls] == [1_000 * times[number] for number in chosen]
     assert (row.number, row.whole_ns, row.self_share) == (len(times), 1_000 * sum(times), 1.0)
@@ -110,7 +110,7 @@ def test_the_largest_calls_of_a_row_are_kept_until_they_have_most_of_its_element
 
 def test_calls_of_a_program_that_changes_are_not_described():
     calls = iter((torch.sin, torch.cos))
-    [row] = capture(lambda: next(calls)(torch.ones(3)), nullcontext(), {("aten::sin", "", UNTIED)}).values()
+    [row] = capture(lambda: next(calls)(torch.ones(3)), nullcontext(), {("aten::sin", "", NO_MODULE)}).values()
     assert row.calls == ()
     assert row.why_not == "was not captured, because two iterations make different calls"
 
@@ -118,8 +118,8 @@ def test_calls_of_a_program_that_changes_are_not_described():
 def test_a_view_has_no_elements_because_it_reads_none():
     a = torch.randn(10, 20)
     names = ("aten::t", "aten::sin", "aten::empty_like")
-    found = capture(lambda: (a.t(), a.sin(), torch.empty_like(a)), nullcontext(), {(name, "", UNTIED) for name in names})
-    assert [found[name, "", UNTIED].elements for name in names] == [0, 200, 0]
+    found = capture(lambda: (a.t(), a.sin(), torch.empty_like(a)), nullcontext(), {(name, "", NO_MODULE) for name in names})
+    assert [found[name, "", NO_MODULE].elements for name in names] == [0, 200, 0]
 
 
 def test_the_time_between_calls_is_that_of_the_calls_between_them():
@@ -133,9 +133,9 @@ def test_the_time_between_calls_is_that_of_the_calls_between_them():
         a.sin_()
 
     names = ("aten::sin_", "aten::mm")
-    found = capture(run, nullcontext(), {(name, "", UNTIED) for name in names})
-    before, after, at_once = (call.args[0]["tensor"]["since_ns"] for call in found["aten::sin_", "", UNTIED].calls)
-    products = found["aten::mm", "", UNTIED].whole_ns
+    found = capture(run, nullcontext(), {(name, "", NO_MODULE) for name in names})
+    before, after, at_once = (call.args[0]["tensor"]["since_ns"] for call in found["aten::sin_", "", NO_MODULE].calls)
+    products = found["aten::mm", "", NO_MODULE].whole_ns
     assert products <= after < before / 2  # before the first call, there was an iteration of each side
     assert at_once == 0
 
@@ -272,8 +272,8 @@ def test_the_bytes_that_are_used_after_a_tensor_are_counted_once():
         torch.add(a, a.clone())
 
     names = ("aten::cat", "aten::neg_", "aten::dot", "aten::add")
-    found = capture(run, nullcontext(), {(name, "", UNTIED) for name in names})
-    cat, neg, dot, add = (found[name, "", UNTIED].calls for name in names)
+    found = capture(run, nullcontext(), {(name, "", NO_MODULE) for name in names})
+    cat, neg, dot, add = (found[name, "", NO_MODULE].calls for name in names)
     iteration = 4 * (10 + 100 + 1_000 + 1_110 + 1 + 10 + 10)
     assert [one["tensor"]["since"] for one in cat[0].args[0]] == [2 * iteration] * 3  # one of each side
     assert [since(call) for call in neg] == [[4 * (1_000 + 1_110)], [0]]

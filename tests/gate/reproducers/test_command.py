@@ -58,7 +58,7 @@ def test_a_script_with_the_arguments_of_both_sides_runs_with_this_interpreter(wr
 
 def test_variables_of_the_gate_are_set_again_and_options_come_before_them(write, measured):
     path = write(variables={"base": {"A": "1"}, "head": {"B": "2", "C": "3"}})
-    assert cli.main(["reproduce", path, "--new-env", "C=4", "--launches", "7"]) == 0
+    assert cli.main(["reproduce", path, "--head-env", "C=4", "--launches", "7"]) == 0
     [(_, sides, launches, _)] = measured
     assert (sides["base"].variables, sides["head"].variables, launches) == ({"A": "1"}, {"B": "2", "C": "4"}, 7)
 
@@ -73,7 +73,7 @@ def test_versions_of_packages_are_those_of_new_environments(write, measured, mon
 
     monkeypatch.setattr("mnistbench.gate.reproducers.command.installed", lambda: [Installed("torch", "2.15.0")])
     monkeypatch.setattr("mnistbench.gate.reproducers.command.held", held)
-    assert cli.main(["reproduce", write(), "--base-with", "torch==2.13.0", "--new-with", "torch==2.14.0"]) == 0
+    assert cli.main(["reproduce", write(), "--base-with", "torch==2.13.0", "--head-with", "torch==2.14.0"]) == 0
     assert made == [("torch==2.13.0",), ("torch==2.14.0",)]
     [(_, sides, _, _)] = measured
     assert (sides["base"].python, sides["head"].python) == ("/made/1", "/made/2")
@@ -99,7 +99,7 @@ def test_each_script_has_a_line(write, measured, capsys):
     [
         (
             {"packages": {"numpy": ["2.3", "2.4"], "torch": ["2.14.0", "2.15.0"]}}, [],
-            "the gate compared torch 2.14.0 with 2.15.0; give --base-with torch==2.14.0 --new-with torch==2.15.0",
+            "the gate compared torch 2.14.0 with 2.15.0; give --base-with torch==2.14.0 --head-with torch==2.15.0",
         ),
         ({}, ["--launches", "0"], "--launches: '0' cannot be used; give a whole number, 1 to 1000"),
         ({}, ["--base-env", "X"], "--base-env: 'X' is not a variable with a value; give NAME=VALUE"),

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.record import UNTIED
+from mnistbench.core.record import NO_MODULE
 from mnistbench.gate.reproducers.capture import capture
 from mnistbench.gate.reproducers.script import MOST_LINES, differ, file_name, read_header, script
 
@@ -132,7 +132,7 @@ def reproduced(tmp_path, monkeypatch):
         if not profiled:
             monkeypatch.setattr("mnistbench.gate.reproducers.script._WHOLE", 0)
 
-        found = capture(run, nullcontext(), {(name, phase, UNTIED) for phase in ("", "backward")}).values()
+        found = capture(run, nullcontext(), {(name, phase, NO_MODULE) for phase in ("", "backward")}).values()
         row = max(found, key=lambda row: row.whole_ns)
         assert row.why_not == ""
         stored = json.loads(json.dumps(row.stored(name)))

@@ -20,7 +20,7 @@ from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds
 from mnistbench.gate.verdict.samples import (
     ADDED,
     BASE,
-    NEW,
+    HEAD,
     OPERATION,
     OTHER,
     OUTSIDE_KIND,
@@ -34,8 +34,8 @@ from mnistbench.gate.verdict.samples import (
 CASE = gate_builders.CASE
 
 
-def finding(change=0.1, **effect):
-    changes = {"case": CASE, "kind": OPERATION, "name": "aten::mm, forward fc1", "members": (gate_builders.MM,), **effect}
+def finding(change=0.1, **quantity):
+    changes = {"case": CASE, "kind": OPERATION, "name": "aten::mm, forward fc1", "members": (gate_builders.MM,), **quantity}
     estimate = gate_builders.estimate(change, change - 0.02, change + 0.02, **changes)
     return Finding(estimate, estimate, REGRESSED)
 
@@ -48,17 +48,17 @@ class Described:
     """Stands in for the processes: keeps what is wanted, and describes the same calls on both sides."""
 
     def __init__(self, **sides):
-        self.sides = {BASE: {}, NEW: {}, **sides}
+        self.sides = {BASE: {}, HEAD: {}, **sides}
         self.wanted = None
 
     def __call__(self, wanted, folder):
         assert folder.is_dir()
         assert folder.is_absolute()
         self.wanted = wanted
-        for side in (BASE, NEW):
+        for side in (BASE, HEAD):
             for one in wanted[side]:
                 (folder / f"{one['script']}{'.base.pt' if side == BASE else '.pt'}").touch()
-        return {side: {one["script"]: described() for one in wanted[side]} | self.sides[side] for side in (BASE, NEW)}
+        return {side: {one["script"]: described() for one in wanted[side]} | self.sides[side] for side in (BASE, HEAD)}
 
 
 def written(folder, *findings, describe=None, **header):
@@ -77,7 +77,7 @@ def test_a_slower_operation_has_a_script_with_what_the_gate_found(tmp_path):
         "origin/main (1a2b3c4)", "5d6e7f8 with changes", {"torch": ["2.14.0", "2.15.0"]},
     )  # fmt: skip
     wanted = [{"script": "aten_mm-forward-fc1", "case": CASE, "rows": [["aten::mm", "forward", "fc1"]]}]
-    assert describe.wanted == {BASE: wanted, NEW: wanted}
+    assert describe.wanted == {BASE: wanted, HEAD: wanted}
     assert sorted(each.name for each in path.parent.iterdir()) == ["aten_mm-forward-fc1.pt", path.name]
 
 
@@ -97,8 +97,8 @@ def test_of_a_replaced_operation_each_side_describes_its_own(tmp_path):
     [found] = written(
         tmp_path, finding(kind=REPLACED, replaced=replaced, members=[one.key for one in replaced]), describe=describe
     )
-    rows = {side: describe.wanted[side][0]["rows"] for side in (BASE, NEW)}
-    assert rows == {BASE: [list(mm), list(clone)], NEW: [list(gemm), list(clone)]}
+    rows = {side: describe.wanted[side][0]["rows"] for side in (BASE, HEAD)}
+    assert rows == {BASE: [list(mm), list(clone)], HEAD: [list(gemm), list(clone)]}
     assert Path(found.script).name == "aten_mm-aten_clone-aten__scaled_mm-aten_clone-forward-fc1.py"
 
 
@@ -127,7 +127,7 @@ def test_a_group_of_small_operations_has_a_script(tmp_path):
 
 def test_operations_that_only_the_head_has_are_compared_with_nothing(tmp_path):
     replaced = (Replaced(gate_builders.CLONE, None, 6_000.0),)
-    added = finding(kind=ADDED, replaced=replaced, members=(gate_builders.CLONE,), base_ns=0.0, new_ns=6_000.0, share=0.02)
+    added = finding(kind=ADDED, replaced=replaced, members=(gate_builders.CLONE,), base_ns=0.0, head_ns=6_000.0, share=0.02)
     name = "nothing-aten_clone-forward-fc1"
     describe = Described(base={name: described([])})
     [found] = written(tmp_path, added, describe=describe)
@@ -180,7 +180,7 @@ def test_only_confirmed_slowdowns_of_operations_have_scripts():
     slower = gate_builders.Measured(factor=1.2, operations=operations)
     first, fresh = gate_builders.series(slower, count=10), gate_builders.series(slower, count=8, stage=2, seed=2)
     [found] = slower_operations([*first, *fresh], Thresholds(), 1)
-    assert found.screened.effect.name == "aten::mkldnn_convolution, forward conv2"
+    assert found.screened.quantity.name == "aten::mkldnn_convolution, forward conv2"
     assert slower_operations(first, Thresholds(), 1) == []
 
 
@@ -216,7 +216,7 @@ def test_plain(benchmark):
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     plan = gate_builders.plan(tmp_path_factory.mktemp("plan"), "test_own.py")
-    for side, size in ((BASE, "4"), (NEW, "5")):
+    for side, size in ((BASE, "4"), (HEAD, "5")):
         root = plan.trees[side].root
         (root / "conftest.py").write_text(CONFTEST.replace("SIZE", size))
         (root / "test_own.py").write_text(TESTS.replace("SIZE", size))
@@ -236,8 +236,8 @@ def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
         {"script": "gone", "case": STEP, "rows": [["aten::cos", "forward", "fc"]]},
         {"script": "plain", "case": PLAIN, "rows": [["aten::sin", "forward", ""]]},
     ]
-    found = capture(plan, 1, {BASE: wanted, NEW: wanted}, tmp_path, tmp_path / "log")
-    for side, size in ((BASE, 4), (NEW, 5)):
+    found = capture(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")
+    for side, size in ((BASE, 4), (HEAD, 5)):
         [mm] = found[side]["mm"]["rows"]
         assert [arg["tensor"]["shape"] for arg in mm["calls"][0]["args"]] == [[size, 4], [4, 8]]
         assert found[side]["gone"] == {"rows": [], "why_not": "was not called", "threads": 1}
@@ -252,11 +252,11 @@ def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
 
 def test_an_error_of_the_code_of_a_side_is_named(plan, tmp_path):
     wanted = [{"script": "x", "case": PLAIN, "rows": [["aten::sin", "forward", ""]]}]
-    broken = plan.trees[NEW].directory / "test_own.py"
+    broken = plan.trees[HEAD].directory / "test_own.py"
     text = broken.read_text()
     broken.write_text(text.replace("torch.ones(5)", "1 / 0"))
     try:
         with pytest.raises(LaunchError, match=r"^head: test_own.py::test_plain fails: ZeroDivisionError: division by zero$"):
-            capture(plan, 1, {BASE: wanted, NEW: wanted}, tmp_path, tmp_path / "log")
+            capture(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")
     finally:
         broken.write_text(text)

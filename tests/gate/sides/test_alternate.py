@@ -19,7 +19,7 @@ from mnistbench.gate.sides import alternate, profiled
 from mnistbench.gate.sides.alternate import SideRun
 from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.workload_case import WorkloadCase, live_storages
-from mnistbench.gate.verdict.samples import BASE, NEW
+from mnistbench.gate.verdict.samples import BASE, HEAD
 from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import profile
 
@@ -69,7 +69,7 @@ def side_run(loss=None, workload=None, threads_of_side=0, **changes):
 def measure(run, turns=None, *, shares_core=False):
     """Measure a side without another one; return its samples."""
     turns = turns or Alone()
-    order = turns.name, NEW if turns.name == BASE else BASE
+    order = turns.name, HEAD if turns.name == BASE else BASE
     return alternate.measure(run, turns, order, coin(), shares_core=shares_core)["sides"]["base"]
 
 
@@ -97,7 +97,7 @@ class TestTurns:
 class TestSides:
     def test_the_same_code_computes_the_same_numbers_whichever_side_it_is(self):
         spies = LossSpy(), LossSpy()
-        found = [measure(side_run(spy), Alone(name)) for spy, name in zip(spies, (BASE, NEW), strict=True)]
+        found = [measure(side_run(spy), Alone(name)) for spy, name in zip(spies, (BASE, HEAD), strict=True)]
         assert spies[0].values == spies[1].values
         assert len(set(spies[0].values)) > 10  # dropout draws anew in every step
         assert found[0]["outcome"] == found[1]["outcome"]
@@ -124,17 +124,17 @@ class TestSides:
         assert measure(side_run())["outcome"] == expected
 
     def test_both_processes_draw_the_same_turns(self):
-        base, head = Alone(BASE), Alone(NEW)
+        base, head = Alone(BASE), Alone(HEAD)
         coins = coin(), coin()
         for turns, each in zip((base, head), coins, strict=True):
-            alternate.measure(side_run(), turns, (NEW, BASE), each, shares_core=True)
+            alternate.measure(side_run(), turns, (HEAD, BASE), each, shares_core=True)
         assert base.turns == head.turns
         assert coins[0].getstate() == coins[1].getstate()
 
     def test_what_is_measured_of_a_side_has_a_time_for_each_iteration(self):
         turns = Alone()
-        found = alternate.measure(side_run(), turns, (NEW, BASE), coin(), shares_core=False)
-        assert found["first"] == NEW
+        found = alternate.measure(side_run(), turns, (HEAD, BASE), coin(), shares_core=False)
+        assert found["first"] == HEAD
         side = found["sides"]["base"]
         assert len(side["wall_ns"]) == len(side["cpu_ns"]) == 16
         assert min(side["wall_ns"]) > 0

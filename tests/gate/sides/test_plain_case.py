@@ -15,7 +15,7 @@ from mnistbench.gate.sides import alternate
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS
 from mnistbench.gate.sides.plain_case import PlainCase, own_threads
 from mnistbench.gate.sides.side import Side
-from mnistbench.gate.verdict.samples import BASE, NEW
+from mnistbench.gate.verdict.samples import BASE, HEAD
 from mnistbench.measuring.calls import Call, intercept, refuse_weave
 from mnistbench.measuring.clocks import Sample
 
@@ -244,5 +244,5 @@ class TestShortFunctions:
 
     def test_a_short_function_is_repeated_in_each_sample(self, run):
         one = run(sum, range(100))
-        found = alternate.measure(one, Alone(), (BASE, NEW), random.Random(1), shares_core=False)["sides"][BASE]
+        found = alternate.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)["sides"][BASE]
         assert found["loops"] == one.case.loops > 100

@@ -13,7 +13,7 @@ from bare_environments import linked_environment
 
 from mnistbench.core.params import params_of_call
 from mnistbench.gate.launcher import Default, LaunchError, launching, survey
-from mnistbench.gate.verdict.samples import BASE, NEW
+from mnistbench.gate.verdict.samples import BASE, HEAD
 
 TESTS = """
 import random
@@ -122,58 +122,58 @@ def surveyed(plan, tmp_path):
 def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     plan, listings = surveyed(plan, tmp_path)
     names = ["TestClass::test_pedantic", "test_decorated", "test_sum[1]", "test_sum[2]"]
-    assert sorted(listings[NEW].cases) == [f"test_own.py::{name}" for name in names]
-    assert listings[BASE] == replace(listings[NEW], resident=listings[BASE].resident, files=listings[BASE].files)
-    assert listings[NEW].torch == ""
+    assert sorted(listings[HEAD].cases) == [f"test_own.py::{name}" for name in names]
+    assert listings[BASE] == replace(listings[HEAD], resident=listings[BASE].resident, files=listings[BASE].files)
+    assert listings[HEAD].torch == ""
     assert not plan.with_torch
-    assert listings[NEW].left_out == listings[NEW].failed == listings[NEW].notes == listings[NEW].uncompared == {}
-    assert listings[NEW].cases["test_own.py::test_sum[1]"] == {
+    assert listings[HEAD].left_out == listings[HEAD].failed == listings[HEAD].notes == listings[HEAD].uncompared == {}
+    assert listings[HEAD].cases["test_own.py::test_sum[1]"] == {
         "label": "test_own.py::test_sum[1]", "params": asdict(params_of_call("test_own.py::test_sum[1]", "cpu", 1)),
     }  # fmt: skip
     with launching(plan, 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
         launch.ready()
         found = launch.measure()
-    assert sorted(found["cases"]) == sorted(listings[NEW].cases)
+    assert sorted(found["cases"]) == sorted(listings[HEAD].cases)
     for case, builds in found["cases"].items():
         assert len(builds) == 1
         for build in builds:
-            base, head = build["sides"][BASE], build["sides"][NEW]
+            base, head = build["sides"][BASE], build["sides"][HEAD]
             assert base["outcome"] == head["outcome"]
             assert base["loops"] == head["loops"]
             assert (base["loops"] > 100) == ("pedantic" not in case)
             assert len(base["wall_ns"]) == len(head["wall_ns"]) > 4
             assert len(base["block_ns"]) == len(head["block_ns"]) > 4
             assert "keys" not in base
-    assert not (tmp_path / NEW / "ran").exists()
+    assert not (tmp_path / HEAD / "ran").exists()
 
 
 def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
-    for side in (BASE, NEW):
+    for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(ODD)
         (tmp_path / side / "pytest.ini").unlink()  # pytest-benchmark warns of a fixture that is not used
     plan, listings = surveyed(plan, tmp_path)
-    assert listings[NEW].left_out == {
+    assert listings[HEAD].left_out == {
         "test_own.py::test_skipped": "is skipped: not today",
         "test_own.py::test_expected": "xfails: wrong",
         "test_own.py::test_skips_inside": "is skipped: inside",
         "test_own.py::test_weaves": "is skipped: benchmark.weave cannot be measured",
         "test_own.py::test_never_calls": "does not call its benchmark fixture",
     }
-    assert list(listings[NEW].cases) == [f"test_own.py::test_{name}" for name in ("changes", "random", "object", "folder")]
-    assert listings[NEW].uncompared == {
+    assert list(listings[HEAD].cases) == [f"test_own.py::test_{name}" for name in ("changes", "random", "object", "folder")]
+    assert listings[HEAD].uncompared == {
         "test_own.py::test_random": "returns something else at each call",
         "test_own.py::test_object": "returns object",
     }
-    [(changing, note)] = listings[NEW].notes.items()
+    [(changing, note)] = listings[HEAD].notes.items()
     assert changing == "test_own.py::test_changes"
     assert note.startswith("changes its arguments")
 
 
 def test_each_side_has_its_own_temporary_folder(plan, tmp_path):
-    for side in (BASE, NEW):
+    for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(ODD)
     plan, _ = surveyed(replace(plan, arguments=("test_own.py", "-k", "folder")), tmp_path)
-    folders = [(tmp_path / side / "folder").read_text() for side in (BASE, NEW)]
+    folders = [(tmp_path / side / "folder").read_text() for side in (BASE, HEAD)]
     assert folders[0] != folders[1]
 
 
@@ -203,7 +203,7 @@ def test_once(benchmark):
     ],
 )
 def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path, text, said):
-    (tmp_path / NEW / "test_own.py").write_text(text)
+    (tmp_path / HEAD / "test_own.py").write_text(text)
     with pytest.raises(LaunchError) as raised:
         surveyed(plan, tmp_path)
     assert str(raised.value).startswith(said)
@@ -214,20 +214,20 @@ def test_options_of_other_plugins_do_not_matter(plan, tmp_path, arguments):
     if "-n2" in arguments:
         pytest.importorskip("xdist")
     _, listings = surveyed(replace(plan, arguments=(*arguments, "test_own.py", "-k", "decorated")), tmp_path)
-    assert list(listings[NEW].cases) == ["test_own.py::test_decorated"]
-    assert not list((tmp_path / NEW).rglob("*.json"))
+    assert list(listings[HEAD].cases) == ["test_own.py::test_decorated"]
+    assert not list((tmp_path / HEAD).rglob("*.json"))
 
 
 def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(plan, tmp_path):
-    plan = replace(plan, variables={BASE: {}, NEW: {"OMP_NUM_THREADS": "2"}})
+    plan = replace(plan, variables={BASE: {}, HEAD: {"OMP_NUM_THREADS": "2"}})
     _, listings = surveyed(plan, tmp_path)
-    for side, threads in ((BASE, 1), (NEW, 2)):
+    for side, threads in ((BASE, 1), (HEAD, 2)):
         assert {case["params"]["threads"] for case in listings[side].cases.values()} == {threads}
 
 
 def test_a_side_may_have_pytest_alone(plan, tmp_path):
     python = linked_environment(tmp_path / "bare", "pytest")
-    plan = replace(plan, pythons={BASE: python, NEW: sys.executable}, arguments=("test_own.py", "-k", "decorated"))
+    plan = replace(plan, pythons={BASE: python, HEAD: sys.executable}, arguments=("test_own.py", "-k", "decorated"))
     plan, listings = surveyed(plan, tmp_path)
     assert "torch" not in listings[BASE].packages
     with launching(plan, 1, None, tmp_path / "log") as launch:
@@ -260,15 +260,15 @@ def test_without_torch(benchmark):
 
 
 def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
-    for side in (BASE, NEW):
+    for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(TORCH)
     plan, listings = surveyed(plan, tmp_path)
-    assert plan.with_torch == {BASE, NEW}
-    assert listings[NEW].uncompared == {}
+    assert plan.with_torch == {BASE, HEAD}
+    assert listings[HEAD].uncompared == {}
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
         found = launch.measure()["cases"]
-    keys = {case.partition("::test_")[2]: builds[0]["sides"][NEW].get("keys", []) for case, builds in found.items()}
+    keys = {case.partition("::test_")[2]: builds[0]["sides"][HEAD].get("keys", []) for case, builds in found.items()}
     assert ["aten::addmm", "forward", "Sequential.0"] in keys["model"]
     assert ["aten::clamp_min", "forward", "Sequential.1"] in keys["model"]
     assert ["aten::sum", "forward", ""] in keys["model"]
@@ -278,7 +278,7 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
     assert keys["without_torch"] == []
     for case, builds in found.items():
         for build in builds:
-            base, head = build["sides"][BASE], build["sides"][NEW]
+            base, head = build["sides"][BASE], build["sides"][HEAD]
             assert base["outcome"] == head["outcome"], case
             if "keys" in base:
                 assert json.dumps(base["calls"]) == json.dumps(head["calls"])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.gate.sides.turns import PeerError, Turns
-from mnistbench.gate.verdict.samples import BASE, NEW
+from mnistbench.gate.verdict.samples import BASE, HEAD
 
 
 def both(work):
@@ -23,10 +23,10 @@ def both(work):
             return work(turns, name)
 
     with ThreadPoolExecutor(2) as pool:
-        return [future.result(10) for future in [pool.submit(run, *side) for side in zip((BASE, NEW), peers, strict=True)]]
+        return [future.result(10) for future in [pool.submit(run, *side) for side in zip((BASE, HEAD), peers, strict=True)]]
 
 
-@given(st.lists(st.lists(st.sampled_from([BASE, NEW]), max_size=12), max_size=4))
+@given(st.lists(st.lists(st.sampled_from([BASE, HEAD]), max_size=12), max_size=4))
 def test_two_processes_run_one_at_a_time_in_the_given_order(sequences) -> None:
     ran, running = [], threading.Lock()
 
@@ -45,8 +45,8 @@ def test_a_sequence_ends_for_both_after_its_last_turn() -> None:
     ended = threading.Event()
 
     def work(turns, name):
-        for _ in turns.of([BASE, NEW]):
-            if name == NEW:
+        for _ in turns.of([BASE, HEAD]):
+            if name == HEAD:
                 assert not ended.wait(0.05), "the base went on during the last turn of the head"
         ended.set()
 
@@ -59,23 +59,23 @@ def test_both_processes_run_at_once() -> None:
 
 
 def test_nobody_runs_ahead_of_the_other_process() -> None:
-    ran = {BASE: 0, NEW: 0}
+    ran = {BASE: 0, HEAD: 0}
 
     def work(turns, name):
         for _ in turns.at_once(20):
             ran[name] += 1
-            assert abs(ran[BASE] - ran[NEW]) <= 1
+            assert abs(ran[BASE] - ran[HEAD]) <= 1
             if name == BASE:
                 time.sleep(0.001)
-        assert ran == {BASE: 20, NEW: 20}
+        assert ran == {BASE: 20, HEAD: 20}
 
     both(work)
 
 
 def test_values_reach_the_other_process() -> None:
     assert both(lambda turns, name: turns.exchange([name, 1.5])) == [
-        [[BASE, 1.5], [NEW, 1.5]],
-        [[NEW, 1.5], [BASE, 1.5]],
+        [[BASE, 1.5], [HEAD, 1.5]],
+        [[HEAD, 1.5], [BASE, 1.5]],
     ]
 
 
@@ -91,7 +91,7 @@ def test_both_processes_run_the_same_test() -> None:
 def test_another_test_on_the_other_side_is_an_error() -> None:
     def work(turns, name):
         with pytest.raises(PeerError) as raised:
-            turns.agree({BASE: "t.py::a", NEW: ""}[name])
+            turns.agree({BASE: "t.py::a", HEAD: ""}[name])
         return str(raised.value)
 
     assert both(work) == [
@@ -100,10 +100,10 @@ def test_another_test_on_the_other_side_is_an_error() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", [BASE, NEW])
+@pytest.mark.parametrize("name", [BASE, HEAD])
 def test_the_end_of_the_other_process_is_noticed(name) -> None:
     mine, other = socket.socketpair()
     with closing(Turns(name, mine)) as turns:
         other.close()
         with pytest.raises(PeerError, match="has ended"):
-            list(turns.of([BASE, NEW, BASE]))
+            list(turns.of([BASE, HEAD, BASE]))

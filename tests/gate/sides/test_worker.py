@@ -12,7 +12,7 @@ import pytest
 from bare_environments import installed_environment, linked_environment
 
 from mnistbench.gate.launcher import Default, LaunchError, launching, survey
-from mnistbench.gate.verdict.samples import BASE, NEW, OLDEST_TORCH
+from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
 
 #: Writes when each iteration begins and ends.
 SPY = """
@@ -56,11 +56,11 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     iterations = [json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()[loaded:]]
     assert len(iterations) > 100
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(iterations))  # one at a time
-    assert set(found["order"]) == {BASE, NEW}
+    assert set(found["order"]) == {BASE, HEAD}
     first, second = found["cases"][case]
     assert (first["first"], second["first"]) == (*found["order"],)
     for build in (first, second):
-        base, head = build["sides"][BASE], build["sides"][NEW]
+        base, head = build["sides"][BASE], build["sides"][HEAD]
         assert base["outcome"] == head["outcome"]  # the same code on the same numbers
         assert base["keys"] == head["keys"]
         for times in ("wall_ns", "cpu_ns", "iteration_ns"):
@@ -95,18 +95,18 @@ nn.Sequential.forward = counted_forward
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-@pytest.mark.parametrize("side", [BASE, NEW])
+@pytest.mark.parametrize("side", [BASE, HEAD])
 def test_one_side_has_more_threads(plan, side, tmp_path) -> None:
-    for name in (BASE, NEW):
+    for name in (BASE, HEAD):
         with (tmp_path / name / "conftest.py").open("a") as conftest:
             conftest.write(COUNTING)
     plan = replace(plan, variables={**plan.variables, side: {"OMP_NUM_THREADS": "2"}})
     with launching(plan, 1, None, tmp_path / "log", sorted(os.sched_getaffinity(0))) as launch:
         launch.ready()
-        for name in (BASE, NEW):
+        for name in (BASE, HEAD):
             (tmp_path / name / "threads").unlink()
         [builds] = launch.measure()["cases"].values()
-    for name, threads in {BASE: 1, NEW: 1, side: 2}.items():
+    for name, threads in {BASE: 1, HEAD: 1, side: 2}.items():
         assert set((tmp_path / name / "threads").read_text().splitlines()) == {f"{threads} {threads}"}
         assert all(bool(build["sides"][name]["cpu_ns"]) == (threads == 1) for build in builds)
 
@@ -114,7 +114,7 @@ def test_one_side_has_more_threads(plan, side, tmp_path) -> None:
 def measured_with(python, plan, tmp_path):
     """Survey both sides and measure them once, the base with this interpreter; return the listings and the launch."""
     arguments = ("test_bench.py", "--bench-model=tiny,lenet5", "--benchmark-columns=min")
-    plan = replace(plan, pythons={BASE: python, NEW: sys.executable}, arguments=arguments)
+    plan = replace(plan, pythons={BASE: python, HEAD: sys.executable}, arguments=arguments)
     plan, listings = survey(plan, 1, Default("", "forward"), tmp_path / "log")
     with launching(plan, 1, None, tmp_path / "log") as launch:
         return listings, whole(launch)
@@ -129,7 +129,7 @@ def test_a_side_may_have_torch_and_pytest_alone(plan, tmp_path) -> None:
     assert sorted(found["cases"]) == sorted(listings[BASE].cases) == CASES
     for builds in found["cases"].values():
         for build in builds:
-            base, head = build["sides"][BASE], build["sides"][NEW]
+            base, head = build["sides"][BASE], build["sides"][HEAD]
             assert base["outcome"] == head["outcome"]
             assert base["keys"] == head["keys"]
             assert base["memory_bytes"] == head["memory_bytes"]
@@ -143,7 +143,7 @@ def test_a_side_may_have_the_oldest_torch(plan, tmp_path) -> None:
     assert sorted(found["cases"]) == CASES
     for builds in found["cases"].values():
         for build in builds:
-            base, head = build["sides"][BASE], build["sides"][NEW]
+            base, head = build["sides"][BASE], build["sides"][HEAD]
             assert base["outcome"][1] == pytest.approx(head["outcome"][1], rel=1e-4)
             assert base["parameters"] == head["parameters"]
             assert {"aten::addmm"} <= {key[0] for key in base["keys"]} & {key[0] for key in head["keys"]}
@@ -153,7 +153,7 @@ def test_a_side_may_have_the_oldest_torch(plan, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("side", "version", "option"), [(BASE, "2.5.1+cu124", "--base-python"), (NEW, "1.13.1", "--new-python")]
+    ("side", "version", "option"), [(BASE, "2.5.1+cu124", "--base-python"), (HEAD, "1.13.1", "--head-python")]
 )
 def test_a_torch_that_is_too_old_is_refused(monkeypatch, side, version, option) -> None:
     import torch
@@ -184,7 +184,7 @@ def test_a_torch_that_is_new_enough_is_not_refused(monkeypatch, version) -> None
 
 def test_a_side_that_fails_in_an_iteration_is_named(plan, tmp_path) -> None:
     raising = "\n\nnn.Sequential.forward = lambda self, inputs: 1 / 0\n"
-    with (tmp_path / NEW / "conftest.py").open("a") as conftest:
+    with (tmp_path / HEAD / "conftest.py").open("a") as conftest:
         conftest.write(raising)
     with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
         launch.ready()
@@ -196,7 +196,7 @@ def test_a_test_that_fails_on_one_side_is_named(plan, tmp_path) -> None:
         "def test_forward(op_benchmark):\n    op_benchmark('forward')\n\n\n"
         "def test_step(op_benchmark):\n    {}\n    op_benchmark('step')\n"
     )
-    for side, line in ((BASE, "pass"), (NEW, "assert 1 == 2, 'not here'")):
+    for side, line in ((BASE, "pass"), (HEAD, "assert 1 == 2, 'not here'")):
         (tmp_path / side / "test_bench.py").write_text(bench.format(line))
     with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
         whole(launch)

@@ -88,12 +88,12 @@ def logs(change, *, spread=0.003, count=12, seed=0):
 
 
 def call(change=0.0, *, case="case", seed=0, spread=0.003, count=12, **changes):
-    return gate_builders.effect(logs(change, spread=spread, count=count, seed=[seed, 0]), case=case, **changes)
+    return gate_builders.quantity(logs(change, spread=spread, count=count, seed=[seed, 0]), case=case, **changes)
 
 
 def operation(change=0.0, *, case="case", name="aten::mm, forward fc1", seed=0, spread=0.009, count=12, **changes):
     found = logs(change, spread=spread, count=count, seed=[seed, 1])
-    return gate_builders.effect(found, **{"case": case, "kind": "operation", "name": name, **changes})
+    return gate_builders.quantity(found, **{"case": case, "kind": "operation", "name": name, **changes})
 
 
 def added(change=0.0, **changes):
@@ -114,10 +114,10 @@ def quiet(count=12, seed=0):
         yield operation(case=case, name=f"operation {number}", seed=[seed, len(case), number], count=count)
 
 
-def among(*effects, count=12, seed=0):
-    """These effects, and quiet ones for all keys that they do not have."""
-    keys = {effect.key for effect in effects}
-    return [*effects, *(effect for effect in quiet(count, seed) if effect.key not in keys)]
+def among(*quantities, count=12, seed=0):
+    """These quantities, and quiet ones for all keys that they do not have."""
+    keys = {quantity.key for quantity in quantities}
+    return [*quantities, *(quantity for quantity in quiet(count, seed) if quantity.key not in keys)]
 
 
 def decided(first, second=(), thresholds=LIMITS, seed=SEED):
@@ -128,7 +128,7 @@ MM = "aten::mm, forward fc1"
 
 
 @pytest.mark.parametrize(
-    ("effect", "flagged"),
+    ("quantity", "flagged"),
     [
         (operation(0.1), True),
         (operation(-0.1), True),
@@ -147,8 +147,8 @@ MM = "aten::mm, forward fc1"
         (call(0.03, name="device", clock="device"), True),
     ],
 )
-def test_a_candidate_is_surely_and_relevantly_changed(effect, flagged):
-    assert [one.effect for one in candidates(among(effect), LIMITS, SEED)] == [effect] * flagged
+def test_a_candidate_is_surely_and_relevantly_changed(quantity, flagged):
+    assert [one.quantity for one in candidates(among(quantity), LIMITS, SEED)] == [quantity] * flagged
 
 
 @pytest.mark.parametrize(("thresholds", "flagged"), [(Thresholds(), 0), (Thresholds(0.01), 1), (Thresholds(0.01, 0.03), 2)])
@@ -165,7 +165,7 @@ def test_with_too_few_launches_nothing_is_flagged():
 def test_what_has_no_difference_in_a_launch_is_no_candidate_and_keeps_nobody_from_being_one():
     spoiled = operation(0.5, name="spoiled")
     spoiled = dataclasses.replace(spoiled, logs=(math.nan, *spoiled.logs[1:]))
-    assert [one.effect.name for one in candidates(among(operation(0.1), spoiled), LIMITS, SEED)] == [MM]
+    assert [one.quantity.name for one in candidates(among(operation(0.1), spoiled), LIMITS, SEED)] == [MM]
 
 
 # ---- verdicts -----------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_bounds_of_what_was_measured_again_are_of_all_its_launches():
     first = among(call(0.03))
     once, again = decided(first), decided(first, [fresh(call, 0.01)])
     before, after = once.cases[0], again.cases[0]
-    assert (before.effect.key, after.effect.key) == (first[0].key, first[0].key)
+    assert (before.quantity.key, after.quantity.key) == (first[0].key, first[0].key)
     assert (before.launches, after.launches) == (12, 22)
     assert after.change == pytest.approx(math.expm1((12 * math.log(1.03) + 10 * math.log(1.01)) / 22))
     assert after.p == before.p
@@ -265,7 +265,7 @@ def test_findings_come_in_the_order_of_what_they_cost_their_case():
     first = [operation(change, name=name, share=share, seed=1) for name, (change, share) in changes.items()]
     second = [fresh(operation, change, name=name, share=share) for name, (change, share) in changes.items()]
     result = decided(among(*first), second)
-    assert [finding.screened.effect.name for finding in result.findings] == ["c", "b", "a"]
+    assert [finding.screened.quantity.name for finding in result.findings] == ["c", "b", "a"]
 
 
 # ---- inconclusive -------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_findings_come_in_the_order_of_what_they_cost_their_case():
 
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_too_few_launches_judge_nothing(count):
-    first = [call(0.5, count=count) if count > 1 else gate_builders.effect((0.5,) * count)]
+    first = [call(0.5, count=count) if count > 1 else gate_builders.quantity((0.5,) * count)]
     result = decided(first)
     assert (result.outcome, result.cases, result.findings, result.launches) == (INCONCLUSIVE, (), (), count)
     assert texts(result) == [f"{count} launches are too few: the test needs at least 8"]
@@ -324,7 +324,7 @@ def test_an_operation_that_its_whole_case_contradicts_is_no_regression():
 )
 def test_what_other_operations_gave_back_explains_a_case_that_did_not_get_slower(others, verdict):
     result = decided(among(operation(0.3, share=0.5), *others), [fresh(operation, 0.3, share=0.5)])
-    assert [one.verdict for one in result.findings if one.screened.effect.name == MM] == [verdict]
+    assert [one.verdict for one in result.findings if one.screened.quantity.name == MM] == [verdict]
 
 
 @pytest.mark.parametrize(("of_busy", "verdict"), [(0.2, REGRESSED), (0.0, CONTRADICTED)])
@@ -332,7 +332,7 @@ def test_a_kernel_is_held_against_the_busy_time_of_a_call_that_is_limited_by_lau
     """A kernel with 80 % of the busy time takes 25 % more. The launches of a call of 1.5 ms hide it from every other clock."""
     clocks = [call(0.0), call(0.0, name="device", clock="device"), call(of_busy, name="busy", clock="busy")]
     result = decided(among(operation(0.25, share=0.8), *clocks), [fresh(operation, 0.25, share=0.8)])
-    assert [one.verdict for one in result.findings if one.screened.effect.name == MM] == [verdict]
+    assert [one.verdict for one in result.findings if one.screened.quantity.name == MM] == [verdict]
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -387,7 +387,7 @@ def test_a_case_that_is_too_noisy_says_how_many_launches_would_settle_it():
     noisy = call(0.005, spread=0.04, case="noisy")
     result = decided(among(noisy))
     [reason] = texts(result)
-    [estimate] = [one for one in result.cases if one.effect == noisy]
+    [estimate] = [one for one in result.cases if one.quantity == noisy]
     assert (result.outcome, result.findings) == (INCONCLUSIVE, ())
     match = re.fullmatch(
         r"noisy: a slowdown of up to (\d+\.\d) % of its wall time cannot be ruled out; about (\d+) launches would settle it",
@@ -488,14 +488,14 @@ def test_a_mean_that_excludes_little_is_a_reason_and_one_that_excludes_enough_is
 )
 def test_an_operation_that_is_not_bounded_is_named_and_a_large_one_is_a_reason(noisy, reasons, named):
     result = decided(among(noisy))
-    assert [one.effect for one in result.unbounded] == [noisy] * named
+    assert [one.quantity for one in result.unbounded] == [noisy] * named
     assert [reason.kind for reason in result.reasons] == [decision.NOISE] * reasons
     assert result.outcome == (INCONCLUSIVE if reasons else PASSED)
 
 
 def test_of_what_is_not_bounded_the_largest_share_comes_first():
     noisy = [operation(0.0, spread=0.1, share=share, name=f"of {share}", seed=9) for share in (0.03, 0.08, 0.05)]
-    assert [one.effect.name for one in decided(among(*noisy)).unbounded] == ["of 0.08", "of 0.05", "of 0.03"]
+    assert [one.quantity.name for one in decided(among(*noisy)).unbounded] == ["of 0.08", "of 0.05", "of 0.03"]
 
 
 def test_only_noise_and_the_budget_are_excusable():
@@ -508,8 +508,8 @@ def test_only_noise_and_the_budget_are_excusable():
 def test_differences_of_any_size_have_a_verdict(factor):
     # Seven cases in eight launches whose differences are orthogonal: the exchanges reach far beyond what was observed.
     rows = factor * scipy.linalg.hadamard(8)[1:]
-    effects = [gate_builders.effect(tuple(map(float, row)), case=f"case {number}") for number, row in enumerate(rows)]
-    result = decide(effects, [], LIMITS, SEED)
+    quantities = [gate_builders.quantity(tuple(map(float, row)), case=f"case {number}") for number, row in enumerate(rows)]
+    result = decide(quantities, [], LIMITS, SEED)
     assert result.outcome == INCONCLUSIVE
     assert all(one.high == math.inf or one.high > 0 for one in result.cases)
 
@@ -517,10 +517,10 @@ def test_differences_of_any_size_have_a_verdict(factor):
 # ---- properties ---------------------------------------------------------------------------------------------------------
 
 
-def mirrored(effects):
+def mirrored(quantities):
     return [
-        dataclasses.replace(one, logs=tuple(-log for log in one.logs), base_ns=one.new_ns, new_ns=one.base_ns)
-        for one in effects
+        dataclasses.replace(one, logs=tuple(-log for log in one.logs), base_ns=one.head_ns, head_ns=one.base_ns)
+        for one in quantities
     ]
 
 
@@ -564,7 +564,7 @@ def any_effects(draw):
         kind = draw(st.sampled_from(["call", "mean", "operation", "replaced", "added", "other"]))
         clock = draw(st.sampled_from(["wall", "cpu", "device", "busy"])) if kind in ("call", "mean") else ""
         found.append(
-            gate_builders.effect(
+            gate_builders.quantity(
                 draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8)), kind=kind, name=f"{number}",
                 clock=clock, share=draw(st.floats(0, 1)),
             )
@@ -574,8 +574,8 @@ def any_effects(draw):
 
 @settings(parent=strategies.ANY_SPEED, max_examples=100)
 @given(any_effects(), st.booleans())
-def test_whatever_was_measured_there_is_a_verdict(effects, again):
-    result = decided(effects, effects if again else ())
+def test_whatever_was_measured_there_is_a_verdict(quantities, again):
+    result = decided(quantities, quantities if again else ())
     assert result.outcome in {PASSED, REGRESSED, INCONCLUSIVE}
     assert (result.outcome == REGRESSED) <= any(finding.verdict == REGRESSED for finding in result.findings)
     for estimate in (*result.cases, *result.operations):
@@ -584,5 +584,5 @@ def test_whatever_was_measured_there_is_a_verdict(effects, again):
     if result.outcome == PASSED:
         assert not result.reasons
         assert all(finding.verdict != REGRESSED for finding in result.findings)
-        assert result.bound <= LIMITS.call or all(one.effect.kind != "call" for one in result.cases)
-        assert result.bound_of_means <= 0.1 or all(one.effect.kind != "mean" for one in result.cases)
+        assert result.bound <= LIMITS.call or all(one.quantity.kind != "call" for one in result.cases)
+        assert result.bound_of_means <= 0.1 or all(one.quantity.kind != "mean" for one in result.cases)

@@ -39,7 +39,7 @@ from mnistbench.gate import run
 from mnistbench.gate.report import last_line, rendered
 from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.verdict.result import Header, conclude
-from mnistbench.gate.verdict.samples import BASE, COMPLETE, NEW, End, Launch
+from mnistbench.gate.verdict.samples import BASE, COMPLETE, HEAD, End, Launch
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 OTHER_LABEL = "step lenet5-b1-cpu on digits"
@@ -82,7 +82,7 @@ def slower():
 
 
 def verdicts(verdict):
-    return {finding.screened.effect.name: finding.verdict for finding in verdict.decision.findings}
+    return {finding.screened.quantity.name: finding.verdict for finding in verdict.decision.findings}
 
 
 # ---- what a verdict says ------------------------------------------------------------------------------------------------
@@ -130,14 +130,14 @@ def test_without_a_launch_nothing_was_judged():
 
 def test_cases_are_called_by_their_labels(slower):
     decision = concluded(slower).decision
-    assert {one.effect.case for one in (*decision.cases, *decision.operations)} == {LABEL}
+    assert {one.quantity.case for one in (*decision.cases, *decision.operations)} == {LABEL}
 
 
 def test_two_cases_of_one_label_are_called_by_their_node_ids():
     launches = series({CASE: Measured(), OTHER_CASE: SLOWER})
     verdict = concluded(launches, labels={CASE: LABEL, OTHER_CASE: LABEL})
-    assert {one.effect.case for one in verdict.decision.cases} == {CASE, OTHER_CASE}
-    assert {finding.screened.effect.case for finding in verdict.decision.findings} == {OTHER_CASE}
+    assert {one.quantity.case for one in verdict.decision.cases} == {CASE, OTHER_CASE}
+    assert {finding.screened.quantity.case for finding in verdict.decision.findings} == {OTHER_CASE}
 
 
 def test_a_case_that_was_not_measured_in_every_launch_is_not_passed_over():
@@ -204,7 +204,7 @@ ALL_CALLS = f"{LABEL}:call"
 @pytest.mark.parametrize("name", [MM_TEXT, "aten::mm", "fc1", "*mm*"])
 def test_a_case_and_an_operation_are_accepted_by_any_of_their_names(slower, case, name):
     verdict = concluded(slower, f"{case}:{name}")
-    assert [finding.screened.effect.name for finding in verdict.accepted] == [MM_TEXT]
+    assert [finding.screened.quantity.name for finding in verdict.accepted] == [MM_TEXT]
     assert (verdict.unused, verdict.reason) == ((), "it is exact now")
     # The calls that got slower with it are accepted apart.
     assert verdict.outcome == REGRESSED
@@ -236,13 +236,13 @@ def test_what_is_called_otherwise_is_not_accepted(slower, pattern):
     ],
 )
 def test_calls_are_accepted_by_their_clock_or_together(slower, pattern, names):
-    assert {finding.screened.effect.name for finding in concluded(slower, pattern).accepted} == names
+    assert {finding.screened.quantity.name for finding in concluded(slower, pattern).accepted} == names
 
 
 def test_what_is_accepted_passes_and_what_accepted_nothing_is_listed(slower):
     verdict = concluded(slower, f"{LABEL}:aten::mm", "*:aten::gone", ALL_CALLS)
     assert (verdict.outcome, verdict.regressions, verdict.unused) == (PASSED, (), ("*:aten::gone:900%",))
-    assert {finding.screened.effect.title for finding in verdict.accepted} == {
+    assert {finding.screened.quantity.title for finding in verdict.accepted} == {
         MM_TEXT, "wall time", "CPU time", "mean wall time", "mean CPU time",
     }  # fmt: skip
 
@@ -256,7 +256,7 @@ def test_accepting_one_case_leaves_the_other():
     cases = {CASE: SLOWER, OTHER_CASE: SLOWER}
     verdict = concluded(both_stages(cases), "step lenet5-b1-cpu:*", labels=BOTH)
     assert verdict.outcome == REGRESSED
-    assert {finding.screened.effect.case for finding in verdict.regressions} == {LABEL}
+    assert {finding.screened.quantity.case for finding in verdict.regressions} == {LABEL}
 
 
 def test_cases_of_one_label_are_accepted_together_by_it_and_apart_by_their_ids():
@@ -265,7 +265,7 @@ def test_cases_of_one_label_are_accepted_together_by_it_and_apart_by_their_ids()
     labels = {CASE: LABEL, OTHER_CASE: LABEL}
     assert concluded(launches, f"{LABEL}:*", labels=labels).outcome == PASSED
     left = concluded(launches, f"{CASE}:*", labels=labels).regressions
-    assert {finding.screened.effect.case for finding in left} == {OTHER_CASE}
+    assert {finding.screened.quantity.case for finding in left} == {OTHER_CASE}
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_cases_of_one_label_are_accepted_together_by_it_and_apart_by_their_ids()
 def test_an_operation_is_accepted_as_tables_show_it_or_as_torch_calls_it(name):
     case = Measured(6_000_000, 1.1, operations={**QUIET, ENGINE: (2_000_000, 1.3)})
     verdict = concluded(both_stages(case), f"{LABEL}:{name}")
-    assert [finding.screened.effect.members for finding in verdict.accepted] == [(ENGINE,)]
+    assert [finding.screened.quantity.members for finding in verdict.accepted] == [(ENGINE,)]
 
 
 SMALL_ONES = {CONV: (3_000_000, 1.0), TINY: (20_000, 1.0), ADD: (20_000, 2.0)}
@@ -326,7 +326,7 @@ def test_the_limit_to_paste_allows_for_all_that_the_pattern_matches(slower):
 
 
 def test_a_clock_is_accepted_with_its_mean(slower):
-    titles = {finding.screened.effect.title for finding in concluded(slower, f"{LABEL}:wall").accepted}
+    titles = {finding.screened.quantity.title for finding in concluded(slower, f"{LABEL}:wall").accepted}
     assert titles == {"wall time", "mean wall time"}
 
 
@@ -365,7 +365,7 @@ def rebuilt(launches, change):
 
 def with_times(launches, change):
     """The same launches, with what the head's iterations take changed."""
-    return rebuilt(launches, lambda each: {**each, NEW: each[NEW]._replace(times=change(each[NEW].times))})
+    return rebuilt(launches, lambda each: {**each, HEAD: each[HEAD]._replace(times=change(each[HEAD].times))})
 
 
 def test_a_head_whose_every_fifth_iteration_takes_twice_as_long_regresses():
@@ -375,7 +375,7 @@ def test_a_head_whose_every_fifth_iteration_takes_twice_as_long_regresses():
 
     verdict = concluded(with_times(both_stages(Measured()), every_fifth))
     assert verdict.outcome == REGRESSED
-    assert {finding.screened.effect.title for finding in verdict.regressions} == {"mean wall time", "mean CPU time"}
+    assert {finding.screened.quantity.title for finding in verdict.regressions} == {"mean wall time", "mean CPU time"}
 
 
 def test_a_head_that_sleeps_regresses_though_its_cpu_time_does_not():
@@ -384,17 +384,17 @@ def test_a_head_that_sleeps_regresses_though_its_cpu_time_does_not():
 
     verdict = concluded(with_times(both_stages(Measured()), sleeping))
     assert verdict.outcome == REGRESSED
-    assert {finding.screened.effect.title for finding in verdict.regressions} == {"wall time", "mean wall time"}
+    assert {finding.screened.quantity.title for finding in verdict.regressions} == {"wall time", "mean wall time"}
 
 
 # ---- new and replaced operations ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("new_ns", "outcome"), [(100_000, PASSED), (102_000, PASSED), (115_000, REGRESSED)])
-def test_a_replaced_operation_is_judged_as_if_it_had_kept_its_name(new_ns, outcome):
+@pytest.mark.parametrize(("head_ns", "outcome"), [(100_000, PASSED), (102_000, PASSED), (115_000, REGRESSED)])
+def test_a_replaced_operation_is_judged_as_if_it_had_kept_its_name(head_ns, outcome):
     # 2.4 % of the case: 15 % more of it is 0.4 % of the case, which is less than new operations may add.
-    operations = {**QUIET, CLONE: (100_000, 1.0), GEMM: (new_ns, 1.0)}
-    case = Measured(factor=1 + (new_ns - 100_000) / 4e6, operations=operations, only_base=[CLONE], only_new=[GEMM])
+    operations = {**QUIET, CLONE: (100_000, 1.0), GEMM: (head_ns, 1.0)}
+    case = Measured(factor=1 + (head_ns - 100_000) / 4e6, operations=operations, only_base=[CLONE], only_new=[GEMM])
     verdict = concluded(both_stages(case, count=run.LAUNCHES))
     assert verdict.outcome == outcome
     assert ("new and gone operations, forward fc1" in verdicts(verdict)) == (outcome == REGRESSED)
@@ -404,16 +404,16 @@ LINEAR1 = ("aten::mm", "forward", "linear1")
 
 
 @pytest.mark.parametrize(
-    ("gone_ns", "new_ns", "outcome"),
+    ("gone_ns", "head_ns", "outcome"),
     [(40_000, 76_000, REGRESSED), (40_000, 40_000, PASSED), (None, 100_000, REGRESSED), (None, 8_000, PASSED)],
 )
-def test_operations_in_a_place_that_the_base_lacks_are_tested(gone_ns, new_ns, outcome):
-    operations = {**QUIET, LINEAR1: (new_ns, 1.0), **({CLONE: (gone_ns, 1.0)} if gone_ns else {})}
+def test_operations_in_a_place_that_the_base_lacks_are_tested(gone_ns, head_ns, outcome):
+    operations = {**QUIET, LINEAR1: (head_ns, 1.0), **({CLONE: (gone_ns, 1.0)} if gone_ns else {})}
     del operations[TINY]
     if gone_ns:  # the place of the base goes with its only operation
         del operations[MM]
     whole_ns = sum(ns for key, (ns, _) in operations.items() if key != LINEAR1)
-    factor = 1.0 + (new_ns - (gone_ns or 0)) / whole_ns
+    factor = 1.0 + (head_ns - (gone_ns or 0)) / whole_ns
     case = Measured(factor=factor, operations=operations, only_base=[CLONE], only_new=[LINEAR1])
     verdict = concluded(both_stages(case, count=run.LAUNCHES))
     assert verdict.outcome == outcome

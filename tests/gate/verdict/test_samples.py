@@ -47,9 +47,9 @@ from mnistbench.gate.verdict.samples import (
     append,
     difference,
     difference_of_means,
-    effects,
     groups,
     load,
+    quantities,
 )
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
@@ -120,18 +120,18 @@ def test_the_other_way_round_a_difference_has_the_other_sign(pairs):
     assert difference(new, base) == pytest.approx(-difference(base, new), abs=1e-12)
 
 
-# ---- effects of calls ---------------------------------------------------------------------------------------------------
+# ---- quantities of calls ---------------------------------------------------------------------------------------------------
 
 
 def calls_of(launches):
-    return {effect.clock: effect for effect in effects(launches) if effect.kind == "call"}
+    return {quantity.clock: quantity for quantity in quantities(launches) if quantity.kind == "call"}
 
 
 def test_a_call_has_a_difference_per_launch_and_typical_times():
     slower = [build(side(4_000_000), side(4_000_000 + step)) for step in (0, 40_000, 80_000)]
     call = calls_of([launch(one) for one in slower])["wall"]
     assert call.logs == pytest.approx([0, math.log(1.01), math.log(1.02)])
-    assert (call.base_ns, call.new_ns, call.share) == (4_000_000, 4_040_000, 1.0)
+    assert (call.base_ns, call.head_ns, call.share) == (4_000_000, 4_040_000, 1.0)
     assert call.key == (CASE, "call", "wall")
 
 
@@ -139,7 +139,7 @@ def test_several_builds_of_a_launch_are_averaged():
     builds = [build(side(1_000), side(new)) for new in (1_000, 1_210)]
     call = calls_of([launch(*builds), launch(*builds)])["wall"]
     assert call.logs == pytest.approx([math.log(1.1)] * 2)
-    assert call.new_ns == 1_105
+    assert call.head_ns == 1_105
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -170,7 +170,7 @@ def on_accelerator(kernel_ns, busy_ns, *, elapsed_ns=1_500_000, **others):
 def test_the_operations_of_an_accelerator_have_shares_of_its_busy_time():
     rows = {ADD: 10_000}  # at the same time as the product, in another stream
     base, new = (on_accelerator(20_000 * factor, 25_000 * factor, rows=rows) for factor in (1, 2))
-    found = {effect.title: effect for effect in effects([launch(build(base, new))] * 2)}
+    found = {quantity.title: quantity for quantity in quantities([launch(build(base, new))] * 2)}
     assert found["device busy time"].logs == pytest.approx((math.log(2),) * 2)
     assert found["device elapsed time"].logs == (0.0, 0.0)
     assert (found["aten::mm, forward fc1"].share, found["aten::add_, optimizer"].share) == (0.8, 0.4)
@@ -190,12 +190,12 @@ def test_busy_times_of_a_repeated_call_are_those_of_one_call_already(tmp_path):
 
 def test_rows_that_are_no_operations_are_quantities_of_their_own():
     rows = {(name, "", ""): 1_000 for name in (OUTSIDE, RUNTIME, UNATTRIBUTED)}
-    found = effects([launch(build(side(operations={MM: 1_000_000, **rows})))])
-    assert [effect.name for effect in found if effect.kind == "outside"] == [
+    found = quantities([launch(build(side(operations={MM: 1_000_000, **rows})))])
+    assert [quantity.name for quantity in found if quantity.kind == "outside"] == [
         "outside operations", "runtime calls", "unattributed kernels",
     ]  # fmt: skip
-    gone = effects([launch(build(side(operations={MM: 1_000_000, **rows}), side()))])
-    assert not [effect for effect in gone if effect.kind in ("replaced", "added")]
+    gone = quantities([launch(build(side(operations={MM: 1_000_000, **rows}), side()))])
+    assert not [quantity for quantity in gone if quantity.kind in ("replaced", "added")]
 
 
 def test_a_drift_of_the_accelerators_clock_is_no_difference_between_the_sides():
@@ -205,20 +205,20 @@ def test_a_drift_of_the_accelerators_clock_is_no_difference_between_the_sides():
         for number, name in enumerate(alternate._pairs(["base", "head"], random.Random(seed), 16)):
             taken[name].append(round(1_000_000 * 1.01**number))  # a third slower at the end
         base, new = (on_accelerator(20_000, 25_000)._replace(times={"device": tuple(each)}) for each in taken.values())
-        [median, mean] = [one for one in effects([launch(build(base, new))]) if one.is_case]
+        [median, mean] = [one for one in quantities([launch(build(base, new))]) if one.is_case]
         assert abs(median.logs[0]) < 0.011  # that of one turn
         assert abs(mean.logs[0]) < 0.003
 
 
 def test_a_case_that_one_launch_lacks_is_left_out():
     both = launch(cases={CASE: [build()], OTHER_CASE: [build()]})
-    assert {effect.case for effect in effects([both, both])} == {CASE, OTHER_CASE}
-    assert {effect.case for effect in effects([both, launch()])} == {CASE}
-    assert {effect.case for effect in effects([launch(), both])} == {CASE}
-    assert effects([]) == []
+    assert {quantity.case for quantity in quantities([both, both])} == {CASE, OTHER_CASE}
+    assert {quantity.case for quantity in quantities([both, launch()])} == {CASE}
+    assert {quantity.case for quantity in quantities([launch(), both])} == {CASE}
+    assert quantities([]) == []
 
 
-# ---- effects of operations ----------------------------------------------------------------------------------------------
+# ---- quantities of operations ----------------------------------------------------------------------------------------------
 
 
 def grouped(*builds):
@@ -280,7 +280,7 @@ def test_operations_that_came_or_went_are_one_quantity_of_their_place():
 
 def of_kind(kind, base, new):
     """The only quantity of this kind in a case with these operations."""
-    [found] = [one for one in effects([launch(build(side(operations=base), side(operations=new)))]) if one.kind == kind]
+    [found] = [one for one in quantities([launch(build(side(operations=base), side(operations=new)))]) if one.kind == kind]
     return found
 
 
@@ -300,7 +300,7 @@ def test_replaced_operations_are_one_quantity_whose_sums_are_compared():
         {MM: 200_000, CONV: 800_000, TINY: 9}, {GEMM: 160_000, ADD_IN_FC1: 60_000, CONV: 800_000, TINY: 9},
     )  # fmt: skip
     assert found.title == "aten::mm -> aten::_scaled_mm + aten::add_, forward fc1"
-    assert (found.base_ns, found.new_ns) == (200_000, 220_000)
+    assert (found.base_ns, found.head_ns) == (200_000, 220_000)
     assert found.logs == pytest.approx([math.log(1.1)])
     assert found.share == found.weight == pytest.approx(200_000 / 1_000_009)
     assert found.replaced == (
@@ -333,7 +333,7 @@ def test_exchanging_roles_does_not_change_how_a_replacement_is_judged(exchanged)
 def test_an_irregular_operation_has_no_logarithm_and_is_judged_by_what_it_adds():
     with_clone, without = ({MM: 500_000, **more} for more in ({CLONE: 500_000}, {}))
     builds = [build(side(operations=with_clone)), build(side(operations=with_clone), side(operations=without))]
-    [found] = [one for one in effects([launch(one) for one in builds]) if one.kind == "added"]
+    [found] = [one for one in quantities([launch(one) for one in builds]) if one.kind == "added"]
     assert found.title == "aten::clone (not in every launch), forward fc1"
     assert (found.how_replaced, found.members) == ("irregular", (CLONE,))
     assert all(map(math.isfinite, found.logs))
@@ -383,7 +383,7 @@ def test_a_replacement_is_named_by_its_largest_operations(base, new, title, how)
     stay = {CONV: 99, TINY: 1, ("y", "backward", "fc1"): 1}
     [found] = [
         one
-        for one in effects([launch(build(side(operations={**stay, **base}), side(operations={**stay, **new})))])
+        for one in quantities([launch(build(side(operations={**stay, **base}), side(operations={**stay, **new})))])
         if one.replaced
     ]
     assert (found.title, found.how_replaced) == (title, how)
@@ -392,7 +392,7 @@ def test_a_replacement_is_named_by_its_largest_operations(base, new, title, how)
 def test_work_that_moves_to_another_operation_of_its_place_adds_nothing():
     found = added({MM: 500_000, TINY: 2_000}, {MM: 400_000, TINY: 2_000, CLONE: 100_000})
     assert found.members == (CLONE,)
-    assert (found.base_ns, found.new_ns, found.logs) == (0, 100_000, (0.0,))
+    assert (found.base_ns, found.head_ns, found.logs) == (0, 100_000, (0.0,))
 
 
 def test_a_new_operation_adds_its_time_to_the_case():
@@ -445,23 +445,23 @@ def test_a_place_has_a_name_also_without_a_module(key, name):
 def test_a_case_without_operations_on_either_side_has_none_that_are_held():
     assert grouped(build(side(operations={}))) == {}
     assert grouped(build(side(), side(operations={}))) == {}
-    assert {effect.kind for effect in effects([launch(build(side(operations={})))])} == {"call", "mean"}
+    assert {quantity.kind for quantity in quantities([launch(build(side(operations={})))])} == {"call", "mean"}
 
 
 def test_operations_that_took_no_time_anywhere_are_no_quantity():
-    assert {effect.kind for effect in effects([launch(build(side(operations={MM: 0})))])} == {"call", "mean"}
+    assert {quantity.kind for quantity in quantities([launch(build(side(operations={MM: 0})))])} == {"call", "mean"}
 
 
 def of_case(base, new):
     """The change of a case by each clock, from one build."""
-    return {(one.kind, one.name): math.exp(one.logs[0]) for one in effects([launch(build(base, new))]) if one.is_case}
+    return {(one.kind, one.name): math.exp(one.logs[0]) for one in quantities([launch(build(base, new))]) if one.is_case}
 
 
 def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iteration():
     # The head's profiled iterations ran at half the speed; its blocks show that it takes 10 % longer.
     base = side(100, {MM: 100, ADD: 300}, block_ns=(100,) * 3)
     new = side(100, {MM: 200, ADD: 600}, block_ns=(110,) * 3)
-    [log] = [one.logs[0] for one in effects([launch(build(base, new))]) if one.name.startswith(MM[0])]
+    [log] = [one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])]
     direct, share_and_case = math.log(2), math.log(1.1)
     assert log == pytest.approx((direct + share_and_case) / 2)
 
@@ -473,7 +473,7 @@ def test_their_share_does_not_count_where_it_shows_something_else(changes):
     blocks, by_share = changes.pop("blocks", (100,) * 3), changes.pop("by_share", True)
     base = side(100, {MM: 100, ADD: 300}, block_ns=blocks, by_share=by_share)
     new = side(100, {MM: operation(200, **changes), ADD: 600}, block_ns=blocks, by_share=by_share)
-    [log] = [one.logs[0] for one in effects([launch(build(base, new))]) if one.name.startswith(MM[0])]
+    [log] = [one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])]
     assert log == pytest.approx(math.log(2))
 
 
@@ -505,7 +505,7 @@ def test_blocks_of_one_side_alone_are_not_compared():
 def test_blocks_need_usable_times():
     times = {"wall": (100,) * 3, "cpu": (100,) * 3}
     logs = {
-        one.name: one.logs[0] for one in effects([launch(build(side(times=times, block_ns=(0,) * 3)))]) if one.kind == "call"
+        one.name: one.logs[0] for one in quantities([launch(build(side(times=times, block_ns=(0,) * 3)))]) if one.kind == "call"
     }
     assert all(map(math.isnan, logs.values()))
 
@@ -547,17 +547,19 @@ def test_operations_are_summed_iteration_by_iteration():
     large = operation((9_000_000,) * 3)
     base = side(operations={CONV: large, TINY: operation((1, 2, 3)), ADD: operation((30, 20, 10))})
     new = side(operations={CONV: large, TINY: operation((2, 4, 6)), ADD: operation((60, 40, 20))})
-    [other] = [effect for effect in effects([launch(build(base, new))]) if effect.kind == "other"]
+    [other] = [quantity for quantity in quantities([launch(build(base, new))]) if quantity.kind == "other"]
     assert other.logs == pytest.approx([math.log(2)])
-    assert (other.base_ns, other.new_ns) == (22, 44)
+    assert (other.base_ns, other.head_ns) == (22, 44)
     assert other.share == pytest.approx(22 / 9_000_022)
 
 
 def test_an_operations_share_is_that_of_its_case_in_the_base():
     [one] = [
-        effect
-        for effect in effects([launch(build(side(operations={MM: 300, CONV: 700}), side(operations={MM: 900, CONV: 700})))])
-        if effect.members == (MM,)
+        quantity
+        for quantity in quantities(
+            [launch(build(side(operations={MM: 300, CONV: 700}), side(operations={MM: 900, CONV: 700})))]
+        )
+        if quantity.members == (MM,)
     ]
     assert one.share == pytest.approx(0.3)
 
@@ -566,14 +568,14 @@ def test_fresh_launches_hold_what_the_first_ones_held():
     first = [launch(build(side(operations={CONV: 9_000, TINY: 100})))] * 2
     fresh = [launch(build(side(operations={CONV: 9_000, TINY: 5_000, CLONE: 10})), stage=2)] * 2
     checked = {CASE: groups([one.cases[CASE] for one in first])}
-    assert [effect.key for effect in effects(fresh, checked)] == [effect.key for effect in effects(first)]
-    assert [effect.key for effect in effects(fresh, {})] == [effect.key for effect in effects(fresh)]
+    assert [quantity.key for quantity in quantities(fresh, checked)] == [quantity.key for quantity in quantities(first)]
+    assert [quantity.key for quantity in quantities(fresh, {})] == [quantity.key for quantity in quantities(fresh)]
 
 
 def test_what_one_side_of_fresh_launches_lacks_has_no_difference_there():
     checked = {CASE: [("operation", "aten::clone, forward fc1", (CLONE,))]}
     lacking = build(side(operations={MM: 9}), side(operations={MM: 9, CLONE: 9}))
-    [one] = [effect for effect in effects([launch(lacking)], checked) if effect.kind == "operation"]
+    [one] = [quantity for quantity in quantities([launch(lacking)], checked) if quantity.kind == "operation"]
     assert math.isnan(one.logs[0])
 
 
@@ -603,11 +605,11 @@ def any_launches(draw):
 def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
     swapped = [gate_builders.swapped(one) for one in launches]
     assert groups([one.cases[CASE] for one in swapped]) == groups([one.cases[CASE] for one in launches])
-    found, mirrored = effects(launches), effects(swapped)
+    found, mirrored = quantities(launches), quantities(swapped)
     assert [one.members for one in mirrored] == [one.members for one in found]
-    assert [(one.key, one.base_ns, one.new_ns) for one in mirrored] == [(one.key, one.new_ns, one.base_ns) for one in found]
+    assert [(one.key, one.base_ns, one.head_ns) for one in mirrored] == [(one.key, one.head_ns, one.base_ns) for one in found]
     for one, other in zip(found, mirrored, strict=True):
-        assert other.replaced == tuple(Replaced(key, new_ns, base_ns) for key, base_ns, new_ns in one.replaced)
+        assert other.replaced == tuple(Replaced(key, head_ns, base_ns) for key, base_ns, head_ns in one.replaced)
         assert other.logs == pytest.approx([-log for log in one.logs], abs=1e-12, nan_ok=True)
 
 
@@ -715,9 +717,9 @@ def test_samples_that_an_earlier_version_saved_are_read():
     assert recorded.end == End("the budget allowed 4 of 10 launches", elapsed_s=61.5)
     assert recorded.header["labels"] == {CASE: gate_builders.LABEL}
     assert [one.stage for one in recorded.launches] == [1, 1, 1, 2]
-    found = {effect.key[1:]: effect for effect in effects(recorded.launches[:3])}
+    found = {quantity.key[1:]: quantity for quantity in quantities(recorded.launches[:3])}
     assert found["call", "wall"].logs == pytest.approx([0.0975, 0.0959, 0.0979], abs=1e-4)
-    assert (found["operation", "aten::mm, forward fc1"].base_ns, found["mean", "cpu"].new_ns) == (1_012_105.5, 5_357_994.0)
+    assert (found["operation", "aten::mm, forward fc1"].base_ns, found["mean", "cpu"].head_ns) == (1_012_105.5, 5_357_994.0)
     [build] = recorded.launches[3].cases[CASE]
     assert build["base"] == side(operations={}, times={"wall": (5, 6), "cpu": (3, 4), "device": (1, 2)}, outcome=("ffff", None))
 
@@ -843,10 +845,10 @@ def test_whatever_stands_in_a_field_a_file_is_loaded_or_refused_in_a_line(tmp_pa
     _, lines = drawn
     path = tmp_path_factory.getbasetemp() / "spoiled.jsonl.gz"
     path.write_bytes(gzipped(*(json.dumps(each) + "\n" for each in lines)))
-    # What a file may say can be made effects of.
+    # What a file may say can be made quantities of.
     launches = loaded(path)
-    for effect in effects(launches):
-        assert len(effect.logs) == len(launches)
+    for quantity in quantities(launches):
+        assert len(quantity.logs) == len(launches)
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=50)
@@ -908,8 +910,8 @@ def test_the_samples_of_a_series_mean_what_was_put_into_them():
     # The builder that other tests rest on.
     cases = gate_builders.Measured(factor=1.1, operations={MM: (1_000_000, 1.3), CONV: (1_500_000, 1.0)})
     for seed in random.Random(3).sample(range(100), 3):
-        series = effects(gate_builders.series(cases, count=12, seed=seed))
-        found = {effect.name: effect for effect in series if effect.kind != "mean"}
+        series = quantities(gate_builders.series(cases, count=12, seed=seed))
+        found = {quantity.name: quantity for quantity in series if quantity.kind != "mean"}
         for name, factor in (("wall", 1.1), ("aten::mm, forward fc1", 1.3), ("aten::mkldnn_convolution, forward conv2", 1.0)):
             assert sum(found[name].logs) / 12 == pytest.approx(math.log(factor), abs=0.02)
         assert dataclasses.replace(found["wall"], logs=()).base_ns == pytest.approx(4_000_000, rel=0.05)
