@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
@@ -14,7 +15,7 @@ from mnistbench.core.params import DTYPES, STEPS
 from mnistbench.saved_runs.find import criteria, find
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.arguments import OR_TRACE, add_format, add_output, add_settings, add_storage, add_top, given, whole
-from mnistbench.showing.delivery import PASSED, REGRESSED, UNJUDGED, deliver
+from mnistbench.showing.output import PASSED, REGRESSED, UNJUDGED, deliver_text
 from mnistbench.showing.terminal import colours
 
 #: Parameters that two compared cases may differ in, and their values.
@@ -82,7 +83,7 @@ def run(parsed: argparse.Namespace) -> int:
         others, head = _between(parsed.between, [saved.run for saved in bases], new.run)
     judgement = judge(compare(others, head, **thresholds.of_comparison), thresholds)
     colour = parsed.format == "terminal" and not output and colours(sys.stdout)
-    deliver(rendered(judgement, parsed.format, top, colour=colour), output)
+    deliver_text(rendered(judgement, parsed.format, top, colour=colour), Path(output) if output else None)
     if note := append_step_summary(judgement, top):
         print(f"mnistbench: {note}", file=sys.stderr)
     return _CODES[judgement.outcome]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +13,8 @@ from mnistbench.compare.diff import CaseComparison, OpChange, Side
 from mnistbench.compare.exact import exact_differences
 from mnistbench.compare.judge import CaseJudgement, CheckedQuantity, Judgement
 from mnistbench.compare.report import machines
-from mnistbench.core import units
 from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.showing.table import csv_text
 
 #: Version of the JSON report, which docs/schema/compare-2.json describes. Raise it, and add a schema file, if a program that
 #: reads the report could fail or be misled: a key is removed or renamed, or its meaning, type or unit changes. For a new key
@@ -151,22 +149,6 @@ def _csv_rows(judged: CaseJudgement) -> Iterable[Sequence[Any]]:
         yield (case.head.label, "(device busy time)", "", "", *busy, None, None, "", across)
     text = judged.iteration.text
     yield (case.head.label, "(call)", "", "", case.base_ns, case.head_ns, case.change_ns, None, None, text, across)
-
-
-def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV. Text that a spreadsheet would run as a formula gets a quote before it."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(value) for value in row] for row in rows)
-    return stream.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = units.printable(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 # ---- One run, for tools that ignore extra_info -----------------------------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mnistbench.core.operation import OpKey, operation_name, shortened
+from mnistbench.core.operation import OpKey, grouped, operation_name, shortened
 from mnistbench.core.record import NOT_OPERATIONS, median_ns
 from mnistbench.saved_runs.compatibility import MACHINES, VERSIONS, blocking_differences, differences
 from mnistbench.saved_runs.summary import CaseSummary, OpSummary, RunSummary, TableSummary
@@ -534,13 +534,3 @@ def _sides(table: TableSummary, by: str, clock: str) -> dict[OpKey, Side]:
         )
         for key, rows in of_key.items()
     }
-
-
-def grouped(key: OpKey, by: str) -> OpKey:
-    """Return the key of an operation when operations are summed by ``op``, ``module`` or ``op,module``."""
-    name, phase, module = key
-    if by == "op":
-        return (name, "", "")
-    if by == "module":
-        return (name if name in NOT_OPERATIONS else "", phase, module)
-    return key

@@ -23,7 +23,9 @@ from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.compare.problems import INCOMPARABLE, Problem
 from mnistbench.compare.thresholds import DEFAULT_SHARE
 from mnistbench.core import units
-from mnistbench.showing.report import Block, Table, operation_cells
+from mnistbench.saved_runs.operation_tables import operation_cells
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table, text_table
 
 #: Operations in the list at the top.
 RANKED = 3
@@ -178,9 +180,9 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
         *([_busy_row(case, share)] if has_both else []),
         _checked_row(f"{_clock(judged)} time of one iteration", judged.iteration, None if has_both else share),
     ]
-    return Table(
+    return text_table(
         title=case_title(case),
-        headers=("operation", "phase", "module", "base us", "head us", "change us", "change", "calls", "of change", "verdict"),
+        headings=("operation", "phase", "module", "base us", "head us", "change us", "change", "calls", "of change", "verdict"),
         rows=tuple(row for checked in shown for row in _rows(checked, share)),
         sums=tuple(sums),
         numbers_from=3,
@@ -264,9 +266,9 @@ def _clock(judged: CaseJudgement) -> str:
 
 def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
     clocks = " or ".join(sorted({_clock(judged) for judged in cases}))
-    return Table(
+    return text_table(
         title=f"cases without operation tables: {clocks} time of one iteration{across_machines(one.case for one in cases)}",
-        headers=("case", "operations in", "base us", "head us", "change us", "change", "verdict"),
+        headings=("case", "operations in", "base us", "head us", "change us", "change", "verdict"),
         rows=tuple(
             (
                 judged.case.head.label,

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Sequence
 
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED
 
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
@@ -86,3 +86,13 @@ def replacement_name(gone: Sequence[str], new: Sequence[str], place: str) -> str
     """
     arrow = " -> ".join(" + ".join(names) or "nothing" for names in (gone, new))
     return f"{arrow}{f', {place}' if place else ''}"
+
+
+def grouped(key: OpKey, by: str) -> OpKey:
+    """Return the key of an operation when operations are summed by ``op``, ``module`` or ``op,module``."""
+    name, phase, module = key
+    if by == "op":
+        return (name, "", "")
+    if by == "module":
+        return (name if name in NOT_OPERATIONS else "", phase, module)
+    return key

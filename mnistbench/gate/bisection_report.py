@@ -12,7 +12,8 @@ from mnistbench.gate import report as gate_report
 from mnistbench.gate.bisection import NOT_JUDGED, SLOWER, Bisection, Gate, largest_regressions
 from mnistbench.gate.verdict.decision import PASSED, REGRESSED
 from mnistbench.showing.markdown import markdown_report
-from mnistbench.showing.report import Block, Table
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import text_table
 from mnistbench.showing.terminal import draw_report
 
 #: Version of the JSON report, which docs/schema/bisect-1.json describes; raised as that of a gate's report, which it contains.
@@ -78,9 +79,9 @@ def _gate_blocks(bisection: Bisection, gate: Gate, top: int) -> Iterable[Block]:
 def _releases(bisection: Bisection) -> Block:
     """Return the table of all gates, by release."""
     gates = sorted(bisection.gates, key=lambda gate: bisection.releases.index(gate.release))
-    table = Table(
+    table = text_table(
         title=f"releases of {bisection.package}, each against {bisection.releases[0]}",
-        headers=("release", "result", "case", "largest regression", "change", "seconds", "raw samples"),
+        headings=("release", "result", "case", "largest regression", "change", "seconds", "raw samples"),
         rows=tuple(row for gate in gates for row in _rows(gate)),
         sums=(),
         numbers_from=4,

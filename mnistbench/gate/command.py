@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mnistbench.compare.output import append_text_to_step_summary, check, write
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.compare.thresholds import acceptances, plain_threshold
 from mnistbench.core import units
@@ -30,7 +29,15 @@ from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.verdict.result import Verdict, conclude
 from mnistbench.showing.arguments import add_format, add_output, add_settings, add_storage, add_top, given, whole
-from mnistbench.showing.delivery import BISECT_SKIPS, BISECT_STOPS, UNJUDGED, print_error
+from mnistbench.showing.output import (
+    BISECT_SKIPS,
+    BISECT_STOPS,
+    UNJUDGED,
+    append_text_to_step_summary,
+    check,
+    print_error,
+    write,
+)
 from mnistbench.showing.terminal import colours
 
 _CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}

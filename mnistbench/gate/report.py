@@ -28,7 +28,8 @@ from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import Header, Verdict
 from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, Quantity
 from mnistbench.showing.markdown import markdown_report
-from mnistbench.showing.report import Block, Table
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table, text_table
 from mnistbench.showing.terminal import draw_report
 
 #: Width of a forest plot in characters; odd, so that zero has its own column.
@@ -222,9 +223,9 @@ def _case_table(verdict: Verdict) -> Iterable[Table]:
     cases = verdict.decision.cases
     if cases:
         scale = _scale(cases, verdict.thresholds.call)
-        yield Table(
+        yield text_table(
             title=f"cases: change of iteration time, head relative to base; {_confidence()}",
-            headers=("case", "clock", "base us", "head us", "change", "from", "to", _plot_head(scale), "slowdown below"),
+            headings=("case", "clock", "base us", "head us", "change", "from", "to", _plot_head(scale), "slowdown below"),
             rows=tuple(
                 (
                     one.quantity.case,
@@ -249,9 +250,9 @@ def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
         ranked = sorted(of_case, key=lambda o: (o.quantity.key not in found, -o.quantity.share))
         shown = [operation for rank, operation in enumerate(ranked) if rank < top or operation.quantity.key in found]
         scale = _scale(shown, verdict.thresholds.operation)
-        yield Table(
+        yield text_table(
             title=units.printable(f"{case}: change of self times; {_confidence()}, separately for shares of {_LARGE} and more"),
-            headers=("operation", "base us", "share", "change", "from", "to", _plot_head(scale), "verdict"),
+            headings=("operation", "base us", "share", "change", "from", "to", _plot_head(scale), "verdict"),
             rows=tuple(
                 (
                     quantity(operation.quantity),

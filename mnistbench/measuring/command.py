@@ -8,7 +8,7 @@ import os
 from mnistbench.core.allocator import status
 from mnistbench.measuring.report import environment_text
 from mnistbench.measuring.torch_import import import_torch
-from mnistbench.showing.delivery import PASSED
+from mnistbench.showing.output import PASSED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

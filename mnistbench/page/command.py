@@ -6,7 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from mnistbench.compare.output import write
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.errors import UsageError
 from mnistbench.core.units import printable
@@ -15,7 +14,7 @@ from mnistbench.page.runs import shown_runs
 from mnistbench.saved_runs.find import all_runs, criteria, find
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.showing.arguments import OR_TRACE, add_output, add_settings, add_storage, given
-from mnistbench.showing.delivery import PASSED
+from mnistbench.showing.output import PASSED, write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,9 @@ from mnistbench.measuring.report import environment_rows
 from mnistbench.page import charts
 from mnistbench.page.operation_charts import GroupView, curves, group_view
 from mnistbench.page.runs import Shown
-from mnistbench.showing.report import Block, Table, batch_groups
+from mnistbench.saved_runs.operation_tables import batch_groups
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table
 
 #: Operations of a comparison before the rest is summed.
 TOP = 10

@@ -22,7 +22,7 @@ from mnistbench.core.record import OpTable, median_ns
 from mnistbench.page import charts
 from mnistbench.page.content import run_view
 from mnistbench.page.runs import Shown
-from mnistbench.showing.report import operation_cells
+from mnistbench.saved_runs.operation_tables import operation_cells
 
 
 def page(runs: Sequence[Shown]) -> str:

@@ -10,7 +10,8 @@ from mnistbench.core import units
 from mnistbench.core.operation import operation_name
 from mnistbench.core.record import CaseRecord, Scalars
 from mnistbench.page import charts
-from mnistbench.showing.report import Column, Table, operation_table, ranked, rest_names
+from mnistbench.saved_runs.operation_tables import Column, operation_table, ranked, rest_names
+from mnistbench.showing.table import Table
 
 #: Operations with a colour of their own in stacked bars; more colours could not be told apart.
 STACKED = 7

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mnistbench.compare.output import check
 from mnistbench.compare.thresholds import plain_threshold
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
@@ -37,7 +36,7 @@ from mnistbench.showing.arguments import (
     whole,
     wholes,
 )
-from mnistbench.showing.delivery import deliver_tables, print_error, rank_0_reports
+from mnistbench.showing.output import check, deliver_tables, print_error, rank_0_reports
 
 if TYPE_CHECKING:
     from mnistbench.workloads.ranks import Alone

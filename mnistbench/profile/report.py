@@ -14,7 +14,9 @@ from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.profile.result import ColdCall, Profiled
 from mnistbench.profile.roofline import of_roof, plot, point
 from mnistbench.profile.rows import Row, rows_of, worked_in
-from mnistbench.showing.report import Block, Table, operation_cells
+from mnistbench.saved_runs.operation_tables import operation_cells
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table, text_table
 
 #: Sort keys, and the titles of their columns.
 SORTS = {
@@ -116,9 +118,9 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Shown) -> Table:
             sums.append(row(("device busy time", "", ""), _Column.busy_cells))
         without = "one iteration without the profiler"
         sums.append(row((without, "", ""), lambda column: (units.microseconds(column.case.call_ns), "")))
-    return Table(
+    return text_table(
         title=f"{_title(group[0], batch=False)}, {_view(tables[0])}: {SORTS[sort]} per iteration",
-        headers=row(("operation", "phase", "module"), lambda column: (column.head, "share")),
+        headings=row(("operation", "phase", "module"), lambda column: (column.head, "share")),
         rows=tuple(summed(operation_cells(*key), [key]) for key in keys),
         sums=tuple(sums),
         numbers_from=3,
@@ -230,9 +232,9 @@ def operations_table(
     columns |= words or {}
     if shown.shapes:
         columns["shapes"] = lambda row: "; ".join(row.shapes) or units.MISSING
-    return Table(
+    return text_table(
         title=f"{title}, {_view(table)}: by {SORTS[sort]}",
-        headers=("operation", "phase", "module", *columns),
+        headings=("operation", "phase", "module", *columns),
         rows=tuple((*operation_cells(*row.key), *(cell(row) for cell in columns.values())) for row in picked),
         sums=(),
         numbers_from=3,
@@ -342,9 +344,9 @@ def roofline(case: Profiled, shown: Shown) -> Iterator[str]:
 def layer_table(case: Profiled) -> Table:
     """Return every layer of the network with its shape, parameters, FLOPs and bytes, for one sample."""
     flops = [layer.flops for layer in case.layers if layer.flops is not None]
-    return Table(
+    return text_table(
         title=f"{case.params.workload}: layers, forward, one sample",
-        headers=("layer", "kind", "output", "parameters", "MFLOP", "output KiB", "parameters KiB"),
+        headings=("layer", "kind", "output", "parameters", "MFLOP", "output KiB", "parameters KiB"),
         rows=tuple(
             (
                 layer.name, layer.kind, " x ".join(map(str, layer.output_shape)) or "1", f"{layer.parameters:,}",
@@ -373,9 +375,9 @@ def cold_tables(case: Profiled) -> Iterator[Table]:
     columns = [_ns_by_name(table) for table in tables]
     names = sorted({name for column in columns for name in column}, key=lambda name: -max(c.get(name, 0) for c in columns))
     heads = [_cold_head(call, case.trained_steps) for call in case.cold] + (["warm us"] if warm else [])
-    yield Table(
+    yield text_table(
         title=f"{_title(case)}: the first call of a process, self CPU time",
-        headers=("operation", *heads),
+        headings=("operation", *heads),
         rows=tuple(
             (name, *(units.microseconds(column[name]) if name in column else units.MISSING for column in columns))
             for name in names[:COLD_ROWS]

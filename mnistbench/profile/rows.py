@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from mnistbench.compare.diff import grouped
-from mnistbench.core.operation import OpKey
+from mnistbench.core.operation import OpKey, grouped
 from mnistbench.core.record import OpRow, OpTable, median_ns
 from mnistbench.profile.result import Cost, Profiled
 from mnistbench.profile.roofline import of_roof

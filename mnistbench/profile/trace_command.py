@@ -9,7 +9,7 @@ from pathlib import Path
 from mnistbench.core.errors import UsageError
 from mnistbench.profile.report import Shown
 from mnistbench.showing.arguments import given, positive
-from mnistbench.showing.delivery import deliver_tables, output_file
+from mnistbench.showing.output import deliver_tables, output_file
 from mnistbench.traces.costs import analyse_with_costs
 from mnistbench.traces.peaks import Peaks, peaks_of_all
 from mnistbench.traces.roofline_report import CSV_COLUMNS, TraceProfile, blocks, csv_rows, dumps

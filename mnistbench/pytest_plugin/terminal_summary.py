@@ -14,7 +14,7 @@ from mnistbench.core import units
 from mnistbench.core.allocator import status
 from mnistbench.core.record import Environment
 from mnistbench.pytest_plugin.session import Session
-from mnistbench.showing.report import operation_tables
+from mnistbench.saved_runs.operation_tables import operation_tables
 from mnistbench.showing.terminal import draw
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from mnistbench.compare.data import csv_text, github_action_benchmark
+from mnistbench.compare.data import github_action_benchmark
 from mnistbench.compare.settings import SETTINGS
 from mnistbench.saved_runs.find import criteria, find
 from mnistbench.saved_runs.report import RUN_COLUMNS, export_entries, run_rows
 from mnistbench.showing.arguments import OR_TRACE, add_output, add_settings, add_storage, given
-from mnistbench.showing.delivery import PASSED, deliver
+from mnistbench.showing.output import PASSED, deliver_text
+from mnistbench.showing.table import csv_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,5 +37,5 @@ def run(parsed: argparse.Namespace) -> int:
         text = csv_text(RUN_COLUMNS, run_rows(saved))
     else:
         text = github_action_benchmark(export_entries(saved, limits))
-    deliver(text, output)
+    deliver_text(text, Path(output) if output else None)
     return PASSED

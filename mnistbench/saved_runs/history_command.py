@@ -8,7 +8,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.saved_runs.find import all_runs, names_trace
 from mnistbench.saved_runs.report import history_table
 from mnistbench.showing.arguments import add_storage
-from mnistbench.showing.delivery import PASSED
+from mnistbench.showing.output import PASSED
 from mnistbench.showing.terminal import draw
 
 

@@ -7,7 +7,7 @@ import argparse
 from mnistbench.saved_runs.find import all_runs
 from mnistbench.saved_runs.report import list_table
 from mnistbench.showing.arguments import add_storage
-from mnistbench.showing.delivery import PASSED
+from mnistbench.showing.output import PASSED
 from mnistbench.showing.terminal import draw
 
 

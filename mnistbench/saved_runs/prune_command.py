@@ -10,7 +10,7 @@ from mnistbench.core.units import printable
 from mnistbench.saved_runs.find import all_runs
 from mnistbench.saved_runs.prune import plan, remove
 from mnistbench.showing.arguments import add_storage
-from mnistbench.showing.delivery import PASSED
+from mnistbench.showing.output import PASSED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

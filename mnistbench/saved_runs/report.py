@@ -17,7 +17,7 @@ from mnistbench.core.operation import operation_name
 from mnistbench.saved_runs.compatibility import blocking_differences, differences
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import CaseSummary, RunSummary
-from mnistbench.showing.report import Table
+from mnistbench.showing.table import Table, text_table
 
 #: Most marks of a sparkline; with more runs, each mark is the median of several.
 SPARKS = 60
@@ -30,9 +30,9 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 def list_table(runs: Sequence[SavedRun]) -> Table:
     """Return a row per saved run, oldest first."""
     newest = runs[-1].run
-    return Table(
+    return text_table(
         title=f"{len(runs)} saved run{'s' if len(runs) != 1 else ''}",
-        headers=("run", "saved (UTC)", "commit", "branch", "machine", "torch", "cases", "comparable with the newest"),
+        headings=("run", "saved (UTC)", "commit", "branch", "machine", "torch", "cases", "comparable with the newest"),
         rows=tuple(
             (
                 saved.number or saved.path.name,
@@ -80,9 +80,9 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     times = [ns for _, _, ns in found]
     of = " ".join(filter(None, (op, f"in {module}" if module else ""))) or "wall time of one iteration"
     heading = units.printable(f"{labels.pop()}: {of}")  # a name may contain line ends; only this title may have two lines
-    return Table(
+    return text_table(
         title=f"{heading}\n{sparkline(times)}  {units.duration(min(times))} to {units.duration(max(times))}",
-        headers=("run", "saved (UTC)", "commit", "us", "change", "what else changed"),
+        headings=("run", "saved (UTC)", "commit", "us", "change", "what else changed"),
         rows=tuple(_history_rows(found)),
         sums=(),
         numbers_from=3,

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mnistbench.core.units import printable
-from mnistbench.showing.report import Block, Table
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table
 from mnistbench.showing.terminal import draw
 
 #: Ends a word, so that GitHub makes no mention, issue number or link of plain text; it also reads character entities.
@@ -66,9 +67,8 @@ def _drawn(table: Table, *, opened: bool) -> str:
 
 
 def _table(table: Table) -> str:
-    numbers = len(table.headers) - table.numbers_from - table.words_after
-    rules = ["---"] * table.numbers_from + ["---:"] * numbers + ["---"] * table.words_after
-    drawn = [_row(table.headers), f"| {' | '.join(rules)} |", *map(_row, table.rows), *map(_row, table.sums)]
+    rules = ["---:" if column.is_number else "---" for column in table.drawn]
+    drawn = [_row(table.headings), f"| {' | '.join(rules)} |", *map(_row, table.cells), *map(_row, table.sum_cells)]
     return "\n".join([*drawn, *(["", *(f"- {escaped(line)}" for line in table.lines)] if table.lines else [])])
 
 

@@ -1,28 +1,17 @@
-"""The tables that every format draws. Their cells are text."""
+"""A report: blocks of sentences, plots and tables, and the data behind them. Formats draw it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from mnistbench.core import units
-from mnistbench.core.operation import operation_name, shortened
-from mnistbench.core.params import CALL, REFERENCE, device_label
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, CaseRecord, OpTable, median_ns
+from mnistbench import __version__
+from mnistbench.showing.table import Table
 
-
-@dataclass(frozen=True)
-class Table:
-    """A title, column heads, rows of cells, and rows below the line (sums). Columns hold words, then numbers, then words."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    sums: tuple[tuple[str, ...], ...]
-    numbers_from: int
-    lines: tuple[str, ...] = ()  # sentences under the table
-    words_after: int = 0  # columns of words at the end
+#: Version of the JSON of reports.
+REPORT = 1
 
 
 @dataclass(frozen=True)
@@ -35,123 +24,25 @@ class Block:
     drawing: str = ""
 
 
-def operation_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
-    """Return a table per phase, workload and device, a column pair per batch size."""
-    return [operation_table(group, top) for group in batch_groups(records)]
+@dataclass(frozen=True)
+class Report:
+    """What a command shows."""
+
+    heading: str  # of the Markdown
+    blocks: Sequence[Block]
+    data: Mapping[str, Any] = field(default_factory=dict)  # the JSON; see document
+    table: Table | None = None  # the CSV; None for reports without one
+
+    @property
+    def json(self) -> str:
+        """The JSON."""
+        return json.dumps(self.data, indent=1, allow_nan=False) + "\n"
 
 
-def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
-    """Return the cases with a warm table, grouped by everything but the batch size, the smallest first."""
-    groups: dict[tuple[str, ...], list[CaseRecord]] = defaultdict(list)
-    for record in records:
-        if record.table("warm"):
-            params = record.params
-            device = device_label(params.device, params.dtype, params.compile, params.step)
-            groups[record.test, params.phase, params.workload, device, params.dataset].append(record)
-    return [sorted(group, key=lambda record: record.params.batch_size) for group in groups.values()]
+def document(name: str, **values: Any) -> dict[str, Any]:
+    """Return the JSON object of a report: its name, the version of mnistbench, and the values.
 
-
-def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
-    """Return the table of one of :func:`batch_groups`.
-
-    Rows: the ``top`` operations by their largest share in any column; the rest as ``other``, so that columns add up.
+    The reports of all commands are one format, version 1 of ``REPORT``: a program reads the keys that it knows. The version is
+    raised when a key is removed or renamed, or its meaning, type or unit changes, and docs/schema has a schema for each name.
     """
-    tables = [table for record in records if (table := record.table("warm"))]
-    columns = [Column(table) for table in tables]
-    keys = ranked(columns)
-    shown, rest = keys[:top], keys[top:]
-    params, clock = records[0].params, tables[0].clock
-    step = "" if params.step == REFERENCE else f", {params.step} step"
-    title = f"{params.phase} {params.workload} on {params.dataset}, {params.device}, {params.dtype}{step}"
-    sizes = [f"b{record.params.batch_size} " for record in records]
-    if params.phase == CALL:
-        title, sizes = f"{params.label}, {params.device}", [""]
-    sums = [
-        (f"other ({len(rest)} operations)", "", "", *_cells(columns, lambda column: column.sum(rest))),
-        *((operation_name(name, "", ""), "", "", *_cells(columns, _rest_of(name))) for name in rest_names(columns)),
-        ("sum of one profiled iteration", "", "", *_cells(columns, lambda column: column.total)),
-        ("device busy time", "", "", *_times(median_ns(table.busy_ns) or None for table in tables)),
-        (
-            "device elapsed time without the profiler",
-            "",
-            "",
-            *_times(median_ns(record.device_ns) or None for record in records),
-        ),
-        (
-            "wall time without the profiler",
-            "",
-            "",
-            *_times(record.timing.median_ns if record.timing else None for record in records),
-        ),
-        ("first call", "", "", *_times(record.first_call_ns for record in records)),
-    ]
-    return Table(
-        title=units.printable(f"{title}: self {'device' if clock == 'device' else 'CPU'} time per iteration"),
-        headers=("operation", "phase", "module", *(head for size in sizes for head in (f"{size}us", "share"))),
-        rows=tuple(_operation_row(key, columns) for key in shown),
-        sums=tuple(row for row in sums if any(cell not in ("", units.MISSING) for cell in row[3:])),
-        numbers_from=3,
-    )
-
-
-def _operation_row(key: tuple[str, str, str], columns: Sequence[Column]) -> tuple[str, ...]:
-    return (*operation_cells(*key), *_cells(columns, lambda column: column.sum([key])))
-
-
-def ranked(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
-    """Return the operations by their largest share in any column."""
-    found = {key for column in columns for key in column.operations}
-    return sorted(found, key=lambda key: (-max(column.share(key) for column in columns), key))
-
-
-def rest_names(columns: Iterable[Column]) -> list[str]:
-    """Return the names of what is no operation in any column, in the order of tables."""
-    found = {name for column in columns for name in column.rest}
-    return [name for name in (OUTSIDE, RUNTIME, UNATTRIBUTED) if name in found]
-
-
-class Column:
-    """The warm table of one case, by operation."""
-
-    def __init__(self, table: OpTable) -> None:
-        self._ns = {row.key: row.self_ns(table.clock) for row in table.rows if row.is_operation}
-        self.operations = set(self._ns)
-        self.total = table.total_ns
-        self.rest = table.rest_ns(table.clock)  # of what is no operation, by name
-
-    def sum(self, keys: Iterable[tuple[str, str, str]]) -> int | None:
-        """Return the sum over the operations that the case has; None if it has none of them."""
-        found = [self._ns[key] for key in keys if key in self._ns]
-        return sum(found) if found else None
-
-    def share(self, key: tuple[str, str, str]) -> float:
-        """Return the share of the operation; 0 if the case does not have it."""
-        return self._ns.get(key, 0) / self.total if self.total else 0.0
-
-
-def _rest_of(name: str) -> Callable[[Column], int | None]:
-    return lambda column: column.rest.get(name)
-
-
-def _cells(columns: Iterable[Column], value: Callable[[Column], int | None]) -> list[str]:
-    """Return time and share of each column."""
-    cells = []
-    for column in columns:
-        nanoseconds = value(column)
-        if nanoseconds is None:
-            cells += [units.MISSING, units.MISSING]
-        else:
-            cells += [
-                units.microseconds(nanoseconds),
-                units.percent(nanoseconds / column.total) if column.total else units.MISSING,
-            ]
-    return cells
-
-
-def _times(nanoseconds: Iterable[int | None]) -> list[str]:
-    return [cell for value in nanoseconds for cell in (units.MISSING if value is None else units.microseconds(value), "")]
-
-
-def operation_cells(name: str, phase: str, module: str) -> tuple[str, str, str]:
-    """Return operation, phase and module as tables show them."""
-    return (shortened(name) or "(all)", phase or units.MISSING, module or units.MISSING)
+    return {"schema": REPORT, "report": name, "mnistbench": __version__, **values}

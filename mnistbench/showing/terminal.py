@@ -9,24 +9,23 @@ from typing import TextIO
 from tabulate import SEPARATING_LINE, tabulate
 
 from mnistbench.core.units import printable
-from mnistbench.showing.report import Block, Table
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table
 
 _COLOURS = {"regressed": 31, "suspect": 33, "inconclusive": 33, "incomparable": 33, "missing": 33, "improved": 32}
 
 
 def draw(table: Table, *, colour: bool = False) -> str:
-    """Return the table: title, heads, rows, a line, the sums, and the sentences below."""
-    rows, sums = ([[printable(cell) for cell in row] for row in part] for part in (table.rows, table.sums))
-    if colour and table.headers[-1] == "verdict":
+    """Return the table: title, headings, rows, a line, the sums, and the sentences below."""
+    rows, sums = ([[printable(cell) for cell in row] for row in part] for part in (table.cells, table.sum_cells))
+    if colour and table.headings[-1] == "verdict":
         rows, sums = ([[*row[:-1], _coloured(row[-1])] for row in part] for part in (rows, sums))
-    columns = len(table.headers)
-    numbers = columns - table.numbers_from - table.words_after
     drawn = tabulate(
         [*rows, *([SEPARATING_LINE] if rows and sums else []), *sums],
-        headers=table.headers,
+        headers=table.headings,
         tablefmt="simple",
         disable_numparse=True,  # cells are finished text: 1,234.50 must not become 1234.5
-        colalign=["left"] * table.numbers_from + ["right"] * numbers + ["left"] * table.words_after,
+        colalign=["right" if column.is_number else "left" for column in table.drawn],
     )
     return "\n".join([*map(printable, table.title.split("\n")), drawn, *map(printable, table.lines)])
 

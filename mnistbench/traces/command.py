@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mnistbench.core.errors import UsageError
 from mnistbench.showing.arguments import GROUPINGS, add_by, add_format, add_output, add_top, given, one_of, whole
-from mnistbench.showing.delivery import PASSED, deliver_tables, output_file, progress_bar
+from mnistbench.showing.output import PASSED, deliver_tables, output_file, progress_bar
 from mnistbench.traces.analysis import analyse
 from mnistbench.traces.ranks import read_ranks
 from mnistbench.traces.report import Shown, blocks, ranks_blocks

@@ -11,7 +11,9 @@ from pathlib import Path
 from mnistbench.core import units
 from mnistbench.core.operation import OpKey
 from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, median_ns
-from mnistbench.showing.report import Block, Table, operation_cells
+from mnistbench.saved_runs.operation_tables import operation_cells
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table, text_table
 from mnistbench.traces.analysis import Analysis, Kernel
 from mnistbench.traces.ranks import RanksRun
 from mnistbench.traces.rows import Row, rows_of, summed
@@ -66,9 +68,9 @@ def _step_table(trace: Analysis, shown: Shown) -> Table:
         for slot in sorted(longest)
     ]
     typical = [units.microseconds(median_ns(times)) for times in (step_ns, busy) if times]
-    return Table(
+    return text_table(
         title="steps",
-        headers=("step", "us", *(("busy us",) if busy else ())),
+        headings=("step", "us", *(("busy us",) if busy else ())),
         rows=tuple(rows),
         sums=((f"median of {len(step_ns)}", *typical),) if len(step_ns) > 1 else (),
         numbers_from=1,
@@ -119,9 +121,9 @@ def _timeline_table(timelines: Sequence[Timeline]) -> Table:
             yield from (units.count(of(each)), "")
 
     names = [units.printable(f"{each.device} {each.name}".strip()) for each in timelines]
-    return Table(
+    return text_table(
         title="accelerators, from the first to the last event",
-        headers=("", *(head for name in names for head in (f"{name} us", "of span"))),
+        headings=("", *(head for name in names for head in (f"{name} us", "of span"))),
         rows=tuple((name, *times(of)) for name, of in _TIMES.items()),
         sums=tuple((name, *counts(of)) for name, of in _COUNTS.items()),
         numbers_from=1,
@@ -153,9 +155,9 @@ def _operation_table(trace: Analysis, shown: Shown) -> Table:
         other = f"other ({len(others)} operation{'s' if len(others) > 1 else ''})"
         sums.insert(0, (other, "", "", *_cells(summed(others), whole, trace)))
     per = f"mean of {len(trace.steps)} steps" if len(trace.steps) > 1 else "one step"
-    return Table(
+    return text_table(
         title=f"operations, {per}",
-        headers=("operation", "phase", "module", "calls", "host self us", "host total us",
+        headings=("operation", "phase", "module", "calls", "host self us", "host total us",
                  *(("device us", "share", "kernels") if trace.device else ("share",))),
         rows=tuple(
             (*map(units.printable, operation_cells(*row.key)), *_cells(row, whole, trace)) for row in operations[: shown.top]
@@ -236,9 +238,9 @@ def _kernel_table(trace: Analysis, shown: Shown) -> Table:
     other = (f"other ({len(ordered) - shown.top})", "", units.count(sum(each.count for each in rest)),
              units.microseconds(rest_ns := sum(each.ns for each in rest)),
              units.percent(rest_ns / whole) if whole else units.MISSING, "", "", "")  # fmt: skip
-    return Table(
+    return text_table(
         title="kernels, copies and fills, all steps",
-        headers=("kernel", "operation", "count", "us", "share", "mean us", "least us", "most us"),
+        headings=("kernel", "operation", "count", "us", "share", "mean us", "least us", "most us"),
         rows=tuple(rows),
         sums=(other,) if rest else (),
         numbers_from=2,
@@ -263,9 +265,9 @@ def _ranks_table(run: RanksRun) -> Table:
         lines.append("The ranks recorded different numbers of steps, so their elapsed times are not of the same work.")
     if run.missing:
         lines.append(f"Without a file: rank {', '.join(map(str, run.missing))}.")
-    return Table(
+    return text_table(
         title=units.printable(f"{run.folder}: {len(run.ranks)} rank{'s' if len(run.ranks) > 1 else ''}, us"),
-        headers=("rank", "steps", "step", "busy", "elapsed", "collectives", "outside collectives", "file", "note"),
+        headings=("rank", "steps", "step", "busy", "elapsed", "collectives", "outside collectives", "file", "note"),
         rows=tuple(
             (
                 str(rank.rank), units.count(len(rank.steps)), units.microseconds(median_ns(rank.host.iteration_ns)),
@@ -289,9 +291,9 @@ def _spread_table(run: RanksRun, shown: Shown) -> Table:
     )
     clock = "device" if any(rank.device for rank in run.ranks) else "host self"
     rest = len(keys) - shown.top
-    return Table(
+    return text_table(
         title=f"{clock} time per step over the ranks, us",
-        headers=("operation", "phase", "module", "median", "least", "most", "most / least", "rank with the most"),
+        headings=("operation", "phase", "module", "median", "least", "most", "most / least", "rank with the most"),
         rows=tuple(_spread_cells(run, key, [rows.get(key, 0.0) for rows in of_rank]) for key in keys[: shown.top]),
         sums=(),
         numbers_from=3,

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from mnistbench.compare.diff import grouped
 from mnistbench.core import units
-from mnistbench.core.operation import OpKey, operation_name, shortened
+from mnistbench.core.operation import OpKey, grouped, operation_name, shortened
 from mnistbench.core.record import SCHEMA, OpRow
 from mnistbench.profile.report import Shown, cost_columns, operations_table, percent, picked_rows
 from mnistbench.profile.result import Ceilings, Cost

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mnistbench.compare.diff import grouped
-from mnistbench.core.operation import OpKey
+from mnistbench.core.operation import OpKey, grouped
 from mnistbench.traces.analysis import Analysis
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.launch import Launch, launch
+from mnistbench.saved_runs.operation_tables import operation_tables
 from mnistbench.showing.arguments import given
-from mnistbench.showing.delivery import STOPPED, print_error, rank_0_reports
-from mnistbench.showing.report import operation_tables
+from mnistbench.showing.output import STOPPED, print_error, rank_0_reports
 from mnistbench.showing.terminal import draw
 from mnistbench.train.options import (
     RUNS,

@@ -10,14 +10,15 @@ import pytest
 
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.output import FORMATS, check, rendered, write
+from mnistbench.compare.output import FORMATS, rendered
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import params_of_call
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.measuring.report import environment_text
 from mnistbench.pytest_plugin.terminal_summary import session_line
-from mnistbench.showing.report import operation_tables
+from mnistbench.saved_runs.operation_tables import operation_tables
+from mnistbench.showing.output import check, write
 from mnistbench.showing.terminal import draw
 
 

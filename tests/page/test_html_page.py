@@ -22,8 +22,8 @@ from mnistbench.core.record import KEY, OUTSIDE, median_ns
 from mnistbench.page.html_page import page
 from mnistbench.page.operation_charts import STACKED
 from mnistbench.page.runs import shown_runs
+from mnistbench.saved_runs.operation_tables import operation_cells
 from mnistbench.saved_runs.storage import Storage
-from mnistbench.showing.report import operation_cells
 
 pytestmark = pytest.mark.versions
 

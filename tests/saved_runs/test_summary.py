@@ -15,7 +15,7 @@ import strategies
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mnistbench.compare.data import csv_text, github_action_benchmark
+from mnistbench.compare.data import github_action_benchmark
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.output import FORMATS, rendered
@@ -26,6 +26,7 @@ from mnistbench.core.record import COUNTED, run_header
 from mnistbench.saved_runs.report import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
 from mnistbench.saved_runs.storage import SavedRun, read_json
 from mnistbench.saved_runs.summary import RunSummary, Shared
+from mnistbench.showing.table import csv_text
 from mnistbench.showing.terminal import draw
 
 SOURCE = "0001_base.json"

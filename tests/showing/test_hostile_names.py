@@ -10,7 +10,7 @@ import builders
 import pytest
 from hostile_builders import NAMES, is_clean
 
-from mnistbench.compare.data import csv_text, github_action_benchmark
+from mnistbench.compare.data import github_action_benchmark
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.output import FORMATS, rendered
@@ -18,6 +18,7 @@ from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.saved_runs.report import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.showing.table import csv_text
 from mnistbench.showing.terminal import draw
 
 FORMULA = ("=", "+", "-", "@")

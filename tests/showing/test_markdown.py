@@ -17,7 +17,8 @@ from mnistbench.core.record import OUTSIDE
 from mnistbench.core.units import printable
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.markdown import escaped, in_html, markdown_report
-from mnistbench.showing.report import Block, Table
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table
 
 COMMENT = "<!-- -->"
 
@@ -162,7 +163,7 @@ def test_sentences_of_a_table_are_a_list_below_it():
 
 def test_columns_of_numbers_stand_right_and_words_left():
     plain = table(
-        headers=("name", "where", "us", "share"), rows=(("a", "b", "1", "2"),), sums=(), numbers_from=2, words_after=0
+        headings=("name", "where", "us", "share"), rows=(("a", "b", "1", "2"),), sums=(), numbers_from=2, words_after=0
     )
     assert "\n| --- | --- | ---: | ---: |\n" in markdown_report([Block("", tables=(plain,))], "x")
 

@@ -24,7 +24,7 @@ from mnistbench.course.lab.report.merged import Machine, Merged
 from mnistbench.course.lab.report.texts import LANGUAGES, Texts
 from mnistbench.course.lab.run import REPORTS, STEPS, Lab, write_report, write_sheet
 from mnistbench.showing.arguments import add_dataset, given, one_of, parts, whole, wholes
-from mnistbench.showing.delivery import STOPPED
+from mnistbench.showing.output import STOPPED
 
 #: Default output directories.
 DIRECTORY, MERGED = "mnistbench-lab", "mnistbench-labs"

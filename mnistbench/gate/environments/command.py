@@ -6,8 +6,8 @@ import argparse
 
 from mnistbench.core.units import size
 from mnistbench.gate.environments.store import Environment, listed, remove_all, shown
-from mnistbench.showing.delivery import PASSED
-from mnistbench.showing.report import Table
+from mnistbench.showing.output import PASSED
+from mnistbench.showing.table import Table, text_table
 from mnistbench.showing.terminal import draw
 
 
@@ -48,9 +48,9 @@ def _prune() -> None:
 
 
 def _table(environments: list[Environment]) -> Table:
-    return Table(
+    return text_table(
         title=_counted(len(environments), "environment"),
-        headers=("packages", "python", "created (UTC)", "last used (UTC)", "size", "folder"),
+        headings=("packages", "python", "created (UTC)", "last used (UTC)", "size", "folder"),
         rows=tuple(
             (
                 ", ".join(environment.manifest.asked),

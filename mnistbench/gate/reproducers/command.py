@@ -14,7 +14,7 @@ from mnistbench.gate.environments.store import held
 from mnistbench.gate.reproducers.run import LAUNCHES, SideOfRun, measure, read, sentence
 from mnistbench.gate.reproducers.script import Header
 from mnistbench.showing.arguments import whole
-from mnistbench.showing.delivery import PASSED
+from mnistbench.showing.output import PASSED
 
 #: The answer if the sides differ in nothing that a script has.
 ALIKE = (

@@ -21,7 +21,7 @@ from mnistbench.showing.arguments import (
     whole,
     wholes,
 )
-from mnistbench.showing.delivery import STOPPED, deliver_tables, output_file
+from mnistbench.showing.output import STOPPED, deliver_tables, output_file
 from mnistbench.train.scale import run as scale
 from mnistbench.train.scale.report import blocks
 from mnistbench.train.scale.result import COLUMNS, STRONG, WEAK, Scaling, Settings, csv_rows, dumps

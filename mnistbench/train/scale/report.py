@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from mnistbench.core import units
 from mnistbench.core.params import device_label
-from mnistbench.showing.report import Block, Table
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table, text_table
 from mnistbench.train.scale.result import STRONG, Launched, Scaling
 
 #: Size of the figure in characters.
@@ -22,9 +23,9 @@ def blocks(scaling: Scaling) -> list[Block]:
 
 def table(scaling: Scaling) -> Table:
     """Return a row for each number of ranks."""
-    return Table(
+    return text_table(
         title=_title(scaling),
-        headers=(
+        headings=(
             "ranks", "threads", "batch per rank", "samples/s", "step", "quartiles", "efficiency", "exposed communication",
             "of step", "note",
         ),

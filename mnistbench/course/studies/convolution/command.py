@@ -13,7 +13,7 @@ from mnistbench.course.studies.convolution.report import blocks
 from mnistbench.course.studies.convolution.result import COLUMNS, Study, csv_rows, dumps
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.arguments import MOST_THREADS, add_format, add_output, given, one_of, parts, whole
-from mnistbench.showing.delivery import deliver_tables, output_file, progress_bar
+from mnistbench.showing.output import deliver_tables, output_file, progress_bar
 
 if TYPE_CHECKING:
     from mnistbench.course.studies.convolution.sizes import Sizes

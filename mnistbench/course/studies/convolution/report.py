@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from mnistbench.core import units
 from mnistbench.course.studies.convolution.result import Cost, Study
-from mnistbench.showing.report import Block, Table
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table, text_table
 
 
 def blocks(study: Study) -> list[Block]:
@@ -20,9 +21,9 @@ def table(study: Study, costs: Sequence[Cost]) -> Table:
     one = costs[0]
     settings = "".join(f", {name} {value}" for name, value in study.settings.items())
     threads = f", {units.threads(study.threads)}" if study.device == "cpu" else ""
-    return Table(
+    return text_table(
         title=f"{one.convolution}: {one.sizes}, {study.device}{threads}{settings}",
-        headers=(
+        headings=(
             "way", "dtype", "us", "MFLOP", "of definition", "GFLOP/s", "MB moved", "FLOP/byte", "of ceiling", "error", "bound",
             "algorithm",
         ),

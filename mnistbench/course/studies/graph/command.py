@@ -13,7 +13,7 @@ from mnistbench.course.studies.graph.report import TEXTS, blocks
 from mnistbench.course.studies.graph.result import COLUMNS, EXPRESSION, Settings, Study, csv_rows, dumps
 from mnistbench.course.studies.graph.run import study
 from mnistbench.showing.arguments import MOST_THREADS, add_dataset, add_format, add_output, given, one_of, parts, whole
-from mnistbench.showing.delivery import deliver_tables, output_file, progress_bar
+from mnistbench.showing.output import deliver_tables, output_file, progress_bar
 
 _MOST_ROWS = 2**15
 _MOST_WORKERS = 256

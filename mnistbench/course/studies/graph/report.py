@@ -19,7 +19,8 @@ from mnistbench.course.studies.graph.result import (
     Loading,
     Study,
 )
-from mnistbench.showing.report import Block, Table
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table, text_table
 
 #: Texts that can be shown in full.
 TEXTS = ("forward", "joint", "code", "schedule")
@@ -63,9 +64,9 @@ def _drawing(study: Study, kind: str) -> Block:
 
 
 def _graphs(study: Study) -> Table:
-    return Table(
+    return text_table(
         title=f"{study.source}: graphs",
-        headers=("graph", "inputs", "nodes", "outputs", "MB in and out", "operations"),
+        headings=("graph", "inputs", "nodes", "outputs", "MB in and out", "operations"),
         rows=tuple(_graph_row(graph) for graph in study.graphs),
         sums=(),
         numbers_from=1,
@@ -106,9 +107,9 @@ def _graph_lines(study: Study) -> Iterator[str]:
 
 def _kernels(study: Study) -> Table:
     fusions, generated = (sum(getattr(kernel, kind) for kernel in study.kernels) for kind in ("is_fusion", "generated"))
-    return Table(
+    return text_table(
         title="kernels that the generated code calls",
-        headers=("part", "kernel", "calls", "operations"),
+        headings=("part", "kernel", "calls", "operations"),
         rows=tuple(_kernel_row(kernel) for kernel in study.kernels),
         sums=(),
         numbers_from=2,
@@ -133,9 +134,9 @@ def _times(study: Study) -> Table:
     parts = [part for part in PARTS if part != "update" or study.settings.program != EXPRESSION]  # which has no weights
     settings = study.settings
     threads = f", {units.threads(settings.threads)}" if settings.device == "cpu" else ""
-    return Table(
+    return text_table(
         title=f"{study.source}, {settings.device}{threads}: eager and compiled",
-        headers=(
+        headings=(
             "part",
             "eager operations",
             "generated kernels",
@@ -202,9 +203,9 @@ def _time_lines(study: Study) -> Iterator[str]:
 
 
 def _schedule(study: Study) -> Table:
-    return Table(
+    return text_table(
         title="schedule of one step, profiled",
-        headers=("way", "start us", "us", "operation or kernel"),
+        headings=("way", "start us", "us", "operation or kernel"),
         rows=tuple(
             (each.way, units.microseconds(each.start_ns), units.microseconds(each.duration_ns), each.name)
             for each in study.schedule
@@ -216,9 +217,9 @@ def _schedule(study: Study) -> Table:
 
 
 def _loading(study: Study) -> Table:
-    return Table(
+    return text_table(
         title=f"eager steps with batches of {study.settings.batch_size}, by how they are loaded",
-        headers=("loading", "step us", "waiting us", "computing us"),
+        headings=("loading", "step us", "waiting us", "computing us"),
         rows=tuple(_loading_row(each) for each in study.loading),
         sums=(),
         numbers_from=1,

@@ -18,7 +18,8 @@ from mnistbench.course.studies.locality.ranking import (
     rank_by_time,
 )
 from mnistbench.course.studies.locality.result import INSTALL, Study
-from mnistbench.showing.report import Block, Table
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table, text_table
 
 #: Characters of the longest bar of a panel, and of the number before it.
 _BAR, _NUMBER = 24, 6
@@ -56,9 +57,9 @@ def _block(problem: Problem) -> Block:
 
 def table(problem: Problem, nests: Sequence[Measured]) -> Table:
     """Return a row for each nest."""
-    return Table(
+    return text_table(
         title=f"{problem.name}: {problem.text}, {units.size(problem.n_bytes)} in {problem.lines:,} lines",
-        headers=(
+        headings=(
             "order", "accesses", "L1 hits", "L1 misses", "L2 hits", "L2 misses", "L1 misses per multiply-add",
             "ns per multiply-add", "with data in L1", "rank by misses", "rank by time",
         ),

@@ -12,7 +12,7 @@ from mnistbench.course.studies.memory.report import blocks
 from mnistbench.course.studies.memory.result import BATCH_SIZES, COLUMNS, PHASES, Study, csv_rows, dumps
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.arguments import MOST_THREADS, add_format, add_output, one_of, parts, whole, wholes
-from mnistbench.showing.delivery import deliver_tables, output_file, progress_bar
+from mnistbench.showing.output import deliver_tables, output_file, progress_bar
 
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 

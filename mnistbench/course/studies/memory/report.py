@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from mnistbench.core import units
 from mnistbench.course.studies.memory.result import ROLES, Case, Largest, Layer, Peak, Study, total
-from mnistbench.showing.report import Block, Table
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table, text_table
 
 _HEADERS = {"saved": "saved for backward", "state": "optimizer state"}
 
@@ -27,9 +28,9 @@ def layer_table(study: Study, case: Case) -> Table:
     roles = [role for role in ROLES if total(case.layers, role)]
     with_measured = any(layer.measured_peak for layer in case.layers)
     heads = ["live peak, predicted", *(["measured"] if with_measured else [])]
-    return Table(
+    return text_table(
         title=f"{case.name}: KiB in each layer, {_machine(study)}",
-        headers=("layer", "kind", *(_HEADERS.get(role, role) for role in roles), *heads),
+        headings=("layer", "kind", *(_HEADERS.get(role, role) for role in roles), *heads),
         rows=tuple(_layer_row(layer, roles, with_measured=with_measured) for layer in case.layers),
         sums=(("sum", "", *(units.kibibytes(total(case.layers, role)) for role in roles), *[""] * len(heads)),),
         numbers_from=2,
@@ -58,9 +59,9 @@ def _at(peak: Peak) -> str:
 
 def peak_table(study: Study) -> Table:
     """Return a row for each case."""
-    return Table(
+    return text_table(
         title=f"Peaks of live memory, {_machine(study)}",
-        headers=(
+        headings=(
             "model", "phase", "batch", "held before", "predicted peak", "measured peak", "difference", "predicted in",
             "measured in", "largest difference in a layer",
         ),
@@ -95,9 +96,9 @@ def _furthest(case: Case) -> str:
 
 def largest_table(found: Sequence[Largest]) -> Table:
     """Return a row for each batch size that was tried, and for each that was not."""
-    return Table(
+    return text_table(
         title="Largest batch that fits",
-        headers=("model", "phase", "memory", "largest batch", "predicted peak", "tried", "measured peak", "result"),
+        headings=("model", "phase", "memory", "largest batch", "predicted peak", "tried", "measured peak", "result"),
         rows=tuple(row for each in found for row in _largest_rows(each)),
         sums=(),
         numbers_from=2,

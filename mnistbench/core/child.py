@@ -1,0 +1,210 @@
+"""Child processes: start one, talk with it by lines, end it with all that it has started, and say why it ended.
+
+A child has a session of its own, so that Ctrl-C reaches this process only, which then ends the child. What it prints on its
+standard error goes to a log; the last line of it is the reason if the child fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Self
+
+from mnistbench.core.allocator import PINNED
+from mnistbench.core.errors import MnistbenchError
+
+#: Time in which a child that was asked to end has to end, in seconds.
+END_S = 5.0
+
+#: Longest wait without a look at whether the child has ended, in seconds: its own children may still hold its output.
+_LOOK_S = 1.0
+
+
+class ChildError(MnistbenchError):
+    """A child could not be started, failed, or was silent for too long. The message is the reason, without a subject."""
+
+
+def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[str, str]:
+    """Return the inherited environment with pinned allocator thresholds, a bytecode cache and absolute paths.
+
+    Args:
+        inherited: environment of the parent process.
+        bytecode: cache directory for a child that may not write beside its sources (``PYTHONDONTWRITEBYTECODE``);
+            without one, each process would compile torch's sources again, which takes 10 s.
+    """
+    found = {**inherited, **PINNED, "KINETO_LOG_LEVEL": "99"}  # without it Kineto reports a missing GPU as an error
+    if found.pop("PYTHONDONTWRITEBYTECODE", ""):
+        found["PYTHONPYCACHEPREFIX"] = str(bytecode)
+    if found.get("MNISTBENCH_DATA"):  # a child may run in another directory
+        found["MNISTBENCH_DATA"] = str(Path(found["MNISTBENCH_DATA"]).absolute())
+    if found.get("PYTHONPATH"):
+        found["PYTHONPATH"] = os.pathsep.join(str(Path(part).absolute()) for part in found["PYTHONPATH"].split(os.pathsep))
+    return found
+
+
+class Child:
+    """A running child process. As a context manager, it is stopped at the end of the body.
+
+    Args:
+        command: the program and its arguments.
+        environ: its environment.
+        directory: where it runs; None for this process's directory.
+        log: file to which its standard error is appended; None for a temporary file.
+        pass_fds: file descriptors that it inherits.
+        asks_first: ask it to end by SIGTERM, and kill it only after END_S, for a child that ends its own children.
+
+    Raises:
+        ChildError: it cannot be started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        directory: Path | None = None,
+        log: Path | None = None,
+        pass_fds: Sequence[int] = (),
+        asks_first: bool = False,
+    ) -> None:
+        self._asks_first = asks_first
+        self._log: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115  # closed by stop
+        self._log_begins = self._log.seek(0, os.SEEK_END)
+        try:
+            with uninterrupted():
+                self._process = subprocess.Popen(
+                    command, env=environ, cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
+                    encoding="utf-8", errors="replace", pass_fds=pass_fds, start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            self._log.close()
+            raise ChildError(f"{command[0]}: cannot be started ({error.strerror})") from None
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def tell(self, line: str) -> None:
+        """Send a line. If the child has ended, :meth:`hear` says why."""
+        assert self._process.stdin, "a pipe"
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def close_input(self) -> None:
+        """Close the child's standard input."""
+        assert self._process.stdin, "a pipe"
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def hear(self, patience_s: float) -> str:
+        """Return the next line that the child prints, without its end.
+
+        Raises:
+            ChildError: it has ended, or printed nothing for this time; then it is stopped.
+        """
+        until = time.monotonic() + patience_s
+        while time.monotonic() < until:
+            with contextlib.suppress(queue.Empty):
+                if line := self._lines.get(timeout=min(_LOOK_S, patience_s)):
+                    return line.rstrip("\n")
+            if self._process.poll() is not None and self._lines.empty():
+                raise ChildError(self.why_ended())
+        self.stop()
+        raise ChildError(f"was stopped because it printed nothing for {patience_s:.0f} s")
+
+    def output(self, patience_s: float) -> str:
+        """Close the child's input and return all that it prints until it ends.
+
+        Raises:
+            ChildError: it failed, or did not end in this time; then it is stopped.
+        """
+        self.close_input()
+        until = time.monotonic() + patience_s
+        lines = []
+        while (left := until - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                if line := self._lines.get(timeout=min(_LOOK_S, left)):
+                    lines.append(line)
+                    continue
+            if self._process.poll() is not None and self._lines.empty():
+                if self._process.returncode:
+                    raise ChildError(self.why_ended())
+                return "".join(lines)
+        self.stop()
+        raise ChildError(f"was stopped because it took more than {patience_s:.0f} s")
+
+    def ended(self, within_s: float) -> int | None:
+        """Wait; return the exit code, None if the child still runs after this time."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(within_s)
+        return None
+
+    def errors(self) -> list[str]:
+        """Return the lines that are not empty of the child's standard error."""
+        if self._log.closed:
+            return []
+        self._log.seek(self._log_begins)
+        return [line.strip() for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
+
+    def why_ended(self) -> str:
+        """Return how the child ended: its signal, or its exit code and the last line of its log."""
+        code = self._process.wait()
+        if code < 0:
+            memory = ", probably because the system ran out of memory" if -code == signal.SIGKILL else ""
+            return f"was killed by {signal.Signals(-code).name}{memory}"
+        last = self.errors()[-1:]
+        return f"ended with exit code {code}: {last[0] if last else 'it printed nothing'}"
+
+    def stop(self) -> None:
+        """End the child and all processes of its session."""
+        if self._asks_first and self._process.poll() is None:
+            self._process.terminate()
+            self.ended(END_S)
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            with contextlib.suppress(OSError):
+                stream.close()  # type: ignore[union-attr]
+
+    def _listen(self) -> None:
+        with contextlib.suppress(ValueError, OSError):  # stop has closed it
+            for line in self._process.stdout or ():
+                self._lines.put(line)
+        self._lines.put("")
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Delay SIGINT and SIGTERM while a process starts, because a process that is not yet known would not be killed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    put_off = {number: handler for number, handler in handlers.items() if callable(handler)}  # ignored signals stay ignored
+    for number in put_off:
+        signal.signal(number, lambda received_number, _: received.append(received_number))
+    try:
+        yield
+    finally:
+        for number, handler in put_off.items():
+            signal.signal(number, handler)
+    if received:
+        raise KeyboardInterrupt

@@ -1,0 +1,199 @@
+"""What a command gives back: exit codes, the line of an error, progress, and a report in a format, printed or in a file."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mnistbench.core.errors import MnistbenchError, UsageError
+from mnistbench.core.files import replace_file
+from mnistbench.core.launch import Launch
+from mnistbench.core.units import printable
+from mnistbench.showing.arguments import given
+from mnistbench.showing.report import Block, Report
+from mnistbench.showing.table import csv_text
+from mnistbench.showing.terminal import colours
+
+#: Exit codes: passed or done; regressed; undecided, wrong usage or failed.
+PASSED, REGRESSED, UNJUDGED = 0, 1, 2
+
+#: Exit codes for ``git bisect run``: this commit cannot be tested; no commit can be tested.
+BISECT_SKIPS, BISECT_STOPS = 125, 128
+
+#: Exit code of a training run or a lab that Ctrl-C stopped: 128 plus the number of the signal, as shells return it.
+STOPPED = 130
+
+#: Time in which rank 0 ends after an error, and the launcher ends the other ranks.
+_DELAY_S = 5.0
+
+
+def print_error(error: MnistbenchError | str) -> None:
+    """Print an error as one line."""
+    print(f"mnistbench: {printable(str(error))}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def rank_0_reports(place: Launch) -> Iterator[None]:
+    """Run the body; delay an error of it on every rank but rank 0.
+
+    Rank 0 usually has the same error. It prints the error and ends, and then the launcher ends the other ranks, so the error is
+    printed once.
+    """
+    try:
+        yield
+    except MnistbenchError:
+        if place.rank:
+            time.sleep(_DELAY_S)
+        raise
+
+
+@contextmanager
+def progress_bar(unit: str) -> Iterator[Callable[[str], None]]:
+    """Show a bar without an end on a terminal while the body runs; yield what receives the text of each next step.
+
+    Args:
+        unit: of the steps.
+    """
+    from tqdm import tqdm
+
+    with tqdm(unit=unit, file=sys.stderr, disable=None, leave=False) as bar:
+
+        def progress(what: str) -> None:
+            bar.set_description(what)
+            bar.update()
+
+        yield progress
+
+
+def render(report: Report, form: str, *, colour: bool = False) -> str:
+    """Return a report in the format ``terminal``, ``markdown``, ``json`` or ``csv``, ending in a line end.
+
+    Args:
+        report: the report.
+        form: the format.
+        colour: whether a terminal shows colours.
+    """
+    from mnistbench.showing.markdown import markdown_report
+    from mnistbench.showing.terminal import draw_report
+
+    if form == "json":
+        return report.json
+    if form == "csv":
+        assert report.table
+        return report.table.csv()
+    if form == "markdown":
+        return markdown_report(report.blocks, report.heading)
+    return draw_report(report.blocks, colour=colour) + "\n"
+
+
+def deliver(report: Report, form: str, output: Path | None) -> None:
+    """Print a report, or write it to a file, in one of the formats of :func:`render`.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if output:
+        write(output, render(report, form))
+    else:
+        sys.stdout.write(render(report, form, colour=colours(sys.stdout)))
+
+
+def deliver_text(text: str, output: Path | None) -> None:
+    """Write text to a file; print it if there is none.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if output:
+        write(output, text)
+    else:
+        sys.stdout.write(text)
+
+
+def check(path: Path) -> None:
+    """Check that :func:`write` could write there, without a change there. Called before anything is measured.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        target = path.resolve()
+        with contextlib.suppress(FileNotFoundError):
+            mode = target.stat().st_mode
+            if stat.S_ISDIR(mode):
+                raise _os_error(errno.EISDIR)
+            if not stat.S_ISREG(mode):
+                return
+        target.parent.stat()
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise _os_error(errno.EACCES)
+    except OSError as error:
+        raise _cannot_be_written(path, error) from None
+
+
+def _os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+def _cannot_be_written(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"--output: {path} cannot be written ({error.strerror}); name another file")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a whole file or nothing. A pipe or ``/dev/stdout`` is written to directly.
+
+    Raises:
+        UsageError: it cannot be written; an existing file is unchanged.
+    """
+    try:
+        target = path.resolve()
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+            return
+        replace_file(target, text.encode())
+    except OSError as error:
+        raise _cannot_be_written(path, error) from None
+
+
+def append_text_to_step_summary(text: str) -> str:
+    """Append Markdown to the file that ``GITHUB_STEP_SUMMARY`` names. Return an error message, or nothing."""
+    path = os.environ["GITHUB_STEP_SUMMARY"]
+    try:
+        with Path(path).open("a", encoding="utf-8") as stream:
+            stream.write(text + "\n")
+    except OSError as error:
+        return f"GITHUB_STEP_SUMMARY: {path} cannot be written ({error.strerror})"
+    return ""
+
+
+# ---- Until every command returns a Report ----------------------------------------------------------------------------
+
+
+def output_file(parsed: argparse.Namespace) -> str:
+    """Return the file that ``--output`` names; empty if it was not given. Called before anything is measured."""
+    output = given("--output", parsed.output)
+    if output:
+        check(Path(output))
+    return output
+
+
+def deliver_tables(
+    form: str, output: str, *, blocks: Sequence[Block], heading: str, json: str, columns: Sequence[str], rows: Iterable[Any]
+) -> None:
+    """Write or print a report in the format ``terminal``, ``markdown``, ``json`` or ``csv``."""
+    if form == "json":
+        text = json
+    elif form == "csv":
+        text = csv_text(columns, rows)
+    else:
+        text = render(Report(heading, blocks), form)
+    deliver_text(text, Path(output) if output else None)

@@ -1,0 +1,112 @@
+"""Child processes, with small programs: lines, reasons of an end, signals and processes that they have started."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mnistbench.core.child import Child, ChildError
+
+
+def child(program, **more):
+    return Child([sys.executable, "-c", program], {"PATH": os.environ["PATH"]}, **more)
+
+
+def test_a_child_answers_line_by_line():
+    with child("for line in iter(input, 'end'): print(line.upper(), flush=True)") as echo:
+        for word in ("one", "two"):
+            echo.tell(word)
+            assert echo.hear(30) == word.upper()
+
+
+def test_all_output_is_returned():
+    with child("import sys; print(sys.stdin.read() + 'a'); print('b')") as made:
+        assert made.output(30) == "a\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import sys; print('one\\n\\n two \\n', file=sys.stderr); sys.exit(3)", "ended with exit code 3: two"),
+        ("raise SystemExit(4)", "ended with exit code 4: it printed nothing"),
+        ("import os; os.kill(os.getpid(), 15)", "was killed by SIGTERM"),
+        ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL, probably because the system ran out of memory"),
+    ],
+)
+@pytest.mark.parametrize("wait", [Child.hear, Child.output])
+def test_the_reason_of_a_failure(program, reason, wait):
+    with child(program) as made, pytest.raises(ChildError) as error:
+        wait(made, 30)
+    assert str(error.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("wait", "reason"),
+    [
+        (Child.hear, "was stopped because it printed nothing for 0 s"),
+        (Child.output, "was stopped because it took more than 0 s"),
+    ],
+)
+def test_a_child_that_takes_too_long_is_stopped(wait, reason):
+    with child("import time; time.sleep(60)") as made:
+        with pytest.raises(ChildError) as error:
+            wait(made, 0.2)
+        assert str(error.value) == reason
+        assert made.ended(0) == -signal.SIGKILL
+
+
+def test_a_program_that_does_not_exist_cannot_be_started(tmp_path):
+    with pytest.raises(ChildError, match=r"nowhere: cannot be started \(No such file or directory\)"):
+        Child([str(tmp_path / "nowhere")], {})
+
+
+def test_the_log_is_appended_to_and_the_reason_is_that_of_this_child(tmp_path):
+    (tmp_path / "log").write_text("before\n")
+    with child("raise SystemExit(1)", log=tmp_path / "log") as made, pytest.raises(ChildError, match="it printed nothing"):
+        made.hear(30)
+    with child("raise SystemExit('after')", log=tmp_path / "log") as made, pytest.raises(ChildError, match="after"):
+        made.hear(30)
+    assert (tmp_path / "log").read_text() == "before\nafter\n"
+
+
+def test_processes_that_it_has_started_end_with_it():
+    program = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"
+    with child(program) as made:
+        grandchild = int(made.hear(30))
+        os.kill(grandchild, 0)
+    for _ in range(100):  # init has to read its exit code
+        try:
+            os.kill(grandchild, 0)
+        except ProcessLookupError:
+            return
+        if Path(f"/proc/{grandchild}/stat").read_text().split()[2] == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail("it still runs")
+
+
+@pytest.mark.parametrize(("asks_first", "code"), [(True, 7), (False, -signal.SIGKILL)])
+def test_a_child_that_ends_its_own_children_is_asked_first(asks_first, code):
+    program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('ready', flush=True); time.sleep(60)"
+    made = child(program, asks_first=asks_first)
+    made.hear(30)
+    made.stop()
+    assert made.ended(0) == code
+
+
+def test_ctrl_c_while_a_child_starts_stops_it(monkeypatch):
+    started, popen = [], subprocess.Popen
+
+    def interrupted(*args, **kwargs):
+        os.kill(os.getpid(), signal.SIGINT)
+        started.append(popen(*args, **kwargs))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        child("import time; time.sleep(60)")
+    assert started[0].returncode == -signal.SIGKILL
