@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from mnistbench import __version__
-from mnistbench.core.allocator import restart_pinned
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.machine import restart_pinned
 from mnistbench.core.options import Parser, add_options, project_table, read
 from mnistbench.showing.output import BISECT_STOPS, PASSED, UNJUDGED, print_error
 

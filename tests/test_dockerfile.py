@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.core.allocator import PINNED
+from mnistbench.core.machine import PINNED
 
 REPOSITORY = Path(__file__).parent.parent
 TEXT = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")

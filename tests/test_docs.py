@@ -23,7 +23,7 @@ import mnistbench
 from mnistbench import cli
 from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.compare.settings import SETTINGS
-from mnistbench.core.allocator import PINNED
+from mnistbench.core.machine import PINNED
 from mnistbench.core.params import STEPS
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.run import LAUNCHES

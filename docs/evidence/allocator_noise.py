@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from mnistbench.core.allocator import PINNED
+from mnistbench.core.machine import PINNED
 
 BATCH_SIZES = (1, 16, 64)
 SECONDS_PER_CASE = 1.0

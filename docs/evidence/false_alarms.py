@@ -15,7 +15,7 @@ from pathlib import Path
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.thresholds import Criteria, Threshold
-from mnistbench.core.allocator import PINNED
+from mnistbench.core.machine import PINNED
 from mnistbench.saved_runs.storage import Storage
 
 TEN_PERCENT = Criteria(op_fail=(Threshold("", 0.10),), case_fail=Threshold("", 0.10))

@@ -18,8 +18,8 @@ os.environ["KINETO_LOG_LEVEL"] = "99"
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
+from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
-from mnistbench.core.profiler_names import ITERATION
 from mnistbench.measuring.case import build
 from mnistbench.measuring.events_to_table import table
 from mnistbench.measuring.marks import marked

@@ -37,7 +37,7 @@ print(2 * 1024**3 / best)
 
 def arms(peer, folder, batch_size):
     """Return a command and additions to the environment by the name of the arm."""
-    from mnistbench.core.allocator import PINNED
+    from mnistbench.core.machine import PINNED
 
     shuffled = folder / "shuffled.py"
     plain = "{'batch_size': args.batch_size}"

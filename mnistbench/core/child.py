@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
-from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.machine import PINNED
 
 #: Time in which a child that was asked to end has to end, in seconds.
 END_S = 5.0

@@ -1,7 +1,8 @@
-"""Atomic writes, and a check whether a directory is writable."""
+"""Atomic writes, a check whether a directory is writable, and the file with scikit-learn's digits."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -38,3 +39,23 @@ def _is_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+# ---- Digits ----------------------------------------------------------------------------------------------------------
+
+
+#: Names the file for a process whose environment lacks scikit-learn; the gate sets it for its launches.
+DIGITS_VARIABLE = "MNISTBENCH_DIGITS"
+
+
+def digits_file() -> Path | None:
+    """Return the path of ``digits.csv.gz``: of the installed scikit-learn, else the one that the variable names.
+
+    None if there is no such file.
+    """
+    package = importlib.util.find_spec("sklearn")
+    folders = (package.submodule_search_locations if package else None) or ()
+    files = [Path(folder, "datasets", "data", "digits.csv.gz") for folder in folders]
+    if named := os.environ.get(DIGITS_VARIABLE):
+        files.append(Path(named))
+    return next((file for file in files if file.is_file()), None)

@@ -1,15 +1,25 @@
-"""The names of operations, as people read them."""
+"""Operations: their names as people read them, names in a profile, and sums over events."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
-from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.record import NO_MODULE, NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, OpRow, median_ns
 
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
+
+
+class Scope(NamedTuple):
+    """Where an operation was called: forward, backward or optimizer, and the qualified name of the module."""
+
+    phase: str = ""
+    module: str = ""
+
 
 #: An operation whose self time is at least this share of its range does the work itself: max-pooling's backward also
 #: calls one that fills a tensor with zeros.
@@ -96,3 +106,98 @@ def grouped(key: OpKey, by: str) -> OpKey:
     if by == "module":
         return (name if name in NOT_OPERATIONS else "", phase, module)
     return key
+
+
+# ---- Names in a profile: ranges of mnistbench, autograd's engine, and what torch leaves out --------------------------
+
+
+#: Names of ranges begin with these prefixes, which no operation has.
+ITERATION = "mnistbench.iteration"
+PHASE = "mnistbench.phase:"
+MODULE = "mnistbench.module:"
+
+#: Begins the name of the range in which autograd's engine runs a node of the backward graph.
+ENGINE_NODE = "autograd::engine::evaluate_function:"
+
+#: A record of memory that was allocated or freed, not an event.
+MEMORY = "[memory]"
+
+#: What ``torch.profiler.profile.events()`` leaves out.
+LEFT_OUT = frozenset((
+    MEMORY, "[OutOfMemory]", "profiler::_record_function_enter", "profiler::_record_function_enter_new",
+    "profiler::_record_function_exit", "aten::is_leaf", "aten::output_nr", "aten::_version",
+))  # fmt: skip
+
+
+# ---- Spans of time ---------------------------------------------------------------------------------------------------
+
+
+_Time = TypeVar("_Time", int, float)
+
+
+def covered(spans: Iterable[tuple[_Time, _Time]]) -> _Time | int:
+    """Return the length of the union of spans (start, end); a span that ends before it starts is empty."""
+    length: _Time | int = 0
+    until: _Time | None = None
+    for start, end in sorted(spans):
+        begin = start if until is None else max(start, until)
+        if end > begin:
+            length += end - begin
+            until = end
+    return length
+
+
+# ---- Sums over the events of a profile or a trace, which become the rows of an operation table -----------------------
+
+
+@dataclass
+class RowSums:
+    """Sums over the events of a row, one slot per iteration. All times have one unit."""
+
+    slots: int
+    calls: int = 0
+    self_cpu: list[float] = field(default_factory=list)
+    total_cpu: list[float] = field(default_factory=list)
+    self_device: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    shapes: set[str] = field(default_factory=set)
+    kernels: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for times in (self.self_cpu, self.total_cpu, self.self_device):
+            times.extend([0] * self.slots)
+        self.memory.extend([0] * self.slots)
+
+    def op_row(self, key: OpKey, view: str, unit_ns: int) -> OpRow:
+        """Return the row of a table of the view ``host`` or ``device``; ``unit_ns`` is the length of the unit of the times."""
+
+        def whole_ns(times: list[float]) -> tuple[int, ...]:
+            return tuple(max(0, round(value * unit_ns)) for value in times)  # a difference of rounded times can be below 0
+
+        name, phase, module = key
+        on_device = view == "device"
+        return OpRow(
+            name=name,
+            phase=phase,
+            module=module,
+            calls=self.calls / self.slots,
+            self_cpu_ns=whole_ns(self.self_cpu),
+            total_cpu_ns=whole_ns(self.total_cpu),
+            self_device_ns=whole_ns(self.self_device) if on_device else (),
+            memory_bytes=median_ns(self.memory),
+            shapes=tuple(sorted(self.shapes)),
+            kernels=tuple(sorted(self.kernels)) if on_device else (),
+        )
+
+
+def subtract_waiting(rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], float]) -> None:
+    """Subtract what other threads ran from the time outside operations, because the thread of the iterations waits for them.
+
+    Args:
+        rows: the rows of a table.
+        elsewhere: (phase of the waiting thread, iteration) -> self time on other threads.
+    """
+    for (phase, slot), waited in elsewhere.items():
+        outside = rows.get((OUTSIDE, phase, NO_MODULE))
+        if outside is not None:
+            outside.self_cpu[slot] = outside.total_cpu[slot] = max(0, outside.self_cpu[slot] - waited)

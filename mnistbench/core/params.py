@@ -44,7 +44,7 @@ class Params:
     compile: bool  # the model went through torch.compile
     seed: int
     dataset: str  # digits, mnist, or the name from a user's workload
-    # One of STEPS; records of earlier versions have none. The note is json_reader.OPTIONAL: every pytest run imports this file.
+    # One of STEPS; records of earlier versions have none. The note is document.OPTIONAL: every pytest run imports this file.
     step: Annotated[str, "optional"] = REFERENCE
 
     def __post_init__(self) -> None:

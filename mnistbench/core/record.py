@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import (
+from mnistbench.core.document import (
     LARGEST,
     OPTIONAL,
     FieldError,
@@ -30,6 +29,7 @@ from mnistbench.core.json_reader import (
     Seconds,
     Within,
 )
+from mnistbench.core.errors import RecordError
 from mnistbench.core.params import Params
 
 #: Version of what is written below the key "mnistbench".

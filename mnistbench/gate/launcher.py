@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import mnistbench
-from mnistbench.core.child_environment import child_environment
-from mnistbench.core.digits_file import DIGITS_VARIABLE, digits_file
+from mnistbench.core.child import measuring_environment
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.core.json_reader import Reader
+from mnistbench.core.files import DIGITS_VARIABLE, digits_file
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.samples import BASE, HEAD
 
@@ -462,7 +462,7 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
 
     Numerical libraries have one thread if the user sets no other number: a launch has one core for each.
     """
-    found = {**child_environment(inherited, home.parent / "pycache"), "PYTHONHASHSEED": str(seed % 2**32)}
+    found = {**measuring_environment(inherited, home.parent / "pycache"), "PYTHONHASHSEED": str(seed % 2**32)}
     found.setdefault(THREADS, "1")
     found["PYTEST_DEBUG_TEMPROOT"] = str(home.parent)  # pytest keeps three temporary folders of a user and removes older ones
     if file := digits_file():

@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench import __version__
-from mnistbench.core.allocator import TOUCHED_BYTES, settings
-from mnistbench.core.available_memory import available_bytes
-from mnistbench.core.cores import own_cores
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.json_reader import Reader
+from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available_bytes, own_cores
 from mnistbench.gate import snapshot
 from mnistbench.gate.launcher import (
     Default,
@@ -279,7 +277,7 @@ class _Gate:
             "head": head,
             "arguments": list(self._plan.arguments),
             "seed": self._seed,
-            "allocator": settings(environment(os.environ, self._plan.home, self._seed)),
+            "allocator": allocator_settings(environment(os.environ, self._plan.home, self._seed)),
             "variables": {side: dict(variables) for side, variables in self._plan.variables.items()},
             "packages": _differences(*(listing[side].packages for side in (BASE, HEAD))),
             "torch": " -> ".join(dict.fromkeys(filter(None, (listing[side].torch for side in (BASE, HEAD))))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from mnistbench.core.allocator import status
+from mnistbench.core.machine import allocator_status
 from mnistbench.measuring.report import environment_text
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import PASSED
@@ -22,5 +22,5 @@ def run(_: argparse.Namespace) -> int:
 
     from mnistbench.measuring.environment import read
 
-    print(environment_text(read(torch.get_num_threads()), status(os.environ)))
+    print(environment_text(read(torch.get_num_threads()), allocator_status(os.environ)))
     return PASSED

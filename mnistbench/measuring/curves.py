@@ -24,9 +24,9 @@ from typing import Any
 import torch
 
 from mnistbench import __version__
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
-from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import Params
 from mnistbench.core.record import Curves
 

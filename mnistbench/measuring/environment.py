@@ -14,10 +14,9 @@ from typing import Any
 import torch
 
 from mnistbench import __version__
-from mnistbench.core.allocator import settings
-from mnistbench.core.cores import usable_cpus
 from mnistbench.core.errors import UsageError
-from mnistbench.core.launch import Launch
+from mnistbench.core.machine import allocator_settings, usable_cpus
+from mnistbench.core.ranks import Rank
 from mnistbench.core.record import Environment
 
 AUTO = "auto"
@@ -38,7 +37,7 @@ def read(threads: int) -> Environment:
         cpu_count=usable_cpus(),
         threads=threads,
         blas=_blas(),
-        allocator=settings(os.environ),
+        allocator=allocator_settings(os.environ),
         devices=tuple(_describe(device) for device in accelerators()),
     )
 
@@ -75,7 +74,7 @@ def resolve_devices(requested: Sequence[str]) -> list[str]:
     return found
 
 
-def device_of_rank(requested: Sequence[str], place: Launch) -> str:
+def device_of_rank(requested: Sequence[str], place: Rank) -> str:
     """Return the device of one of several ranks; ``auto`` means a CUDA device for each rank, or the CPU if there is none.
 
     Args:

@@ -20,12 +20,21 @@ from typing import Any, Protocol
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 
-from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.operation import OpKey, is_communication, is_runtime_call, runs_beside
-from mnistbench.core.profiler_names import ENGINE_NODE, ITERATION, MODULE, PHASE
+from mnistbench.core.machine import gc_paused
+from mnistbench.core.operation import (
+    ENGINE_NODE,
+    ITERATION,
+    MODULE,
+    PHASE,
+    OpKey,
+    RowSums,
+    covered,
+    is_communication,
+    is_runtime_call,
+    runs_beside,
+    subtract_waiting,
+)
 from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpTable
-from mnistbench.core.row_sums import RowSums, subtract_waiting
-from mnistbench.core.spans import covered
 
 _US = 1000  # ns
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 
-from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.profiler_names import LEFT_OUT, MEMORY
+from mnistbench.core.machine import gc_paused
+from mnistbench.core.operation import LEFT_OUT, MEMORY
 
 _OUT_OF_MEMORY = "[OutOfMemory]"
 _HOST_MEMORY = (DeviceType.CPU, DeviceType.MKLDNN, DeviceType.IDEEP)

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.profiler import record_function
 
-from mnistbench.core.profiler_names import MODULE, PHASE
+from mnistbench.core.operation import MODULE, PHASE
 from mnistbench.measuring.case import Case
 from mnistbench.workloads.step import Inference, Step
 

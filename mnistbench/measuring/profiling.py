@@ -15,8 +15,8 @@ from dataclasses import replace
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.profiler_names import ITERATION
+from mnistbench.core.machine import gc_paused
+from mnistbench.core.operation import ITERATION
 from mnistbench.core.record import OpTable
 from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import Case, synchronizer

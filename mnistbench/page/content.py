@@ -12,7 +12,7 @@ from mnistbench.compare.exact import final_value
 from mnistbench.compare.judge import CaseJudgement, Judgement
 from mnistbench.compare.report import blocks, case_title
 from mnistbench.core import units
-from mnistbench.core.allocator import status
+from mnistbench.core.machine import allocator_status
 from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, OpTable, Scalars, median_ns
 from mnistbench.measuring.report import environment_rows
@@ -122,7 +122,7 @@ def _machine(shown: Shown) -> tuple[str, tuple[tuple[str, str], ...]]:
     environment, recorded = shown.run.environment, shown.summary.environment
     if environment:
         short = f"{environment.cpu_model} x {environment.cpu_count}, torch {environment.torch}"
-        return short, tuple(environment_rows(environment, status(environment.allocator)))
+        return short, tuple(environment_rows(environment, allocator_status(environment.allocator)))
     if shown.summary.trace:
         rows = tuple((name.replace("_", " "), units.listed(value)) for name, value in recorded.items())
         return units.listed(recorded["devices"]), rows

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from mnistbench.compare.thresholds import plain_threshold
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
-from mnistbench.core.launch import Launch, launch
 from mnistbench.core.params import DATASETS, DTYPES, Params
+from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.report import SORTS, Shown, blocks
 from mnistbench.profile.result import Profiled, dumps
@@ -66,7 +66,7 @@ class _Request:
     shown: Shown
 
     @classmethod
-    def of(cls, parsed: argparse.Namespace, place: Launch) -> _Request:
+    def of(cls, parsed: argparse.Namespace, place: Rank) -> _Request:
         trace = given("--trace", parsed.trace)
         if trace and not trace.endswith((".json", ".json.gz")):
             raise UsageError(f"--trace: {trace!r} does not end in .json or .json.gz; name such a file")
@@ -138,12 +138,12 @@ def run(parsed: argparse.Namespace) -> int:
         report_trace(parsed, _shown(parsed))
         return 0
     use_defaults(parsed)
-    place = launch(os.environ)
+    place = own_rank(os.environ)
     with rank_0_reports(place):
         return _reported(parsed, place)
 
 
-def _reported(parsed: argparse.Namespace, place: Launch) -> int:
+def _reported(parsed: argparse.Namespace, place: Rank) -> int:
     request = _Request.of(parsed, place)
     if request.output:
         check(request.output)
@@ -285,7 +285,7 @@ def _share(flag: str, text: str) -> float:
         raise UsageError(f"{flag}: {text!r} is not a share; give 1%") from None
 
 
-def _batch_sizes(text: str | None, place: Launch) -> tuple[int, ...]:
+def _batch_sizes(text: str | None, place: Rank) -> tuple[int, ...]:
     """Return the batch sizes; by default those that have a sample for each rank."""
     if text is None:
         sizes = tuple(size for size in wholes("--batch-size", _BATCH_SIZES, 1) if size >= place.world_size)

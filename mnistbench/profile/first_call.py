@@ -29,9 +29,9 @@ from typing import Any, Self
 
 import platformdirs
 
-from mnistbench.core.child_environment import child_environment
+from mnistbench.core.child import measuring_environment
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import Params
 from mnistbench.core.record import table_to_json
 from mnistbench.profile.result import ColdCall
@@ -140,7 +140,7 @@ class _Process:
     """A process that runs ``main``. It ends when its standard input is closed, so also when this process is killed."""
 
     def __init__(self, variables: dict[str, str]) -> None:
-        environment = child_environment(os.environ, platformdirs.user_cache_path("mnistbench") / "pycache")
+        environment = measuring_environment(os.environ, platformdirs.user_cache_path("mnistbench") / "pycache")
         package = str(Path(__file__).parents[2])  # a checkout need not be installed
         path = os.pathsep.join(filter(None, (package, environment.get("PYTHONPATH"))))
         command = [sys.executable, "-P", "-m", "mnistbench.profile.first_call"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from mnistbench.core.params import Params
-from mnistbench.core.rank_times import RankTimes
+from mnistbench.core.ranks import RankTimes
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.communication import time_steps
 from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table

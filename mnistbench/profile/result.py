@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any
 
+from mnistbench.core.document import OPTIONAL, Members, Nanoseconds, Reader, Within
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import OPTIONAL, Members, Nanoseconds, Reader, Within
 from mnistbench.core.operation import OpKey
 from mnistbench.core.params import Params
-from mnistbench.core.rank_times import RankTimes
+from mnistbench.core.ranks import RankTimes
 from mnistbench.core.record import SCHEMA, OpTable, check_schema, median_ns, table_to_json
 
 _Rate = Annotated[float, Within(sys.float_info.min, sys.float_info.max, "a rate above 0")]

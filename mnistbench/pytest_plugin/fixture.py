@@ -13,7 +13,7 @@ import torch
 
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
-from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
 from mnistbench.core.record import KEY, UNATTRIBUTED, CaseRecord, OpTable, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count

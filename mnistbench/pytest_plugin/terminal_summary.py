@@ -11,7 +11,7 @@ from mnistbench.compare.judge import Judgement
 from mnistbench.compare.output import append_step_summary, rendered
 from mnistbench.compare.report import verdict_lines
 from mnistbench.core import units
-from mnistbench.core.allocator import status
+from mnistbench.core.machine import allocator_status
 from mnistbench.core.record import Environment
 from mnistbench.pytest_plugin.session import Session
 from mnistbench.saved_runs.operation_tables import operation_tables
@@ -21,7 +21,7 @@ from mnistbench.showing.terminal import draw
 def session_line(environment: Environment, dataset: str, devices: Sequence[str]) -> str:
     """Return one line on torch, devices, threads and dataset, and on whether the allocator adds noise."""
     threads = units.threads(environment.threads)
-    return f"mnistbench: torch {environment.torch}, {', '.join(devices)}, {threads}, {dataset}; {status(os.environ)}"
+    return f"mnistbench: torch {environment.torch}, {', '.join(devices)}, {threads}, {dataset}; {allocator_status(os.environ)}"
 
 
 def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.machine import gc_paused
 from mnistbench.core.record import Run
 from mnistbench.saved_runs.summary import RunSummary, Shared
 from mnistbench.saved_runs.summary_cache import FEWEST, SummaryCache

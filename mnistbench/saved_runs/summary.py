@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
 from mnistbench.core import units
+from mnistbench.core.document import OPTIONAL, FieldError, Nanoseconds, Reader, Seconds
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import OPTIONAL, FieldError, Nanoseconds, Reader, Seconds
 from mnistbench.core.operation import OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.record import (

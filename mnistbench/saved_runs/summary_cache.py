@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench import __version__
+from mnistbench.core.document import Reader
 from mnistbench.core.files import replace_file
-from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import Params
 from mnistbench.saved_runs.summary import CaseSummary, RunSummary, Shared, TableSummary
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.files import replace_file
-from mnistbench.core.launch import Launch
+from mnistbench.core.ranks import Rank
 from mnistbench.core.units import printable
 from mnistbench.showing.arguments import given
 from mnistbench.showing.report import Block, Report
@@ -42,7 +42,7 @@ def print_error(error: MnistbenchError | str) -> None:
 
 
 @contextmanager
-def rank_0_reports(place: Launch) -> Iterator[None]:
+def rank_0_reports(place: Rank) -> Iterator[None]:
     """Run the body; delay an error of it on every rank but rank 0.
 
     Rank 0 usually has the same error. It prints the error and ends, and then the launcher ends the other ranks, so the error is

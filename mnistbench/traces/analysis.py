@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.operation import OpKey, is_communication
+from mnistbench.core.machine import gc_paused
+from mnistbench.core.operation import OpKey, covered, is_communication
 from mnistbench.core.record import OpRow, OpTable
-from mnistbench.core.spans import covered
 from mnistbench.traces.calls import link_calls
 from mnistbench.traces.events import PYTHON, RANGE, DeviceEvent, Trace
 from mnistbench.traces.links import link_kernels

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.json_reader import LARGEST
+from mnistbench.core.document import LARGEST
+from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import OWN_SHARE, OpKey
 from mnistbench.core.record import median_ns
 from mnistbench.traces.analysis import Analysis, analysis_of, linked

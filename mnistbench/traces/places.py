@@ -17,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 
-from mnistbench.core.profiler_names import ENGINE_NODE, MODULE, PHASE
+from mnistbench.core.operation import ENGINE_NODE, MODULE, PHASE
 from mnistbench.core.record import NO_MODULE
 from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, Flow, HostEvent, Place, Trace
 

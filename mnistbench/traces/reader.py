@@ -14,9 +14,9 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core.document import LARGEST
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import LARGEST
-from mnistbench.core.profiler_names import LEFT_OUT, MEMORY
+from mnistbench.core.operation import LEFT_OUT, MEMORY
 from mnistbench.traces.events import (
     COPY,
     FILL,

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from mnistbench.core.profiler_names import ITERATION
+from mnistbench.core.operation import ITERATION
 from mnistbench.traces.events import OPERATION, RANGE, DeviceEvent, HostEvent, Trace
 
 _STEP = "ProfilerStep#"

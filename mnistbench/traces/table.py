@@ -7,10 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import accumulate
 
-from mnistbench.core.operation import OpKey, is_communication
+from mnistbench.core.operation import OpKey, RowSums, covered, is_communication, subtract_waiting
 from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpTable
-from mnistbench.core.row_sums import RowSums, subtract_waiting
-from mnistbench.core.spans import covered
 from mnistbench.traces import events
 from mnistbench.traces.events import DeviceEvent, HostEvent, MemoryRecord, Trace
 from mnistbench.traces.steps import Steps

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mnistbench.core.spans import covered
+from mnistbench.core.operation import covered
 from mnistbench.traces.events import COPY, KERNEL, DeviceEvent, Trace
 
 _Span = tuple[int, int]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
-from mnistbench.core.launch import Launch, launch
+from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.saved_runs.operation_tables import operation_tables
 from mnistbench.showing.arguments import given
 from mnistbench.showing.output import STOPPED, print_error, rank_0_reports
@@ -51,7 +51,7 @@ def run(parsed: argparse.Namespace) -> int:
         MnistbenchError: an option cannot be used, the dataset is missing or damaged, or memory does not suffice.
         OSError: a file cannot be written.
     """
-    place = launch(os.environ)
+    place = own_rank(os.environ)
     try:
         with rank_0_reports(place):
             return _trained(parsed, place)
@@ -60,7 +60,7 @@ def run(parsed: argparse.Namespace) -> int:
         return STOPPED
 
 
-def _trained(parsed: argparse.Namespace, place: Launch) -> int:
+def _trained(parsed: argparse.Namespace, place: Rank) -> int:
     named, resumed = given("--output", parsed.output), directory_to_resume(parsed, place)
     settings = settings_of(parsed, Settings(device="auto", save_checkpoint=True), place)
     if place.rank == 0 and not resumed:

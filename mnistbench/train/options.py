@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mnistbench.core.cores import usable_cpus
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
-from mnistbench.core.launch import Launch
+from mnistbench.core.machine import usable_cpus
 from mnistbench.core.params import DATASETS, DTYPES, FAST, MODELS, STEPS, default_step
+from mnistbench.core.ranks import Rank
 from mnistbench.showing.arguments import LARGEST, MOST_THREADS, add_dataset, given, one_of, positive, whole
 from mnistbench.train.result import CHECKPOINT, Settings
 
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--profile", action="store_true", help="profile a few steps after training: table and trace.json.gz")
 
 
-def settings_of(parsed: argparse.Namespace, base: Settings, place: Launch) -> Settings:
+def settings_of(parsed: argparse.Namespace, base: Settings, place: Rank) -> Settings:
     """Return the settings of ``base`` with the given options in their place; the device is not checked yet."""
 
     def size(name: str, otherwise: int, least: int = 1, most: int = LARGEST) -> int:
@@ -115,7 +115,7 @@ def settings_of(parsed: argparse.Namespace, base: Settings, place: Launch) -> Se
     )
 
 
-def directory_to_resume(parsed: argparse.Namespace, place: Launch) -> Path | None:
+def directory_to_resume(parsed: argparse.Namespace, place: Rank) -> Path | None:
     """Return the directory of the run to continue: that of --resume, or of the run that the launcher restarted.
 
     Raises:
@@ -129,7 +129,7 @@ def directory_to_resume(parsed: argparse.Namespace, place: Launch) -> Path | Non
     return Path(named) if named else None
 
 
-def settings_to_resume(parsed: argparse.Namespace, checkpoint: Checkpoint, place: Launch, directory: Path) -> Settings:
+def settings_to_resume(parsed: argparse.Namespace, checkpoint: Checkpoint, place: Rank, directory: Path) -> Settings:
     """Return the settings of a run that is continued.
 
     Raises:
@@ -150,7 +150,7 @@ def settings_to_resume(parsed: argparse.Namespace, checkpoint: Checkpoint, place
     return replace(settings, dtype=base.dtype)
 
 
-def device_of(name: str, place: Launch, *, no_accelerator: bool) -> str:
+def device_of(name: str, place: Rank, *, no_accelerator: bool) -> str:
     """Return the device to train on: by default, as upstream, the accelerator if there is one; each rank has its own.
 
     Raises:
@@ -174,7 +174,7 @@ def kind_of(device: str) -> str:
     return device.partition(":")[0]
 
 
-def step_of(given: str | None, device: str, place: Launch) -> str:
+def step_of(given: str | None, device: str, place: Rank) -> str:
     """Return the step for a device.
 
     Raises:
@@ -187,7 +187,7 @@ def step_of(given: str | None, device: str, place: Launch) -> str:
     return given or default_step(device)
 
 
-def threads_of(given: int | None, place: Launch) -> int | None:
+def threads_of(given: int | None, place: Rank) -> int | None:
     """Return the threads of a rank: its share of the cores. torchrun sets one for each rank where several are on a node."""
     if given or place.world_size == 1:
         return given

@@ -29,8 +29,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mnistbench.core.digits_file import digits_file
 from mnistbench.core.errors import DataError, UsageError
+from mnistbench.core.files import digits_file
 from mnistbench.core.params import DATASETS
 
 #: Images (float32 [B, 1, 28, 28], normalised) and labels (int64 [B]).

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.launch import Launch
+from mnistbench.core.ranks import Rank
 
 _T = TypeVar("_T")
 
@@ -106,7 +106,7 @@ class Alone:
 class Group(Alone):
     """A process among several: see :class:`Alone`."""
 
-    def __init__(self, launch: Launch, device: torch.device) -> None:
+    def __init__(self, launch: Rank, device: torch.device) -> None:
         """Join the other ranks.
 
         Raises:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mnistbench.core.allocator import PINNED, restart_pinned, settings, status
+from mnistbench.core.machine import PINNED, allocator_settings, allocator_status, restart_pinned
 
 PINNED_STATUS = "allocator thresholds pinned"
 BY_HAND_STATUS = "allocator thresholds set by hand"
@@ -28,7 +28,7 @@ UNSET_STATUS = "allocator thresholds not set, so two runs differ more: use tox -
     ],
 )
 def test_settings_are_the_variables_that_steer_an_allocator(environ: dict[str, str], found: dict[str, str]) -> None:
-    assert settings(environ) == found
+    assert allocator_settings(environ) == found
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_settings_are_the_variables_that_steer_an_allocator(environ: dict[str, s
     ],
 )
 def test_status_says_whether_the_thresholds_are_set(environ: dict[str, str], said: str) -> None:
-    assert status(environ) == said
+    assert allocator_status(environ) == said
 
 
 def test_pinned_thresholds_are_a_gibibyte_a_gibibyte_and_64_mebibytes() -> None:

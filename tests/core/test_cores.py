@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from mnistbench.core import cores
+from mnistbench.core import machine as cores
 
 
 def test_only_cpus_that_the_process_may_use_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from mnistbench.core.digits_file import DIGITS_VARIABLE, digits_file
+from mnistbench.core.files import DIGITS_VARIABLE, digits_file
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.machine import gc_paused
 
 
 @pytest.fixture(autouse=True)

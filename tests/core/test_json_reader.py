@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
 
+from mnistbench.core.document import LARGEST, OPTIONAL, FieldError, Members, Nanoseconds, Packed, Positive, Reader
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.json_reader import LARGEST, OPTIONAL, FieldError, Members, Nanoseconds, Packed, Positive, Reader
 
 
 class Point(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.launch import Launch, launch
+from mnistbench.core.ranks import Rank, own_rank
 
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "29500",
@@ -14,12 +14,12 @@ TORCHRUN = {
 
 
 def test_variables_of_torchrun() -> None:
-    assert launch(TORCHRUN) == Launch(rank=3, world_size=4, local_rank=1, local_world_size=2, restarts=1)
+    assert own_rank(TORCHRUN) == Rank(rank=3, world_size=4, local_rank=1, local_world_size=2, restarts=1)
 
 
 @pytest.mark.parametrize("environ", [{}, {"RANK": "0"}, {"WORLD_SIZE": "4"}, {"RANK": "", "WORLD_SIZE": ""}])
 def test_a_process_by_itself(environ: dict[str, str]) -> None:
-    assert launch(environ) == Launch(rank=0, world_size=1)
+    assert own_rank(environ) == Rank(rank=0, world_size=1)
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_a_process_by_itself(environ: dict[str, str]) -> None:
 )
 def test_what_is_missing_is_named(changes: dict[str, str], problem: str) -> None:
     with pytest.raises(UsageError, match=f"{problem}.*torchrun"):
-        launch(TORCHRUN | changes)
+        own_rank(TORCHRUN | changes)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from mnistbench.core.operation import RowSums, subtract_waiting
 from mnistbench.core.record import NO_MODULE, OUTSIDE
-from mnistbench.core.row_sums import RowSums, subtract_waiting
 
 KEY = ("aten::mm", "forward", "fc1")
 

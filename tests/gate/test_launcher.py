@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
+from mnistbench.core.machine import PINNED
 from mnistbench.gate import launcher
 from mnistbench.gate.launcher import Default, LaunchError, Plan, environment, launching, stage_home, survey
 from mnistbench.gate.snapshot import Tree

@@ -17,8 +17,8 @@ import gate_builders
 import pytest
 import reproducer_builders
 
-from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
+from mnistbench.core.machine import PINNED
 from mnistbench.gate import run
 from mnistbench.gate.launcher import Default, LaunchError, Listing
 from mnistbench.gate.run import LAUNCHES, Progress, Request, measure

@@ -13,8 +13,8 @@ import torch
 from torch_builders import LossSpy, tiny_params, tiny_workload
 
 from mnistbench.compare.diff import compare
+from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
-from mnistbench.core.profiler_names import ITERATION
 from mnistbench.core.record import RUNTIME, UNATTRIBUTED, OpTable, median_ns
 from mnistbench.gate.sides.profiled import columns
 from mnistbench.gate.sides.workload_case import WorkloadCase

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import mnistbench
-from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
-from mnistbench.core.launch import Launch
+from mnistbench.core.machine import PINNED
+from mnistbench.core.ranks import Rank
 from mnistbench.measuring import environment
 from mnistbench.measuring.environment import accelerators, device_of_rank, read, resolve_devices
 
@@ -111,7 +111,7 @@ def test_accelerators_are_named_as_devices(
 # ---- What is read ----------------------------------------------------------------------------------------------------
 
 
-SECOND = Launch(rank=1, world_size=2, local_rank=1, local_world_size=2)
+SECOND = Rank(rank=1, world_size=2, local_rank=1, local_world_size=2)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 import real_traces
 from torch.autograd import DeviceType
 
-from mnistbench.core.profiler_names import ITERATION
+from mnistbench.core.operation import ITERATION
 from mnistbench.core.record import RUNTIME, UNATTRIBUTED, OpTable
 from mnistbench.measuring.events_to_table import table
 from mnistbench.traces.analysis import analyse

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from torch_builders import CPU, tiny_params
 
-from mnistbench.core.allocator import PINNED
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import UsageError
-from mnistbench.core.json_reader import Reader
+from mnistbench.core.machine import PINNED
 from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.profile import first_call
 from mnistbench.profile.first_call import Processes

@@ -18,7 +18,6 @@ from mnistbench.core.units import printable
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.markdown import escaped, in_html, markdown_report
 from mnistbench.showing.report import Block
-from mnistbench.showing.table import Table
 
 COMMENT = "<!-- -->"
 
@@ -114,14 +113,14 @@ def test_no_text_becomes_markup(text):
 def table(**changes):
     ordinary = {
         "title": "a title",
-        "headers": ("name", "us", "verdict"),
+        "headings": ("name", "us", "verdict"),
         "rows": (("a", "1.0", "within"), ("b", "2.0", "regressed")),
         "sums": (("sum", "3.0", ""),),
         "numbers_from": 1,
         "words_after": 1,
         "lines": (),
     }
-    return Table(**{**ordinary, **changes})
+    return text_table(**{**ordinary, **changes})
 
 
 def test_the_outcome_is_the_heading():

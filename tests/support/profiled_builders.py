@@ -6,7 +6,7 @@ from typing import Any
 
 from builders import op_row, op_table, params
 
-from mnistbench.core.rank_times import RankTimes
+from mnistbench.core.ranks import RankTimes
 from mnistbench.core.record import OUTSIDE, OpTable
 from mnistbench.profile.result import Ceilings, ColdCall, Cost, Layer, Profiled
 

@@ -12,7 +12,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from terminals import run_on_terminal
 
-from mnistbench.core.allocator import PINNED
+from mnistbench.core.machine import PINNED
 from mnistbench.workloads.models import LeNet5
 
 pytestmark = pytest.mark.versions

@@ -14,7 +14,7 @@ from builders import environment
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.core.launch import Launch
+from mnistbench.core.ranks import Rank
 from mnistbench.measuring import tensorboard
 from mnistbench.measuring.environment import accelerators
 from mnistbench.train import options as train_options
@@ -22,7 +22,7 @@ from mnistbench.train import progress as train_progress
 from mnistbench.train import run as lab
 from mnistbench.train.result import WEIGHTS, EpochResult, Point, Settings
 
-ALONE, SECOND = Launch(), Launch(rank=1, world_size=2, local_rank=1, local_world_size=2)
+ALONE, SECOND = Rank(), Rank(rank=1, world_size=2, local_rank=1, local_world_size=2)
 
 SMALL = ("--dataset", "digits", "--model", "lenet5", "--batch-size", "512", "--epochs", "1", "--threads", "1", "--no-accel")
 

@@ -155,10 +155,10 @@ def test_a_rank_that_is_killed_ends_all_with_one_line(tmp_path: Path) -> None:
 
 WAITING = """
 import os, pathlib, time, torch
-from mnistbench.core.launch import launch
+from mnistbench.core.ranks import own_rank
 from mnistbench.workloads.ranks import Group
 
-ranks = Group(launch(os.environ), torch.device("cpu"))
+ranks = Group(own_rank(os.environ), torch.device("cpu"))
 with ranks.failing_together(print):
     pathlib.Path("ready").touch()
     time.sleep(60)

@@ -5,7 +5,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from mnistbench.core.launch import Launch
+from mnistbench.core.ranks import Rank
 from mnistbench.workloads.ranks import Group
 
 
@@ -16,6 +16,6 @@ def test_nccl_gets_a_device_with_an_index(monkeypatch) -> None:
     rendezvous = sys.modules["torch.distributed.rendezvous"]  # torch.distributed has a function of that name
     monkeypatch.setattr(rendezvous, "rendezvous", lambda *_, **__: iter([(dist.HashStore(), 0, 2)]))
     monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: joined.update(options, backend=backend))
-    Group(Launch(rank=0, world_size=2, local_rank=0, local_world_size=2), torch.device("cuda"))
+    Group(Rank(rank=0, world_size=2, local_rank=0, local_world_size=2), torch.device("cuda"))
     assert (joined["current"], joined["backend"]) == (torch.device("cuda"), "nccl")
     assert joined["device_id"] == torch.device("cuda", 0)

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
+from mnistbench.core.document import OPTIONAL, Members, Nanoseconds, Positive, Reader
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import OPTIONAL, Members, Nanoseconds, Positive, Reader
 from mnistbench.core.record import Environment
 from mnistbench.profile.result import Layer
 

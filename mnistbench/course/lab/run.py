@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
-from mnistbench.core.json_reader import Reader
 from mnistbench.core.params import default_step
 from mnistbench.core.record import Environment
 from mnistbench.course.lab.findings import (

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mnistbench.core.child_environment import child_environment
+from mnistbench.core.child import measuring_environment
 from mnistbench.core.units import printable
 from mnistbench.course.lab.findings import Study
 
@@ -40,7 +40,7 @@ def study(name: str, limit_s: float) -> tuple[tuple[Study, ...], tuple[str, ...]
         child = subprocess.Popen(
             [*command, "--output", str(output)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
-            env=child_environment(os.environ, Path(folder) / "pycache"), start_new_session=True,
+            env=measuring_environment(os.environ, Path(folder) / "pycache"), start_new_session=True,
         )  # fmt: skip
         try:
             _, errors = child.communicate(timeout=limit_s)

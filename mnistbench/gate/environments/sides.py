@@ -13,8 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from mnistbench.core.cores import usable_cpus
 from mnistbench.core.errors import UsageError
+from mnistbench.core.machine import usable_cpus
 from mnistbench.gate.environments.packages import Installed, asked, loose_lines, requirement_lines
 from mnistbench.gate.environments.store import Wanted
 from mnistbench.gate.launcher import THREADS

@@ -25,9 +25,9 @@ from urllib.parse import unquote, urlsplit
 
 import platformdirs
 
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
-from mnistbench.core.json_reader import Reader
 from mnistbench.core.units import size
 from mnistbench.gate.environments import uv
 

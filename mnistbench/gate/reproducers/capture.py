@@ -20,8 +20,7 @@ from torch.profiler import record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mnistbench.core.operation import OpKey
-from mnistbench.core.profiler_names import ITERATION
+from mnistbench.core.operation import ITERATION, OpKey
 from mnistbench.gate.reproducers.memory_use import Block, Since, allocated, before_calls
 from mnistbench.gate.reproducers.values import description, why_not_described
 from mnistbench.measuring.events_to_table import events_of, placed

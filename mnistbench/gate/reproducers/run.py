@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from mnistbench.core import units
-from mnistbench.core.child_environment import child_environment
-from mnistbench.core.cores import own_cores
+from mnistbench.core.child import measuring_environment
 from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.machine import own_cores
 from mnistbench.gate.reproducers.script import Header, is_of_both_sides, read_header
 
 #: Launches, and pairs of measurements in each. A measurement takes 0.3 s. Where the tensors of a process are in memory may
@@ -242,7 +242,7 @@ def _seconds(side: str, line: str) -> float:
 @contextlib.contextmanager
 def _process(script: Path, side: str, how: SideOfRun, folder: Path, environ: Mapping[str, str]) -> Iterator[_Process]:
     """Start a script that takes turns; kill it at the end of the body."""
-    variables = {**child_environment(environ, folder / "pycache"), **how.variables}
+    variables = {**measuring_environment(environ, folder / "pycache"), **how.variables}
     with (folder / side).open("w+b") as log:
         command: Sequence[str] = [how.python, str(script), side, "--turns"]
         try:

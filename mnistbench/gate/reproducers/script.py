@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from mnistbench.core import units
+from mnistbench.core.document import OPTIONAL, Reader
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import OPTIONAL, Reader
 
 #: Most lines of a script.
 MOST_LINES = 40

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
-from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.profiler_names import ITERATION
+from mnistbench.core.machine import gc_paused
+from mnistbench.core.operation import ITERATION
 from mnistbench.core.record import OpTable
 from mnistbench.measuring.events_to_table import events_of, table
 from mnistbench.measuring.host_events import host_events

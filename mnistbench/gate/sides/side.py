@@ -30,7 +30,7 @@ from typing import Any
 import pytest
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
 from mnistbench.gate.sides.case import seed_all
 from mnistbench.gate.sides.plain_case import PlainCase, own_threads

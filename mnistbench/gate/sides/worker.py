@@ -26,8 +26,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from mnistbench.core.allocator import touch_heap
-from mnistbench.core.gc_pause import gc_paused
+from mnistbench.core.machine import gc_paused, touch_heap
 from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
 from mnistbench.gate.sides.capture import capture
 from mnistbench.gate.sides.side import Side, SideError, TakenCase, stray_modules

@@ -15,8 +15,8 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at
 from torch.autograd.profiler import profile as allocations_profile
 from torch.profiler import record_function
 
-from mnistbench.core.gc_pause import gc_paused
-from mnistbench.core.profiler_names import ITERATION
+from mnistbench.core.machine import gc_paused
+from mnistbench.core.operation import ITERATION
 from mnistbench.core.record import finite
 from mnistbench.gate.sides.case import WARMUP_CALLS, Case, Outcome, seed_all
 from mnistbench.gate.sides.profiled import columns, profiled

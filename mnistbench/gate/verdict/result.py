@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from mnistbench.compare.exact import TOLERANCE, counted_differences
 from mnistbench.compare.thresholds import Acceptance
 from mnistbench.core import units
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import Reader
 from mnistbench.core.operation import shortened
 from mnistbench.core.record import median_ns
 from mnistbench.gate.verdict import samples

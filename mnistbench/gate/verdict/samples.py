@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from mnistbench.compare.thresholds import Criteria
+from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.json_reader import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within
 from mnistbench.core.operation import OpKey, operation_name, place_name, replacement_name, shortened
 from mnistbench.core.record import NOT_OPERATIONS
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from mnistbench import __version__
-from mnistbench.core.json_reader import Positive
-from mnistbench.core.rank_times import RankTimes
+from mnistbench.core.document import Positive
+from mnistbench.core.ranks import RankTimes
 from mnistbench.core.record import Environment
 
 #: Version of the JSON file.

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from mnistbench.core.child_environment import child_environment
+from mnistbench.core.child import measuring_environment
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.json_reader import Reader
-from mnistbench.core.launch import launch
+from mnistbench.core.ranks import own_rank
 from mnistbench.core.record import Environment
 from mnistbench.train.scale.result import STRONG, Launched, Scaling, Settings
 
@@ -40,7 +40,7 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
     Raises:
         UsageError: this process is a rank itself, a rank would have no sample, or there are fewer GPUs than ranks.
     """
-    if launch(environ).world_size > 1:
+    if own_rank(environ).world_size > 1:
         raise UsageError("mnistbench scale starts the ranks itself: run it without torchrun")
     most = max(settings.ranks)
     if settings.scaling == STRONG and settings.batch_size < most:
@@ -87,7 +87,7 @@ def command(settings: Settings, ranks: int, path: Path) -> list[str]:
 def environment_of(settings: Settings, inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return the environment of a launch; ``folder`` is for a bytecode cache."""
     found = {name: value for name, value in inherited.items() if name not in _OF_LAUNCHERS}
-    return child_environment(found, folder / "bytecode") | {"OMP_NUM_THREADS": str(settings.threads)}
+    return measuring_environment(found, folder / "bytecode") | {"OMP_NUM_THREADS": str(settings.threads)}
 
 
 def _launch(words: Sequence[str], environ: Mapping[str, str], ranks: int) -> None:

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import torch
 
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.files import replace_file
-from mnistbench.core.json_reader import Reader
-from mnistbench.core.launch import Launch, launch
 from mnistbench.core.params import Params
+from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.core.units import printable
 from mnistbench.measuring.case import build, memory_suffices, synchronizer, thread_count
 from mnistbench.measuring.communication import BLOCK_STEPS, time_steps
@@ -38,7 +38,7 @@ _FAILED = 2
 def main(arguments: Sequence[str]) -> int:
     """Time the steps as one of the ranks; return the exit code."""
     settings, path = Reader(json.loads(arguments[0])).read(Settings), Path(arguments[1])
-    place = launch(os.environ)
+    place = own_rank(os.environ)
     device = torch.device(settings.device if settings.device == "cpu" else f"{settings.device}:{place.local_rank}")
     try:
         if place.world_size == 1:
@@ -59,7 +59,7 @@ def _print_error(line: str | MnistbenchError) -> None:
     sys.stderr.flush()
 
 
-def _measure_and_write(settings: Settings, place: Launch, device: torch.device, ranks: Alone, path: Path) -> None:
+def _measure_and_write(settings: Settings, place: Rank, device: torch.device, ranks: Alone, path: Path) -> None:
     batch_size = settings.global_batch_size(place.world_size)
     otherwise = f"memory of {device} does not suffice for {place.world_size} ranks and batches of {batch_size}"
     with memory_suffices(f"{otherwise}: choose a smaller batch"), thread_count(settings.threads):

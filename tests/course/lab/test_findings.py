@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lab_builders import cluster, laptop
 
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import Reader
 from mnistbench.course.lab.findings import FILE, Findings, Settings
 
 

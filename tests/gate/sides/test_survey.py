@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mnistbench.core.json_reader import Reader
+from mnistbench.core.document import Reader
 from mnistbench.gate.launcher import Listing, environment, stage_home
 from mnistbench.gate.sides.side import TakenCase
 

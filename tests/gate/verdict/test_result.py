@@ -33,8 +33,8 @@ from gate_builders import (
 from hypothesis import given, settings
 
 from mnistbench.compare.thresholds import Acceptance
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError
-from mnistbench.core.json_reader import Reader
 from mnistbench.gate import run
 from mnistbench.gate.report import last_line, rendered
 from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, Thresholds

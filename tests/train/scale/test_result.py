@@ -10,7 +10,7 @@ import pytest
 from scale_builders import MS, launched, scaling
 
 from mnistbench.compare.data import csv_text
-from mnistbench.core.json_reader import Reader
+from mnistbench.core.document import Reader
 from mnistbench.train.scale.result import COLUMNS, WEAK, Launched, csv_rows, dumps
 
 

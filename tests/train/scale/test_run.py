@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from scale_builders import scaling
 
-from mnistbench.core.allocator import PINNED
 from mnistbench.core.errors import UsageError
+from mnistbench.core.machine import PINNED
 from mnistbench.measuring import environment
 from mnistbench.train.scale import run as scale
 from mnistbench.train.scale.result import WEAK

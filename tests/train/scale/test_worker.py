@@ -74,10 +74,10 @@ def test_one_rank_has_steps_of_one_kind() -> None:
 
 GRADIENTS = """
 import gc, os, weakref, torch
-from mnistbench.core.launch import launch
+from mnistbench.core.ranks import own_rank
 from mnistbench.workloads.ranks import Group
 
-place = launch(os.environ)
+place = own_rank(os.environ)
 gc.disable()
 
 def train(ranks):

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mnistbench.core.child_environment import child_environment
+from mnistbench.core.child import measuring_environment
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.course.studies.graph.result import Settings, Study
 
@@ -51,7 +51,7 @@ def study(settings: Settings, *, traces: Path | None = None, progress: Callable[
 
 def environment_of(settings: Settings, inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return the environment of the process: empty caches of the compiler, and the number of threads."""
-    return child_environment(inherited, folder / "bytecode") | {
+    return measuring_environment(inherited, folder / "bytecode") | {
         "OMP_NUM_THREADS": str(settings.threads),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"),

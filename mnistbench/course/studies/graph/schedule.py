@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 from torch.profiler import record_function
 
-from mnistbench.core.profiler_names import ITERATION
+from mnistbench.core.operation import ITERATION
 from mnistbench.course.studies.graph.programs import Program
 from mnistbench.course.studies.graph.result import Scheduled
 from mnistbench.measuring.events_to_table import events_of, is_annotation

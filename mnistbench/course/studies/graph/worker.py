@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from mnistbench.core.allocator import touch_heap
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.machine import touch_heap
 from mnistbench.course.studies.graph.compiled import Compiled, CompileError, compiled
 from mnistbench.course.studies.graph.graphs import graphs
 from mnistbench.course.studies.graph.loading import loading

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from mnistbench.core.profiler_names import MODULE, PHASE
+from mnistbench.core.operation import MODULE, PHASE
 from mnistbench.course.studies.memory.result import ROLES, Layer, Place
 from mnistbench.measuring.marks import LOSS, in_ranges
 from mnistbench.workloads.step import Inference, Step

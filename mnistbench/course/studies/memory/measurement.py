@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
-from mnistbench.core.profiler_names import ITERATION
 from mnistbench.course.studies.memory.layers import Iteration, Places
 from mnistbench.course.studies.memory.ledger import Ledger
 from mnistbench.course.studies.memory.result import Peak, Place

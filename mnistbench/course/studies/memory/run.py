@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from mnistbench.core import units
-from mnistbench.core.available_memory import available_bytes
 from mnistbench.core.errors import UsageError
+from mnistbench.core.machine import available_bytes
 from mnistbench.core.params import MODELS, Params
 from mnistbench.course.studies.memory.largest import MOST_SAMPLES, largest_batch
 from mnistbench.course.studies.memory.measurement import Measured, limited, measured_peak

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import DeviceType
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.profiler_names import ITERATION
+from mnistbench.core.operation import ITERATION
 from mnistbench.course.studies.graph.compiled import CompileError, compiled, missing_compiler
 from mnistbench.course.studies.graph.graphs import graphs
 from mnistbench.course.studies.graph.programs import program, workload

@@ -1,0 +1,125 @@
+"""The process and its machine: the allocator, memory, cores and the garbage collector.
+
+The thresholds of malloc are the largest cause of differences between runs of the same code. By default, glibc returns large
+blocks to the system, and the next step page-faults them in again. With higher thresholds it keeps them: the spread between
+processes falls from 8.6 / 6.4 / 4.6 % to 5.5 / 2.7 / 1.3 % (batch 1 / 16 / 64, one thread), and a step gets faster. glibc
+reads the thresholds when a process starts, so only the parent process can set them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import math
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+# ---- Allocator -------------------------------------------------------------------------------------------------------
+
+
+#: The values that ``tox -e bench`` and ``tox -e gpu`` set: blocks below 1 GiB come from the heap, which shrinks only when 1 GiB
+#: of it is free and grows by 64 MiB.
+PINNED = {
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+
+#: Bytes of heap that the gate touches before it measures: several times those that a step of ConvNet allocates at batch 64.
+TOUCHED_BYTES = 512 * 2**20
+
+_OTHERS = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+
+def allocator_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables of a process that configure its allocators."""
+    return {name: environ[name] for name in (*PINNED, *_OTHERS) if environ.get(name)}
+
+
+def touch_heap() -> None:
+    """Allocate TOUCHED_BYTES, write to each of them, and free them: the heap keeps the pages if the thresholds are pinned."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    block = libc.malloc(TOUCHED_BYTES)
+    if block:
+        ctypes.memset(block, 1, TOUCHED_BYTES)
+        libc.free(block)
+
+
+#: Set by launchers of several processes (torchrun, Slurm, Open MPI), which start and watch their processes themselves.
+_LAUNCHED = ("TORCHELASTIC_RUN_ID", "LOCAL_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+
+
+def restart_pinned() -> None:
+    """Start this command again with pinned thresholds, in place of this process: its number, signals and exit code stay.
+
+    Does nothing without glibc, under a launcher, where a threshold is set already, or if Python was started for something
+    else than the command line in ``sys.argv``. Call it first: what the process has done is lost.
+    """
+    given = sys.argv[1:]
+    is_command = sys.orig_argv[len(sys.orig_argv) - len(given) :] == given
+    if not is_command or platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in (*PINNED, *_LAUNCHED)):
+        return
+    os.execve(  # noqa: S606  # no shell: the arguments are those of this process
+        sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **PINNED}
+    )
+
+
+def allocator_status(environ: Mapping[str, str]) -> str:
+    """Return in a few words whether the thresholds are set, and how to set them."""
+    found = allocator_settings(environ)
+    if all(found.get(name) == value for name, value in PINNED.items()):
+        return "allocator thresholds pinned"
+    if any(name in found for name in PINNED):
+        return "allocator thresholds set by hand"
+    return "allocator thresholds not set, so two runs differ more: use tox -e bench (README, Noise)"
+
+
+# ---- Memory ----------------------------------------------------------------------------------------------------------
+
+
+def available_bytes() -> float:
+    """Return the memory that processes can get without swapping; infinite where the system does not tell."""
+    found = []
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        found.append(1024 * int(lines["MemAvailable"].split()[0]))
+    with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" without one
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        found.append(limit - used)
+    return min(found, default=math.inf)
+
+
+# ---- Cores -----------------------------------------------------------------------------------------------------------
+
+
+def own_cores() -> list[int]:
+    """Return the numbers of the cores; none where the system does not let a process choose."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def usable_cpus() -> int:
+    """Return how many cores there are."""
+    return len(own_cores()) or os.cpu_count() or 1
+
+
+# ---- Garbage collector -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def gc_paused() -> Iterator[None]:
+    """Stop the search for reference cycles: it would traverse all parsed objects again and again without finding any.
+
+    Do not use it around measured work: a user's program has the collector enabled.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
