@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any
 
 from mnistbench.core.document import OPTIONAL, Members, Nanoseconds, Reader
@@ -21,6 +21,7 @@ from mnistbench.core.record import SCHEMA, OpTable, check_schema, median_ns, tab
 from mnistbench.core.roofline import Ceilings, Cost
 
 _Times = tuple[Nanoseconds, ...]
+_COST = Annotated[tuple[str, str, str, int | None, int], Members("operation, phase, module, FLOPs and bytes")]
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,17 @@ class Profiled:
             **({"ranks": {"world_size": self.ranks.ranks, **asdict(self.ranks)}} if self.ranks else {}),
         }
 
+    @classmethod
+    def from_stored(cls, stored: Any) -> Profiled:
+        """Read the result of :meth:`to_json`.
+
+        Raises:
+            RecordError: names the field that is missing or wrong.
+        """
+        case = Reader(stored)
+        costs = {cells[:3]: Cost(*cells[3:]) for cells in case["costs"].read(tuple[_COST, ...])}
+        return cls(**case.members(cls, [field.name for field in fields(cls) if field.name != "costs"]), costs=costs)
+
 
 def dumps(cases: Sequence[Profiled]) -> str:
     """Return cases as the text of a JSON file."""
@@ -144,18 +156,6 @@ def loads(text: str, source: str) -> list[Profiled]:
         raise RecordError(f"{source}: is not JSON ({error})") from None
     try:
         check_schema(data)
-        return [_profiled(item) for item in Reader(data)["cases"].items()]
+        return list(Reader(data)["cases"].read(tuple[Profiled, ...]))
     except RecordError as error:
         raise RecordError(f"{source}: {error}") from None
-
-
-_COST = Annotated[tuple[str, str, str, int | None, int], Members("operation, phase, module, FLOPs and bytes")]
-
-
-def _profiled(case: Reader) -> Profiled:
-    names = [field.name for field in fields(Profiled) if field.name != "costs"]
-    costs = {cells[:3]: Cost(*cells[3:]) for cells in case["costs"].read(tuple[_COST, ...])}
-    found = Profiled(**case.members(Profiled, names), costs=costs)
-    busy_ns = case["busy_ns"].read(_Times)  # earlier versions saved it beside the tables alone
-    tables = [replace(one, busy_ns=busy_ns) if one.view == "device" else one for one in found.tables]
-    return replace(found, tables=tuple(tables))

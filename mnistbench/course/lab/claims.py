@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
-from mnistbench.course.lab.report.explain import (
+from mnistbench.course.lab.explain import (
     COSTLY,
     MOST,
     SAME,
@@ -25,7 +25,7 @@ from mnistbench.course.lab.report.explain import (
     self_times,
     start_costs,
 )
-from mnistbench.course.lab.report.sheets import Cell, Quantity, Sheet, Sheets, ratio, share
+from mnistbench.course.lab.sheets import Cell, Quantity, Sheet, Sheets, ratio, share
 
 #: Verdicts.
 HOLDS, PARTLY, FAILS, UNKNOWN = "holds", "partly", "fails", "unknown"
