@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
 from mnistbench.course.lab.explain import (
     COSTLY,
     MOST,
@@ -25,6 +24,7 @@ from mnistbench.course.lab.explain import (
     self_times,
     start_costs,
 )
+from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
 from mnistbench.course.lab.sheets import Cell, Quantity, Sheet, Sheets, ratio, share
 
 #: Verdicts.

@@ -18,11 +18,11 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file, why_not_writable
 from mnistbench.core.params import DATASETS
 from mnistbench.core.units import printable
-from mnistbench.course.lab.findings import FILE, Findings, Settings
 from mnistbench.course.lab.document import html, markdown, picture_in
+from mnistbench.course.lab.findings import FILE, Findings, Settings
 from mnistbench.course.lab.merged import Machine, Merged
-from mnistbench.course.lab.texts import LANGUAGES, Texts
 from mnistbench.course.lab.run import REPORTS, STEPS, Lab, write_report, write_sheet
+from mnistbench.course.lab.texts import LANGUAGES, Texts
 from mnistbench.showing.arguments import add_dataset, given, one_of, parts, whole, wholes
 from mnistbench.showing.output import STOPPED
 

@@ -19,9 +19,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
-from mnistbench.course.lab.findings import UNTRAINED, Findings
 from mnistbench.course.lab.chapters import OperationColumn, top_keys
 from mnistbench.course.lab.explain import Place, best_view, main_place
+from mnistbench.course.lab.findings import UNTRAINED, Findings
 from mnistbench.course.lab.sheets import Sheets, in_a_name, shape
 from mnistbench.course.lab.texts import Texts
 

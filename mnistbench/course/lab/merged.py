@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
-from mnistbench.course.lab.findings import UNTRAINED, Findings
 from mnistbench.course.lab.chapters import OperationColumn, document_of, field_name, field_value, top_keys
 from mnistbench.course.lab.claims import Claim, check
 from mnistbench.course.lab.document import Block, Document, Paragraph, Picture, Table, cell
 from mnistbench.course.lab.explain import Name, best_view, main_place
+from mnistbench.course.lab.findings import UNTRAINED, Findings
 from mnistbench.course.lab.sheets import Cell, Quantity, Sheet, Sheets, environment_fields, sheets_of
 from mnistbench.course.lab.texts import Code, Text, Texts, shown
 

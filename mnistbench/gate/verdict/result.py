@@ -30,7 +30,7 @@ from mnistbench.gate.verdict.decision import (
     Thresholds,
     decide,
 )
-from mnistbench.gate.verdict.samples import BASE, CALL, COMPLETE, HEAD, OTHER, End, Header, Launch, Quantity, SideSample
+from mnistbench.gate.verdict.samples import BASE, CALL, COMPLETE, HEAD, OTHER, End, Header, Launch, SideSample
 
 
 @dataclass(frozen=True)
