@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from mnistbench.compare.criteria import Acceptance
 from mnistbench.compare.exact import TOLERANCE, counted_differences
-from mnistbench.compare.thresholds import Acceptance
 from mnistbench.core import units
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from mnistbench.compare.thresholds import Criteria
+from mnistbench.compare.criteria import Criteria
 from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.operation import OpKey, operation_name, place_name, replacement_name, shortened

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from mnistbench import cli
-from mnistbench.compare.data import csv_text
 from mnistbench.course.studies.memory.report import blocks
 from mnistbench.course.studies.memory.result import Case, Largest, Layer, Peak, Place, Study, Tried, csv_rows, dumps
 from mnistbench.showing.markdown import markdown_report
+from mnistbench.showing.table import csv_text
 from mnistbench.showing.terminal import draw_report
 
 MEMORY = ("study", "memory")
