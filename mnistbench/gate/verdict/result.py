@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from mnistbench.compare.criteria import Acceptance
 from mnistbench.compare.exact import TOLERANCE, counted_differences
-from mnistbench.compare.thresholds import Acceptance
 from mnistbench.core import units
 from mnistbench.core.operation import shortened
 from mnistbench.core.record import median_ns
