@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import ANY_SPEED
 
 from mnistbench.page import charts
-from mnistbench.page.charts import Stack, bar_chart, line_chart, median_at, sparkline
+from mnistbench.page.charts import bar_chart, line_chart, median_at, sparkline
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -18,7 +18,7 @@ def points(text):
 
 
 def texts(ticks):
-    return [tick.text for tick in ticks]
+    return [text for _, text in ticks]
 
 
 # ---- sparklines --------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_whatever_a_curve_holds_it_stays_in_its_box(curve):
     (line,) = chart.lines
     found = [point for part in line.parts for point in points(part)] + list(line.dots)
     assert len(found) == sum(value is not None for _, value in curve)
-    marks = [(tick.at, charts.TOP) for tick in chart.across_ticks] + [(charts.LEFT, tick.at) for tick in chart.up_ticks]
+    marks = [(at, charts.TOP) for at, _ in chart.across_ticks] + [(charts.LEFT, at) for at, _ in chart.up_ticks]
     assert all(math.isfinite(x) and 0 <= x <= charts.LINES_WIDTH for x, _ in found + marks)
     assert all(math.isfinite(y) and 0 <= y <= charts.LINES_HEIGHT for _, y in found + marks)
     assert 1 <= len(chart.up_ticks) <= 3 * charts.TICKS
@@ -105,7 +105,7 @@ def test_whatever_a_curve_holds_it_stays_in_its_box(curve):
 
 
 def test_bars_are_of_one_scale_and_the_longest_takes_the_width():
-    chart = bar_chart("time", [Stack("b1", (("1", 10, "a"), ("other", 30, "b")), "40"), Stack("b16", (("1", 20, "a"),), "20")])
+    chart = bar_chart("time", [("b1", (("1", 10, "a"), ("other", 30, "b")), "40"), ("b16", (("1", 20, "a"),), "20")])
     width = charts.BARS_WIDTH - charts.BAR_LEFT - charts.BAR_RIGHT
     assert [[segment.width for segment in bar.segments] for bar in chart.bars] == [[width / 4, 3 * width / 4], [width / 2]]
     assert [bar.segments[0].x for bar in chart.bars] == [charts.BAR_LEFT] * 2
@@ -114,10 +114,10 @@ def test_bars_are_of_one_scale_and_the_longest_takes_the_width():
 
 
 def test_a_number_stands_only_where_there_is_room():
-    chart = bar_chart("time", [Stack("b1", (("1", 1, "a"), ("2", 1_000, "b"), ("other", 500, "c")), "")])
+    chart = bar_chart("time", [("b1", (("1", 1, "a"), ("2", 1_000, "b"), ("other", 500, "c")), "")])
     assert [segment.number for segment in chart.bars[0].segments] == ["", "2", ""]
 
 
 def test_bars_of_nothing_have_no_width():
-    chart = bar_chart("time", [Stack("b1", (("1", 0, "a"),), "0")])
+    chart = bar_chart("time", [("b1", (("1", 0, "a"),), "0")])
     assert [segment.width for segment in chart.bars[0].segments] == [0]
