@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from mnistbench import __version__
-from mnistbench.compare.thresholds import Criteria
+from mnistbench.compare.criteria import Criteria
 from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within, wrong
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.operation import OpKey, operation_name, place_name, replacement_name, shortened
