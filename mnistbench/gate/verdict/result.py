@@ -136,8 +136,12 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     def matching(finding: Finding) -> list[Acceptance]:
         return [one for one in options.accept if _matches(one, finding, header)] if finding.verdict == REGRESSED else []
 
+    named_first, named_second = (
+        [replace(quantity, case=header.name(quantity.case)) for quantity in stage] for stage in (first, second)
+    )
     decision = decide(
-        *([replace(quantity, case=header.name(quantity.case)) for quantity in stage] for stage in (first, second)),
+        named_first,
+        named_second,
         options,
         header.seed,
         lambda finding: any(map(functools.partial(_allows, finding), matching(finding))),
