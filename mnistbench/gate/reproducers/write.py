@@ -11,8 +11,8 @@ from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.reproducers.script import VALUES, Header, differ, file_name, script
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds, decide
-from mnistbench.gate.verdict.result import Header as GateHeader
 from mnistbench.gate.verdict.samples import ADDED, BASE, HEAD, OUTSIDE_KIND, Launch, Quantity, Reproducer
+from mnistbench.gate.verdict.samples import Header as GateHeader
 
 #: Rows of each side -> what ``launcher.capture`` returns.
 Capture = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[str, Mapping[str, Any]]]
@@ -34,16 +34,15 @@ def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: 
     return [finding for finding in findings if finding.verdict == REGRESSED and not finding.screened.quantity.is_case]
 
 
-def write(header: Mapping[str, Any], findings: Sequence[Finding], capture: Capture, folder: Path) -> tuple[Reproducer, ...]:
+def write(gate: GateHeader, findings: Sequence[Finding], capture: Capture, folder: Path) -> tuple[Reproducer, ...]:
     """Capture the calls of operations on both sides and write their scripts.
 
     Args:
-        header: of the raw samples.
+        gate: header of the raw samples.
         findings: as :func:`slower_operations` returns them.
         capture: describes calls; a MnistbenchError of it is the reason why there are no scripts.
         folder: of the scripts; made if there is one.
     """
-    gate = GateHeader.read(header)
     names = dict(_named([finding for finding in findings if finding.screened.quantity.kind not in _NO_OPERATION], gate))
     found: Mapping[str, Mapping[str, Any]] = {}
     why_none = ""

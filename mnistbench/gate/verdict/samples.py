@@ -625,6 +625,11 @@ class Recorded:
     launches: list[Launch]
     end: End = COMPLETE
 
+    @property
+    def seconds(self) -> float:
+        """Duration of all launches."""
+        return sum(launch.seconds for launch in self.launches)
+
 
 def append(path: Path, line: Mapping[str, Any]) -> None:
     """Add a line as a gzip member of its own, so that a truncated file lacks only the last line.
