@@ -20,8 +20,8 @@ from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.gate import bisection_report as bisection
 from mnistbench.gate.bisect_command import FLAG, bisected, check_options
-from mnistbench.gate.environments.packages import Installed, installed
-from mnistbench.gate.environments.sides import Changes, add_sides, changed, interpreter, refuse_old_torch, variables, wanted
+from mnistbench.gate.environments.packages import Installed, installed, wanted
+from mnistbench.gate.environments.sides import Changes, add_sides, changed, interpreter, refuse_old_torch, variables
 from mnistbench.gate.environments.store import held
 from mnistbench.gate.report import rendered
 from mnistbench.gate.run import LAUNCHES, Measured, Progress, Request, check_base_and_storage, measure

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -51,6 +51,16 @@ class Installed:
         return f"{self.name} @ {self.url}" if self.url else f"{self.name}=={self.version}"
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What an environment is made from."""
+
+    asked: tuple[str, ...]  # requirements that the user has given
+    lines: tuple[str, ...]  # all requirements
+    size_bytes: int  # expected
+    loose: tuple[str, ...] = ()  # of these requirements those whose versions may change if others exclude them
+
+
 def installed(distributions: Iterable[importlib.metadata.Distribution] | None = None) -> list[Installed]:
     """Return the distributions of this interpreter's environment, by name. Of two with one name, Python imports the first.
 
@@ -72,6 +82,21 @@ def installed(distributions: Iterable[importlib.metadata.Distribution] | None = 
         )
         found.setdefault(package.key, package)
     return [found[key] for key in sorted(found)]
+
+
+def _source(text: str) -> tuple[str, bool]:
+    """Return the URL that a distribution was installed from, and whether it is editable (``direct_url.json``, PEP 610)."""
+    try:
+        record = json.loads(text)
+        url = str(record.get("url", ""))
+        details: Mapping[str, str] = record.get("vcs_info") or {}
+        if details:
+            url = f"{details['vcs']}+{url}@{details['commit_id']}"
+        if record.get("subdirectory"):
+            url += f"#subdirectory={record['subdirectory']}"
+        return url, bool((record.get("dir_info") or {}).get("editable"))
+    except (ValueError, AttributeError, KeyError, TypeError):  # not as specified: as if it came from an index
+        return "", False
 
 
 def asked(flag: str, texts: Sequence[str], packages: Iterable[Installed]) -> tuple[Requirement, ...]:
@@ -103,8 +128,8 @@ def asked(flag: str, texts: Sequence[str], packages: Iterable[Installed]) -> tup
     return tuple(found[key] for key in sorted(found))
 
 
-def requirement_lines(changes: Iterable[Requirement], packages: Iterable[Installed]) -> tuple[str, ...]:
-    """Return the requirements of an environment with the packages given and some of them changed, by name.
+def wanted(changes: Iterable[Requirement], packages: Sequence[Installed]) -> Wanted:
+    """Return what an environment with the packages given and some of them changed is made from.
 
     A package without a version, or one that is missing although it is installed now, is left to uv:
 
@@ -114,24 +139,17 @@ def requirement_lines(changes: Iterable[Requirement], packages: Iterable[Install
 
     Both rules also apply to packages that are changed by them. A requirement that the installed version meets changes nothing.
 
-    Args:
-        changes: the requirements that are asked for.
-        packages: what is installed now.
-    """
-    return _Resolution(changes, packages).lines()
-
-
-def loose_lines(changes: Iterable[Requirement], packages: Iterable[Installed]) -> tuple[str, ...]:
-    """Return those of :func:`requirement_lines` whose versions uv may change: packages that a changed one requires.
-
-    These are also packages that it requires through others. What its new version requires is not known here: torch 2.15
-    requires ``sympy>=1.13.3``, and torch 2.6 ``sympy==1.13.1``.
+    The versions of packages that a changed one requires, also through others, are loose: what its new version requires is not
+    known here. torch 2.15 requires ``sympy>=1.13.3``, and torch 2.6 ``sympy==1.13.1``.
 
     Args:
         changes: the requirements that are asked for.
         packages: what is installed now.
     """
-    return _Resolution(changes, packages).loose()
+    asked_for = sorted(changes, key=lambda each: canonicalize_name(each.name))
+    resolution = _Resolution(asked_for, packages)
+    size_bytes = sum(package.size_bytes for package in packages if package.line)
+    return Wanted(tuple(map(str, asked_for)), resolution.lines(), size_bytes, resolution.loose())
 
 
 class _Resolution:
@@ -203,12 +221,10 @@ class _Resolution:
         """Whether a package has to change with one that requires it."""
         if self._packages[key].url:
             return False
-        return _has(need, _PINNING) or (_has(need, _LIMITING) and all(map(self._moves, self._dependents(key))))
-
-    def _dependents(self, key: str) -> Iterator[str]:
-        for other in self._packages:
-            if any(canonicalize_name(need.name) == key for need in self._needs(other)):
-                yield other
+        dependents = (
+            other for other in self._packages if any(canonicalize_name(each.name) == key for each in self._needs(other))
+        )
+        return _has(need, _PINNING) or (_has(need, _LIMITING) and all(map(self._moves, dependents)))
 
     def _needs(self, key: str) -> list[Requirement]:
         """Return the requirements of a package that apply here, with the extras that changed packages ask for."""
@@ -226,18 +242,3 @@ class _Resolution:
 
 def _has(need: Requirement, operators: set[str]) -> bool:
     return any(each.operator in operators for each in need.specifier)
-
-
-def _source(text: str) -> tuple[str, bool]:
-    """Return the URL that a distribution was installed from, and whether it is editable (``direct_url.json``, PEP 610)."""
-    try:
-        record = json.loads(text)
-        url = str(record.get("url", ""))
-        details: Mapping[str, str] = record.get("vcs_info") or {}
-        if details:
-            url = f"{details['vcs']}+{url}@{details['commit_id']}"
-        if record.get("subdirectory"):
-            url += f"#subdirectory={record['subdirectory']}"
-        return url, bool((record.get("dir_info") or {}).get("editable"))
-    except (ValueError, AttributeError, KeyError, TypeError):  # not as specified: as if it came from an index
-        return "", False

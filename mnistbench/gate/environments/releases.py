@@ -79,7 +79,7 @@ def releases(flag: str, wanted: Range) -> tuple[str, ...]:
     ]  # fmt: skip
 
     def newest(versions: str) -> str:
-        output = uv.run(program, command, text=f"{name}{versions}\n")
+        output = uv.run(program, command, text=f"{name}{versions}")
         match = re.search(r"^[\w.-]+==([^\s;\\]+)", output, re.MULTILINE)
         if not match:
             raise UsageError(f"uv: printed no release of {name}; remove settings of uv that change its output")

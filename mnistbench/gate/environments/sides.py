@@ -20,8 +20,8 @@ from mnistbench.core.child import Child, ChildError
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import option
-from mnistbench.gate.environments.packages import Installed, asked, installed, loose_lines, requirement_lines
-from mnistbench.gate.environments.store import Wanted, held
+from mnistbench.gate.environments.packages import Installed, asked, installed, wanted
+from mnistbench.gate.environments.store import held
 from mnistbench.gate.launcher import THREADS
 from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
 from mnistbench.showing.arguments import given
@@ -160,13 +160,9 @@ class SideOptions:
         """
         found = {side: named or sys.executable for side, named in self.pythons.items()}
         packages = installed() if self.changes else []
-        size_bytes = sum(package.size_bytes for package in packages if package.line)
         with ExitStack() as environments:
-            for side, given_requirements in self.changes.items():
-                requirements = sorted(given_requirements, key=lambda each: canonicalize_name(each.name))
-                lines, loose = requirement_lines(requirements, packages), loose_lines(requirements, packages)
-                environment = held(Wanted(tuple(map(str, requirements)), lines, size_bytes, loose), say)
-                found[side] = environments.enter_context(environment).python
+            for side, changes in self.changes.items():
+                found[side] = environments.enter_context(held(wanted(changes, packages), say)).python
             yield found
 
 
@@ -226,18 +222,6 @@ def refuse_old_torch(flag: str, requirements: Sequence[Requirement]) -> None:
             raise UsageError(
                 f"{flag}: {requirement} is older than {oldest}, the oldest torch that the gate measures; give a newer version"
             )
-
-
-def wanted(requirements: Sequence[Requirement], packages: Sequence[Installed]) -> Wanted:
-    """Return what an environment with these requirements is made from.
-
-    Args:
-        requirements: those that differ from what is installed.
-        packages: what is installed now.
-    """
-    lines = requirement_lines(requirements, packages)
-    size_bytes = sum(package.size_bytes for package in packages if package.line)
-    return Wanted(tuple(map(str, requirements)), lines, size_bytes, loose_lines(requirements, packages))
 
 
 def variables(flag: str, texts: Sequence[str] | None) -> dict[str, str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
-import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
 from mnistbench.core import units
+from mnistbench.core.child import Child, ChildError
 from mnistbench.core.errors import UsageError
 
 #: What uv and its error reports (miette) draw at the beginning of a line.
@@ -52,25 +54,16 @@ def run(uv: str, arguments: Sequence[str], lock: int | None = None, text: str = 
     Raises:
         UsageError: uv failed; the message has its reason.
     """
-    environment = {name: value for name, value in os.environ.items() if name != "UV_SYSTEM_PYTHON"}
-    environment["NO_COLOR"] = "1"
-    try:
-        process = subprocess.Popen(
-            [uv, *arguments], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            pass_fds=() if lock is None else (lock,), text=True, errors="replace",
-        )  # fmt: skip
-    except OSError as error:
-        raise UsageError(f"{uv}: cannot be started ({error.strerror}); install it with: pip install uv") from None
-    with process:
+    environ = {name: value for name, value in os.environ.items() if name != "UV_SYSTEM_PYTHON"} | {"NO_COLOR": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
         try:
-            output, errors = process.communicate(text)
-        except BaseException:  # Ctrl-C: subprocess.run would not wait until uv has ended and writes no more
-            process.kill()
-            process.wait()
-            raise
-    if process.returncode:
-        raise UsageError(f"uv: {reason(errors) or f'exit code {process.returncode}'}")
-    return output
+            with Child([uv, *arguments], environ, log=log, pass_fds=() if lock is None else (lock,)) as child:
+                if text:
+                    child.tell(text)
+                return child.output(math.inf)  # a download may take hours
+        except ChildError as error:
+            raise UsageError(f"uv: {reason(log.read_text(encoding='utf-8', errors='replace')) or error}") from None
 
 
 def reason(text: str) -> str:

@@ -20,19 +20,19 @@ _SIDES = 2
 _MOSTLY = 0.5
 
 
-class Block(NamedTuple):
+class HostBlock(NamedTuple):
     """A part of the host's memory."""
 
     address: int
     n_bytes: int
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Block:
+    def of(cls, tensor: Tensor) -> HostBlock:
         """Return the part of a storage that a tensor uses."""
         storage = tensor.untyped_storage()
         return cls(storage.data_ptr(), min(tensor.numel() * tensor.element_size(), storage.nbytes()))
 
-    def is_mostly_in(self, other: Block) -> bool:
+    def is_mostly_in(self, other: HostBlock) -> bool:
         """Whether most of it is a part of another block."""
         common = min(self.address + self.n_bytes, other.address + other.n_bytes) - max(self.address, other.address)
         return common >= _MOSTLY * self.n_bytes > 0
@@ -46,7 +46,7 @@ class Since(NamedTuple):
 
 
 def before_calls(
-    wanted: Sequence[Sequence[Block | None]], used: Sequence[Iterable[Block]], total_us: Mapping[int, float]
+    wanted: Sequence[Sequence[HostBlock | None]], used: Sequence[Iterable[HostBlock]], total_us: Mapping[int, float]
 ) -> list[list[Since]]:
     """Return for each call what is between it and the last uses of blocks.
 
@@ -85,22 +85,22 @@ class _Uses:
         """Bytes of all blocks."""
         return sum(n_bytes for n_bytes, _ in self._last.values())
 
-    def add(self, block: Block, number: int) -> None:
+    def add(self, block: HostBlock, number: int) -> None:
         """Take note that a call uses a block."""
         before, _ = self._last.pop(block.address, (0, 0))
         self._last[block.address] = max(before, block.n_bytes), number
 
-    def after(self, wanted: Block) -> tuple[int, int] | None:
+    def after(self, wanted: HostBlock) -> tuple[int, int] | None:
         """Return the bytes that were used after a block, and the number of the call that used it; None if none did."""
         later = 0
         for address, (n_bytes, number) in reversed(self._last.items()):
-            if wanted.is_mostly_in(Block(address, n_bytes)):
+            if wanted.is_mostly_in(HostBlock(address, n_bytes)):
                 return later, number
             later += n_bytes
         return None
 
 
-def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[Block]]:
+def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[HostBlock]]:
     """Return the host's memory that each call allocates, also what it frees again, by the number of the call.
 
     Operations such as convolutions copy tensors into memory that they free before they end. The result of the next operation
@@ -112,7 +112,7 @@ def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[Blo
     """
     assert recorded.profiler is not None, "the profile has ended"
     assert recorded.profiler.kineto_results is not None, "the profile has ended"
-    found: dict[int, list[Block]] = defaultdict(list)
+    found: dict[int, list[HostBlock]] = defaultdict(list)
     waiting: list[tuple[Any, int]] = [(node, -1) for node in recorded.profiler.kineto_results.experimental_event_tree()]
     while waiting:
         node, number = waiting.pop()
@@ -121,6 +121,6 @@ def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[Blo
         kind, values = node.typed
         is_allocation = kind == torch._C._profiler._EventType.Allocation  # noqa: SLF001  # nothing public has addresses
         if is_allocation and number >= 0 and values.alloc_size > 0 and values.ptr and values.device.type == "cpu":
-            found[number].append(Block(values.ptr, values.alloc_size))
+            found[number].append(HostBlock(values.ptr, values.alloc_size))
         waiting += [(child, number) for child in node.children]
     return found

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.reproducers.script import VALUES, Header, differ, file_name, script
+from mnistbench.gate.reproducers.script import VALUES, Origin, differ, file_name, script
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds, decide
-from mnistbench.gate.verdict.result import Header as GateHeader
+from mnistbench.gate.verdict.result import Header
 from mnistbench.gate.verdict.samples import ADDED, BASE, HEAD, OUTSIDE_KIND, Launch, Quantity, Reproducer
 
 #: Rows of each side -> what ``launcher.capture`` returns.
@@ -43,7 +43,7 @@ def write(header: Mapping[str, Any], findings: Sequence[Finding], capture: Captu
         capture: describes calls; a MnistbenchError of it is the reason why there are no scripts.
         folder: of the scripts; made if there is one.
     """
-    gate = GateHeader.read(header)
+    gate = Header.read(header)
     names = dict(_named([finding for finding in findings if finding.screened.quantity.kind not in _NO_OPERATION], gate))
     found: Mapping[str, Mapping[str, Any]] = {}
     why_none = ""
@@ -64,7 +64,7 @@ def write(header: Mapping[str, Any], findings: Sequence[Finding], capture: Captu
     )
 
 
-def _named(findings: Sequence[Finding], gate: GateHeader) -> Iterator[tuple[str, Finding]]:
+def _named(findings: Sequence[Finding], gate: Header) -> Iterator[tuple[str, Finding]]:
     """Yield each finding with the name of its script: that of the operation, with that of its case if others have it, too."""
     quantities = [finding.screened.quantity for finding in findings]
     for finding, quantity in zip(findings, quantities, strict=True):
@@ -92,7 +92,7 @@ def _wanted(names: Mapping[str, Finding]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _reproducer(
-    gate: GateHeader, finding: Finding, name: str, found: Mapping[str, Mapping[str, Any]], folder: Path, why_none: str
+    gate: Header, finding: Finding, name: str, found: Mapping[str, Mapping[str, Any]], folder: Path, why_none: str
 ) -> Reproducer:
     quantity = finding.screened.quantity
     why_not = _NO_OPERATION.get(quantity.kind, why_none)
@@ -104,7 +104,7 @@ def _reproducer(
             where = "" if base["why_not"] == head["why_not"] else f" in the {side}"
             return Reproducer(quantity.key, "", f"{captured['why_not']}{where}")
     has_two = differ(base["rows"], head["rows"])
-    text = script(_header(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else None)
+    text = script(_origin(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else None)
     path = folder / f"{name}.py"
     try:
         path.write_text(text, encoding="utf-8")
@@ -116,9 +116,9 @@ def _reproducer(
     return Reproducer(quantity.key, str(path), "")
 
 
-def _header(gate: GateHeader, finding: Finding, threads: int) -> Header:
+def _origin(gate: Header, finding: Finding, threads: int) -> Origin:
     best, quantity = finding.best, finding.best.quantity
-    return Header(
+    return Origin(
         title=finding.screened.quantity.title,  # as in the report
         case=gate.name(quantity.case),
         change=min(best.change, _LARGEST),

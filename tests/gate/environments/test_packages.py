@@ -6,7 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.environments.packages import Installed, asked, installed, loose_lines, requirement_lines
+from mnistbench.gate.environments.packages import Installed, asked, installed, wanted
 
 #: As with torch 2.15: pins in both directions, a toolkit with extras, a range, and packages that have nothing to do with it.
 PACKAGES = [
@@ -33,7 +33,7 @@ PACKAGES = [
 
 
 def lines(*changes, packages=PACKAGES):
-    return requirement_lines([Requirement(change) for change in changes], packages)
+    return wanted([Requirement(change) for change in changes], packages).lines
 
 
 def test_a_package_that_nothing_is_pinned_to_changes_alone():
@@ -91,7 +91,7 @@ def test_packages_that_pin_each_other_end():
 
 def test_what_a_changed_package_requires_may_change_with_it():
     def loose(*changes):
-        return loose_lines([Requirement(change) for change in changes], PACKAGES)
+        return wanted([Requirement(change) for change in changes], PACKAGES).loose
 
     assert loose("tqdm==4.66.2") == ()
     assert loose("torch==2.13.0") == ("numpy==2.4.6", "pathfinder==1.9.0", "sympy==1.14.0")
