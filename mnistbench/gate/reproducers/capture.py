@@ -21,8 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import ITERATION, OpKey
-from mnistbench.gate.reproducers.memory_use import HostBlock, Since, allocated, before_calls
-from mnistbench.gate.reproducers.values import description, why_not_described
+from mnistbench.gate.reproducers.tensors import HostBlock, Since, allocated, before_calls, description, why_not_described
 from mnistbench.measuring.events_to_table import events_of, placed
 from mnistbench.measuring.host_events import host_events
 from mnistbench.measuring.profiling import activities_of, has_device_view, started
@@ -138,20 +137,14 @@ def capture(
         return {key: CapturedRow((), why_not="was not captured, because two iterations make different calls") for key in wanted}
     events = list(host_events(profiler) if view == "host" else events_of(profiler))
     total_us = times_of_calls(events, view)
-    _complete(describing.calls, placing, total_us, allocated(profiler, _CALL))
-    return rows(events, describing.calls, total_us, wanted, view)
-
-
-def _complete(
-    calls: Sequence[CapturedCall], placing: _Placing, total_us: Mapping[int, float], of_calls: Mapping[int, Sequence[HostBlock]]
-) -> None:
-    """Add to the descriptions what is between the last uses of the calls' memory and the calls."""
+    of_calls = allocated(profiler, _CALL)
     used = [[*blocks, *of_calls.get(number, ())] for number, blocks in enumerate(placing.used)]
-    for call, found in zip(calls, before_calls(placing.wanted, used, total_us), strict=True):
+    for call, found in zip(describing.calls, before_calls(placing.wanted, used, total_us), strict=True):
         call.since, *of_tensors = found
         # Of a call that cannot be described, some descriptions are missing.
         for tensor, since in zip(call.tensors, of_tensors, strict=False):
             tensor["since"], tensor["since_ns"] = since
+    return rows(events, describing.calls, total_us, wanted, view)
 
 
 def _is_of_the_program(func: Any) -> bool:
@@ -234,7 +227,7 @@ def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Capt
     """Return a call with its arguments as JSON.
 
     Numbers, texts and None are themselves, lists are lists. Everything else is an object with one member that names its kind:
-    ``{"tensor": ...}`` as :func:`values.description` returns it; ``{"same": 0}`` for one that was described before;
+    ``{"tensor": ...}`` as :func:`tensors.description` returns it; ``{"same": 0}`` for one that was described before;
     ``{"float": "inf"}``, ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"layout": "strided"}``,
     ``{"memory_format": "channels_last"}``, ``{"generator": "cpu"}``.
 

@@ -10,7 +10,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.options import argument, option, path, whole
 from mnistbench.gate.environments.sides import SideOptions
 from mnistbench.gate.reproducers.run import LAUNCHES, measure, overall, sentence
-from mnistbench.gate.reproducers.script import Origin, read
+from mnistbench.gate.reproducers.script import ScriptOrigin, read
 from mnistbench.showing.output import PASSED
 
 #: The answer if the sides differ in nothing that a script has.
@@ -51,7 +51,7 @@ def run(settings: Settings) -> int:
     return PASSED
 
 
-def _check_packages(file: Path, origin: Origin) -> None:
+def _check_packages(file: Path, origin: ScriptOrigin) -> None:
     """Check that the gate did not compare versions of a package, without which both sides of a script would be the same.
 
     Raises:

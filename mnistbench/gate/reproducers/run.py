@@ -23,7 +23,7 @@ from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import own_cores
-from mnistbench.gate.reproducers.script import Origin
+from mnistbench.gate.reproducers.script import ScriptOrigin
 from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.verdict.samples import BASE, HEAD
 
@@ -48,7 +48,7 @@ class ReproducerError(MnistbenchError):
 
 def measure(
     script: Path,
-    origin: Origin,
+    origin: ScriptOrigin,
     pythons: Mapping[str, str],
     variables: Mapping[str, Mapping[str, str]],
     *,
@@ -150,7 +150,7 @@ def overall(changes: Sequence[float]) -> float:
     return math.expm1(statistics.median(map(math.log1p, changes)))
 
 
-def is_reproduced(change: float, origin: Origin) -> bool:
+def is_reproduced(change: float, origin: ScriptOrigin) -> bool:
     """Whether a script shows the change that the gate found: inside its interval, widened by TOLERANCE, and slower at all.
 
     If the change is a share of the case, it may be smaller than TOLERANCE, so the interval is widened by this share of the
@@ -160,7 +160,7 @@ def is_reproduced(change: float, origin: Origin) -> bool:
     return origin.low - tolerance <= change <= origin.high + tolerance and change > 0
 
 
-def sentence(change: float, origin: Origin) -> str:
+def sentence(change: float, origin: ScriptOrigin) -> str:
     """Return what a script shows, in one sentence."""
     shown, gate, low, high = (units.percent(value, signed=True) for value in (change, origin.change, origin.low, origin.high))
     found = f"{shown}{' of the case' if origin.case_ns else ''} (the gate: {gate}, {low} to {high})"

@@ -43,7 +43,7 @@ _MOST_BYTES, _NS_PER_BYTE = 128 * 2**20, 0.1
 #: 0.58 ms after 20 ms, and no longer after 40 ms.
 _MOST_NS, _LEAST_NS = 20_000_000, 100_000
 
-#: The comment of a script that holds its :class:`Origin`, and the version of this JSON.
+#: The comment of a script that holds its :class:`ScriptOrigin`, and the version of this JSON.
 _MARK, SCHEMA = "# mnistbench: ", 1
 
 #: Side -> ending of the file of saved values beside a script, a dictionary: ``ROW.CALL.TENSOR``, all numbers -> tensor.
@@ -57,7 +57,7 @@ StoredRow = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Origin:
+class ScriptOrigin:
     """What the gate found, as a script keeps it. Changes are shares (0.05 is 5 % slower), times nanoseconds per iteration."""
 
     title: str  # aten::mm, backward fc1
@@ -78,7 +78,7 @@ class Origin:
     schema: Annotated[int, Within(SCHEMA, SCHEMA, "the version of this mnistbench")] = SCHEMA
 
 
-def read(script: Path) -> Origin:
+def read(script: Path) -> ScriptOrigin:
     """Return what a script says about its origin.
 
     Raises:
@@ -87,7 +87,7 @@ def read(script: Path) -> Origin:
     try:
         lines = script.read_text(encoding="utf-8").splitlines()
         found = next((line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)), "")
-        return Reader(json.loads(found)).read(Origin)
+        return Reader(json.loads(found)).read(ScriptOrigin)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise RecordError(f"{script}: cannot be read ({reason})") from None
@@ -110,7 +110,7 @@ def differ(base: Sequence[StoredRow], head: Sequence[StoredRow]) -> bool:
     return any(_are_far(one["values"], other["values"]) for one, other in zip(_tensors(base), _tensors(head), strict=True))
 
 
-def script(origin: Origin, head: Sequence[StoredRow], base: Sequence[StoredRow] | None = None) -> str:
+def script(origin: ScriptOrigin, head: Sequence[StoredRow], base: Sequence[StoredRow] | None = None) -> str:
     """Return the script.
 
     Args:
@@ -167,7 +167,7 @@ class _Program:
         names: of the operations of all rows, also of those that are left out: one may run in the call of another.
     """
 
-    def __init__(self, origin: Origin, sides: Mapping[str, Sequence[StoredRow]], names: Sequence[str]) -> None:
+    def __init__(self, origin: ScriptOrigin, sides: Mapping[str, Sequence[StoredRow]], names: Sequence[str]) -> None:
         self._origin, self._sides, self._names = origin, sides, names
         devices = {tensor["device"] for rows in sides.values() for tensor in _tensors(rows)}
         self._is_on_cpu = not devices or "cpu" in devices

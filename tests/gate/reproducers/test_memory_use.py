@@ -3,7 +3,7 @@
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from mnistbench.gate.reproducers.memory_use import HostBlock, Since, allocated, before_calls
+from mnistbench.gate.reproducers.tensors import HostBlock, Since, allocated, before_calls
 
 A, B, C = HostBlock(1_000, 100), HostBlock(2_000, 500), HostBlock(3_000, 40)
 

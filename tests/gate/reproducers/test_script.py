@@ -307,7 +307,7 @@ def test_made_values_are_distributed_like_those_of_the_call(reproduced):
 
 
 def test_first_rows_are_repeated_if_not_all_are_saved(reproduced, monkeypatch):
-    monkeypatch.setattr("mnistbench.gate.reproducers.values.LARGEST_SAVED", 3 * 3 * 64 * 4)
+    monkeypatch.setattr("mnistbench.gate.reproducers.tensors.LARGEST_SAVED", 3 * 3 * 64 * 4)
     names, text, _ = reproduced(
         lambda: F.max_pool2d(IMAGES.repeat(4, 1, 1, 1), 2, return_indices=True), "aten::max_pool2d_with_indices"
     )
