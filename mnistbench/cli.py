@@ -39,6 +39,14 @@ COMMANDS = {
         "gate.command",
         "measure a base and the working tree together and judge; exit code 0 passed, 1 regressed, 2 inconclusive",
     ),
+    "judge": (
+        "gate.judge_command",
+        "judge raw samples of a gate again; exit code 0 passed, 1 regressed, 2 inconclusive",
+    ),
+    "bisect": (
+        "gate.bisect_command",
+        "find the first slower release of a package; exit code 0 none is slower, 1 found, 2 inconclusive",
+    ),
     "reproduce": (
         "gate.reproducers.command",
         "run scripts of slower operations on both sides and compare with the gate; exit code 0 done, 2 failed",
@@ -109,7 +117,7 @@ def _main(given: list[str]) -> int:
         parser().print_help()
         return PASSED
     after: list[str] = []
-    if given[0] == "gate" and "--" in given:  # pytest's arguments follow
+    if given[0] in ("gate", "bisect") and "--" in given:  # pytest's arguments follow
         given, after = given[: given.index("--")], given[given.index("--") + 1 :]
     try:
         parsed = parser(*given[:2]).parse_args(given, argparse.Namespace(pytest=after))
