@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
-from mnistbench.core.errors import UsageError
+from mnistbench.gate.verdict.samples import OLDEST_TORCH
 
 #: Operators that allow one version, or the releases of one series.
 _PINNING = {"==", "===", "~="}
@@ -99,33 +100,31 @@ def _source(text: str) -> tuple[str, bool]:
         return "", False
 
 
-def asked(flag: str, texts: Sequence[str], packages: Iterable[Installed]) -> tuple[Requirement, ...]:
-    """Return the requirements that an option gives.
+def requirement(text: str) -> Requirement:
+    """Return a requirement that changes the version of an installed package."""
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        raise ValueError("is not a requirement; give NAME==VERSION, such as torch==2.13.0") from None
+    if not found.specifier and not found.url:
+        raise ValueError(f"names no version; give NAME==VERSION, such as {found.name}==1.0")
+    check_can_be_changed(found)
+    return found
 
-    Args:
-        flag: the option, for errors.
-        texts: its values, such as ``torch==2.13.0``.
-        packages: what is installed now.
+
+def check_can_be_changed(change: Requirement) -> None:
+    """Check that an environment with this requirement can be measured, before one of several GiB is made.
 
     Raises:
-        UsageError: a text is not a requirement with a version, or its package is not installed.
+        ValueError: its package is not installed, or it is a torch that the gate cannot measure.
     """
-    known = {package.key for package in packages}
-    found: dict[str, Requirement] = {}
-    for text in texts:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            raise UsageError(f"{flag}: {text!r} is not a requirement; give NAME==VERSION, such as torch==2.13.0") from None
-        key = canonicalize_name(requirement.name)
-        if not requirement.specifier and not requirement.url:
-            raise UsageError(f"{flag}: {text!r} names no version; give NAME==VERSION, such as {requirement.name}==1.0")
-        if key not in known:
-            raise UsageError(f"{flag}: {requirement.name} is not installed; name an installed package")
-        if key in found:
-            raise UsageError(f"{flag}: {requirement.name} is given twice; give one version")
-        found[key] = requirement
-    return tuple(found[key] for key in sorted(found))
+    try:
+        importlib.metadata.version(change.name)
+    except importlib.metadata.PackageNotFoundError:
+        raise ValueError(f"names {change.name}, which is not installed; name an installed package") from None
+    exact = [each.version for each in change.specifier if each.operator == "==" and not each.version.endswith(".*")]
+    if canonicalize_name(change.name) == "torch" and any(Version(version) < Version(OLDEST_TORCH) for version in exact):
+        raise ValueError(f"is older than {OLDEST_TORCH}, the oldest torch that the gate measures; give a newer version")
 
 
 def wanted(changes: Iterable[Requirement], packages: Sequence[Installed]) -> Wanted:
