@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from mnistbench.compare.settings import SETTINGS
+from mnistbench.compare.settings import SETTINGS, criteria
 from mnistbench.core.errors import UsageError
 from mnistbench.core.units import printable
 from mnistbench.page.html_page import page
 from mnistbench.page.runs import shown_runs
-from mnistbench.saved_runs.find import all_runs, criteria, find
+from mnistbench.saved_runs.find import all_runs, find
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.showing.arguments import OR_TRACE, add_output, add_settings, add_storage, given
 from mnistbench.showing.output import PASSED, write
@@ -39,7 +39,7 @@ def run(parsed: argparse.Namespace) -> int:
     """
     thresholds = criteria(parsed)
     output = given("--output", parsed.output)
-    named = find(parsed, *([parsed.base] if parsed.base is not None else []), *parsed.runs)
+    named = find(Path(parsed.storage), *([parsed.base] if parsed.base is not None else []), *parsed.runs)
     bases = named.pop(0) if parsed.base is not None else []
     if not parsed.runs and any(saved.run.trace for saved in bases):
         raise UsageError(f"--base: {parsed.base!r} is a trace; name the traces to compare with it")
@@ -55,5 +55,5 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _newest_and_predecessor(parsed: argparse.Namespace) -> list[SavedRun]:
     """Return the last two runs that have operation records; if none has, the last two."""
-    runs = all_runs(parsed)
+    runs = all_runs(Path(parsed.storage))
     return [saved for saved in runs if not saved.run.plain][-2:] or runs[-2:]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import Judgement, judge
-from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import Run
 from mnistbench.saved_runs.storage import SavedRun, read_json

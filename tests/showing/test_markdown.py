@@ -6,13 +6,13 @@ import re
 import builders
 import pytest
 import strategies
+from builders import rendered
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.output import rendered
-from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core.record import OUTSIDE
 from mnistbench.core.units import printable
 from mnistbench.saved_runs.summary import RunSummary

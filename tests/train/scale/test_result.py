@@ -9,8 +9,8 @@ import json
 import pytest
 from scale_builders import MS, launched, scaling
 
-from mnistbench.compare.data import csv_text
 from mnistbench.core.document import Reader
+from mnistbench.showing.table import csv_text
 from mnistbench.train.scale.result import COLUMNS, WEAK, Launched, csv_rows, dumps
 
 
