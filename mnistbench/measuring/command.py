@@ -7,7 +7,7 @@ import os
 
 from mnistbench.core.machine import allocator_status
 from mnistbench.measuring.report import environment_text
-from mnistbench.measuring.torch_import import import_torch
+from mnistbench.measuring import import_torch
 from mnistbench.showing.output import PASSED
 
 

@@ -10,7 +10,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.params import MODELS
 from mnistbench.course.studies.memory.report import blocks
 from mnistbench.course.studies.memory.result import BATCH_SIZES, COLUMNS, PHASES, Study, csv_rows, dumps
-from mnistbench.measuring.torch_import import import_torch
+from mnistbench.measuring import import_torch
 from mnistbench.showing.arguments import MOST_THREADS, add_format, add_output, one_of, parts, whole, wholes
 from mnistbench.showing.output import deliver_tables, output_file, progress_bar
 
