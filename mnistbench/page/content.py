@@ -15,7 +15,7 @@ from mnistbench.core import units
 from mnistbench.core.machine import allocator_status
 from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, OpTable, Scalars, median_ns
-from mnistbench.measuring.report import environment_rows
+from mnistbench.measuring.command import environment_rows
 from mnistbench.page import charts
 from mnistbench.page.operation_charts import GroupView, curves, group_view
 from mnistbench.page.runs import Shown

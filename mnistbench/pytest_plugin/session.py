@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from mnistbench.compare.judge import Judgement
     from mnistbench.compare.thresholds import Criteria
     from mnistbench.core.record import CaseRecord, Environment
+    from mnistbench.measuring.passes import Timed
     from mnistbench.measuring.tensorboard import Tracker
-    from mnistbench.measuring.timing import Timed
     from mnistbench.saved_runs.summary import RunSummary
     from mnistbench.workloads.workload import Batch, Workload
 

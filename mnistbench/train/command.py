@@ -106,9 +106,9 @@ def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None
         print(f"{what}, into {units.printable(os.fspath(output))}", flush=True)
         if checkpoint:
             print(f"continuing after epoch {done}", flush=True)
-    streams = (sys.stdout, sys.stderr) if reports else (None, None)
     with interruptible(again=ranks.world_size == 1) as interrupted:
-        with closing(TrainingProgress(settings, interrupted, *streams, done=done)) as shown:
+        out, terminal = (sys.stdout, sys.stderr) if reports else (None, None)
+        with closing(TrainingProgress(settings, interrupted, out, terminal, done)) as shown:
             result = train.run(settings, output, shown, workload, ranks=ranks, checkpoint=checkpoint)
         if output:
             print("\n".join(ending(result, output, logdir=output if settings.output or begun else RUNS)))

@@ -138,9 +138,7 @@ def test_the_accelerator_is_the_default_and_each_rank_has_its_own(
         ("fast", "cuda", "fast"), ("reference", "cpu", "reference"), ("reference", "mps", "reference"),
     ],
 )  # fmt: skip
-def test_the_fast_step_is_the_default_on_a_cpu(
-    given: str, device: str, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fast_step_is_the_default_on_a_cpu(given: str, device: str, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: [device])
     assert resolved(step=given, device=device).step == step
 
@@ -176,7 +174,9 @@ def test_auto_is_bfloat16_where_the_hardware_multiplies_it(
 
 def test_ranks_share_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "usable_cpus", lambda: 5)
-    threads = [resolved(rank, no_accel=True, threads=given).threads for rank, given in ((SECOND, None), (SECOND, 3), (ALONE, None))]
+    threads = [
+        resolved(rank, no_accel=True, threads=given).threads for rank, given in ((SECOND, None), (SECOND, 3), (ALONE, None))
+    ]
     assert threads == [2, 3, None]
 
 
@@ -288,7 +288,9 @@ def test_ranks_ignore_the_second_interrupt_which_torchrun_sends() -> None:
 # ---- When it is over -------------------------------------------------------------------------------------------------
 
 
-def test_each_run_has_a_directory_of_its_own_and_the_end_lists_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_run_has_its_own_directory_and_the_end_lists_its_files(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for _ in range(2):
         assert cli.main(["train", *SMALL, "--dry-run", "--save-model", "--profile"]) == 0
     out, _ = capsys.readouterr()
@@ -317,9 +319,7 @@ def test_training_that_diverged_is_said(capsys: pytest.CaptureFixture[str]) -> N
     assert "the loss is not a number: training diverged; a smaller --lr than 1e+30 may not" in capsys.readouterr().out
 
 
-def test_an_interrupt_ends_with_130(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_ends_with_130(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     begin = TrainingProgress.begin
 
     def interrupted(self: Any, *samples: int) -> None:

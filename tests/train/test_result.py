@@ -39,7 +39,10 @@ def written(of: Result) -> Any:
 
 def test_its_file_says_what_was_asked_for_and_reached() -> None:
     found = written(result())
-    assert found["settings"] | {"model": "lenet5", "threads": 2, "data_dir": "data", "lr": 0.25, "batch_size": 64} == found["settings"]
+    assert (
+        found["settings"] | {"model": "lenet5", "threads": 2, "data_dir": "data", "lr": 0.25, "batch_size": 64}
+        == found["settings"]
+    )
     assert found["outcome"] == "interrupted"
     assert [epoch["test_accuracy"] for epoch in found["epochs"]] == [80.0, None]
     assert found["scalars"]["final"] == dict(scalars().final)

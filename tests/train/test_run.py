@@ -22,8 +22,19 @@ from mnistbench.core import files
 from mnistbench.core.errors import UsageError
 from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.train import run as lab
-from mnistbench.train.result import DONE, INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS
-from mnistbench.train.result import EpochResult, Listener, Point, Result, Settings
+from mnistbench.train.result import (
+    DONE,
+    INTERRUPTED,
+    METRICS,
+    RESULT,
+    TRACE,
+    WEIGHTS,
+    EpochResult,
+    Listener,
+    Point,
+    Result,
+    Settings,
+)
 from mnistbench.train.run import run, workload_of
 
 pytestmark = pytest.mark.versions
@@ -438,5 +449,3 @@ def test_the_device_is_waited_for_once_a_log_interval(monkeypatch: pytest.Monkey
         reads.clear()
         run(dataclasses.replace(SETTINGS, epochs=1, log_interval=interval), workload=workload)
         assert len(reads) == 2 * windows + 2
-
-
