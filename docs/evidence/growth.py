@@ -55,11 +55,11 @@ def session(arguments):
         def pytest_collection_finish(self):
             import torch  # noqa: F401  # a part of the start, whichever case needs it first
 
-            from mnistbench.measuring import tensorboard, timing
+            from mnistbench.measuring import passes, tensorboard
             from mnistbench.pytest_plugin import attachments, fixture
             from mnistbench.pytest_plugin.session import Session
 
-            clock.wrap(timing, "profile_first_call", "profiling")
+            clock.wrap(passes, "profile_first_call", "profiling")
             clock.wrap(attachments, "profile", "profiling")
             clock.wrap(fixture, "measure", "timing")
             clock.wrap(tensorboard.Tracker, "training", "curves")

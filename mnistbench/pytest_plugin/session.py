@@ -16,15 +16,15 @@ import pytest
 from mnistbench.compare.criteria import mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.options import read_pytest
-from mnistbench.measuring.torch_import import import_torch
+from mnistbench.measuring import import_torch
 from mnistbench.pytest_plugin.options import Options, read_criteria
 
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
     from mnistbench.compare.judge import Judgement
     from mnistbench.core.record import CaseRecord, Environment
+    from mnistbench.measuring.passes import Timed
     from mnistbench.measuring.tensorboard import Tracker
-    from mnistbench.measuring.timing import Timed
     from mnistbench.saved_runs.summary import RunSummary
     from mnistbench.workloads.workload import Batch, Workload
 

@@ -15,7 +15,7 @@ from mnistbench.compare.judge import judge
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import params_of_call
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
-from mnistbench.measuring.report import environment_text
+from mnistbench.measuring.command import environment_text
 from mnistbench.pytest_plugin.terminal_summary import session_line
 from mnistbench.saved_runs.operation_tables import operation_tables
 from mnistbench.showing.output import check, write

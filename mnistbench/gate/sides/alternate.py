@@ -24,7 +24,7 @@ from typing import Any
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Case, Outcome
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
-from mnistbench.measuring.clocks import Sample
+from mnistbench.measuring.timing import Sample
 
 #: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
 #: whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).

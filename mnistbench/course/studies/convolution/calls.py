@@ -16,8 +16,8 @@ from mnistbench.course.studies.convolution.sizes import Sizes
 from mnistbench.course.studies.convolution.ways import Way, by_definition
 from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import synchronizer
-from mnistbench.measuring.clocks import clocked
 from mnistbench.measuring.profiling import profile_call
+from mnistbench.measuring.timing import clocked
 from mnistbench.profile.costs import moved_bytes
 
 #: Timed calls: at least this many, and for at least this many seconds.
