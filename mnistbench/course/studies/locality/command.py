@@ -119,7 +119,7 @@ def _tasks(
         yield product_task(size, orders, tile or tile_that_fits(caches.l1))
     if set(orders) & set(CONVOLUTIONS):
         import_torch()
-        from mnistbench.course.studies.convolution.ways import GRID
+        from mnistbench.course.studies.convolution.sizes import GRID
 
         name = convolution or (_CONVOLUTION if has_numba else _CONVOLUTION_IN_PYTHON)
         yield convolution_task(name, GRID[one_of("--convolution", name, GRID)], orders)
