@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mnistbench import cli
+from mnistbench.compare.criteria import Criteria
+from mnistbench.core.options import options_of
+from mnistbench.pytest_plugin.options import Options
 
 PAGE = Path(__file__).with_name("reference.md")
 
