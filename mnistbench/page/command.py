@@ -7,16 +7,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import Judgement, judge
-from mnistbench.compare.settings import SETTINGS
-from mnistbench.compare.thresholds import Criteria
+from mnistbench.compare.settings import SETTINGS, criteria
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import Run
 from mnistbench.core.units import printable
 from mnistbench.page.content import PageRun
 from mnistbench.page.html_page import page
-from mnistbench.saved_runs.find import all_runs, criteria, find
+from mnistbench.saved_runs.find import all_runs, find
 from mnistbench.saved_runs.storage import SavedRun, read_json
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.arguments import OR_TRACE, add_output, add_settings, add_storage, given
@@ -45,7 +45,7 @@ def run(parsed: argparse.Namespace) -> int:
     """
     thresholds = criteria(parsed)
     output = given("--output", parsed.output)
-    named = find(parsed, *([parsed.base] if parsed.base is not None else []), *parsed.runs)
+    named = find(Path(parsed.storage), *([parsed.base] if parsed.base is not None else []), *parsed.runs)
     bases = named.pop(0) if parsed.base is not None else []
     if not parsed.runs and any(saved.run.trace for saved in bases):
         raise UsageError(f"--base: {parsed.base!r} is a trace; name the traces to compare with it")
@@ -61,7 +61,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _newest_and_predecessor(parsed: argparse.Namespace) -> list[SavedRun]:
     """Return the last two runs that have operation records; if none has, the last two."""
-    runs = all_runs(parsed)
+    runs = all_runs(Path(parsed.storage))
     return [saved for saved in runs if not saved.run.plain][-2:] or runs[-2:]
 
 

@@ -16,7 +16,7 @@ from mnistbench.core.machine import allocator_status
 from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, OpTable, Run, Scalars, median_ns
-from mnistbench.measuring.report import environment_rows
+from mnistbench.measuring.command import environment_rows
 from mnistbench.page import charts
 from mnistbench.saved_runs.operation_tables import Column, batch_groups, operation_table, ranked, rest_names
 from mnistbench.saved_runs.summary import RunSummary

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from page_builders import document, epoch, shown, step
 from strategies import ANY_SPEED
 
-from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
+from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import operation_cells

@@ -8,17 +8,15 @@ from pathlib import Path
 
 import builders
 import pytest
+from builders import FORMATS, rendered
 from hostile_builders import NAMES, is_clean
 
-from mnistbench.compare.data import github_action_benchmark
+from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.output import FORMATS, rendered
-from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
-from mnistbench.saved_runs.report import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
+from mnistbench.saved_runs.report import history_table, list_table, run_csv
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary
-from mnistbench.showing.table import csv_text
 from mnistbench.showing.terminal import draw
 
 FORMULA = ("=", "+", "-", "@")
@@ -158,7 +156,7 @@ def texts(cells):
 def test_no_cell_of_csv_is_a_formula(name):
     for text, columns in (
         (rendered(judgement(name), "csv", 10), 11),
-        (csv_text(RUN_COLUMNS, run_rows(run(name))), len(RUN_COLUMNS)),
+        (run_csv(run(name)), 8),
     ):
         assert not any(cell.startswith((*FORMULA, "\t", "\r", "\n")) for cell in texts(cells_of(text, columns)))
         assert is_clean(text)
@@ -186,13 +184,6 @@ def test_columns_of_a_drawn_table_are_aligned(name):
     assert len(starts) == 8
     for row in rows:
         assert all(row[start - 2 : start] == "  " for start in starts[1:])
-
-
-def test_texts_of_the_export_have_one_line(name):
-    entries = json.loads(github_action_benchmark(export_entries(run(name), Criteria())))
-    assert len({entry["name"] for entry in entries}) == len(entries)
-    for entry in entries:
-        assert all(is_one_line(text) for text in entry.values() if isinstance(text, str))
 
 
 def test_an_error_is_printable(name):

@@ -4,9 +4,9 @@ import json
 
 import builders
 
+from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.record import OUTSIDE, Run
 from mnistbench.page.content import PageRun
 from mnistbench.saved_runs.summary import RunSummary
