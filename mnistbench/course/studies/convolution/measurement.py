@@ -28,9 +28,9 @@ from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 from mnistbench.course.studies.convolution.ways import WAYS, Way, by_definition, reference
 from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import memory_suffices, synchronizer, thread_count
-from mnistbench.measuring.clocks import clocked
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.profiling import has_device_view, profile_call
+from mnistbench.measuring.timing import clocked
 from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.profile.costs import moved_bytes
 
