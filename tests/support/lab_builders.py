@@ -28,7 +28,6 @@ from mnistbench.course.lab.findings import (
     Training,
 )
 from mnistbench.course.studies.graph import result as graph
-from mnistbench.course.studies.locality import result as locality
 from mnistbench.profile.result import Layer
 
 SIZES = (1, 16, 64)
@@ -177,7 +176,10 @@ STUDIES = {
         ),
     ),
     "locality": (
-        locality.COLUMNS,
+        (
+            "problem", "order", "multiply_adds", "accesses", "l1_hits", "l1_misses", "l2_hits", "l2_misses",
+            "ns_per_multiply_add", "ns_per_multiply_add_in_l1", "rank_by_misses", "rank_by_time",
+        ),
         (
             ("product-120", "ikj", "1728000", "5198400", "5088600", "109800", "107100", "2700", "0.077", "0.075", "1", "1"),
             ("product-120", "ijk", "1728000", "3484800", "3374940", "109860", "107160", "2700", "", "", "1", ""),
