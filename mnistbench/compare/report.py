@@ -23,7 +23,7 @@ from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.compare.problems import INCOMPARABLE, Problem
 from mnistbench.compare.thresholds import DEFAULT_SHARE
 from mnistbench.core import units
-from mnistbench.saved_runs.operation_tables import operation_cells
+from mnistbench.core.operation import operation_cells
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import Table, text_table
 

@@ -238,6 +238,10 @@ def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
     for key, value in table.items():
         if key not in known:
             raise UsageError(f"{key} in {found}: is not a setting of [tool.mnistbench]; choose of {', '.join(known)}")
+        if not known[key].metavar:
+            if not isinstance(value, bool):
+                raise UsageError(f"{key} in {found}: {value!r} is not true or false; write {key} = true")
+            continue
         texts = value if known[key].many and isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
             needed = "a text or a list of texts" if known[key].many else "a text"

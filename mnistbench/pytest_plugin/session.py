@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pytest
 
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.measuring import import_torch
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options, criteria_from_config
 
 if TYPE_CHECKING:

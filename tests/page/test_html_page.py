@@ -18,11 +18,11 @@ from strategies import ANY_SPEED
 from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
+from mnistbench.core.operation import operation_cells
 from mnistbench.core.record import KEY, OUTSIDE, median_ns
 from mnistbench.page.html_page import page
 from mnistbench.page.operation_charts import STACKED
 from mnistbench.page.runs import shown_runs
-from mnistbench.saved_runs.operation_tables import operation_cells
 from mnistbench.saved_runs.storage import Storage
 
 pytestmark = pytest.mark.versions

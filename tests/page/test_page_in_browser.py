@@ -9,9 +9,9 @@ import pytest
 from page_builders import document, epoch, shown, step
 
 from mnistbench.core import units
+from mnistbench.core.operation import operation_cells
 from mnistbench.core.record import OUTSIDE, median_ns
 from mnistbench.page.html_page import page as render
-from mnistbench.saved_runs.operation_tables import operation_cells
 
 STEP = "step convnet-b16-cpu on digits"
 DEVICE = "step convnet-b16-cuda on digits"

@@ -7,7 +7,8 @@ from profiled_builders import CEILINGS, CONV, RELU, cold_calls, of_two_ranks, on
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.record import SCHEMA
-from mnistbench.profile.result import Cost, dumps, loads
+from mnistbench.core.roofline import Cost
+from mnistbench.profile.result import dumps, loads
 
 
 @pytest.mark.parametrize(
@@ -93,13 +94,3 @@ def test_the_table_of_a_view():
     both = on_accelerator()
     assert [both.table(view).view for view in ("host", "device")] == ["host", "device"]
     assert profiled().table("device") is None
-
-
-def test_a_result_of_an_earlier_version_has_its_busy_time_in_the_table_of_the_device():
-    stored = json.loads(dumps([on_accelerator()]))
-    for table in stored["cases"][0]["tables"]:
-        times = json.loads(table["times"])
-        times.pop("busy_ns", None)
-        table["times"] = json.dumps(times)
-    [read] = loads(json.dumps(stored), "earlier.json")
-    assert [table.busy_ns for table in read.tables] == [(), (80_000, 81_000, 80_000)]

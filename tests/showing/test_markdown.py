@@ -18,6 +18,7 @@ from mnistbench.core.units import printable
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.markdown import escaped, in_html, markdown_report
 from mnistbench.showing.report import Block
+from mnistbench.showing.table import text_table
 
 COMMENT = "<!-- -->"
 

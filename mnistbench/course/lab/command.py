@@ -18,11 +18,11 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file, why_not_writable
 from mnistbench.core.params import DATASETS
 from mnistbench.core.units import printable
+from mnistbench.course.lab.document import html, markdown, picture_in
 from mnistbench.course.lab.findings import FILE, Findings, Settings
-from mnistbench.course.lab.report.document import html, markdown, picture_in
-from mnistbench.course.lab.report.merged import Machine, Merged
-from mnistbench.course.lab.report.texts import LANGUAGES, Texts
+from mnistbench.course.lab.merged import Machine, Merged
 from mnistbench.course.lab.run import REPORTS, STEPS, Lab, write_report, write_sheet
+from mnistbench.course.lab.texts import LANGUAGES, Texts
 from mnistbench.showing.arguments import add_dataset, given, one_of, parts, whole, wholes
 from mnistbench.showing.output import STOPPED
 
@@ -98,7 +98,7 @@ def _measure(
     epochs: int,
     studies: bool,
 ) -> None:
-    from mnistbench.measuring import import_torch
+    from mnistbench.measuring.torch_import import import_torch
 
     _cache_bytecode()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before a profile began
@@ -149,7 +149,7 @@ def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
         UsageError: there are fewer than two, one is named twice, or the output holds something else.
         RecordError: a lab cannot be read.
     """
-    from mnistbench.course.lab.report.figures import Figures, texts_that_show
+    from mnistbench.course.lab.figures import Figures, texts_that_show
 
     if len(directories) < 2:
         raise UsageError("--merge: needs at least two directories of labs")

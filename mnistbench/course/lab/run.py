@@ -16,6 +16,8 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.params import default_step
 from mnistbench.core.record import Environment
+from mnistbench.course.lab.chapters import Chapters
+from mnistbench.course.lab.document import html, markdown, picture_in
 from mnistbench.course.lab.findings import (
     FILE,
     CallTime,
@@ -31,11 +33,9 @@ from mnistbench.course.lab.findings import (
     dump,
 )  # fmt: skip
 from mnistbench.course.lab.progress import Advance, Progress
-from mnistbench.course.lab.report.chapters import Chapters
-from mnistbench.course.lab.report.document import html, markdown, picture_in
-from mnistbench.course.lab.report.sheets import Sheet, in_a_name, sheets_of
-from mnistbench.course.lab.report.texts import Texts
+from mnistbench.course.lab.sheets import Sheet, in_a_name, sheets_of
 from mnistbench.course.lab.studies import LIMIT_S, STUDIES
+from mnistbench.course.lab.texts import Texts
 
 _T = TypeVar("_T")
 
@@ -377,7 +377,7 @@ def write_report(directory: Path, findings: Findings, language: str) -> list[str
     Raises:
         OSError: a file cannot be written.
     """
-    from mnistbench.course.lab.report.figures import Figures, texts_that_show
+    from mnistbench.course.lab.figures import Figures, texts_that_show
 
     texts, sheets = Texts(language), sheets_of(findings)
     for sheet in sheets.all():

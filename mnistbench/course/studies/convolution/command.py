@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mnistbench.core.errors import UsageError
 from mnistbench.course.studies.convolution.report import blocks
 from mnistbench.course.studies.convolution.result import COLUMNS, Study, csv_rows, dumps
-from mnistbench.measuring import import_torch
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.arguments import MOST_THREADS, add_format, add_output, given, one_of, parts, whole
 from mnistbench.showing.output import deliver_tables, output_file, progress_bar
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mnistbench.profile.result import Ceilings
+from mnistbench.core.roofline import Ceilings
 
 #: Version of the JSON. A new one removes or renames a key, or changes its meaning.
 SCHEMA = 1

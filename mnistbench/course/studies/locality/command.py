@@ -11,7 +11,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.course.studies.locality.caches import Caches, of_this_machine, parse
 from mnistbench.course.studies.locality.report import blocks
 from mnistbench.course.studies.locality.result import COLUMNS, Study, csv_rows, dumps
-from mnistbench.measuring import import_torch
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.arguments import add_format, add_output, given, one_of, parts, whole, wholes
 from mnistbench.showing.output import deliver_tables, output_file, progress_bar
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from mnistbench import cli
+from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution.report import blocks
 from mnistbench.course.studies.convolution.result import Cost, Study, dumps
-from mnistbench.profile.result import Ceilings
 from mnistbench.showing.markdown import markdown_report
 from mnistbench.showing.terminal import draw_report
 

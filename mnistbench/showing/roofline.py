@@ -8,43 +8,13 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from mnistbench.core import units
-from mnistbench.profile.result import Ceilings, Cost
+from mnistbench.core.roofline import Ceilings, Point
 
 #: Size of the plot in characters.
 _WIDTH, _HEIGHT = 64, 14
 _MARKS = string.ascii_lowercase
-
-
-class Point(NamedTuple):
-    """One operation of the plot."""
-
-    name: str
-    x: float  # FLOP per byte
-    y: float  # FLOP/s
-    of_roof: float  # y as a share of the attainable FLOP/s
-
-
-def point(name: str, cost: Cost | None, ns: int, ceilings: Ceilings) -> Point | None:
-    """Return the point of an operation; None where its time, FLOPs or bytes are not known."""
-    share = of_roof(ceilings, cost, ns)
-    if share is None or cost is None or not cost.flops or not cost.n_bytes:
-        return None
-    return Point(name, cost.flops / cost.n_bytes, cost.flops / (ns / 1e9), share)
-
-
-def of_roof(ceilings: Ceilings | None, cost: Cost | None, ns: int) -> float | None:
-    """Return achieved as a share of attainable FLOP/s, or bytes/s where FLOPs are not counted; None if not known.
-
-    A share above 1 means that the data came from a cache: the bandwidth is that of a copy too large for one.
-    """
-    if cost is None or ceilings is None or ns <= 0:
-        return None
-    if cost.flops:
-        return cost.flops / (ns / 1e9) / ceilings.attainable(cost.flops, cost.n_bytes)
-    return cost.n_bytes / (ns / 1e9) / ceilings.bytes_per_s
 
 
 def plot(points: Sequence[Point], ceilings: Ceilings) -> str:

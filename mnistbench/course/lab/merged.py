@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
+from mnistbench.course.lab.chapters import OperationColumn, document_of, field_name, field_value, top_keys
+from mnistbench.course.lab.claims import Claim, check
+from mnistbench.course.lab.document import Block, Document, Paragraph, Picture, Table, cell
+from mnistbench.course.lab.explain import Name, best_view, main_place
 from mnistbench.course.lab.findings import UNTRAINED, Findings
-from mnistbench.course.lab.report.chapters import OperationColumn, document_of, field_name, field_value, top_keys
-from mnistbench.course.lab.report.claims import Claim, check
-from mnistbench.course.lab.report.document import Block, Document, Paragraph, Picture, Table, cell
-from mnistbench.course.lab.report.explain import Name, best_view, main_place
-from mnistbench.course.lab.report.sheets import Cell, Quantity, Sheet, Sheets, environment_fields, sheets_of
-from mnistbench.course.lab.report.texts import Code, Text, Texts, shown
+from mnistbench.course.lab.sheets import Cell, Quantity, Sheet, Sheets, environment_fields, sheets_of
+from mnistbench.course.lab.texts import Code, Text, Texts, shown
 
 #: Cells at the start of a row, and one cell per machine; None where a machine has no number.
 _Row = tuple[tuple[str, ...], tuple[Cell, ...]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from mnistbench.core.record import NOT_OPERATIONS
 from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
-from mnistbench.course.lab.report.sheets import Cell, Quantity, Sheet, Sheets, rate, ratio, share
+from mnistbench.course.lab.sheets import Cell, Quantity, Sheet, Sheets, rate, ratio, share
 
 #: Times that differ by less than this factor count as equal.
 SAME = 1.05

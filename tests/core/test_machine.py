@@ -1,14 +1,24 @@
-"""Which of the allocator's settings a process has, and what is said of them."""
+"""The process and its machine: settings of the allocator, cores, the garbage collector."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import platform
 import sys
 
 import pytest
 
-from mnistbench.core.machine import PINNED, allocator_settings, allocator_status, restart_pinned
+from mnistbench.core.machine import (
+    PINNED,
+    allocator_settings,
+    allocator_status,
+    gc_paused,
+    own_cores,
+    restart_pinned,
+    usable_cpus,
+)
 
 PINNED_STATUS = "allocator thresholds pinned"
 BY_HAND_STATUS = "allocator thresholds set by hand"
@@ -27,12 +37,14 @@ UNSET_STATUS = "allocator thresholds not set, so two runs differ more: use tox -
         ({"PYTORCH_ALLOC_CONF": "a:b", "PYTORCH_CUDA_ALLOC_CONF": "c:d", "MALLOC_ARENA_MAX": "1"},) * 2,
     ],
 )
-def test_settings_are_the_variables_that_steer_an_allocator(environ: dict[str, str], found: dict[str, str]) -> None:
+def test_allocator_settings_are_the_variables_that_configure_an_allocator(
+    environ: dict[str, str], found: dict[str, str]
+) -> None:
     assert allocator_settings(environ) == found
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "status"),
     [
         ({}, UNSET_STATUS),
         ({"LD_PRELOAD": "/lib/libjemalloc.so"}, UNSET_STATUS),
@@ -43,8 +55,8 @@ def test_settings_are_the_variables_that_steer_an_allocator(environ: dict[str, s
         (dict.fromkeys(PINNED, ""), UNSET_STATUS),
     ],
 )
-def test_status_says_whether_the_thresholds_are_set(environ: dict[str, str], said: str) -> None:
-    assert allocator_status(environ) == said
+def test_allocator_status_tells_whether_the_thresholds_are_set(environ: dict[str, str], status: str) -> None:
+    assert allocator_status(environ) == status
 
 
 def test_pinned_thresholds_are_a_gibibyte_a_gibibyte_and_64_mebibytes() -> None:
@@ -66,7 +78,7 @@ def restarted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dic
     return found
 
 
-def test_a_command_starts_again_with_pinned_thresholds(restarted: list[tuple[str, list[str], dict[str, str]]]) -> None:
+def test_command_restarts_with_pinned_thresholds(restarted: list[tuple[str, list[str], dict[str, str]]]) -> None:
     restart_pinned()
     [(program, arguments, environ)] = restarted
     assert (program, arguments) == (sys.executable, [sys.executable, *COMMAND[1:]])
@@ -74,21 +86,44 @@ def test_a_command_starts_again_with_pinned_thresholds(restarted: list[tuple[str
 
 
 @pytest.mark.parametrize("name", [*PINNED, "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID"])
-def test_a_set_threshold_and_a_launcher_are_left_alone(restarted: list[object], name: str) -> None:
+def test_a_set_threshold_or_a_launcher_prevents_the_restart(restarted: list[object], name: str) -> None:
     os.environ[name] = "0"
     restart_pinned()
     assert restarted == []
 
 
-def test_another_c_library_has_no_thresholds(restarted: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    restart_pinned()
-    assert restarted == []
-
-
-def test_a_program_that_calls_the_command_is_not_started_again(
-    restarted: list[object], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        (platform, "libc_ver", lambda: ("", "")),  # another C library has no thresholds
+        (sys, "orig_argv", ["python", "-c", "from multiprocessing.forkserver import main"]),  # a program that calls the command
+    ],
+)
+def test_other_processes_are_not_restarted(
+    restarted: list[object], monkeypatch: pytest.MonkeyPatch, module: object, name: str, value: object
 ) -> None:
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-c", "from multiprocessing.forkserver import main"])
+    monkeypatch.setattr(module, name, value)
     restart_pinned()
     assert restarted == []
+
+
+def test_only_cores_that_the_process_may_use_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 8}, raising=False)
+    assert (own_cores(), usable_cpus()) == ([3, 5, 8], 3)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for count, cores in ((6, 6), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        assert (own_cores(), usable_cpus()) == ([], cores)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_collector_is_paused_and_then_as_before(enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with contextlib.suppress(KeyError), gc_paused():
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -17,10 +17,10 @@ from lab_builders import (
     without_device_view,
 )
 
-from mnistbench.course.lab.report.claims import FAILS, HOLDS, PARTLY, UNKNOWN, check
-from mnistbench.course.lab.report.explain import Place
-from mnistbench.course.lab.report.sheets import sheets_of
-from mnistbench.course.lab.report.texts import LANGUAGES, Texts
+from mnistbench.course.lab.claims import FAILS, HOLDS, PARTLY, UNKNOWN, check
+from mnistbench.course.lab.explain import Place
+from mnistbench.course.lab.sheets import sheets_of
+from mnistbench.course.lab.texts import LANGUAGES, Texts
 
 
 def claims(findings):

@@ -21,10 +21,10 @@ from lab_builders import (
 )
 
 from mnistbench.core.record import OUTSIDE
+from mnistbench.course.lab.explain import Name, Noun, Place, best_view, explain
 from mnistbench.course.lab.findings import Ceiling, Settings
-from mnistbench.course.lab.report.explain import Name, Noun, Place, best_view, explain
-from mnistbench.course.lab.report.sheets import sheets_of
-from mnistbench.course.lab.report.texts import LANGUAGES, Texts
+from mnistbench.course.lab.sheets import sheets_of
+from mnistbench.course.lab.texts import LANGUAGES, Texts
 
 
 def sentences(findings, section):

@@ -1,4 +1,4 @@
-"""What a launcher tells a process about itself."""
+"""The rank of a process from the variables of its launcher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TORCHRUN = {
 }  # fmt: skip
 
 
-def test_variables_of_torchrun() -> None:
+def test_torchrun_sets_the_variables() -> None:
     assert own_rank(TORCHRUN) == Rank(rank=3, world_size=4, local_rank=1, local_world_size=2, restarts=1)
 
 
@@ -31,6 +31,6 @@ def test_a_process_by_itself(environ: dict[str, str]) -> None:
         ({"MASTER_PORT": ""}, "MASTER_PORT is not set"),
     ],
 )
-def test_what_is_missing_is_named(changes: dict[str, str], problem: str) -> None:
+def test_error_names_the_missing_variable(changes: dict[str, str], problem: str) -> None:
     with pytest.raises(UsageError, match=f"{problem}.*torchrun"):
         own_rank(TORCHRUN | changes)

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from lab_builders import SIZES, S, cluster, epoch_time, laptop, with_operations, without_device_view
 
-from mnistbench.course.lab.report import explain as explain_module
-from mnistbench.course.lab.report.chapters import Chapters
-from mnistbench.course.lab.report.claims import check
-from mnistbench.course.lab.report.document import Bullets, Document, Paragraph, Picture, Section, Table, html, markdown
-from mnistbench.course.lab.report.explain import Name, Place, explain
-from mnistbench.course.lab.report.merged import Machine, Merged
-from mnistbench.course.lab.report.sheets import sheets_of
-from mnistbench.course.lab.report.texts import LANGUAGES, Cited, Code, Texts, _load
+from mnistbench.course.lab import explain as explain_module
+from mnistbench.course.lab.chapters import Chapters
+from mnistbench.course.lab.claims import check
+from mnistbench.course.lab.document import Bullets, Document, Paragraph, Picture, Section, Table, html, markdown
+from mnistbench.course.lab.explain import Name, Place, explain
+from mnistbench.course.lab.merged import Machine, Merged
+from mnistbench.course.lab.sheets import sheets_of
+from mnistbench.course.lab.texts import LANGUAGES, Cited, Code, Texts, _load
 
 PICTURES = ("graph", "curves-cpu", "operations-forward-cpu", "operations-step-cpu", "batches", "epochs", "first-calls")
 PIXEL = b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'

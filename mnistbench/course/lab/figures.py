@@ -19,11 +19,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
+from mnistbench.course.lab.chapters import OperationColumn, top_keys
+from mnistbench.course.lab.explain import Place, best_view, main_place
 from mnistbench.course.lab.findings import UNTRAINED, Findings
-from mnistbench.course.lab.report.chapters import OperationColumn, top_keys
-from mnistbench.course.lab.report.explain import Place, best_view, main_place
-from mnistbench.course.lab.report.sheets import Sheets, in_a_name, shape
-from mnistbench.course.lab.report.texts import Texts
+from mnistbench.course.lab.sheets import Sheets, in_a_name, shape
+from mnistbench.course.lab.texts import Texts
 
 #: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from mnistbench.core import units
 from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.course.lab.claims import Claim, Figure, check
+from mnistbench.course.lab.document import Block, Bullets, Document, Paragraph, Picture, Section, Table, cell
+from mnistbench.course.lab.explain import Name, Noun, Place, best_view, explain, main_place
 from mnistbench.course.lab.findings import UNTRAINED, Findings
-from mnistbench.course.lab.report.claims import Claim, Figure, check
-from mnistbench.course.lab.report.document import Block, Bullets, Document, Paragraph, Picture, Section, Table, cell
-from mnistbench.course.lab.report.explain import Name, Noun, Place, best_view, explain, main_place
-from mnistbench.course.lab.report.sheets import Cell, Quantity, Sheet, Sheets, environment_fields, in_a_name, kind_of
-from mnistbench.course.lab.report.texts import Code, Inline, Text, Texts, number, shown
+from mnistbench.course.lab.sheets import Cell, Quantity, Sheet, Sheets, environment_fields, in_a_name, kind_of
+from mnistbench.course.lab.texts import Code, Inline, Text, Texts, number, shown
 
 #: Operations shown of each table; the CSV files list all.
 TOP = 10

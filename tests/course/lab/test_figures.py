@@ -9,10 +9,10 @@ from lab_builders import cluster, laptop, without_device_view
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
-from mnistbench.course.lab.report import figures
-from mnistbench.course.lab.report.figures import Figures, font_for, texts_that_show
-from mnistbench.course.lab.report.sheets import sheets_of
-from mnistbench.course.lab.report.texts import Texts
+from mnistbench.course.lab import figures
+from mnistbench.course.lab.figures import Figures, font_for, texts_that_show
+from mnistbench.course.lab.sheets import sheets_of
+from mnistbench.course.lab.texts import Texts
 
 
 @pytest.mark.parametrize("machine", [pytest.param(laptop, marks=pytest.mark.versions), cluster])

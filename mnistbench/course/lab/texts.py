@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from mnistbench.core import units
-from mnistbench.course.lab.report.explain import Name, Noun, Place, Word
-from mnistbench.course.lab.report.sheets import Quantity
+from mnistbench.course.lab.explain import Name, Noun, Place, Word
+from mnistbench.course.lab.sheets import Quantity
 
 LANGUAGES = ("en", "zh")
 
@@ -117,7 +117,7 @@ class Texts:
 @functools.cache
 def _load(language: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = tomllib.loads(
-        files("mnistbench.course.lab.report").joinpath("texts", f"{language}.toml").read_text(encoding="utf-8")
+        files("mnistbench.course.lab").joinpath("texts", f"{language}.toml").read_text(encoding="utf-8")
     )
     return found
 

@@ -10,8 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
-from mnistbench.course.lab.report.explain import (
+from mnistbench.course.lab.explain import (
     COSTLY,
     MOST,
     SAME,
@@ -25,7 +24,8 @@ from mnistbench.course.lab.report.explain import (
     self_times,
     start_costs,
 )
-from mnistbench.course.lab.report.sheets import Cell, Quantity, Sheet, Sheets, ratio, share
+from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
+from mnistbench.course.lab.sheets import Cell, Quantity, Sheet, Sheets, ratio, share
 
 #: Verdicts.
 HOLDS, PARTLY, FAILS, UNKNOWN = "holds", "partly", "fails", "unknown"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.core.units import printable
-from mnistbench.course.lab.report.texts import Cited, Code, Inline, Text
+from mnistbench.course.lab.texts import Cited, Code, Inline, Text
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def html(document: Document, picture: Callable[[str], bytes]) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("mnistbench.course.lab.report", "templates"),
+        loader=PackageLoader("mnistbench.course.lab", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

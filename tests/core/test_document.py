@@ -1,4 +1,4 @@
-"""Records are read by their type hints; what is wrong is named with its place."""
+"""Records are read by their type hints; an error names the place of the value."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ def test_every_kind_of_hint_is_read() -> None:
         ("elapsed", "x", "elapsed: needs a finite number, found 'x'"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_place(field: str, value: object, complaint: str) -> None:
+def test_error_names_the_place_of_the_value(field: str, value: object, complaint: str) -> None:
     with pytest.raises(RecordError) as error:
         Reader({"all": [SOUND, {**SOUND, field: value}]})["all"].read(tuple[Everything, ...])
     assert str(error.value).startswith(f"all[1].{complaint}")
 
 
-def test_every_field_without_a_mark_is_needed() -> None:
+def test_fields_are_required_unless_optional() -> None:
     for name in SOUND:
         with pytest.raises(RecordError, match=f"^{name}: is missing$"):
             Reader({key: value for key, value in SOUND.items() if key != name}).read(Everything)
