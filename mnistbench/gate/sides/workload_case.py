@@ -21,7 +21,7 @@ from mnistbench.core.record import finite
 from mnistbench.gate.sides.case import WARMUP_CALLS, Case, Outcome, seed_all
 from mnistbench.gate.sides.profiled import columns, profiled
 from mnistbench.measuring.case import on_device
-from mnistbench.measuring.marks import marked
+from mnistbench.measuring.profiling import marked
 from mnistbench.measuring.timing import Sample, timed
 
 
