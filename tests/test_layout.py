@@ -1,7 +1,9 @@
-"""Packages import only packages that come before them, and what compares and reports never imports torch."""
+"""Packages import only packages before them, what shows and compares never imports torch, and the package stays small."""
 
 import ast
 import graphlib
+import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,106 +18,49 @@ MODULES = {
     if path != PACKAGE / "__init__.py"
 }
 
-#: Package (or module beside the packages) -> the packages that its modules may import, also inside functions.
-ARROWS = {
-    "core": set(),
+#: The packages and the modules beside them, each of which may import only those before it, also inside functions.
+FLOORS = (
+    "core", "showing", "traces", "workloads", "measuring", "saved_runs", "compare", "page", "profile", "train", "gate",
+    "course", "pytest_plugin", "cli", "__main__",
+)  # fmt: skip
+
+#: Packages that know fewer others than their place in FLOORS allows.
+ONLY = {
+    "showing": {"core"},
+    "traces": {"core", "showing"},
     "workloads": {"core"},
-    "saved_runs": {"core"},
-    "traces": {"core", "saved_runs"},
-    "measuring": {"core", "workloads"},
-    "compare": {"core", "saved_runs"},
-    "profile": {"core", "workloads", "measuring"},
-    "operators": {"core", "workloads", "measuring", "profile"},
-    "train": {"core", "workloads", "measuring"},
-    "scale": {"core", "workloads", "measuring"},
-    "reproducers": {"core", "measuring"},
-    "gate": {"core", "measuring", "compare", "reproducers"},
-    "environments": {"core"},
-    "report": {"core", "saved_runs", "traces", "compare", "profile", "operators", "scale", "gate"},
-    "lab": {"core", "workloads", "measuring", "profile", "train"},
-    "pytest_plugin": {"core", "workloads", "saved_runs", "measuring", "compare", "report"},
-    "commands": {
-        "core",
-        "workloads",
-        "saved_runs",
-        "traces",
-        "measuring",
-        "compare",
-        "profile",
-        "operators",
-        "train",
-        "scale",
-        "reproducers",
-        "gate",
-        "environments",
-        "report",
-        "lab",
-    },
-    "cli": {"core", "commands"},
-    "__main__": {"cli"},
+    "gate.verdict": {"core", "compare", "gate.verdict"},
+    "cli": {"core", "showing"},  # the modules of its commands are named in COMMANDS
 }
+
+#: Packages that import torch nowhere, not even inside a function.
+WITHOUT_TORCH = ("core", "showing", "traces", "saved_runs", "compare", "page", "gate", "cli")
+
+#: The part of the gate that runs inside a launch, and the capture of calls for reproducers.
+IN_A_LAUNCH = {"gate.sides.profiled", "gate.sides.workload_case", "gate.reproducers.capture", "gate.reproducers.tensors"}
 
 TORCH = {"torch", "torchvision", "tensorboard", "sklearn"}
-NUMBERS = {"numpy", "matplotlib"}
-
-#: The part of the gate that runs inside a launch.
-IN_A_LAUNCH = {"gate.profiled", "gate.workload_case"}
-
-#: Modules that import torch nowhere, not even inside a function.
-TORCH_FREE = {
-    name
-    for name in MODULES
-    if name.split(".")[0] in {"core", "saved_runs", "traces", "compare", "report", "gate", "environments"}
-    or name.startswith("lab.report")
-} - IN_A_LAUNCH
-TORCH_FREE |= {
-    "measuring.calls",
-    "measuring.clocks",
-    "profile",
-    "profile.result",
-    "operators",
-    "operators.convolution",
-    "operators.convolution.result",
-    "operators.locality",
-    "operators.locality.caches",
-    "operators.locality.measured",
-    "operators.locality.ranking",
-    "operators.locality.result",
-    "operators.memory",
-    "operators.memory.largest",
-    "operators.memory.ledger",
-    "operators.memory.result",
-    "operators.graph",
-    "operators.graph.kernels",
-    "operators.graph.result",
-    "operators.graph.run",
-    "train",
-    "train.result",
-    "scale",
-    "scale.result",
-    "reproducers",
-    "reproducers.run",
-    "reproducers.script",
-    "lab",
-    "lab.findings",
-    "lab.progress",
-}
-
-#: Of these, the modules that import numpy or matplotlib nowhere either.
-PLAIN = {name for name in TORCH_FREE if not name.startswith("gate")} - {"lab.report.figures"}
+HEAVY = TORCH | {"numpy", "matplotlib", "scipy", "jinja2"}
 
 #: What the process of a side of the gate loads: its environment may have pytest and torch alone.
-LOADED_IN_A_SIDE = {"gate.worker", "pytest_plugin.plugin", "pytest_plugin.fixture", "workloads.workload"}
+LOADED_IN_A_SIDE = {"gate.sides.worker", "pytest_plugin.plugin", "pytest_plugin.fixture", "workloads.workload"}
 
-#: What every pytest run and every command loads.
-LOADED_ALWAYS = {"pytest_plugin.plugin", "cli"}
+#: Most modules in a folder.
+MOST_MODULES = 12
 
-#: What imports torch, numpy, matplotlib and jinja2 inside functions only.
-LATE = {
-    "pytest_plugin.plugin", "pytest_plugin.session", "pytest_plugin.options", "pytest_plugin.hookspec",
-    "pytest_plugin.terminal_summary", "cli", "profile.first_call", "lab.run", "scale.run",
-    "measuring.torch_import",
-} | {name for name in MODULES if name.startswith("commands")}  # fmt: skip
+
+def size():
+    """Return the script that measures the size of the package."""
+    path = Path(__file__).parents[1] / "docs" / "evidence" / "size.py"
+    spec = importlib.util.spec_from_file_location("size", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SIZE = size()
+TREES = SIZE.trees(PACKAGE)
+COURSE = {path: tree for path, tree in TREES.items() if PACKAGE / "course" in path.parents}
 
 
 def imported(name, *, at_import=False):
@@ -141,26 +86,29 @@ def roots(names):
     return {name.split(".")[0] for name in names}
 
 
-def test_every_module_is_in_a_package_of_the_table():
-    assert roots(MODULES) == set(ARROWS)
+def within(package):
+    return [name for name in MODULES if name == package or name.startswith(f"{package}.")]
 
 
-def test_the_table_has_no_arrow_upwards():
-    order = list(ARROWS)
-    for package, allowed in ARROWS.items():
-        assert allowed <= set(order[: order.index(package)]), package
+# ---- Imports ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("package", ARROWS)
-def test_a_package_imports_only_those_that_the_table_allows(package):
-    found = {(name, other) for name in MODULES if roots([name]) == {package} for other in ours(imported(name))}
-    beyond = {(name, other) for name, other in found if not roots([other]) <= ARROWS[package] | {package}}
-    assert beyond == set()
+def test_every_module_is_in_a_package_of_the_floors():
+    assert roots(MODULES) == set(FLOORS)
 
 
-@pytest.mark.parametrize("package", ARROWS)
-def test_the_table_has_no_arrow_that_nothing_needs(package):
-    assert ARROWS[package] <= roots(other for name in MODULES if roots([name]) == {package} for other in ours(imported(name)))
+@pytest.mark.parametrize("package", FLOORS)
+def test_a_package_imports_only_packages_before_it(package):
+    allowed = {*FLOORS[: FLOORS.index(package) + 1]}
+    found = {(name, other) for name in within(package) for other in ours(imported(name)) if not roots([other]) <= allowed}
+    assert found == set()
+
+
+@pytest.mark.parametrize("package", ONLY)
+def test_a_package_that_knows_few_others_imports_no_more(package):
+    allowed = tuple(f"{other}." for other in {package, *ONLY[package]})
+    found = {(name, other) for name in within(package) for other in ours(imported(name)) if not f"{other}.".startswith(allowed)}
+    assert found == set()
 
 
 def test_no_module_imports_itself_through_others():
@@ -174,37 +122,82 @@ def test_importing_a_package_imports_nothing():
             assert imported(name) == set(), name
 
 
-@pytest.mark.parametrize("name", sorted(TORCH_FREE))
-def test_torch_free_modules_never_import_torch_nor_a_module_that_does(name):
-    assert not roots(imported(name)) & TORCH
-    assert ours(imported(name)) <= TORCH_FREE
-
-
-@pytest.mark.parametrize("name", sorted(PLAIN))
-def test_what_reads_and_shows_never_imports_numpy_or_matplotlib(name):
-    assert not roots(imported(name)) & NUMBERS
-
-
-@pytest.mark.parametrize("name", sorted(LATE))
-def test_commands_and_plugin_import_what_is_heavy_inside_functions(name):
-    assert not roots(imported(name, at_import=True)) & (TORCH | NUMBERS | {"scipy", "jinja2"})
-
-
-@pytest.mark.parametrize("name", sorted(LOADED_ALWAYS))
-def test_what_is_always_loaded_imports_nothing_heavy_through_other_modules_either(name):
-    assert not loaded_with(name) & (TORCH | NUMBERS | {"scipy", "jinja2"})
+@pytest.mark.parametrize("package", WITHOUT_TORCH)
+def test_what_reads_and_shows_never_imports_torch(package):
+    found = {name for name in within(package) if roots(imported(name)) & TORCH} - IN_A_LAUNCH
+    assert found == set()
 
 
 def loaded_with(name):
     """Return the packages that a module imports when it is imported, through other modules of mnistbench, too."""
     reached, waiting = set(), {name}
     while waiting:
-        now = waiting.pop()
-        reached.add(now)
-        waiting |= ours(imported(now, at_import=True)) - reached
+        module = waiting.pop()
+        reached.add(module)
+        waiting |= ours(imported(module, at_import=True)) - reached
     return {root for each in reached for root in roots(imported(each, at_import=True))}
+
+
+def test_commands_and_the_plug_in_load_nothing_heavy():
+    for name in ("pytest_plugin.plugin", "cli"):
+        assert not loaded_with(name) & HEAVY, name
+    program = "import sys; from mnistbench import cli; cli.parser(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not roots(done.stdout.split()) & HEAVY
 
 
 @pytest.mark.parametrize("name", sorted(LOADED_IN_A_SIDE))
 def test_a_side_needs_no_package_but_pytest_and_torch(name):
     assert loaded_with(name) - sys.stdlib_module_names <= {"mnistbench", "pytest", "torch"}
+
+
+# ---- Size ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_package_stays_small():
+    assert SIZE.lines(TREES) <= 30_000
+    assert SIZE.lines(set(TREES) - set(COURSE)) <= 22_500
+    assert len(TREES) <= 150
+    assert len(TREES) - len(COURSE) <= 105
+
+
+def test_functions_are_few_and_long_enough_to_be_read_without_jumps():
+    assert len(SIZE.functions(TREES)) <= 2_000
+    assert SIZE.mean_length(TREES) >= 11
+
+
+def test_record_types_are_few():
+    assert sum(SIZE.is_record(node) for node in SIZE.nodes(TREES, ast.ClassDef)) <= 160
+
+
+def test_no_class_name_exists_twice():
+    assert SIZE.twice(TREES) == []
+
+
+def test_one_module_starts_processes():
+    assert SIZE.with_popen(TREES) == ["core/child.py"]
+
+
+def test_a_folder_has_few_modules():
+    folders = {path.parent for path in TREES}
+    counted = {folder: len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) for folder in folders}
+    assert {folder.relative_to(PACKAGE).as_posix(): n for folder, n in counted.items() if n > MOST_MODULES} == {}
+
+
+def test_chains_of_imports_are_short():
+    assert SIZE.longest_chain(TREES) <= 10
+
+
+@pytest.mark.parametrize(("command", "most"), [("list", 25), ("compare", 35), ("gate", 75)])
+def test_a_command_loads_few_modules(command, most):
+    assert SIZE.loaded(command) <= most
+
+
+# ---- Features --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("study", ["convolution", "graph", "locality", "memory"])
+def test_a_study_is_named_outside_its_folder_only_by_the_list_of_commands(study):
+    named = f"course.studies.{study}"
+    others = {name for name in MODULES if named in MODULES[name].read_text(encoding="utf-8")} - set(within("course.studies"))
+    assert others <= {"cli", "course.lab.studies"}

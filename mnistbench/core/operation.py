@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from mnistbench.core import units
 from mnistbench.core.record import NO_MODULE, NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, OpRow, median_ns
 
 #: (operation, phase, module)
@@ -84,6 +85,11 @@ def operation_name(name: str, phase: str, module: str) -> str:
     if not name:
         return f"{module or 'no module'} {phase}".strip()
     return ", ".join(filter(None, (shortened(name), place_name(phase, module))))
+
+
+def operation_cells(name: str, phase: str, module: str) -> tuple[str, str, str]:
+    """Return operation, phase and module as tables show them."""
+    return (shortened(name) or "(all)", phase or units.MISSING, module or units.MISSING)
 
 
 def replacement_name(gone: Sequence[str], new: Sequence[str], place: str) -> str:

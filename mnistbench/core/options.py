@@ -180,6 +180,8 @@ def read(
 ) -> _T:
     """Return the settings; the command line overrides the configuration file.
 
+    A field ``given`` of the dataclass that is no option gets the names of the fields that have a value there.
+
     Args:
         settings: the dataclass.
         given: field -> text, list of texts or flag of the command line; None, False or an empty list if it was not given.
@@ -199,7 +201,16 @@ def read(
                 continue
         if value not in (None, False, []):
             values[name] = each.read(value, called)
+    if any(each.name == "given" for each in fields(settings)):  # type: ignore[arg-type]
+        values["given"] = frozenset(values) - frozenset(more)
     return settings(**values)
+
+
+def plain(settings: Any, leave_out: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the options of a dataclass for JSON: field -> value, paths as texts."""
+    names = [name for name in options_of(type(settings)) if name not in leave_out]
+    values = {name: getattr(settings, name) for name in names}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
 
 def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
@@ -227,6 +238,10 @@ def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
     for key, value in table.items():
         if key not in known:
             raise UsageError(f"{key} in {found}: is not a setting of [tool.mnistbench]; choose of {', '.join(known)}")
+        if not known[key].metavar:
+            if not isinstance(value, bool):
+                raise UsageError(f"{key} in {found}: {value!r} is not true or false; write {key} = true")
+            continue
         texts = value if known[key].many and isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
             needed = "a text or a list of texts" if known[key].many else "a text"

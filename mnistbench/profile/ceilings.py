@@ -23,8 +23,8 @@ import torch
 
 from mnistbench.core.params import Params
 from mnistbench.core.record import quartiles_ns
+from mnistbench.core.roofline import Ceilings
 from mnistbench.measuring.case import synchronizer, thread_count
-from mnistbench.profile.result import Ceilings
 
 #: Timed iterations of each kernel: at least this many, and for at least this many seconds.
 LEAST_ITERATIONS, MEASURED_S = 5, 0.5

@@ -14,10 +14,11 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from mnistbench.core.operation import OWN_SHARE, OpKey
+from mnistbench.core.roofline import Cost
 from mnistbench.measuring.case import Case
 from mnistbench.measuring.events_to_table import Event, events_of, placed
 from mnistbench.measuring.profiling import activities_of, record
-from mnistbench.profile.result import Cost, Layer
+from mnistbench.profile.result import Layer
 
 #: Profiled iterations: several, because the times of the shortest operations vary.
 ITERATIONS = 3

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from mnistbench.core import units
-from mnistbench.core.operation import OpKey, is_communication, operation_name
+from mnistbench.core.operation import OpKey, is_communication, operation_cells, operation_name
 from mnistbench.core.params import device_label
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
+from mnistbench.core.roofline import of_roof, point
 from mnistbench.profile.result import ColdCall, Profiled
-from mnistbench.profile.roofline import of_roof, plot, point
 from mnistbench.profile.rows import Row, rows_of, worked_in
-from mnistbench.saved_runs.operation_tables import operation_cells
 from mnistbench.showing.report import Block
+from mnistbench.showing.roofline import plot
 from mnistbench.showing.table import Table, text_table
 
 #: Sort keys, and the titles of their columns.

@@ -8,29 +8,20 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any
 
-from mnistbench.core.document import OPTIONAL, Members, Nanoseconds, Reader, Within
+from mnistbench.core.document import OPTIONAL, Members, Nanoseconds, Reader
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.ranks import RankTimes
 from mnistbench.core.record import SCHEMA, OpTable, check_schema, median_ns, table_to_json
+from mnistbench.core.roofline import Ceilings, Cost
 
-_Rate = Annotated[float, Within(sys.float_info.min, sys.float_info.max, "a rate above 0")]
 _Times = tuple[Nanoseconds, ...]
 _COST = Annotated[tuple[str, str, str, int | None, int], Members("operation, phase, module, FLOPs and bytes")]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Work of an operation in one iteration, derived from the shapes of its tensors."""
-
-    flops: int | None  # a multiply-add counts as two; None if there is no formula for the operation
-    n_bytes: int  # every tensor read plus every tensor written, ignoring caches
 
 
 @dataclass(frozen=True)
@@ -44,19 +35,6 @@ class Layer:
     parameter_bytes: int
     flops: int | None  # None if there is no formula for the module
     output_bytes: int
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """Measured peak rates of the machine, with the threads and the precision of the case."""
-
-    flops_per_s: _Rate  # of a large matrix product or convolution, whichever is faster
-    bytes_per_s: _Rate  # of a large copy, bytes read plus bytes written
-    precision: str  # of both: float32, tf32 or bfloat16
-
-    def attainable(self, flops: int, n_bytes: int) -> float:
-        """Return the roofline limit in FLOP/s: Williams, Waterman and Patterson, CACM 52 (2009) 65."""
-        return min(self.flops_per_s, self.bytes_per_s * flops / n_bytes) if n_bytes else self.flops_per_s
 
 
 @dataclass(frozen=True)

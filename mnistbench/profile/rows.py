@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from mnistbench.core.operation import OpKey, grouped
 from mnistbench.core.record import OpRow, OpTable, median_ns
-from mnistbench.profile.result import Cost, Profiled
-from mnistbench.profile.roofline import of_roof
+from mnistbench.core.roofline import Cost, of_roof
+from mnistbench.profile.result import Profiled
 
 
 @dataclass(frozen=True)

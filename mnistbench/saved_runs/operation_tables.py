@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.operation import operation_name, shortened
+from mnistbench.core.operation import operation_cells, operation_name
 from mnistbench.core.params import CALL, REFERENCE, device_label
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, CaseRecord, OpTable, median_ns
 from mnistbench.showing.table import Table, text_table
@@ -127,8 +127,3 @@ def _cells(columns: Iterable[Column], value: Callable[[Column], int | None]) -> 
 
 def _times(nanoseconds: Iterable[int | None]) -> list[str]:
     return [cell for value in nanoseconds for cell in (units.MISSING if value is None else units.microseconds(value), "")]
-
-
-def operation_cells(name: str, phase: str, module: str) -> tuple[str, str, str]:
-    """Return operation, phase and module as tables show them."""
-    return (shortened(name) or "(all)", phase or units.MISSING, module or units.MISSING)

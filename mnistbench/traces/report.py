@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.core import units
-from mnistbench.core.operation import OpKey
+from mnistbench.core.operation import OpKey, operation_cells
 from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, median_ns
-from mnistbench.saved_runs.operation_tables import operation_cells
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import Table, text_table
 from mnistbench.traces.analysis import Analysis, Kernel

@@ -12,11 +12,11 @@ from pathlib import PurePath
 from mnistbench.core import units
 from mnistbench.core.operation import OpKey, grouped, operation_name, shortened
 from mnistbench.core.record import SCHEMA, OpRow
+from mnistbench.core.roofline import Ceilings, Cost, of_roof, point
 from mnistbench.profile.report import Shown, cost_columns, operations_table, percent, picked_rows
-from mnistbench.profile.result import Ceilings, Cost
-from mnistbench.profile.roofline import of_roof, plot, point
 from mnistbench.profile.rows import Row, rows_of
 from mnistbench.showing.report import Block
+from mnistbench.showing.roofline import plot
 from mnistbench.traces.analysis import Analysis
 from mnistbench.traces.arguments import NOT_RECORDED
 from mnistbench.traces.costs import NO_DATA, Costs, Work

@@ -1,13 +1,15 @@
-"""A file is whole or as it was; a directory that cannot be written is known before anything is made."""
+"""Atomic writes, directories that cannot be written, and the file with the digits."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
-from mnistbench.core.files import replace_file, why_not_writable
+from mnistbench.core.files import DIGITS_VARIABLE, digits_file, replace_file, why_not_writable
 
 
 def test_a_file_is_written_and_written_again(tmp_path: Path) -> None:
@@ -18,7 +20,7 @@ def test_a_file_is_written_and_written_again(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "weights.pt"
     path.write_bytes(b"old")
 
@@ -34,7 +36,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path,
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_hinders_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_a_directory_is_not_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_not_writable(tmp_path / "not" / "there") == ""
     (tmp_path / "file").write_text("in the way")
     assert why_not_writable(tmp_path / "file" / "below") == f"{tmp_path / 'file'} is not a directory"
@@ -45,3 +47,25 @@ def test_what_hinders_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "Too many levels of symbolic links" in why_not_writable(tmp_path / "round" / "below")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     assert why_not_writable(tmp_path / "not") == f"{tmp_path} is not writable"
+
+
+def put(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "digits.csv.gz").touch()
+    return folder / "digits.csv.gz"
+
+
+def test_digits_are_those_of_scikit_learn_else_of_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = ModuleSpec("sklearn", None, is_package=True)
+    spec.submodule_search_locations = [str(tmp_path / "sklearn")]  # stands in for the installed scikit-learn, without a file
+    found = {"sklearn": spec}
+    monkeypatch.setattr(importlib.util, "find_spec", found.get)
+    monkeypatch.delenv(DIGITS_VARIABLE, raising=False)
+    assert digits_file() is None
+    monkeypatch.setenv(DIGITS_VARIABLE, str(tmp_path / "named" / "digits.csv.gz"))
+    assert digits_file() is None
+    named = put(tmp_path / "named")
+    assert digits_file() == named
+    assert put(tmp_path / "sklearn" / "datasets" / "data") == digits_file()
+    found.clear()
+    assert digits_file() == named

@@ -1,9 +1,11 @@
-"""The names of operations as tables and messages show them."""
+"""Names of operations, the length of spans, and sums over events as rows of a table."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mnistbench.core.operation import is_runtime_call, operation_name, place_name
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import RowSums, covered, is_runtime_call, operation_name, place_name, subtract_waiting
+from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED
 
 
 @pytest.mark.parametrize(
@@ -26,7 +28,7 @@ def test_an_operation_has_one_name(name, phase, module, expected):
     assert operation_name(name, phase, module) == expected
 
 
-def test_a_place_is_a_phase_and_a_module():
+def test_a_scope_is_a_phase_and_a_module():
     assert (place_name("backward", "fc1"), place_name("optimizer", ""), place_name("", "")) == ("backward fc1", "optimizer", "")
 
 
@@ -47,5 +49,48 @@ def test_a_place_is_a_phase_and_a_module():
         ("url::get", False),
     ],
 )
-def test_calls_of_a_runtime_are_told_by_their_names(name, is_call):
+def test_calls_of_a_runtime_are_known_by_their_names(name, is_call):
     assert is_runtime_call(name) is is_call
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), max_size=12))
+def test_overlapping_spans_are_counted_once(found):
+    spans = [(start, start + length) for start, length in found]
+    assert covered(spans) == len({point for start, end in spans for point in range(start, end)})
+
+
+@pytest.mark.parametrize(("spans", "length"), [([], 0), ([(5, 3)], 0), ([(0.5, 2.0), (1.0, 2.5), (4.0, 4.0)], 2.0)])
+def test_a_span_that_ends_before_it_starts_is_empty(spans, length):
+    assert covered(spans) == length
+
+
+KEY = ("aten::mm", "forward", "fc1")
+
+
+def sums(**times):
+    found = RowSums(2, calls=3)
+    for name, values in times.items():
+        setattr(found, name, values)
+    return found
+
+
+@pytest.mark.parametrize(("unit_ns", "expected"), [(1, (2, 0)), (1000, (1500, 0))])
+def test_times_are_whole_nanoseconds_and_never_below_zero(unit_ns, expected):
+    """A difference of rounded times may be."""
+    row = sums(self_cpu=[1.5, -0.2]).op_row(KEY, "host", unit_ns)
+    assert (row.self_cpu_ns, row.calls) == (expected, 1.5)
+
+
+def test_only_a_device_table_has_device_times_and_kernels():
+    found = sums(self_device=[4, 5], kernels={"gemm"})
+    host, device = found.op_row(KEY, "host", 1), found.op_row(KEY, "device", 1)
+    assert (host.self_device_ns, host.kernels) == ((), ())
+    assert (device.self_device_ns, device.kernels) == ((4, 5), ("gemm",))
+
+
+def test_waiting_is_subtracted_from_the_time_outside_operations():
+    rows = {(OUTSIDE, "backward", NO_MODULE): sums(self_cpu=[30, 10], total_cpu=[30, 10]), KEY: sums(self_cpu=[7, 7])}
+    subtract_waiting(rows, {("backward", 0): 12, ("backward", 1): 40, ("forward", 0): 5})
+    outside = rows[OUTSIDE, "backward", NO_MODULE]
+    assert (outside.self_cpu, outside.total_cpu) == ([18, 0], [18, 0])
+    assert rows[KEY].self_cpu == [7, 7]

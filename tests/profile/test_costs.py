@@ -11,11 +11,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch_builders import CPU, tiny_workload
 
+from mnistbench.core.roofline import Cost
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.profiling import profile
 from mnistbench.profile import costs
 from mnistbench.profile.costs import layers, operation_costs
-from mnistbench.profile.result import Cost
 from mnistbench.workloads.models import ConvNet, LeNet5
 from mnistbench.workloads.workload import Workload
 

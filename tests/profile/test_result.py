@@ -7,7 +7,8 @@ from profiled_builders import CEILINGS, CONV, RELU, cold_calls, of_two_ranks, on
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.record import SCHEMA
-from mnistbench.profile.result import Cost, dumps, loads
+from mnistbench.core.roofline import Cost
+from mnistbench.profile.result import dumps, loads
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch_builders import tiny_params, tiny_workload
 
 from mnistbench.core.errors import UsageError
+from mnistbench.core.roofline import Ceilings
 from mnistbench.profile import ceilings
-from mnistbench.profile.result import Ceilings
 from mnistbench.profile.run import profile_case
 
 pytestmark = pytest.mark.versions

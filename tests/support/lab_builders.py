@@ -11,12 +11,9 @@ from builders import environment
 from mnistbench.core.operation import OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.record import OUTSIDE, OpRow, OpTable
+from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.course.lab.findings import Findings, FirstIteration, LabSettings, StudyTable, Training, WarmTime
-from mnistbench.course.studies.convolution import result as convolution
-from mnistbench.course.studies.graph import result as graph
-from mnistbench.course.studies.locality import result as locality
-from mnistbench.course.studies.memory import result as memory
-from mnistbench.profile.result import Ceilings, ColdCall, Cost, Layer, Profiled
+from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 
 SIZES = (1, 16, 64)
@@ -166,7 +163,9 @@ def laptop(**changes: Any) -> Findings:
         first_iterations=tuple(
             found
             for size in SIZES
-            for found in first_iterations("cpu", "forward", size, first=20 * MS + size * MS // 8, warm=size * MS, trained=21 * MS)
+            for found in first_iterations(
+                "cpu", "forward", size, first=20 * MS + size * MS // 8, warm=size * MS, trained=21 * MS
+            )
         ),
         trainings=tuple(training("cpu", size, accuracy) for size, accuracy in zip(SIZES, (98.9, 98.3, 96.4), strict=True)),
         traces=("traces/step-cpu-b64.json.gz",),
@@ -175,10 +174,13 @@ def laptop(**changes: Any) -> Findings:
     return dataclasses.replace(found, **changes)
 
 
-#: Tables of the studies with the columns that the commands write.
+#: Tables of the studies.
 STUDIES = {
     "convolution": (
-        convolution.COLUMNS,
+        (
+            "convolution", "sizes", "way", "dtype", "seconds", "flops", "flops_by_definition", "n_bytes", "intensity",
+            "flops_per_s", "of_ceiling", "error", "bound", "algorithm",
+        ),
         (
             ("chapter", "1x3x32x32 with 2 filters of 5x5", "seven_loops", "float32", "0.0146", "235200", "235200", "49664",
              "4.74", "16100000", "0.000268", "9.5e-07", "0.00035", ""),
@@ -187,21 +189,30 @@ STUDIES = {
         ),
     ),
     "locality": (
-        locality.COLUMNS,
+        (
+            "problem", "order", "multiply_adds", "accesses", "l1_hits", "l1_misses", "l2_hits", "l2_misses",
+            "ns_per_multiply_add", "ns_per_multiply_add_in_l1", "rank_by_misses", "rank_by_time",
+        ),
         (
             ("product-120", "ikj", "1728000", "5198400", "5088600", "109800", "107100", "2700", "0.077", "0.075", "1", "1"),
             ("product-120", "ijk", "1728000", "3484800", "3374940", "109860", "107160", "2700", "", "", "1", ""),
         ),
     ),
     "memory": (
-        memory.COLUMNS,
+        (
+            "model", "phase", "batch_size", "layer", "kind", "input_bytes", "output_bytes", "weight_bytes", "gradient_bytes",
+            "optimizer_state_bytes", "saved_for_backward_bytes", "predicted_peak_bytes", "measured_peak_bytes",
+        ),
         (
             ("lenet5", "step", "16", "conv1", "Conv2d", "50176", "301056", "624", "624", "1248", "0", "1400000", "1400192"),
             ("lenet5", "step", "16", "", "", "900000", "800000", "246824", "246824", "493648", "700000", "2139000", "2139192"),
         ),
     ),
     "graph": (
-        graph.COLUMNS,
+        (
+            "program", "part", "eager_operations", "generated_kernels", "library_kernels", "eager_ns", "compiled_ns", "ratio",
+            "ratio_first_quartile", "ratio_third_quartile",
+        ),
         (
             ("x*y + z", "forward", "2", "1", "0", "14884000", "8729000", "1.68", "1.24", "1.72"),
             ("x*y + z", "update", "", "", "", "0", "0", "", "", ""),

@@ -8,7 +8,8 @@ from builders import op_row, op_table, params
 
 from mnistbench.core.ranks import RankTimes
 from mnistbench.core.record import OUTSIDE, OpTable
-from mnistbench.profile.result import Ceilings, ColdCall, Cost, Layer, Profiled
+from mnistbench.core.roofline import Ceilings, Cost
+from mnistbench.profile.result import ColdCall, Layer, Profiled
 
 CONV = ("aten::mkldnn_convolution", "forward", "conv2")
 RELU = ("aten::clamp_min", "forward", "relu2")

@@ -18,7 +18,8 @@ from mnistbench.core.files import replace_file
 from mnistbench.core.options import one_of, option, several, whole
 from mnistbench.core.params import DATASETS
 from mnistbench.core.record import Environment, OpTable, table_to_json
-from mnistbench.profile.result import Ceilings, ColdCall, Layer, Profiled
+from mnistbench.core.roofline import Ceilings
+from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 
 #: Version of the files of a lab: ``lab.json``, those of its steps, and the list of the labs that a report shows.

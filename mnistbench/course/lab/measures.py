@@ -15,7 +15,8 @@ from mnistbench.core.params import Params, default_step
 from mnistbench.core.record import median_ns, quartiles_ns
 from mnistbench.course.lab.findings import FirstIteration, LabSettings, Training, WarmTime
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
-from mnistbench.measuring.timing import WARMUP_CALLS, timed
+from mnistbench.measuring.passes import WARMUP_CALLS
+from mnistbench.measuring.timing import timed
 from mnistbench.profile.first_call import Processes, cold_calls
 from mnistbench.profile.result import Profiled
 from mnistbench.profile.run import profile_case, too_large

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from mnistbench.measuring.clocks import Sample, clocked
+from mnistbench.measuring.timing import Sample, clocked
 
 #: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.
 WARMUP_CALLS = 2

@@ -13,7 +13,7 @@ from typing import Any
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Case, Outcome, seed_all
 from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
 from mnistbench.measuring.calls import PROFILED_NS, Call, device_in_use
-from mnistbench.measuring.clocks import Sample, clocked
+from mnistbench.measuring.timing import Sample, clocked
 
 
 def own_threads() -> int:

@@ -21,9 +21,8 @@ from mnistbench.core.record import finite
 from mnistbench.gate.sides.case import WARMUP_CALLS, Case, Outcome, seed_all
 from mnistbench.gate.sides.profiled import columns, profiled
 from mnistbench.measuring.case import on_device
-from mnistbench.measuring.clocks import Sample
 from mnistbench.measuring.marks import marked
-from mnistbench.measuring.timing import timed
+from mnistbench.measuring.timing import Sample, timed
 
 
 class Built(Protocol):

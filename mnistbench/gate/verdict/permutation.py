@@ -35,43 +35,25 @@ LEAST_SPREAD = 1e-9
 Array = NDArray[np.float64]
 
 
-def family_test(logs: Array, kinds: Sequence[str], seed: int) -> Array:
-    """Return two-sided p-values, adjusted over all quantities.
-
-    Args:
-        logs: [quantities, launches], log(new / base).
-        kinds: kind of each quantity; quantities of the same kind share an s0.
-        seed: of the exchanges, if they are sampled.
-    """
-    return _step_down(logs, kinds, seed, two_sided=True)
-
-
 def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int) -> Array:
     """Return one-sided p-values in the expected directions, adjusted over all quantities.
 
+    While the quantity with the largest statistic is significant, the others are tested without it. In a single step a large
+    quantity would hide a small one, because it is larger even with the roles of one launch exchanged.
+
     Args:
-        logs: [quantities, launches].
-        kinds: kind of each quantity.
+        logs: [quantities, launches], log(head / base).
+        kinds: kind of each quantity; quantities of the same kind share an s0.
         signs: [quantities], 1 if a slowdown is expected, -1 if an improvement is.
         seed: of the exchanges, if they are sampled.
     """
-    return _step_down(logs * signs[:, None], kinds, seed, two_sided=False)
-
-
-def _step_down(logs: Array, kinds: Sequence[str], seed: int, *, two_sided: bool) -> Array:
-    """Return adjusted p-values; while the quantity with the largest statistic is significant, the others are tested without it.
-
-    In a single step a large quantity would hide a small one, because it is larger even with the roles of one launch exchanged.
-    """
+    logs = logs * signs[:, None]
     floor = _floor(logs, kinds)
     observed: Array = _statistic(np.ones((1, logs.shape[1])), logs, floor)[0]
-    if two_sided:
-        observed = np.abs(observed)
-    same = 2 if two_sided else 1  # exchanges that give the observed statistic exactly, apart from rounding
     p, left, least = np.ones(len(logs)), np.arange(len(logs)), 0.0
     while len(left):
-        null = _null(logs[left], floor[left], seed, two_sided=two_sided)
-        p[left] = np.maximum(_p_values(observed[left], null, logs.shape[1], same), least)
+        null = _null(logs[left], floor[left], seed, two_sided=False)
+        p[left] = np.maximum(_p_values(observed[left], null, logs.shape[1]), least)
         largest = int(np.argmax(observed[left]))
         least = float(p[left][largest])
         if least > LEVEL:
@@ -145,9 +127,8 @@ def _null(logs: Array, floor: Array, seed: int, *, two_sided: bool) -> Array:
     return np.asarray(result.null_distribution, dtype=np.float64)
 
 
-def _p_values(observed: Array, null: Array, launches: int, same: int) -> Array:
+def _p_values(observed: Array, null: Array, launches: int) -> Array:
     limits = observed - 1e-9 * np.abs(observed)  # values that are equal apart from rounding count
     reached = (null[None, :] >= limits[:, None]).sum(axis=1)
     sampled = int(2**launches > EXCHANGES)  # a sample is extended by the observed exchange
-    least = 1 if sampled else same
-    return np.asarray(np.maximum(reached + sampled, least) / (len(null) + sampled), dtype=np.float64)
+    return np.asarray(np.maximum(reached + sampled, 1) / (len(null) + sampled), dtype=np.float64)

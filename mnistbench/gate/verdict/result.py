@@ -1,20 +1,18 @@
-"""Header and launches -> Verdict, the content of a report. Measured and replayed samples are treated alike."""
+"""Samples -> Verdict, the content of a report. Samples just measured and those of a file are treated alike."""
 
 from __future__ import annotations
 
 import functools
 import math
 import shlex
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
+from mnistbench.compare.criteria import Acceptance, Excuses
 from mnistbench.compare.exact import TOLERANCE, counted_differences
-from mnistbench.compare.thresholds import Acceptance
-from mnistbench.core import units
-from mnistbench.core.document import Reader
-from mnistbench.core.errors import RecordError
+from mnistbench.core import options, units
 from mnistbench.core.operation import shortened
 from mnistbench.core.record import median_ns
 from mnistbench.gate.verdict import samples
@@ -33,93 +31,48 @@ from mnistbench.gate.verdict.decision import (
     Thresholds,
     decide,
 )
-from mnistbench.gate.verdict.samples import BASE, CALL, COMPLETE, HEAD, OTHER, End, Launch, Quantity, SideSample
+from mnistbench.gate.verdict.samples import BASE, CALL, HEAD, OTHER, End, Header, Launch, Recorded, SideSample
 
 
-@dataclass(frozen=True)
-class Header:
-    """The first line of a file of raw samples."""
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(Thresholds, Excuses):
+    """The options of all commands that judge samples and report the verdict."""
 
-    base: str
-    head: str
-    arguments: tuple[str, ...]
-    seed: int
-    labels: Mapping[str, str]  # node id -> label of the case
-    exact: Mapping[str, bool]  # node id -> whether results of the same code are equal bit for bit
-    only_base: tuple[str, ...]
-    only_head: tuple[str, ...]
-    changed: tuple[str, ...]  # cases whose Params differ between the sides
-    torch: str
-    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # side -> environment variables of it alone
-    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # those that differ -> version of each side, or ""
-    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # node id -> side -> peak memory of tensors, bytes
-    resident: Mapping[str, int] = field(default_factory=dict)  # side -> peak resident memory of its process, bytes
-    generated: tuple[str, ...] = ()  # files that git ignores, copied to the sides
-    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # side -> node id -> why the test is no case
-    notes: Mapping[str, str] = field(default_factory=dict)  # node id -> what a reader has to know about a case
-    uncompared: Mapping[str, str] = field(default_factory=dict)  # node id -> why the results of the sides are not compared
-
-    @classmethod
-    def read(cls, header: Mapping[str, Any]) -> Header:
-        """Check and read a header.
-
-        Raises:
-            RecordError: names the field.
-        """
-        reader = Reader(header)
-        return cls(
-            base=reader["base"].text(),
-            head=reader["head"].text(),
-            arguments=reader["arguments"].texts(),
-            seed=reader["seed"].nanoseconds(),
-            labels={case: label.text() for case, label in reader["labels"].mapping().items()},
-            exact={case: reader["exact"][case].flag() for case in reader["labels"].mapping()},
-            only_base=reader["only_base"].texts(),
-            only_head=reader["only_head"].texts(),
-            changed=reader["changed"].texts(),
-            torch=reader["torch"].text(),
-            variables={side: _texts(found) for side, found in reader["variables"].mapping().items()}
-            if "variables" in header
-            else {},
-            packages={name: _versions(found) for name, found in reader["packages"].mapping().items()}
-            if "packages" in header
-            else {},
-            memory={case: _sizes(sizes) for case, sizes in reader["memory"].mapping().items()} if "memory" in header else {},
-            resident=_sizes(reader["resident"]) if "resident" in header else {},
-            generated=reader["generated"].texts() if "generated" in header else (),
-            left_out={side: _texts(found) for side, found in reader["left_out"].mapping().items()}
-            if "left_out" in header
-            else {},
-            notes=_texts(reader["notes"]) if "notes" in header else {},
-            uncompared=_texts(reader["uncompared"]) if "uncompared" in header else {},
-        )
-
-    def name(self, case: str) -> str:
-        """Return the name of a case in reports: its label, or its node id if the label is not unique."""
-        label = self.labels[case]
-        return label if Counter(self.labels.values())[label] == 1 else case
+    inconclusive: str = options.option(
+        "--inconclusive", options.one_of("fail", "ok"), "fail",
+        "fail: exit code 2 if noise or the budget leaves the result open; ok: exit code 0", "WHAT",
+    )  # fmt: skip
+    top: int = options.top()
+    format: str = options.output_format()
+    output: Path | None = options.output()
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The decision and everything else in a report."""
 
-    header: Header
+    recorded: Recorded
+    options: JudgeOptions
     decision: Decision  # its cases have the names of reports
-    thresholds: Thresholds
     accepted: tuple[Finding, ...]
     exceeded: tuple[tuple[Finding, Acceptance], ...]  # slower than the limit of --accept
     unlimited: tuple[tuple[Finding, Acceptance], ...]  # matched by an --accept without a limit
     unused: tuple[str, ...]  # --accept values that matched no regression
-    reason: str  # the value of --reason
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
     different: tuple[str, ...]  # cases in which the sides compute different numbers
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
     unmeasured: tuple[str, ...]  # cases without a time in every launch
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
-    missing_allowed: bool  # cases that the head does not have, or with other Params, do not make it inconclusive
-    end: End
-    seconds: float  # duration of the measurement
+
+    @property
+    def header(self) -> Header:
+        """The first line of the samples."""
+        return self.recorded.header
+
+    @property
+    def end(self) -> End:
+        """How the measurement ended."""
+        return self.recorded.end
 
     @property
     def regressions(self) -> tuple[Finding, ...]:
@@ -130,27 +83,18 @@ class Verdict:
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why the gate is inconclusive."""
-        return (*self._of_end(), *self._missing(), *self._unmeasured(), *self._unlimited(), *self.decision.reasons)
+        return (*self._of_measurement(), *self._unlimited(), *self.decision.reasons)
 
-    def _of_end(self) -> Iterator[Reason]:
+    def _of_measurement(self) -> Iterator[Reason]:
+        """Yield what was not measured: the end of the run, cases of one side, samples that some launches lack."""
         if self.end.cut_short:
             yield Reason(BROKEN if self.end.broken_off else BUDGET, self.end.cut_short)
-
-    def _missing(self) -> Iterator[Reason]:
-        if self.missing_allowed:
-            return
+        why_missing = self.header.left_out.get(HEAD, {})
         for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "other parameters in the head")):
-            if cases:
+            if cases and not self.options.allow_missing:
                 more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
-                shown = ", ".join(f"{case}{self._why_missing(case)}" for case in cases[:3])
-                text = f"{what}, so not judged: {shown}{more}; add --allow-missing if this is intended"
-                yield Reason(MISSING, text)
-
-    def _why_missing(self, case: str) -> str:
-        why = self.header.left_out.get(HEAD, {}).get(case)
-        return f" ({why})" if why else ""
-
-    def _unmeasured(self) -> Iterator[Reason]:
+                shown = ", ".join(f"{case} ({why_missing[case]})" if case in why_missing else case for case in cases[:3])
+                yield Reason(MISSING, f"{what}, so not judged: {shown}{more}; add --allow-missing if this is intended")
         for case in self.unmeasured:
             yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")
         for case in self.unprofiled:
@@ -183,83 +127,46 @@ class Verdict:
         return all(reason.is_excusable for reason in self.reasons)
 
 
-def _members(reader: Reader, name: str) -> Iterable[tuple[str, Reader]]:
-    """Return the members of an object that the headers of earlier runs lack."""
-    return reader[name].mapping().items() if name in reader.mapping() else ()
-
-
-def _versions(reader: Reader) -> tuple[str, ...]:
-    versions = reader.texts()
-    if len(versions) != len((BASE, HEAD)):
-        raise reader.wrong("the versions of both sides")
-    return versions
-
-
-def _texts(reader: Reader) -> dict[str, str]:
-    return {name: text.text() for name, text in reader.mapping().items()}
-
-
-def _sizes(sizes: Reader) -> dict[str, int]:
-    return {side: size.whole() for side, size in sizes.mapping().items()}
-
-
-def conclude(
-    header: Mapping[str, Any],
-    launches: Sequence[Launch],
-    thresholds: Thresholds,
-    *,
-    accept: Sequence[Acceptance] = (),
-    reason: str = "",
-    end: End = COMPLETE,
-    allow_missing: bool = False,
-) -> Verdict:
-    """Judge the samples of a gate.
-
-    Raises:
-        RecordError: the header is invalid, or a launch has a case that the header does not name.
-    """
-    read = Header.read(header)
-    unknown = [case for launch in launches for case in launch.cases if case not in read.labels]
-    if unknown:
-        raise RecordError(f"a launch has a case that the header does not name: {unknown[0]}")
+def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
+    """Judge the samples of a gate."""
+    header, launches = recorded.header, recorded.launches
     first, second = samples.effects_of_stages(launches)
     of_first_stage = [launch for launch in launches if launch.stage == 1]
 
     def matching(finding: Finding) -> list[Acceptance]:
-        return [one for one in accept if _matches(one, finding, read)] if finding.verdict == REGRESSED else []
+        return [one for one in options.accept if _matches(one, finding, header)] if finding.verdict == REGRESSED else []
 
+    named_first, named_second = (
+        [replace(quantity, case=header.name(quantity.case)) for quantity in stage] for stage in (first, second)
+    )
     decision = decide(
-        [_named(quantity, read) for quantity in first],
-        [_named(quantity, read) for quantity in second],
-        thresholds,
-        read.seed,
+        named_first,
+        named_second,
+        options,
+        header.seed,
         lambda finding: any(map(functools.partial(_allows, finding), matching(finding))),
     )
     accepted, exceeded, unlimited = _sorted_acceptances(decision.findings, matching)
     used = {one for finding in decision.findings for one in matching(finding)}
     measured = {quantity.case for quantity in first if quantity.kind == CALL}
     return Verdict(
-        header=read,
+        recorded=recorded,
+        options=options,
         decision=decision,
-        thresholds=thresholds,
         accepted=accepted,
         exceeded=exceeded,
         unlimited=unlimited,
-        unused=tuple(one.text for one in accept if one not in used),
-        reason=reason,
-        exact_differences=_facts(read, of_first_stage),
+        unused=tuple(one.text for one in options.accept if one not in used),
+        exact_differences=_facts(header, of_first_stage),
         different=tuple(
-            read.name(case)
-            for case in read.labels
-            if case not in read.uncompared
-            and any(_differs(build, read.exact[case]) for launch in launches for build in launch.cases.get(case, ()))
+            header.name(case)
+            for case in header.labels
+            if case not in header.uncompared
+            and any(_differs(build, header.exact[case]) for launch in launches for build in launch.cases.get(case, ()))
         ),
-        not_finite={read.name(case): sides for case in read.labels if (sides := _not_finite(case, launches))},
-        unmeasured=tuple(read.name(case) for case in read.labels if case not in measured) if first else (),
-        unprofiled=tuple(read.name(case) for case in read.labels if _partly_profiled(case, of_first_stage)),
-        missing_allowed=allow_missing,
-        end=end,
-        seconds=sum(launch.seconds for launch in launches),
+        not_finite={header.name(case): sides for case in header.labels if (sides := _not_finite(case, launches))},
+        unmeasured=tuple(header.name(case) for case in header.labels if case not in measured) if first else (),
+        unprofiled=tuple(header.name(case) for case in header.labels if _partly_profiled(case, of_first_stage)),
     )
 
 
@@ -322,10 +229,6 @@ def _partly_profiled(case: str, launches: Sequence[Launch]) -> bool:
     return any(profiled) and not all(profiled)
 
 
-def _named(quantity: Quantity, header: Header) -> Quantity:
-    return replace(quantity, case=header.name(quantity.case))
-
-
 def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
     (base_bits, base_number), (new_bits, new_number) = build[BASE].outcome, build[HEAD].outcome
     if base_bits == new_bits:
@@ -363,13 +266,14 @@ class _Change(NamedTuple):
 
 def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
     """Return the exact differences of a build, those of the operations with the largest change of time first."""
-    base, new = build[BASE], build[HEAD]
+    base, head = build[BASE], build[HEAD]
     changes = [
-        _Change(*key, base.operations.get(key), new.operations.get(key)) for key in {**base.operations, **new.operations}
+        _Change(*key, base.operations.get(key), head.operations.get(key)) for key in {**base.operations, **head.operations}
     ]
-    changes.sort(key=lambda change: (-abs(_median_ns(change.head) - _median_ns(change.base)), change[:3]))
-    return counted_differences((base.parameters, new.parameters), changes)
 
+    def growth_ns(change: _Change) -> int:
+        base_ns, head_ns = (median_ns(side.self_ns) if side else 0 for side in (change.base, change.head))
+        return abs(head_ns - base_ns)
 
-def _median_ns(operation: samples.Operation | None) -> int:
-    return median_ns(operation.self_ns) if operation else 0
+    changes.sort(key=lambda change: (-growth_ns(change), change[:3]))
+    return counted_differences((base.parameters, head.parameters), changes)

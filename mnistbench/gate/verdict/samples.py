@@ -12,15 +12,16 @@ import json
 import math
 import statistics
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from mnistbench.compare.thresholds import Criteria
-from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within
+from mnistbench import __version__
+from mnistbench.compare.criteria import Criteria
+from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within, wrong
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.operation import OpKey, operation_name, place_name, replacement_name, shortened
 from mnistbench.core.record import NOT_OPERATIONS
@@ -40,6 +41,8 @@ _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device elapsed tim
 
 _Times = tuple[Nanoseconds, ...]
 _Key = Annotated[OpKey, Members("an operation, its phase and its module")]
+_Versions = Annotated[tuple[str, str], Members("the versions of both sides")]
+_Outcome = Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
 
 #: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3
@@ -77,32 +80,61 @@ class SideSample(NamedTuple):
     times: Mapping[str, tuple[float, ...]]
     # CPU time of an iteration in each block, which both sides run at once on one core; empty if they cannot
     block_ns: tuple[float, ...]
-    outcome: Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
+    outcome: _Outcome
     parameters: int
     operations: Mapping[OpKey, Operation]
     by_share: bool = True  # operations are compared by their share of the iteration as well
 
     @classmethod
-    def from_stored(cls, stored: Any) -> SideSample:
-        """Read a side of a build; its operations are saved as columns."""
-        side = Reader(stored)
-        times = {clock: side[f"{clock}_ns"].read(_Times) for clock in (WALL, CPU, DEVICE)}
-        block_ns, queued_ns = _optional(side, "block_ns"), _optional(side, "queued_ns")
-        for column, of_one_thread in (("queued_ns", queued_ns), ("cpu_ns", times[CPU] if block_ns else ())):
-            if of_one_thread and len(of_one_thread) != len(times[WALL]):
-                raise side[column].wrong(f"{len(times[WALL])} times")
-        if queued_ns:
-            times[WALL] = _without_queue(times[WALL], queued_ns, times[CPU])
-        loops = side["loops"].whole() if "loops" in side.mapping() else 1
-        busy_ns = _optional(side, "busy_ns")
+    def from_stored(cls, stored: _StoredSide) -> SideSample:
+        """Return a side of a build from the form in which it is saved."""
+        times = {WALL: stored.wall_ns, CPU: stored.cpu_ns, DEVICE: stored.device_ns}
+        for name in ("queued_ns", *(("cpu_ns",) if stored.block_ns else ())):
+            column = getattr(stored, name)
+            if column and len(column) != len(stored.wall_ns):
+                raise wrong(column, f"{len(stored.wall_ns)} times", name)
+        if stored.queued_ns:
+            times[WALL] = _without_queue(stored.wall_ns, stored.queued_ns, stored.cpu_ns)
+        busy_ns = {BUSY: stored.busy_ns} if stored.busy_ns else {}
         return cls(
-            times={clock: _of_one_call(column, loops) for clock, column in times.items() if column}
-            | ({BUSY: busy_ns} if busy_ns else {}),
-            block_ns=_of_one_call(block_ns, loops) if times.get(CPU) else (),
-            **side.members(cls, ("outcome", "parameters")),
-            operations=_operations(side),
-            by_share=side["by_share"].flag() if "by_share" in side.mapping() else True,
+            times={clock: _of_one_call(column, stored.loops) for clock, column in times.items() if column} | busy_ns,
+            block_ns=_of_one_call(stored.block_ns, stored.loops) if stored.cpu_ns else (),
+            outcome=stored.outcome,
+            parameters=stored.parameters,
+            operations=stored.operations(),
+            by_share=stored.by_share,
         )
+
+
+class _StoredSide(NamedTuple):
+    """A side of a build as a file has it; the columns of operations are missing if nothing was profiled."""
+
+    wall_ns: _Times
+    cpu_ns: _Times
+    device_ns: _Times
+    outcome: _Outcome
+    parameters: int
+    queued_ns: Annotated[_Times, OPTIONAL] = ()
+    block_ns: Annotated[_Times, OPTIONAL] = ()
+    busy_ns: Annotated[_Times, OPTIONAL] = ()
+    loops: Annotated[int, OPTIONAL] = 1
+    by_share: Annotated[bool, OPTIONAL] = True
+    keys: Annotated[tuple[_Key, ...], OPTIONAL] = ()
+    self_ns: Annotated[tuple[_Times, ...], OPTIONAL] = ()
+    calls: Annotated[tuple[float, ...], OPTIONAL] = ()
+    memory_bytes: Annotated[tuple[int, ...], OPTIONAL] = ()
+    kernels: Annotated[tuple[tuple[str, ...], ...], OPTIONAL] = ()
+
+    def operations(self) -> dict[OpKey, Operation]:
+        """Return the rows of the table of operations."""
+        columns = (self.self_ns, self.calls, self.memory_bytes, self.kernels)
+        if {len(self.keys)} != set(map(len, columns)):
+            raise FieldError("has columns of different length")
+        iterations = max(map(len, self.self_ns), default=0)
+        for position, times in enumerate(self.self_ns):
+            if len(times) != iterations:
+                raise wrong(list(times), f"{iterations} times", f"self_ns[{position}]")
+        return dict(zip(self.keys, map(Operation, *columns), strict=True))
 
 
 def _without_queue(wall_ns: _Times, queued_ns: _Times, cpu_ns: _Times) -> _Times:
@@ -121,6 +153,15 @@ def _without_queue(wall_ns: _Times, queued_ns: _Times, cpu_ns: _Times) -> _Times
 def _of_one_call(column: _Times, loops: int) -> tuple[float, ...]:
     """Return times of iterations that repeat a call as times of one call."""
     return tuple(ns / loops for ns in column) if loops > 1 else column
+
+
+class _Sides(NamedTuple):
+    base: SideSample
+    head: SideSample
+
+
+class _Build(NamedTuple):
+    sides: _Sides
 
 
 @dataclass(frozen=True)
@@ -503,7 +544,49 @@ def difference_of_means(base: Sequence[float], new: Sequence[float]) -> float:
 # ---- The file --------------------------------------------------------------------------------------------------------
 
 
-class Reproducer(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """The first line of a file."""
+
+    started: Annotated[str, OPTIONAL] = ""
+    base: str
+    head: str
+    arguments: tuple[str, ...]
+    seed: Nanoseconds  # at least 0
+    labels: Mapping[str, str]  # node id -> label of the case
+    exact: Mapping[str, bool]  # node id -> whether results of the same code are equal bit for bit
+    only_base: tuple[str, ...]
+    only_head: tuple[str, ...]
+    changed: tuple[str, ...]  # cases whose Params differ between the sides
+    torch: str
+    allocator: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # its settings
+    files: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)  # side -> module -> file
+    # Side -> environment variables of it alone.
+    variables: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
+    # Packages that differ -> version of each side, or "".
+    packages: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)
+    # Node id -> side -> peak memory of tensors, bytes.
+    memory: Annotated[Mapping[str, Mapping[str, int]], OPTIONAL] = field(default_factory=dict)
+    resident: Annotated[Mapping[str, int], OPTIONAL] = field(default_factory=dict)  # side -> peak memory of its process, bytes
+    generated: Annotated[tuple[str, ...], OPTIONAL] = ()  # files that git ignores, copied to the sides
+    # Side -> node id -> why the test is no case.
+    left_out: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
+    notes: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # node id -> what a reader has to know of it
+    # Node id -> why the results of the sides are not compared.
+    uncompared: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+
+    def name(self, case: str) -> str:
+        """Return the name of a case in reports: its label, or its node id if the label is not unique."""
+        label = self.labels[case]
+        return label if Counter(self.labels.values())[label] == 1 else case
+
+    def line(self) -> dict[str, Any]:
+        """Return the line of the file."""
+        return {"schema": SCHEMA, "mnistbench": __version__, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Reproducer:
     """The script of an operation that was found slower, or why there is none."""
 
     key: Annotated[tuple[str, str, str], Members("case, kind and name of a quantity")]  # of its quantity; the case is a node id
@@ -517,13 +600,12 @@ class End:
 
     cut_short: str = ""  # why the run is incomplete; empty for a complete run
     broken_off: bool = False  # by an error or a user, not by a time limit
-    elapsed_s: Annotated[float, OPTIONAL] = 0.0  # from start to finish, in seconds; 0 in files of earlier versions
+    elapsed_s: float = 0.0  # from start to finish, in seconds
     reproducers: Annotated[tuple[Reproducer, ...], OPTIONAL] = ()  # of the operations that were found slower
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""
-        reproducers = {"reproducers": [one._asdict() for one in self.reproducers]} if self.reproducers else {}
-        return {"end": {"cut_short": self.cut_short, "broken_off": self.broken_off, "elapsed_s": self.elapsed_s, **reproducers}}
+        return {"end": asdict(self)}
 
 
 #: The end of a complete run.
@@ -534,13 +616,19 @@ INTERRUPTED = End("interrupted", broken_off=True)
 NO_END = End("the run that was measured did not come to its end; measure again", broken_off=True)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recorded:
-    """The content of a file."""
+    """The samples of a gate, and how the measurement ended: the content of a file."""
 
-    header: Mapping[str, Any]
+    path: Path
+    header: Header
     launches: list[Launch]
-    end: End
+    end: End = COMPLETE
+
+    @property
+    def seconds(self) -> float:
+        """Duration of all launches."""
+        return sum(launch.seconds for launch in self.launches)
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:
@@ -564,33 +652,28 @@ def load(path: Path) -> Recorded:
     Raises:
         RecordError: the file is not one of :func:`append`, or a line is damaged.
     """
-    lines = _lines(path)
-    if not lines:
-        raise RecordError(f"{path}: is empty; name a file that mnistbench gate has written")
     try:
-        header = Reader(_parsed(lines[0]))
-        _check_schema(header["schema"].whole())
-        read = [Reader(_parsed(line)) for line in lines[1:]]
-        ended = bool(read) and isinstance(read[-1].value, dict) and "end" in read[-1].value
-        end = read.pop()["end"].read(End) if ended else NO_END
-        return Recorded(header.read(Mapping[str, Any]), [line.read(Launch) for line in read], end)
+        first, *others = [Reader(_parsed(line)) for line in _lines(path)]
+        if (schema := first["schema"].whole()) != SCHEMA:
+            raise RecordError(f"schema: {schema} is not known to this version, which reads {SCHEMA}; update mnistbench")  # noqa: TRY301
+        header = first.read(Header)
+        for case in header.labels:
+            first["exact"][case].flag()
+        ended = bool(others) and isinstance(others[-1].value, dict) and "end" in others[-1].value
+        end = others.pop()["end"].read(End) if ended else NO_END
+        launches = [line.read(Launch) for line in others]
+        if unknown := [case for launch in launches for case in launch.cases if case not in header.labels]:
+            raise RecordError(f"a launch has a case that the header does not name: {unknown[0]}")  # noqa: TRY301
+        return Recorded(path, header, launches, end)
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from None
-
-
-def _check_schema(schema: int) -> None:
-    if schema != SCHEMA:
-        raise RecordError(f"schema: {schema} is not known to this version, which reads {SCHEMA}; update mnistbench")
-
-
-_NO_FILE_OF_OURS = "is not gzip; name a file that mnistbench gate has written"
 
 
 def _lines(path: Path) -> list[str]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+        raise RecordError(f"cannot be read ({error.strerror})") from None
     text = b""
     while data:
         member = zlib.decompressobj(zlib.MAX_WBITS | 16)
@@ -598,16 +681,22 @@ def _lines(path: Path) -> list[str]:
             part = member.decompress(data)
         except zlib.error:
             whole = len(text.splitlines())
-            what = f"is spoiled after {whole} lines; measure again" if whole else _NO_FILE_OF_OURS
-            raise RecordError(f"{path}: {what}") from None
+            what = f"is spoiled after {whole} lines; measure again" if whole else f"is not gzip; {_NAME_ONE}"
+            raise RecordError(what) from None
         if not member.eof:
             break  # the last line is incomplete
         text += part
         data = member.unused_data
     try:
-        return text.decode().splitlines()
+        lines = text.decode().splitlines()
     except UnicodeDecodeError:
-        raise RecordError(f"{path}: is not text") from None
+        raise RecordError("is not text") from None
+    if not lines:
+        raise RecordError(f"is empty; {_NAME_ONE}")
+    return lines
+
+
+_NAME_ONE = "name a file that mnistbench gate has written"
 
 
 def _parsed(line: str) -> Any:
@@ -615,30 +704,3 @@ def _parsed(line: str) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError):
         raise RecordError("has a line that is not JSON") from None
-
-
-class _Sides(NamedTuple):
-    base: SideSample
-    head: SideSample
-
-
-class _Build(NamedTuple):
-    sides: _Sides
-
-
-def _optional(side: Reader, name: str) -> _Times:
-    """Return a column that files of earlier versions do not have."""
-    return side[name].read(_Times) if name in side.mapping() else ()
-
-
-def _operations(side: Reader) -> dict[OpKey, Operation]:
-    if "keys" not in side.mapping():  # nothing was profiled
-        return {}
-    keys, columns = side["keys"].read(tuple[_Key, ...]), side.columns(Operation, Operation._fields)
-    if len(set(map(len, [keys, *columns.values()]))) > 1:
-        raise FieldError("has columns of different length")
-    iterations = max(map(len, columns["self_ns"]), default=0)
-    for times in side["self_ns"].items():
-        if len(times.items()) != iterations:
-            raise times.wrong(f"{iterations} times")
-    return dict(zip(keys, map(Operation, *columns.values()), strict=True))

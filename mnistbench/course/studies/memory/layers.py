@@ -1,4 +1,4 @@
-"""Storages of a model, divided among its layers; each storage counts once."""
+"""Storages of a model, divided among its layers, and the bytes that are live after each allocation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import MODULE, PHASE
-from mnistbench.course.studies.memory.result import ROLES, Layer, Place
+from mnistbench.course.studies.memory.result import ROLES, LayerMemory, Site
 from mnistbench.measuring.marks import LOSS, in_ranges
 from mnistbench.workloads.step import Inference, Step
 from mnistbench.workloads.workload import Batch, Optimizer
@@ -101,8 +101,8 @@ class Places:
         finally:
             self._names.pop()
 
-    def place(self, operation: str = "") -> Place:
-        """Return the place of an operation that runs now."""
+    def site(self, operation: str = "") -> Site:
+        """Return where an operation runs now."""
         phase = layer = ""
         for name in self._names:
             if name.startswith(PHASE):
@@ -115,11 +115,38 @@ class Places:
         elif phase == "forward" and torch.is_grad_enabled():
             made = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001  # of the last node
             self._layers.setdefault(made, layer)  # operations without a node run after it, too
-        return Place(layer or (f"({phase})" if phase else ""), phase, operation)
+        return Site(layer or (f"({phase})" if phase else ""), phase, operation)
 
 
 @dataclass
-class _Counted:
+class Ledger:
+    """Adds up allocations and frees, in the order in which they happen."""
+
+    live: int  # bytes now; first the bytes that are held before
+    peak: int = 0  # the largest number of live bytes after an allocation
+    site: Site = field(default_factory=Site)  # of the peak
+    peaks: dict[str, int] = field(default_factory=dict)  # layer -> the largest number of live bytes after an allocation in it
+
+    def __post_init__(self) -> None:
+        self.peak = self.live
+
+    def change(self, n_bytes: int, site: Site) -> None:
+        """Add an allocation, or subtract a free.
+
+        Args:
+            n_bytes: below 0 for a free.
+            site: of the operation that allocates.
+        """
+        self.live += n_bytes
+        if n_bytes <= 0:
+            return
+        self.peaks[site.layer] = max(self.live, self.peaks.get(site.layer, 0))
+        if self.live > self.peak:
+            self.peak, self.site = self.live, site
+
+
+@dataclass
+class _RoleBytes:
     """Bytes of each layer and role; a storage counts once in each role."""
 
     device: torch.device
@@ -136,19 +163,19 @@ class _Counted:
                 seen[address] = storage
                 row[role] += n_bytes(storage, self.device)
 
-    def layers(self) -> tuple[Layer, ...]:
-        return tuple(Layer(name, self.kinds.get(name, ""), **row) for name, row in self.rows.items())
+    def layers(self) -> tuple[LayerMemory, ...]:
+        return tuple(LayerMemory(name, self.kinds.get(name, ""), **row) for name, row in self.rows.items())
 
 
-def run_and_divide(iteration: Iteration) -> tuple[Layer, ...]:
+def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
     """Run an iteration, which makes gradients and optimizer state; return the storages of each layer, without peaks."""
     named = {name: module for name, module in iteration.model.named_modules() if not any(True for _ in module.children())}
-    counted = _Counted(iteration.device, {name: type(module).__name__ for name, module in named.items()})
+    counted = _RoleBytes(iteration.device, {name: type(module).__name__ for name, module in named.items()})
     places = Places()
     base = storages([list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.given], iteration.device)
 
     def save(tensor: Tensor) -> Tensor:
-        counted.add(places.place().layer, "saved", tensor, without=base)
+        counted.add(places.site().layer, "saved", tensor, without=base)
         return tensor
 
     with ExitStack() as undo:
@@ -166,7 +193,7 @@ def run_and_divide(iteration: Iteration) -> tuple[Layer, ...]:
     return counted.layers()
 
 
-def _counting(name: str, counted: _Counted) -> Callable[..., None]:
+def _counting(name: str, counted: _RoleBytes) -> Callable[..., None]:
     def hook(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         counted.add(name, "input", [args, kwargs])
         counted.add(name, "output", output)
@@ -174,7 +201,7 @@ def _counting(name: str, counted: _Counted) -> Callable[..., None]:
     return hook
 
 
-def _add_parameters(iteration: Iteration, counted: _Counted) -> None:
+def _add_parameters(iteration: Iteration, counted: _RoleBytes) -> None:
     states = iteration.states()
     for name, module in iteration.model.named_modules():
         parameters = list(module.parameters(recurse=False))

@@ -1,25 +1,54 @@
-"""The peak of an iteration, measured: by the profiler's allocations on a CPU, by the allocator's statistics on CUDA."""
+"""Predict and measure the memory of each case, and search for the largest batch sizes.
+
+A peak is measured by the profiler's allocations on a CPU, and by the allocator's statistics on CUDA.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from mnistbench.core import units
+from mnistbench.core.errors import UsageError
+from mnistbench.core.machine import available_bytes
 from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
-from mnistbench.course.studies.memory.layers import Iteration, Places
-from mnistbench.course.studies.memory.ledger import Ledger
-from mnistbench.course.studies.memory.result import Peak, Place
-from mnistbench.measuring.case import Case, build, synchronizer
+from mnistbench.course.studies.memory.layers import Iteration, Ledger, Places
+from mnistbench.course.studies.memory.prediction import predicted_peak
+from mnistbench.course.studies.memory.result import (
+    LargestBatch,
+    LayerMemory,
+    MemoryCase,
+    MemoryStudy,
+    Peak,
+    Settings,
+    Site,
+)
+from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, synchronizer, thread_count
+from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.events_to_table import Event, placed
 from mnistbench.measuring.host_events import allocations, host_events
 from mnistbench.measuring.marks import in_ranges
 from mnistbench.measuring.profiling import WARMUP_ITERATIONS, record_warm
-from mnistbench.workloads.workload import Workload
+from mnistbench.profile.run import too_large
+from mnistbench.workloads.workload import Workload, builtin_workloads
+
+_DATASET, _SEED = "digits", 1  # memory depends on neither
+
+#: Largest memory for which a batch is tried on a CPU: more takes a minute.
+MOST_TRIED_BYTES = 4 * 2**30
+
+#: On CUDA, a batch that is larger by this share is tried, too, and should not fit.
+_BEYOND = 0.05
+
+#: The largest batch size that is tried.
+MOST_SAMPLES = 2**31 - 1
 
 #: Operations that only allocate; the operation that calls them is of interest.
 _ALLOCATE = frozenset(
@@ -28,18 +57,156 @@ _ALLOCATE = frozenset(
 )  # fmt: skip
 
 
+def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> MemoryStudy:
+    """Predict and measure the peak of each model, phase and batch size.
+
+    Without a memory, the largest batch sizes are those of a CUDA device's memory, and are not searched on a CPU.
+
+    Args:
+        settings: what is studied.
+        progress: receives what is predicted or measured next.
+
+    Raises:
+        UsageError: the device has no statistics, or its memory does not suffice.
+    """
+    [device] = resolve_devices([settings.device])
+    if torch.device(device).type not in ("cpu", "cuda"):
+        raise UsageError(f"--device: {device!r} has no statistics of allocations; give cpu or cuda")
+    memory = settings.memory
+    if device != "cpu":
+        total = int(torch.cuda.get_device_properties(device).total_memory)
+        memory = min(memory or total, total)
+    known = {workload.name: workload for workload in builtin_workloads(_DATASET, None)}
+    with thread_count(settings.threads), fork_random(torch.device(device)):
+        pairs = [
+            _Pair(known[name], phase, device, settings.threads, progress)
+            for name, phase in itertools.product(settings.models, settings.phases)
+        ]
+        predictions = [(pair, size, *pair.predict(size)) for pair, size in itertools.product(pairs, settings.batch_sizes)]
+        available = available_bytes()
+        for _, size, peak, _ in predictions:
+            if device == "cpu" and peak.n_bytes > available:
+                needed = f"needs {units.size(peak.n_bytes)}, and {units.size(available)} are available"
+                raise UsageError(f"--batch-size: {size} {needed}; give a smaller one")
+        cases = [pair.case(size, peak, layers) for pair, size, peak, layers in predictions]
+        largest = [found for pair in pairs for found in pair.largest(memory)] if memory else []
+    return MemoryStudy(replace(settings, device=device), torch.__version__, tuple(cases), tuple(largest))
+
+
 @dataclass(frozen=True)
-class Measured:
-    """The peak of an iteration, and of each layer while it allocates."""
+class _Pair:
+    """A workload and a phase on a device."""
 
-    peak: Peak
-    layers: Mapping[str, int] = field(default_factory=dict)  # on CUDA, the backward pass is one layer
+    workload: Workload
+    phase: str
+    device: str
+    threads: int
+    progress: Callable[[str], None]
+
+    def predict(self, batch_size: int) -> tuple[Peak, tuple[LayerMemory, ...]]:
+        """Return the predicted peak and the layers."""
+        sample = self.workload.make_batch(1, torch.device("cpu"), torch.Generator())
+        return predicted_peak(self.workload, self.phase, batch_size, self.device, sample)
+
+    def measure(self, batch_size: int) -> tuple[Peak, Mapping[str, int]]:
+        """Return the measured peak, and that of each layer; a batch that is too large raises UsageError."""
+        self.progress(f"{self.phase} {self.workload.name}-b{batch_size}")
+        params = Params(
+            workload=self.workload.name, phase=self.phase, batch_size=batch_size, device=self.device, dtype="float32",
+            threads=self.threads, compile=False, seed=_SEED, dataset=_DATASET,
+        )  # fmt: skip
+        with memory_suffices(too_large(self.device, batch_size)):
+            return measured_peak(params, self.workload)
+
+    def case(self, batch_size: int, predicted: Peak, layers: tuple[LayerMemory, ...]) -> MemoryCase:
+        """Measure a case that is predicted."""
+        measured, peaks = self.measure(batch_size)
+        names = {layer.name for layer in layers}
+        every = [*layers, *(LayerMemory(name) for name in peaks if name not in names)]
+        with_both = tuple(replace(layer, measured_peak=peaks.get(layer.name)) for layer in every)
+        return MemoryCase(self.workload.name, self.phase, batch_size, predicted, measured, with_both)
+
+    def largest(self, memory: int) -> list[LargestBatch]:
+        """Search for the largest batch size, and try it; on CUDA a larger one, too."""
+        self.progress(f"{self.phase} {self.workload.name}: largest batch")
+
+        def bytes_of(batch_size: int) -> int:
+            return self.predict(batch_size)[0].n_bytes
+
+        size = largest_batch(bytes_of, memory)
+        found = LargestBatch(self.workload.name, self.phase, memory, size, bytes_of(max(1, size)))
+        if size == 0:
+            return [replace(found, reason="one sample needs more")]
+        if self.device != "cpu":
+            sizes = (size, math.ceil(size * (1 + _BEYOND)))
+            return [replace(found, tried=each, measured=self._measured_on_cuda(memory, each)) for each in sizes]
+        if reason := _why_not_tried(memory, size):
+            return [replace(found, reason=reason)]
+        return [replace(found, tried=size, measured=self.measure(size)[0].n_bytes)]
+
+    def _measured_on_cuda(self, memory: int, batch_size: int) -> int | None:
+        try:
+            with limited(memory, self.device):
+                return self.measure(batch_size)[0].n_bytes
+        except UsageError:  # out of memory
+            return None
 
 
-def measured_peak(params: Params, workload: Workload) -> Measured:
-    """Build a case and measure an iteration that is not the first.
+def _why_not_tried(memory: int, batch_size: int) -> str:
+    available = available_bytes()
+    if batch_size >= MOST_SAMPLES:
+        return "no larger batch was searched"
+    if memory > available:
+        return f"{units.size(available)} are available"
+    if memory > MOST_TRIED_BYTES:
+        return f"above {units.size(MOST_TRIED_BYTES)} a CPU takes too long"
+    return ""
 
-    Seeds torch's global generators, as :func:`measuring.case.build` does.
+
+def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_SAMPLES) -> int:
+    """Return the largest batch size whose bytes are at most ``memory``; 0 if even one sample needs more.
+
+    Bytes are mostly affine in the batch size, so of three guesses the first is on the line between the sizes around the result,
+    and the second is next to the largest size that fits. The third is the middle, which bounds the number of guesses.
+
+    Args:
+        bytes_of: bytes of a batch size, never fewer for a larger one.
+        memory: bytes.
+        most: the largest batch size.
+    """
+    known = {1: bytes_of(1)}
+    if known[1] > memory:
+        return 0
+    low, high = 1, 2
+    while True:  # low fits
+        if low == most:
+            return low
+        high = min(high, most)
+        known[high] = bytes_of(high)
+        if known[high] > memory:
+            break
+        low, high = high, 8 * high
+    guesses = 0
+    while high - low > 1:
+        guesses += 1
+        line = low + (memory - known[low]) * (high - low) // (known[high] - known[low])
+        guess = (low + high) // 2 if guesses % 3 == 0 else low + 1 if guesses % 3 == 2 else line
+        guess = min(max(guess, low + 1), high - 1)
+        known[guess] = bytes_of(guess)
+        if known[guess] <= memory:
+            low = guess
+        else:
+            high = guess
+    return low
+
+
+# ---- Measuring -------------------------------------------------------------------------------------------------------
+
+
+def measured_peak(params: Params, workload: Workload) -> tuple[Peak, Mapping[str, int]]:
+    """Build a case; return the peak of an iteration that is not the first, and of each layer while it allocates.
+
+    On CUDA, the backward pass is one layer. Seeds torch's global generators, as :func:`measuring.case.build` does.
 
     Args:
         params: of the case; the phase is ``forward`` or ``step``, the device a CPU or CUDA.
@@ -57,24 +224,24 @@ def held(case: Case) -> int:
     return Iteration(case.model, case.runner, batch, device).held_bytes()
 
 
-def _by_profiler(case: Case) -> Measured:
+def _by_profiler(case: Case) -> tuple[Peak, Mapping[str, int]]:
     recorded = record_warm(case, iterations=1)
     before = held(case)
     ledger = Ledger(before)
-    for n_bytes, place in _placed_allocations(recorded):
-        ledger.change(n_bytes, place)
-    return Measured(Peak(ledger.peak, before, ledger.place), ledger.peaks)
+    for n_bytes, site in _allocations(recorded):
+        ledger.change(n_bytes, site)
+    return Peak(ledger.peak, before, ledger.site), ledger.peaks
 
 
-def _placed_allocations(recorded: torch.profiler.profile) -> Iterator[tuple[int, Place]]:
-    """Yield the bytes and the place of each allocation of the marked iteration, frees below 0."""
+def _allocations(recorded: torch.profiler.profile) -> Iterator[tuple[int, Site]]:
+    """Yield the bytes and the site of each allocation of the marked iteration, frees below 0."""
     events = host_events(recorded)
-    places = {id(event): Place(place.module or f"({place.phase})", place.phase) for event, place in placed(events)}
+    places = {id(event): place for event, place in placed(events)}
     [iteration] = [event.time_range for event in events if event.name == ITERATION]
     for at, n_bytes, event in allocations(recorded, events):
         if iteration.start <= at <= iteration.end and event is not None:
             place = places[id(event)]
-            yield n_bytes, Place(place.layer, place.phase, _operation(event))
+            yield n_bytes, Site(place.module or f"({place.phase})", place.phase, _operation(event))
 
 
 def _operation(event: Any) -> str:
@@ -85,7 +252,7 @@ def _operation(event: Any) -> str:
     return around.name if around is not None else ""
 
 
-def _by_allocator(case: Case) -> Measured:
+def _by_allocator(case: Case) -> tuple[Peak, Mapping[str, int]]:
     device = torch.device(case.params.device)
     assert case.runner is not None, "forward or step"
     wait = synchronizer(device)
@@ -98,7 +265,7 @@ def _by_allocator(case: Case) -> Measured:
     with in_ranges(case.runner, case.model, readings.within):
         case()
     readings.read()
-    return Measured(Peak(readings.ledger.peak, before, readings.ledger.place), readings.ledger.peaks)
+    return Peak(readings.ledger.peak, before, readings.ledger.site), readings.ledger.peaks
 
 
 class _Readings:
@@ -116,9 +283,9 @@ class _Readings:
         peak, now = (
             read(self._device) - self._others for read in (torch.cuda.max_memory_allocated, torch.cuda.memory_allocated)
         )
-        place = self._places.place()
-        self.ledger.change(peak - self.ledger.live, place)
-        self.ledger.change(min(0, now - self.ledger.live), place)
+        site = self._places.site()
+        self.ledger.change(peak - self.ledger.live, site)
+        self.ledger.change(min(0, now - self.ledger.live), site)
         torch.cuda.reset_peak_memory_stats(self._device)
 
     @contextmanager

@@ -12,9 +12,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mnistbench.course.studies.memory.layers import Iteration, Places, n_bytes, run_and_divide, storages
-from mnistbench.course.studies.memory.ledger import Ledger
-from mnistbench.course.studies.memory.result import Layer, Peak
+from mnistbench.course.studies.memory.layers import Iteration, Ledger, Places, n_bytes, run_and_divide, storages
+from mnistbench.course.studies.memory.result import LayerMemory, Peak
 from mnistbench.course.studies.memory.workspaces import changes
 from mnistbench.measuring.marks import in_ranges
 from mnistbench.workloads.step import Inference, Step
@@ -23,7 +22,7 @@ from mnistbench.workloads.workload import Batch, Workload
 
 def predicted_peak(
     workload: Workload, phase: str, batch_size: int, device: str, sample: Batch
-) -> tuple[Peak, tuple[Layer, ...]]:
+) -> tuple[Peak, tuple[LayerMemory, ...]]:
     """Return the peak of an iteration that is not the first, and its layers. Nothing is computed.
 
     Args:
@@ -38,7 +37,7 @@ def predicted_peak(
         with _WithoutCopies():  # type: ignore[no-untyped-call]
             layers = run_and_divide(iteration)
         ledger = followed(iteration)
-    peak = Peak(ledger.peak, iteration.held_bytes(), ledger.place)
+    peak = Peak(ledger.peak, iteration.held_bytes(), ledger.site)
     return peak, with_peaks(layers, ledger)
 
 
@@ -65,10 +64,10 @@ def followed(iteration: Iteration) -> Ledger:
     return ledger
 
 
-def with_peaks(layers: Sequence[Layer], ledger: Ledger) -> tuple[Layer, ...]:
+def with_peaks(layers: Sequence[LayerMemory], ledger: Ledger) -> tuple[LayerMemory, ...]:
     """Return the layers with their predicted peaks, and after them what allocates and is no layer."""
     names = {layer.name for layer in layers}
-    others = [Layer(name, "") for name in ledger.peaks if name not in names]
+    others = [LayerMemory(name) for name in ledger.peaks if name not in names]
     return tuple(replace(layer, peak=ledger.peaks.get(layer.name)) for layer in (*layers, *others))
 
 
@@ -113,7 +112,7 @@ class _Following(TorchDispatchMode):
     def _free(self, address: int, size: int) -> None:
         self._live.discard(address)
         if self._listens:
-            self._ledger.change(-size, self._places.place())
+            self._ledger.change(-size, self._places.site())
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -128,12 +127,12 @@ class _Following(TorchDispatchMode):
                 decomposed = func.decompose(*args, **kwargs)
             if decomposed is not NotImplemented:
                 return decomposed
-        place = self._places.place(func._schema.name)  # noqa: SLF001  # the only way to the schema
+        site = self._places.site(func._schema.name)  # noqa: SLF001  # the only way to the schema
         out = func(*args, **kwargs)
         new = {address: each for address, each in storages(out, self._device).items() if address not in self._live}
         if new:
             sizes = [n_bytes(storage, self._device) for storage in new.values()]
-            for size in changes(place.operation, args, out) or sizes:
-                self._ledger.change(size, place)
+            for size in changes(site.operation, args, out) or sizes:
+                self._ledger.change(size, site)
             self.follow(new)
         return out

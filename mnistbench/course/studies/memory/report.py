@@ -1,121 +1,99 @@
-"""Memory studies -> tables."""
+"""The result of ``mnistbench study memory`` as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from mnistbench.core import units
-from mnistbench.course.studies.memory.result import ROLES, Case, Largest, Layer, Peak, Study, total
-from mnistbench.showing.report import Block
-from mnistbench.showing.table import Table, text_table
-
-_HEADERS = {"saved": "saved for backward", "state": "optimizer state"}
+from mnistbench.course.studies.memory.result import LargestBatch, LayerMemory, MemoryCase, MemoryStudy, Peak
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.table import Column, Table
 
 
-def blocks(study: Study) -> list[Block]:
-    """Return the layers of the largest batch of each model and phase, the peaks of all cases, and the largest batch sizes."""
-    shown = {(case.model, case.phase): case for case in sorted(study.cases, key=lambda case: case.batch_size)}
-    order = dict.fromkeys((case.model, case.phase) for case in study.cases)
-    tables = [layer_table(study, shown[key]) for key in order]
-    tables.append(peak_table(study))
-    if study.largest:
-        tables.append(largest_table(study.largest))
-    return [Block("", tables=tuple(tables))]
+class LayerRow(NamedTuple):
+    """A layer of a case, or all layers."""
+
+    case: MemoryCase
+    layer: LayerMemory
 
 
-def layer_table(study: Study, case: Case) -> Table:
-    """Return a row for each layer. Roles that no layer has are left out."""
-    roles = [role for role in ROLES if total(case.layers, role)]
-    with_measured = any(layer.measured_peak for layer in case.layers)
-    heads = ["live peak, predicted", *(["measured"] if with_measured else [])]
-    return text_table(
-        title=f"{case.name}: KiB in each layer, {_machine(study)}",
-        headings=("layer", "kind", *(_HEADERS.get(role, role) for role in roles), *heads),
-        rows=tuple(_layer_row(layer, roles, with_measured=with_measured) for layer in case.layers),
-        sums=(("sum", "", *(units.kibibytes(total(case.layers, role)) for role in roles), *[""] * len(heads)),),
-        numbers_from=2,
-        lines=tuple(_sentences(case)),
-    )
+#: Terminal and Markdown leave out columns that no layer of a case has.
+LAYERS: tuple[Column[LayerRow], ...] = (
+    Column(None, lambda row: row.case.model, key="model"),
+    Column(None, lambda row: row.case.phase, key="phase"),
+    Column(None, lambda row: row.case.batch_size, key="batch_size"),
+    Column("layer", lambda row: row.layer.name, key="layer"),
+    Column("kind", lambda row: row.layer.kind or None, key="kind"),
+    Column("input", lambda row: row.layer.input, units.kibibytes, "input_bytes"),
+    Column("output", lambda row: row.layer.output, units.kibibytes, "output_bytes"),
+    Column("weight", lambda row: row.layer.weight, units.kibibytes, "weight_bytes"),
+    Column("gradient", lambda row: row.layer.gradient, units.kibibytes, "gradient_bytes"),
+    Column("optimizer state", lambda row: row.layer.state, units.kibibytes, "optimizer_state_bytes"),
+    Column("saved for backward", lambda row: row.layer.saved, units.kibibytes, "saved_for_backward_bytes"),
+    Column("live peak, predicted", lambda row: row.layer.peak, units.kibibytes, "predicted_peak_bytes"),
+    Column("measured", lambda row: row.layer.measured_peak, units.kibibytes, "measured_peak_bytes"),
+    Column("of peak", lambda row: row.layer.peak and row.layer.peak / row.case.predicted.n_bytes, units.percent, "of_peak"),
+)
 
 
-def _layer_row(layer: Layer, roles: Sequence[str], *, with_measured: bool) -> tuple[str, ...]:
-    peaks = [layer.peak, *([layer.measured_peak] if with_measured else [])]
-    return (
-        layer.name,
-        layer.kind or units.MISSING,
-        *(units.kibibytes(getattr(layer, role)) for role in roles),
-        *(units.MISSING if peak is None else units.kibibytes(peak) for peak in peaks),
-    )
-
-
-def _sentences(case: Case) -> Iterator[str]:
-    for word, peak in (("Predicted", case.predicted), ("Measured", case.measured)):
-        yield f"{word}: {units.size(peak.held)} before the iteration, peak {units.size(peak.n_bytes)}{_at(peak)}."
-
-
-def _at(peak: Peak) -> str:
-    return f" in {peak.place}" if peak.place.layer else ""
-
-
-def peak_table(study: Study) -> Table:
-    """Return a row for each case."""
-    return text_table(
-        title=f"Peaks of live memory, {_machine(study)}",
-        headings=(
-            "model", "phase", "batch", "held before", "predicted peak", "measured peak", "difference", "predicted in",
-            "measured in", "largest difference in a layer",
-        ),
-        rows=tuple(_peak_row(case) for case in study.cases),
-        sums=(),
-        numbers_from=2,
-        words_after=3,
-    )  # fmt: skip
-
-
-def _peak_row(case: Case) -> tuple[str, ...]:
-    return (
-        case.model,
-        case.phase,
-        f"{case.batch_size:,}",
-        units.size(case.predicted.held),
-        units.size(case.predicted.n_bytes),
-        units.size(case.measured.n_bytes),
-        units.percent(case.difference, signed=True),
-        str(case.predicted.place) or units.MISSING,
-        str(case.measured.place) or units.MISSING,
-        _furthest(case),
-    )
-
-
-def _furthest(case: Case) -> str:
+def _furthest(case: MemoryCase) -> str | None:
     layer = case.furthest
-    if layer is None:
-        return units.MISSING
-    return f"{layer.name}: {units.size(layer.gap, signed=True)}"
+    return f"{layer.name}: {units.size(layer.gap, signed=True)}" if layer else None
 
 
-def largest_table(found: Sequence[Largest]) -> Table:
-    """Return a row for each batch size that was tried, and for each that was not."""
-    return text_table(
-        title="Largest batch that fits",
-        headings=("model", "phase", "memory", "largest batch", "predicted peak", "tried", "measured peak", "result"),
-        rows=tuple(row for each in found for row in _largest_rows(each)),
-        sums=(),
-        numbers_from=2,
-        words_after=1,
-    )
+PEAKS: tuple[Column[MemoryCase], ...] = (
+    Column("model", lambda case: case.model, key="model"),
+    Column("phase", lambda case: case.phase, key="phase"),
+    Column("batch", lambda case: case.batch_size, units.count, "batch_size"),
+    Column("held before", lambda case: case.predicted.held, units.size, "held_bytes"),
+    Column("predicted peak", lambda case: case.predicted.n_bytes, units.size, "predicted_peak_bytes"),
+    Column("measured peak", lambda case: case.measured.n_bytes, units.size, "measured_peak_bytes"),
+    Column("difference", lambda case: case.difference, lambda share: units.percent(share, signed=True), "difference"),
+    Column("predicted in", lambda case: str(case.predicted.site) or None, key="predicted_in"),
+    Column("measured in", lambda case: str(case.measured.site) or None, key="measured_in"),
+    Column("largest difference in a layer", _furthest),
+)
+
+LARGEST: tuple[Column[LargestBatch], ...] = (
+    Column("model", lambda found: found.model, key="model"),
+    Column("phase", lambda found: found.phase, key="phase"),
+    Column("memory", lambda found: found.memory, units.size, "memory_bytes"),
+    Column("largest batch", lambda found: found.batch_size, units.count, "largest_batch_size"),
+    Column("predicted peak", lambda found: found.predicted, units.size, "predicted_peak_bytes"),
+    Column("tried", lambda found: found.tried, units.count, "tried_batch_size"),
+    Column("measured peak", lambda found: found.measured, units.size, "measured_peak_bytes"),
+    Column("result", lambda found: found.result, key="result"),
+)
 
 
-def _largest_rows(found: Largest) -> Iterator[tuple[str, ...]]:
-    key = (
-        found.model, found.phase, units.size(found.memory), f"{found.batch_size:,}", units.size(found.predicted),
+def report_of(study: MemoryStudy) -> Report:
+    """Return the layers of the largest batch of each model and phase, the peaks of all cases, and the largest batch sizes.
+
+    The CSV has the layers of all cases, and a row with the sums and the peaks of each.
+    """
+    device = study.settings.device
+    machine = f"{device}, {units.threads(study.settings.threads)}" if device == "cpu" else device
+    largest = {(case.model, case.phase): case for case in sorted(study.cases, key=lambda case: case.batch_size)}
+    shown = [largest[key] for key in dict.fromkeys((case.model, case.phase) for case in study.cases)]
+    every = Table("", LAYERS, [LayerRow(case, layer) for case in study.cases for layer in (*case.layers, case.whole)])
+    peaks = Table(f"Peaks of live memory, {machine}", PEAKS, study.cases)
+    batches = Table("Largest batch that fits", LARGEST, study.largest)
+    data = document(
+        "memory", device=device, threads=study.settings.threads, torch=study.torch, layers=every.records(),
+        cases=peaks.records(), largest=batches.records(),
     )  # fmt: skip
-    if not found.tried:
-        yield (*key, units.MISSING, units.MISSING, f"not tried: {found.reason}")
-    for tried in found.tried:
-        measured = units.MISSING if tried.n_bytes is None else units.size(tried.n_bytes)
-        yield (*key, f"{tried.batch_size:,}", measured, "fits" if tried.fits else "does not fit")
+    tables = (*(_layers(case, machine) for case in shown), peaks, *([batches] if study.largest else []))
+    return Report("memory of a network", [Block("", tables=tables)], data, every)
 
 
-def _machine(study: Study) -> str:
-    return f"{study.device}, {units.threads(study.threads)}" if study.device == "cpu" else study.device
+def _layers(case: MemoryCase, machine: str) -> Table:
+    rows = [LayerRow(case, layer) for layer in case.layers]
+    columns = [column for column in LAYERS if any(column.value(row) for row in rows)]
+    title = f"{case.name}: KiB in each layer, {machine}"
+    lines = (_sentence("Predicted", case.predicted), _sentence("Measured", case.measured))
+    return Table(title, columns, rows, [LayerRow(case, case.whole)], lines)
+
+
+def _sentence(word: str, peak: Peak) -> str:
+    site = f" in {peak.site}" if peak.site.layer else ""
+    return f"{word}: {units.size(peak.held)} before the iteration, peak {units.size(peak.n_bytes)}{site}."

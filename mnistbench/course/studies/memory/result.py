@@ -1,22 +1,57 @@
-"""The result of ``mnistbench study memory``. Does not import torch."""
+"""What ``mnistbench study memory`` measures, and its result. Does not import torch."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-#: Version of the JSON. A new one removes or renames a key, or changes its meaning.
-SCHEMA = 1
+from mnistbench.core.options import MOST_THREADS, option, output, output_format, several, some_of, whole
+from mnistbench.core.params import MODELS
 
-#: What is measured by default.
-PHASES = ("forward", "step")
-BATCH_SIZES = (1, 16, 64)
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def one_device(text: str) -> str:
+    """Return a device: a prediction is for one of them, and ``auto`` may be several."""
+    if text == "auto" or "," in text:
+        raise ValueError("is not one device; give cpu or cuda")
+    return text
+
+
+def size(text: str) -> int:
+    """Return bytes; the units are binary, as in the report."""
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?([KMGT])(?:i?B)?", text, re.IGNORECASE)
+    n_bytes = int(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
+    if n_bytes < 1:
+        raise ValueError("is not a size; give a number with its unit, such as 512M or 2G")
+    return n_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of the command."""
+
+    models: tuple[str, ...] = option("--model", some_of(*MODELS), ",".join(MODELS), "comma list of convnet and lenet5", "NAMES")
+    batch_sizes: tuple[int, ...] = option(
+        "--batch-size", several(whole(1)), "1,16,64", "comma list of numbers of samples", "SIZES"
+    )
+    phases: tuple[str, ...] = option(
+        "--phase", some_of("forward", "step"), "forward,step", "comma list of forward and step", "NAMES"
+    )
+    device: str = option("--device", one_device, "cpu", "cpu, cuda or cuda:1", "NAME")
+    memory: int | None = option(
+        "--memory", size, None, "find the largest batch that fits: 512M or 2G (default: a CUDA device's memory)", "SIZE"
+    )
+    threads: int = option("--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N")
+    format: str = output_format(["csv"])
+    output: Path | None = output()
 
 
 @dataclass(frozen=True)
-class Place:
+class Site:
     """The operation that allocates."""
 
     layer: str = ""  # name of a module, (loss), (backward) or (optimizer)
@@ -29,12 +64,16 @@ class Place:
         return " in ".join(word for word in (self.operation, where) if word)
 
 
+#: Fields of a layer that add up.
+ROLES = ("input", "output", "weight", "gradient", "state", "saved")
+
+
 @dataclass(frozen=True)
-class Layer:
+class LayerMemory:
     """Memory of a layer, in bytes. A storage counts in the first layer that has it in the same role."""
 
     name: str
-    kind: str  # class of the module; empty for what is not a module
+    kind: str = ""  # class of the module; empty for what is not a module
     input: int = 0
     output: int = 0
     weight: int = 0  # parameters and buffers
@@ -50,11 +89,7 @@ class Layer:
         return 0 if self.peak is None or self.measured_peak is None else self.measured_peak - self.peak
 
 
-#: Fields of a layer that add up.
-ROLES = ("input", "output", "weight", "gradient", "state", "saved")
-
-
-def total(layers: Iterable[Layer], role: str) -> int:
+def total(layers: Iterable[LayerMemory], role: str) -> int:
     """Return the sum of a role over layers."""
     return sum(getattr(layer, role) for layer in layers)
 
@@ -65,11 +100,11 @@ class Peak:
 
     n_bytes: int
     held: int  # of it before the iteration: parameters, gradients and optimizer state of the step before, and the batch
-    place: Place  # that allocates last
+    site: Site  # that allocates last
 
 
 @dataclass(frozen=True)
-class Case:
+class MemoryCase:
     """One model, phase and batch size."""
 
     model: str
@@ -77,7 +112,7 @@ class Case:
     batch_size: int
     predicted: Peak
     measured: Peak
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerMemory, ...]
 
     @property
     def name(self) -> str:
@@ -85,85 +120,48 @@ class Case:
         return f"{self.model} {self.phase} b{self.batch_size}"
 
     @property
+    def whole(self) -> LayerMemory:
+        """The sums of all layers, and the peaks of the iteration."""
+        sums: dict[str, Any] = {role: total(self.layers, role) for role in ROLES}
+        return LayerMemory("all layers", **sums, peak=self.predicted.n_bytes, measured_peak=self.measured.n_bytes)
+
+    @property
     def difference(self) -> float:
         """Predicted against measured bytes, as a share of the measured ones."""
         return self.predicted.n_bytes / self.measured.n_bytes - 1
 
     @property
-    def furthest(self) -> Layer | None:
+    def furthest(self) -> LayerMemory | None:
         """The layer whose predicted peak is furthest from the measured one; None if all are equal or none was measured."""
         return max((layer for layer in self.layers if layer.gap), key=lambda layer: abs(layer.gap), default=None)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all values, also those that follow from others."""
-        return {**asdict(self), "difference": self.difference}
-
 
 @dataclass(frozen=True)
-class Tried:
-    """An iteration with a batch size, under a limit of memory."""
-
-    batch_size: int
-    fits: bool
-    n_bytes: int | None  # measured peak; None if memory ran out
-
-
-@dataclass(frozen=True)
-class Largest:
-    """The largest batch size that fits a memory."""
+class LargestBatch:
+    """The largest batch size that fits a memory, and an iteration that was tried under this limit."""
 
     model: str
     phase: str
     memory: int  # bytes
     batch_size: int  # predicted; 0 if none fits
     predicted: int  # peak at this batch size
-    tried: tuple[Tried, ...] = ()
-    reason: str = ""  # why it was not tried
+    tried: int | None = None  # batch size of the iteration; None if none was tried
+    measured: int | None = None  # its peak; None if memory ran out
+    reason: str = ""  # why none was tried
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all values."""
-        return asdict(self)
+    @property
+    def result(self) -> str:
+        """Whether the iteration that was tried fits."""
+        if self.tried is None:
+            return f"not tried: {self.reason}"
+        return "fits" if self.measured is not None and self.measured <= self.memory else "does not fit"
 
 
 @dataclass(frozen=True)
-class Study:
+class MemoryStudy:
     """All cases, and the largest batch sizes."""
 
-    device: str
-    threads: int
+    settings: Settings
     torch: str  # version
-    cases: tuple[Case, ...]
-    largest: tuple[Largest, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything."""
-        return {
-            "schema": SCHEMA,
-            "device": self.device,
-            "threads": self.threads,
-            "torch": self.torch,
-            "cases": [case.to_json() for case in self.cases],
-            "largest": [found.to_json() for found in self.largest],
-        }
-
-
-def dumps(study: Study) -> str:
-    """Return the JSON."""
-    return json.dumps(study.to_json(), indent=1) + "\n"
-
-
-#: Columns of the CSV: a row for each layer of a case, and one with the sums and peaks of the case, whose layer is empty.
-COLUMNS = (
-    "model", "phase", "batch_size", "layer", "kind", "input_bytes", "output_bytes", "weight_bytes", "gradient_bytes",
-    "optimizer_state_bytes", "saved_for_backward_bytes", "predicted_peak_bytes", "measured_peak_bytes",
-)  # fmt: skip
-
-
-def csv_rows(study: Study) -> Iterator[Sequence[Any]]:
-    """Yield a row for each layer of each case, and one for the case."""
-    for case in study.cases:
-        key = (case.model, case.phase, case.batch_size)
-        for layer in case.layers:
-            yield [*key, *astuple(layer)]
-        sums = [total(case.layers, role) for role in ROLES]
-        yield [*key, "", "", *sums, case.predicted.n_bytes, case.measured.n_bytes]
+    cases: tuple[MemoryCase, ...]
+    largest: tuple[LargestBatch, ...] = ()

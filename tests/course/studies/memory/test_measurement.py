@@ -5,29 +5,31 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.studies.memory import measurement, run
-from mnistbench.course.studies.memory.ledger import Ledger
-from mnistbench.course.studies.memory.measurement import Measured, limited
-from mnistbench.course.studies.memory.result import Layer, Peak, Place, Tried
+from mnistbench.course.studies.memory import measurement
+from mnistbench.course.studies.memory.layers import Ledger
+from mnistbench.course.studies.memory.measurement import largest_batch, limited, study
+from mnistbench.course.studies.memory.result import LayerMemory, Peak, Settings, Site
 from mnistbench.workloads.step import Inference
 
 
 def test_the_peak_is_the_largest_sum_and_belongs_to_the_allocation_that_reaches_it():
-    first, second = Place("conv1", "forward", "aten::conv2d"), Place("fc1", "forward", "aten::addmm")
+    first, second = Site("conv1", "forward", "aten::conv2d"), Site("fc1", "forward", "aten::addmm")
     ledger = Ledger(100)
-    for n_bytes, place in [(10, first), (-10, second), (30, second), (-30, second), (20, first), (-120, first), (119, second)]:
-        ledger.change(n_bytes, place)
-    assert (ledger.peak, ledger.place, ledger.live) == (130, second, 119)
+    for n_bytes, site in [(10, first), (-10, second), (30, second), (-30, second), (20, first), (-120, first), (119, second)]:
+        ledger.change(n_bytes, site)
+    assert (ledger.peak, ledger.site, ledger.live) == (130, second, 119)
     assert ledger.peaks == {"conv1": 120, "fc1": 130}
 
 
 def test_without_an_allocation_the_peak_is_what_is_held():
     ledger = Ledger(100)
-    ledger.change(-50, Place("fc1"))
-    assert (ledger.peak, ledger.place, ledger.peaks) == (100, Place(), {})
+    ledger.change(-50, Site("fc1"))
+    assert (ledger.peak, ledger.site, ledger.peaks) == (100, Site(), {})
 
 
 class Allocator:
@@ -90,9 +92,9 @@ def test_on_cuda_the_peak_is_what_an_iteration_adds_to_what_is_held(monkeypatch)
     monkeypatch.setattr(measurement, "held", lambda _: 500)
     case = FakeCase(allocator)
     monkeypatch.setattr(measurement, "build", lambda params, workload: case)
-    found = measurement.measured_peak(case.params, None)
-    assert found.peak == Peak(500 + 200 + 250, 500, Place("2", "forward"))
-    assert found.layers == {"0": 800, "2": 950}
+    peak, layers = measurement.measured_peak(case.params, None)
+    assert peak == Peak(500 + 200 + 250, 500, Site("2", "forward"))
+    assert layers == {"0": 800, "2": 950}
 
 
 def test_a_limit_ends_with_its_body(monkeypatch):
@@ -102,12 +104,17 @@ def test_a_limit_ends_with_its_body(monkeypatch):
     assert allocator.fractions == [0.25, 1.0]
 
 
+def settings(phase, *batch_sizes, **changes):
+    return Settings(models=("lenet5",), phases=(phase,), batch_sizes=batch_sizes, **changes)
+
+
 def on_cuda(monkeypatch, needs):
     """A device of 8,000 bytes, and a model that is predicted to need 10 bytes for each sample, but needs others."""
     Allocator(monkeypatch)
-    monkeypatch.setattr(run, "fork_random", lambda _: nullcontext())
-    layers = (Layer("fc1", "Linear", weight=7, peak=10),)
-    monkeypatch.setattr(run, "predicted_peak", lambda made, phase, size, *_: (Peak(10 * size, 7, Place()), layers))
+    monkeypatch.setattr(measurement, "resolve_devices", list)
+    monkeypatch.setattr(measurement, "fork_random", lambda _: nullcontext())
+    layers = (LayerMemory("fc1", "Linear", weight=7, peak=10),)
+    monkeypatch.setattr(measurement, "predicted_peak", lambda made, phase, size, *_: (Peak(10 * size, 7, Site()), layers))
     limits = []
 
     @contextmanager
@@ -119,64 +126,101 @@ def on_cuda(monkeypatch, needs):
     def measure(params, workload):
         if limits and needs * params.batch_size > limits[-1]:
             raise torch.OutOfMemoryError
-        return Measured(Peak(needs * params.batch_size, 7, Place()))
+        return Peak(needs * params.batch_size, 7, Site()), {}
 
-    monkeypatch.setattr(run, "limited", limit)
-    monkeypatch.setattr(run, "measured_peak", measure)
+    monkeypatch.setattr(measurement, "limited", limit)
+    monkeypatch.setattr(measurement, "measured_peak", measure)
 
 
 @pytest.mark.parametrize(
     ("needs", "memory", "tried"),
     [
-        (10, None, (Tried(800, fits=True, n_bytes=8_000), Tried(840, fits=False, n_bytes=None))),
-        (10, 4_000, (Tried(400, fits=True, n_bytes=4_000), Tried(420, fits=False, n_bytes=None))),
-        (10, 99_999, (Tried(800, fits=True, n_bytes=8_000), Tried(840, fits=False, n_bytes=None))),
-        (11, None, (Tried(800, fits=False, n_bytes=None), Tried(840, fits=False, n_bytes=None))),
-        (9, None, (Tried(800, fits=True, n_bytes=7_200), Tried(840, fits=True, n_bytes=7_560))),
+        (10, None, [(800, 8_000, "fits"), (840, None, "does not fit")]),
+        (10, 4_000, [(400, 4_000, "fits"), (420, None, "does not fit")]),
+        (10, 99_999, [(800, 8_000, "fits"), (840, None, "does not fit")]),
+        (11, None, [(800, None, "does not fit"), (840, None, "does not fit")]),
+        (9, None, [(800, 7_200, "fits"), (840, 7_560, "fits")]),
     ],
 )
 def test_the_largest_batch_is_tried_with_its_memory_and_a_larger_one_too(monkeypatch, needs, memory, tried):
     on_cuda(monkeypatch, needs)
-    found = run.measured(("lenet5",), ("step",), (1, 2), device="cuda", memory=memory)
+    found = study(settings("step", 1, 2, device="cuda", memory=memory))
     assert [case.measured.n_bytes for case in found.cases] == [needs, 2 * needs]
     assert [layer.measured_peak for layer in found.cases[0].layers] == [None]
-    [largest] = found.largest
-    assert largest.tried == tried
+    assert [(each.tried, each.measured, each.result) for each in found.largest] == tried
 
 
 def test_no_sample_may_fit(monkeypatch):
     on_cuda(monkeypatch, 10)
-    [largest] = run.measured(("lenet5",), ("step",), (1,), device="cuda", memory=9).largest
-    assert (largest.batch_size, largest.predicted, largest.tried) == (0, 10, ())
+    [largest] = study(settings("step", 1, device="cuda", memory=9)).largest
+    assert (largest.batch_size, largest.predicted, largest.result) == (0, 10, "not tried: one sample needs more")
 
 
 def on_cpu(monkeypatch, available, needs=10):
     on_cuda(monkeypatch, needs)
-    monkeypatch.setattr(run, "available_bytes", lambda: available)
+    monkeypatch.setattr(measurement, "available_bytes", lambda: available)
 
 
 @pytest.mark.parametrize(
     ("available", "needs", "tried"),
     [
-        (1e6, 10, (Tried(100, fits=True, n_bytes=1_000),)),
-        (1e6, 11, (Tried(100, fits=False, n_bytes=1_100),)),
-        (999, 10, ()),
+        (1e6, 10, (100, 1_000, "fits")),
+        (1e6, 11, (100, 1_100, "does not fit")),
+        (999, 10, (None, None, "not tried: 999 B are available")),
     ],
 )
 def test_on_a_cpu_the_largest_batch_is_measured_if_there_is_the_memory(monkeypatch, available, needs, tried):
     on_cpu(monkeypatch, available, needs)
-    [largest] = run.measured(("lenet5",), ("forward",), (1,), memory=1_000).largest
-    assert (largest.batch_size, largest.predicted, largest.tried) == (100, 1_000, tried)
-    assert bool(largest.reason) == (not tried)
+    [largest] = study(settings("forward", 1, memory=1_000)).largest
+    assert (largest.batch_size, largest.predicted) == (100, 1_000)
+    assert (largest.tried, largest.measured, largest.result) == tried
 
 
 def test_a_batch_that_cannot_fit_is_refused_before_anything_is_measured(monkeypatch):
     on_cpu(monkeypatch, 999)
-    monkeypatch.setattr(run, "measured_peak", None)
+    monkeypatch.setattr(measurement, "measured_peak", None)
     with pytest.raises(UsageError, match=r"^--batch-size: 100 needs 1,000 B, and 999 B are available; give a smaller one$"):
-        run.measured(("lenet5",), ("forward",), (1, 100))
+        study(settings("forward", 1, 100))
 
 
-def test_a_device_without_statistics_is_refused():
+def test_a_device_without_statistics_is_refused(monkeypatch):
+    monkeypatch.setattr(measurement, "resolve_devices", list)
     with pytest.raises(UsageError, match=r"^--device: 'mps' has no statistics of allocations"):
-        run.measured(device="mps")
+        study(Settings(device="mps"))
+
+
+# ---- The search ------------------------------------------------------------------------------------------------------
+
+MOST = 60
+
+
+@given(st.lists(st.integers(0, 50), min_size=MOST, max_size=MOST), st.integers(0, 3_000), st.integers(1, MOST))
+def test_it_is_the_one_that_trying_all_finds(growth, memory, most):
+    sums = [sum(growth[: size + 1]) for size in range(MOST)]
+
+    def bytes_of(size):
+        assert 1 <= size <= most
+        return sums[size - 1]
+
+    fitting = [size for size in range(1, most + 1) if bytes_of(size) <= memory]
+    assert largest_batch(bytes_of, memory, most) == max(fitting, default=0)
+
+
+@pytest.mark.parametrize(
+    ("bytes_of", "most_guesses"),
+    [
+        (lambda size: 4_800_000 + 394_240 * size, 12),
+        (lambda size: max(28_000_000, 19_000_000 + 561_000 * size), 20),
+        (lambda size: size**2, 60),
+    ],
+)
+def test_a_size_in_millions_takes_few_guesses(bytes_of, most_guesses):
+    guesses = []
+
+    def counted(size):
+        guesses.append(size)
+        return bytes_of(size)
+
+    found = largest_batch(counted, 10**12)
+    assert bytes_of(found) <= 10**12 < bytes_of(found + 1)
+    assert len(guesses) <= most_guesses
