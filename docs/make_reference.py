@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mnistbench import cli
-from mnistbench.compare.settings import SETTINGS
-from mnistbench.pytest_plugin.options import OPTIONS
 
 PAGE = Path(__file__).with_name("reference.md")
 
@@ -33,28 +31,29 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "Each option with a setting can also be set in pytest's configuration; the command line overrides it."
     yield ""
-    options = [(_flag(option.flag, option.metavar), f"`{option.dest}`", _text(option.shown)) for option in OPTIONS]
-    yield from (*_table(("Option", "Setting", "Meaning"), options), "")
+    yield from (*_settings(Options), "")
     yield "These settings apply to `--benchmark-compare`:"
     yield ""
-    limits = [
-        (_flag(setting.flag, setting.metavar), f"`{setting.name}`" if setting.configurable else "-", _text(setting.shown))
-        for setting in SETTINGS
-    ]
-    yield from (*_table(("Option", "Setting", "Meaning"), limits), "")
+    yield from (*_settings(Criteria), "")
     yield "## `[tool.mnistbench]`"
     yield ""
-    yield (
-        "`mnistbench compare`, `export` and `report` read these settings from the nearest `pyproject.toml`; "
-        "options override them."
-    )
+    yield ("`mnistbench compare` and `report` read these settings from the nearest `pyproject.toml`; options override them.")
     yield ""
     table = [
-        (f"`{setting.name}`", "list of texts" if setting.repeatable else "text", _text(setting.shown))
-        for setting in SETTINGS
-        if setting.configurable
+        (f"`{each.key}`", "list of texts" if each.many else "text", _text(each.shown))
+        for each in options_of(Criteria).values()
+        if each.configurable
     ]
     yield from _table(("Setting", "Type", "Meaning"), table)
+
+
+def _settings(declared: type) -> Iterator[str]:
+    """Yield the table of pytest's options that a dataclass declares."""
+    rows = [
+        (_flag(each.flags[0], each.metavar), f"`{each.key}`" if each.configurable else "-", _text(each.shown))
+        for each in options_of(declared).values()
+    ]
+    return _table(("Option", "Setting", "Meaning"), rows)
 
 
 def _commands(called: str, parser: argparse.ArgumentParser) -> Iterator[str]:
