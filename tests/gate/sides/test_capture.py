@@ -1,7 +1,8 @@
 """Which rows of a group of operations a script has."""
 
-from mnistbench.gate.reproducers.capture import Call, Row
 from mnistbench.gate.sides.capture import MOST_ROWS, _largest
+
+from mnistbench.gate.reproducers.capture import Call, Row
 
 
 def row(**elements):
