@@ -13,9 +13,7 @@ from packaging.requirements import Requirement
 from mnistbench.core.options import argument, options_of
 from mnistbench.gate import report as gate_report
 from mnistbench.gate.bisection import NOT_JUDGED, SLOWER, Bisection, Gate, bisect, largest_regressions
-from mnistbench.gate.environments.packages import installed
-from mnistbench.gate.environments.releases import Range, asked_range, releases
-from mnistbench.gate.environments.sides import check_can_be_changed
+from mnistbench.gate.environments.uv import Range, release_range, releases
 from mnistbench.gate.run import Request, RunOptions, measure
 from mnistbench.gate.verdict.decision import PASSED, REGRESSED, Finding
 from mnistbench.gate.verdict.result import Verdict, conclude
@@ -25,19 +23,12 @@ from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
 
-def _range(text: str) -> Range:
-    found = asked_range("RANGE", text, installed())
-    for version in (found.first, found.last):
-        check_can_be_changed(Requirement(f"{found.name}=={version}"))
-    return found
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings(RunOptions):
     """The options of the command. Both sides of each gate are the working tree as it is."""
 
     range: Range = argument(
-        "RANGE", _range, "releases of an installed package, NAME==FIRST..LAST, such as torch==2.13.0..2.15.0"
+        "RANGE", release_range, "releases of an installed package, NAME==FIRST..LAST, such as torch==2.13.0..2.15.0"
     )
 
 
@@ -50,7 +41,7 @@ def run(settings: Settings) -> int:
     if settings.output:
         check(settings.output)
     name = settings.range.name
-    bisection = Bisection(name, releases("RANGE", settings.range))
+    bisection = Bisection(name, releases(settings.range))
     of_gates = {option: getattr(settings, option) for option in options_of(RunOptions)}
     with Progress(sys.stderr) as progress:
 

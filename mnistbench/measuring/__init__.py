@@ -6,5 +6,16 @@ Question: how is one case measured?
 Input: a workload and ``Params`` (phase, batch size, device, dtype).
 Output: times in nanoseconds, operation tables, TensorBoard scalars, and the environment they were measured in.
 
-All modules but ``torch_import`` import torch.
+``timing``, ``calls`` and ``command`` do not import torch.
 """
+
+import os
+
+
+def import_torch() -> None:
+    """Import torch; silence Kineto first, which otherwise warns of missing GPUs."""
+    from mnistbench.core.machine import gc_paused  # here: a pytest run without cases loads no more modules than it needs
+
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    with gc_paused():
+        import torch  # noqa: F401

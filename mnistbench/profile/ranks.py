@@ -10,7 +10,7 @@ import torch
 from mnistbench.core.params import Params
 from mnistbench.core.ranks import RankTimes
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
-from mnistbench.measuring.communication import time_steps
+from mnistbench.measuring.passes import time_steps
 from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
 from mnistbench.profile.ceilings import ceilings
 from mnistbench.profile.costs import layers, operation_costs

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.versions
 
 #: LeNet-5 has no dropout, whose masks would differ from rank to rank.
 SMALL = (
-    "train", "--dataset", "digits", "--model", "lenet5", "--no-accel", "--threads", "1", "--no-tensorboard", "--log-interval",
+    "train", "--dataset", "digits", "--model", "lenet5", "--no-accel", "--threads", "1", "--log-interval",
     "2",
 )  # fmt: skip
 

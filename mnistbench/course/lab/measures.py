@@ -32,7 +32,8 @@ from mnistbench.course.lab.findings import (
 )  # fmt: skip
 from mnistbench.course.lab.studies import study
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
-from mnistbench.measuring.timing import WARMUP_CALLS, timed
+from mnistbench.measuring.passes import WARMUP_CALLS
+from mnistbench.measuring.timing import timed
 from mnistbench.profile.first_call import Processes, cold_calls
 from mnistbench.profile.result import ColdCall, Profiled
 from mnistbench.profile.run import profile_case, too_large

@@ -18,7 +18,7 @@ from typing import Any
 
 from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
 from mnistbench.measuring.calls import PROFILED_NS, Call, device_in_use
-from mnistbench.measuring.clocks import Sample, clocked
+from mnistbench.measuring.timing import Sample, clocked
 
 #: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.
 WARMUP_CALLS = 2

@@ -16,7 +16,7 @@ from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, PlainCase, own_t
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.verdict.samples import BASE, HEAD
 from mnistbench.measuring.calls import Call, intercept, refuse_weave
-from mnistbench.measuring.clocks import Sample
+from mnistbench.measuring.timing import Sample
 
 
 def never(name):

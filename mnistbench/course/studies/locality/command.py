@@ -11,7 +11,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.course.studies.locality.caches import Caches, of_this_machine, parse
 from mnistbench.course.studies.locality.report import blocks
 from mnistbench.course.studies.locality.result import COLUMNS, Study, csv_rows, dumps
-from mnistbench.measuring.torch_import import import_torch
+from mnistbench.measuring import import_torch
 from mnistbench.showing.arguments import add_format, add_output, given, one_of, parts, whole, wholes
 from mnistbench.showing.output import deliver_tables, output_file, progress_bar
 
@@ -119,7 +119,7 @@ def _tasks(
         yield product_task(size, orders, tile or tile_that_fits(caches.l1))
     if set(orders) & set(CONVOLUTIONS):
         import_torch()
-        from mnistbench.course.studies.convolution.ways import GRID
+        from mnistbench.course.studies.convolution.sizes import GRID
 
         name = convolution or (_CONVOLUTION if has_numba else _CONVOLUTION_IN_PYTHON)
         yield convolution_task(name, GRID[one_of("--convolution", name, GRID)], orders)

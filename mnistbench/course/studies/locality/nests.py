@@ -13,7 +13,7 @@ from mnistbench.course.studies.locality import convolutions, products
 from mnistbench.course.studies.locality.caches import Cache
 
 if TYPE_CHECKING:
-    from mnistbench.course.studies.convolution.sizes import Sizes  # it imports torch
+    from mnistbench.course.studies.convolution.sizes import ConvolutionSizes  # it imports torch
 
 #: Bytes of an element: float32.
 ITEM = 4
@@ -61,7 +61,7 @@ def product(order: str, rows: int, columns: int, inner: int, tile: int = 0) -> N
     return Nest(order, PRODUCTS[order], shapes, lengths, rows * columns * inner)
 
 
-def convolution(order: str, sizes: Sizes) -> Nest:
+def convolution(order: str, sizes: ConvolutionSizes) -> Nest:
     """Return the convolution.
 
     Raises:

@@ -18,7 +18,7 @@ from mnistbench.course.studies.locality.simulation import simulate
 from mnistbench.course.studies.locality.timing import rounds_ns
 
 if TYPE_CHECKING:
-    from mnistbench.course.studies.convolution.sizes import Sizes  # it imports torch
+    from mnistbench.course.studies.convolution.sizes import ConvolutionSizes  # it imports torch
 
 
 #: Most multiply-adds of a nest, with and without numba: a simulation compiled by numba does about 10 million in a second.
@@ -41,7 +41,7 @@ def product_task(size: int, orders: Iterable[str], tile: int) -> Task:
     return Task(f"product-{size}", f"product of {size}x{size} matrices{tiles}", nests)
 
 
-def convolution_task(name: str, sizes: Sizes, orders: Iterable[str]) -> Task:
+def convolution_task(name: str, sizes: ConvolutionSizes, orders: Iterable[str]) -> Task:
     """Return a convolution, in those of the orders that are orders of one.
 
     Raises:

@@ -11,7 +11,7 @@ import numpy as np
 
 from mnistbench.course.studies.locality.compiled import repeated
 from mnistbench.course.studies.locality.nests import ITEM, Nest, starts, strides
-from mnistbench.measuring.clocks import clocked
+from mnistbench.measuring.timing import clocked
 
 #: A timed block of calls takes at least about this long, so that the call from Python does not count.
 _BLOCK_NS = 2_000_000
