@@ -123,7 +123,7 @@ def _main(given: list[str]) -> int:
     try:
         parsed, unknown = parser(*given[:2]).parse_known_args(given, argparse.Namespace(pytest=after))
         if unknown:
-            raise UsageError(f"{unknown[0]!r} is not known; see: mnistbench {given[0]} --help")  # noqa: TRY301
+            raise UsageError(f"{unknown[0]!r} is not known; see: mnistbench {given[0]} --help")
         code = _run(parsed)
         sys.stdout.flush()
     except MnistbenchError as error:
