@@ -129,7 +129,7 @@ class WouldMeasureError(Exception):
 
 
 #: Options that make training short.
-SHORT = ["--dry-run", "--dataset=digits", "--model=lenet5", "--no-tensorboard", "--output=trained"]
+SHORT = ["--dry-run", "--dataset=digits", "--model=lenet5", "--output=trained"]
 
 
 def write_traces(words):
@@ -152,7 +152,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     if words[0] == "profile":
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
-    monkeypatch.setattr("mnistbench.train.scale.run.run", measure)
+    monkeypatch.setattr("mnistbench.train.scale.command.measured", measure)
     for where in ("operators.convolution.run.study", "commands.studies.locality.measured", "operators.memory.run.measured",
                   "commands.studies.graph.study"):  # fmt: skip
         monkeypatch.setattr(f"mnistbench.{where}", measure)
@@ -169,7 +169,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("mnistbench.course.lab.command._measure", measure)
     monkeypatch.setattr("mnistbench.course.lab.command._merge", measure)
     if "--resume" in words:
-        begun = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--epochs=1", "--no-accel", "--no-tensorboard"]
+        begun = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--epochs=1", "--no-accel"]
         assert cli.main(["train", *begun, "--output", words[words.index("--resume") + 1]]) == PASSED
         words = [*words, "--epochs=2"]
     elif words[0] == "train":
