@@ -11,7 +11,7 @@ from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds, decide
-from mnistbench.gate.verdict.samples import ADDED, BASE, HEAD, OUTSIDE_KIND, Launch, Quantity, Reproducer
+from mnistbench.gate.verdict.samples import ADDED, BASE, HEAD, OUTSIDE_KIND, GateHeader, Launch, Quantity, Reproducer
 
 #: Rows of each side -> what ``launcher.capture`` returns.
 Capture = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[str, Mapping[str, Any]]]
