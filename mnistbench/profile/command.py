@@ -15,7 +15,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.params import DATASETS, DTYPES, Params
 from mnistbench.core.ranks import Rank, own_rank
-from mnistbench.measuring import import_torch
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.report import SORTS, Shown, blocks
 from mnistbench.profile.result import Profiled, dumps
 from mnistbench.profile.rows import CSV_COLUMNS, csv_rows
