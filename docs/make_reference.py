@@ -43,10 +43,7 @@ def _lines() -> Iterator[str]:
     yield from (*_settings(Criteria), "")
     yield "## `[tool.mnistbench]`"
     yield ""
-    yield (
-        "`mnistbench compare`, `export` and `report` read these settings from the nearest `pyproject.toml`; "
-        "options override them."
-    )
+    yield ("`mnistbench compare` and `report` read these settings from the nearest `pyproject.toml`; options override them.")
     yield ""
     configurable = [each for each in options_of(Criteria).values() if each.configurable]
     rows = ((f"`{each.key}`", "list of texts" if each.many else "text", _text(each.shown)) for each in configurable)
