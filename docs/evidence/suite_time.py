@@ -56,12 +56,12 @@ def main():
 
     class Study:
         def pytest_collection_finish(self):
+            from mnistbench.measuring import passes
             from mnistbench.measuring import tensorboard as tracking
-            from mnistbench.measuring import timing as measurement
             from mnistbench.pytest_plugin import attachments, fixture
 
             clock.wrap(fixture, "build", "building cases")
-            clock.wrap(measurement, "profile_first_call", "profiling, cold")
+            clock.wrap(passes, "profile_first_call", "profiling, cold")
             clock.wrap(fixture, "measure", "timing")
             clock.wrap(attachments, "profile", "profiling, warm")
             clock.wrap(tracking.Tracker, "training", "training curves")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -69,7 +70,7 @@ class Case:
         return replace(self.params, phase="forward" if self.params.phase == "eval" else "step").label
 
 
-def build(params: Params, workload: Workload, data_dir: str | None = None) -> Case:
+def build(params: Params, workload: Workload, data_dir: str | Path | None = None) -> Case:
     """Build the case that ``params`` names.
 
     Seeds the global generators of the CPU and of the case's device: the caller restores their state (:func:`fork_random`).
@@ -143,7 +144,7 @@ def _work(
     optimizer: Optimizer | None,  # for phases that train
     generator: torch.Generator,
     device: torch.device,
-    data_dir: str | None,
+    data_dir: str | Path | None,
 ) -> _Work:
     """Return the batch, the runner, the samples per iteration and of the whole dataset, and the iteration itself."""
     autocast = autocaster(device, params.dtype)

@@ -1,21 +1,25 @@
-"""``mnistbench env``: print machine and software."""
+"""``mnistbench env``: print machine and software with one field per line, for bug reports."""
 
 from __future__ import annotations
 
-import argparse
 import os
+from dataclasses import asdict, dataclass
 
+from tabulate import tabulate
+
+from mnistbench.core import units
 from mnistbench.core.machine import allocator_status
-from mnistbench.measuring.report import environment_text
+from mnistbench.core.record import Environment
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import PASSED
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options: none."""
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The command has no options."""
 
 
-def run(_: argparse.Namespace) -> int:
+def run(_: Settings) -> int:
     """Print machine and software; return 0."""
     import_torch()
     import torch
@@ -24,3 +28,25 @@ def run(_: argparse.Namespace) -> int:
 
     print(environment_text(read(torch.get_num_threads()), allocator_status(os.environ)))
     return PASSED
+
+
+def environment_text(environment: Environment, allocator_status: str) -> str:
+    """Return a line per field; accelerators have a line each."""
+    return tabulate(environment_rows(environment, allocator_status), tablefmt="plain", disable_numparse=True)
+
+
+def environment_rows(environment: Environment, allocator_status: str) -> list[tuple[str, str]]:
+    """Return (name, text) of each field; of a field with several lines, only the first has the name."""
+    fields = asdict(environment)
+    devices, allocator = fields.pop("devices"), fields.pop("allocator")
+    lines = [(name.replace("_", " "), str(value)) for name, value in fields.items()]
+    lines.append(("allocator", allocator_status.removeprefix("allocator ")))
+    lines.extend(("", f"{name}={value}") for name, value in allocator.items())
+    for device in devices:
+        memory = device.get("memory", "")
+        known = memory.isdecimal() and len(memory) < 20  # a saved file may hold any text
+        shown = {**device, "memory": units.size(int(memory))} if known else device
+        lines.append(("accelerator", ", ".join(f"{name} {value}" for name, value in shown.items())))
+    if not devices:
+        lines.append(("accelerator", "none available to torch"))
+    return lines

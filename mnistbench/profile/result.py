@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Annotated, Any
 
 from mnistbench.core import options
+from mnistbench.core.document import Members, Nanoseconds, Reader
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import OpKey
 from mnistbench.core.options import MOST_THREADS, one_of, option, several, share, some_of, switch, whole
@@ -27,6 +29,8 @@ SORTS = {
     "memory": "memory allocated less freed",
     "calls": "calls",
 }
+
+_COST = Annotated[tuple[str, str, str, int | None, int], Members("operation, phase, module, FLOPs and bytes")]
 
 #: Default batch sizes.
 _BATCH_SIZES = (1, 16, 64)
@@ -121,7 +125,7 @@ class Profiled:
     params: Params
     parameter_count: int
     samples: int  # per iteration
-    calls_ns: tuple[int, ...]  # wall time of single iterations without the profiler; empty if they were not timed
+    calls_ns: tuple[Nanoseconds, ...]  # wall time of single iterations without the profiler; empty if they were not timed
     tables: tuple[OpTable, ...]  # warm: a host table, and a device table if there is an accelerator
     costs: Mapping[OpKey, Cost] = field(default_factory=dict)
     ceilings: Ceilings | None = None  # None if they could not be measured
@@ -172,3 +176,19 @@ class Profiled:
         if not self.busy_ns or not self.call_ns:
             return None
         return max(0.0, 1 - statistics.median(self.busy_ns) / self.call_ns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields for JSON, for :meth:`from_stored`. Records in them are left as they are."""
+        costs = [[*key, cost.flops, cost.n_bytes] for key, cost in self.costs.items()]
+        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "costs": costs}
+
+    @classmethod
+    def from_stored(cls, stored: Any) -> Profiled:
+        """Read the result of :meth:`to_json`.
+
+        Raises:
+            RecordError: names the field that is missing or wrong.
+        """
+        case = Reader(stored)
+        costs = {cells[:3]: Cost(*cells[3:]) for cells in case["costs"].read(tuple[_COST, ...])}
+        return cls(**case.members(cls, [each.name for each in fields(cls) if each.name != "costs"]), costs=costs)

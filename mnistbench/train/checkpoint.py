@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from mnistbench.core.errors import UsageError
+from mnistbench.core.document import Reader
+from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.train.loop import Position
 from mnistbench.train.result import CHECKPOINT, EpochResult, Point, Settings
@@ -46,13 +47,9 @@ class Checkpoint:
             OSError: it cannot be written; the previous one is unchanged.
         """
         values = {name: getattr(self, name) for name in ("model", "optimizer", "order", "random", "steps", "wall_ns")}
-        plain = {
-            "settings": asdict(self.settings),
-            "epochs": [asdict(epoch) for epoch in self.epochs],
-            "points": [asdict(point) for point in self.points],
-        }
+        results = {name: [asdict(each) for each in getattr(self, name)] for name in ("epochs", "points")}
         stream = io.BytesIO()
-        torch.save({"schema": SCHEMA, **values, **plain}, stream)
+        torch.save({"schema": SCHEMA, "settings": self.settings.saved, **values, **results}, stream)
         replace_file(directory / CHECKPOINT, stream.getvalue())
 
     def restore(self, model: nn.Module, optimizer: Optimizer) -> Position:
@@ -76,9 +73,9 @@ def load(directory: Path) -> Checkpoint:
         schema = values.pop("schema")
         if schema != SCHEMA:
             raise UsageError(f"--resume: {path} has version {schema}, and this mnistbench reads {SCHEMA}; train anew")
-        settings = Settings(**values.pop("settings"))
-        epochs = tuple(EpochResult(**item) for item in values.pop("epochs"))
-        points = tuple(Point(**item) for item in values.pop("points"))
+        found = Reader({name: values.pop(name) for name in ("settings", "epochs", "points")})
+        settings = Settings(**found["settings"].read(Mapping[str, Any]), save_checkpoint=True)
+        epochs, points = found["epochs"].read(tuple[EpochResult, ...]), found["points"].read(tuple[Point, ...])
         return Checkpoint(settings=settings, epochs=epochs, points=points, **values)
     except FileNotFoundError:
         raise UsageError(
@@ -86,17 +83,17 @@ def load(directory: Path) -> Checkpoint:
         ) from None
     except OSError as error:
         raise UsageError(f"--resume: {path} cannot be read ({error.strerror or error})") from None
-    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (
+        RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError, RecordError,
+    ) as error:  # fmt: skip
         reason = str(error).partition("\n")[0]
         raise UsageError(f"--resume: {path} is damaged or no checkpoint ({reason[:120]}); train anew") from None
 
 
 def random_state(device: torch.device) -> tuple[torch.Tensor, ...]:
     """Return the states of the generators that training draws from: of the CPU, and of another device."""
-    states = [torch.get_rng_state()]
-    if device.type != "cpu":
-        states.append(torch.get_device_module(device).get_rng_state(*_of(device)))
-    return tuple(states)
+    own = torch.get_rng_state()
+    return (own,) if device.type == "cpu" else (own, torch.get_device_module(device).get_rng_state(*_of(device)))
 
 
 def set_random_state(states: Sequence[torch.Tensor], device: torch.device) -> None:

@@ -1,107 +1,91 @@
-"""``mnistbench train``: train a built-in model; show progress and list the files."""
+"""``mnistbench train``: what the options mean on this machine and for this rank; train; show progress and list the files."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import shlex
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
+from mnistbench.core.files import why_not_writable
+from mnistbench.core.machine import usable_cpus
+from mnistbench.core.params import FAST, default_step
 from mnistbench.core.ranks import Rank, own_rank
-from mnistbench.saved_runs.operation_tables import operation_tables
-from mnistbench.showing.arguments import given
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import STOPPED, print_error, rank_0_reports
-from mnistbench.showing.terminal import draw
-from mnistbench.train.options import (
-    RUNS,
-    add_arguments,
-    check_output,
-    device_of,
-    directory_to_resume,
-    dtype_of,
-    kind_of,
-    make_output,
-    settings_of,
-    settings_to_resume,
-    step_of,
-    threads_of,
-)
-from mnistbench.train.progress import NoProgress, Progress, interruptible
-from mnistbench.train.result import CHECKPOINT, INTERRUPTED, METRICS, RESULT, TRACE, WEIGHTS, Result, Settings
+from mnistbench.train.report import TrainingProgress, ending, title
+from mnistbench.train.result import AUTO, CHECKPOINT, Settings
 
 if TYPE_CHECKING:
     from mnistbench.train.checkpoint import Checkpoint
     from mnistbench.workloads.ranks import Alone
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["Settings", "run"]
 
-#: Operations in the table of --profile.
-_TOP = 10
+#: Parent directory of runs without ``--output``, one directory each: TensorBoard overlays their curves.
+RUNS = Path("runs")
+
+#: Settings that a run which is continued keeps: with others it would be another run.
+_KEPT = (
+    "model", "dataset", "batch_size", "test_batch_size", "lr", "gamma", "seed", "step", "dtype", "log_interval", "dry_run",
+)  # fmt: skip
 
 
-def run(parsed: argparse.Namespace) -> int:
+def run(settings: Settings) -> int:
     """Train, report, and return 0; return 130 if Ctrl-C interrupted it.
 
     Raises:
         MnistbenchError: an option cannot be used, the dataset is missing or damaged, or memory does not suffice.
         OSError: a file cannot be written.
     """
-    place = own_rank(os.environ)
+    rank = own_rank(os.environ)
     try:
-        with rank_0_reports(place):
-            return _trained(parsed, place)
+        with rank_0_reports(rank):
+            return _trained(settings, rank)
     except KeyboardInterrupt:  # before training began, or the second Ctrl-C
         print("mnistbench: interrupted", file=sys.stderr)
         return STOPPED
 
 
-def _trained(parsed: argparse.Namespace, place: Rank) -> int:
-    named, resumed = given("--output", parsed.output), directory_to_resume(parsed, place)
-    settings = settings_of(parsed, Settings(device="auto", save_checkpoint=True), place)
-    if place.rank == 0 and not resumed:
-        check_output(named, again=place.restarts > 0)
-    from mnistbench.measuring.torch_import import import_torch
-
+def _trained(settings: Settings, rank: Rank) -> int:
+    begun = settings.resume
+    if not begun and rank.restarts and settings.output and (settings.output / CHECKPOINT).is_file():
+        begun = settings.output
+    if rank.rank == 0 and not begun:
+        check_output(settings.output, again=rank.restarts > 0)
     if settings.profile:  # torch warns of memory allocated before the profile began
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import_torch()
-    checkpoint = None
-    if resumed:
-        from mnistbench.train.checkpoint import load
-
-        checkpoint = load(resumed)
-        settings = settings_to_resume(parsed, checkpoint, place, resumed)
-    device = device_of(settings.device, place, no_accelerator=parsed.no_accel)
-    if checkpoint and kind_of(device) != kind_of(checkpoint.settings.device):
-        before = checkpoint.settings.device
-        raise UsageError(f"--resume: {resumed} was trained on {before}, and this is {device}; give --device {kind_of(before)}")
-    step = checkpoint.settings.step if checkpoint else parsed.step
-    settings = replace(
-        settings,
-        device=device,
-        step=step_of(step, device, place),
-        dtype=dtype_of(settings.dtype, device),
-        threads=threads_of(settings.threads, place),
-    )
-    from mnistbench.workloads.ranks import Alone, Group
-
-    if place.world_size == 1:
-        return _train(settings, named, resumed, checkpoint, Alone())
     import torch
 
-    ranks = Group(place, torch.device(device))
+    from mnistbench.workloads.ranks import Alone, Group
+
+    settings, checkpoint = replace(settings, save_checkpoint=not settings.dry_run), None
+    if settings.batch_size_per_rank:
+        size, given = settings.batch_size_per_rank * rank.world_size, settings.given - {"batch_size_per_rank"} | {"batch_size"}
+        settings = replace(settings, batch_size=size, batch_size_per_rank=None, given=given)
+    if begun:
+        from mnistbench.train.checkpoint import load
+
+        checkpoint = load(begun)
+        settings = continued(settings, checkpoint, rank, begun)
+    settings = resolved(settings, rank, checkpoint.settings.device if checkpoint else None)
+    if rank.world_size == 1:
+        return _train(settings, begun, checkpoint, Alone())
+    ranks = Group(rank, torch.device(settings.device))
     with ranks.failing_together(print_error):
-        code = _train(settings, named, resumed, checkpoint, ranks)
+        code = _train(settings, begun, checkpoint, ranks)
         ranks.end()
     return code
 
 
-def _train(settings: Settings, named: str, resumed: Path | None, checkpoint: Checkpoint | None, ranks: Alone) -> int:
+def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None, ranks: Alone) -> int:
     """Train as one of the ranks. Rank 0 alone prints and writes."""
     import torch
 
@@ -115,65 +99,138 @@ def _train(settings: Settings, named: str, resumed: Path | None, checkpoint: Che
     assert workload.load is not None, "models of ours have a whole set"
     with ranks.rank_0_first():
         workload.load(torch.device(settings.device))  # errors of the dataset come before the directory is created
-    output = None
+    output, done = None, len(checkpoint.epochs) if checkpoint else 0
     if reports:
-        output = resumed or make_output(named, settings)
-        title = _title(settings, torch.get_num_threads(), ranks.world_size)
-        print(f"{title}, into {units.printable(os.fspath(output))}", flush=True)
+        output = begun or make_output(settings)
+        what = title(settings, settings.threads or torch.get_num_threads(), ranks.world_size)
+        print(f"{what}, into {units.printable(os.fspath(output))}", flush=True)
         if checkpoint:
-            print(f"continuing after epoch {len(checkpoint.epochs)}", flush=True)
+            print(f"continuing after epoch {done}", flush=True)
     with interruptible(again=ranks.world_size == 1) as interrupted:
-        if output is None:
-            train.run(settings, None, NoProgress(interrupted), workload, ranks=ranks, checkpoint=checkpoint)
-        else:
-            done = len(checkpoint.epochs) if checkpoint else 0
-            with Progress(settings, sys.stdout, sys.stderr, interrupted, done) as shown:
-                result = train.run(settings, output, shown, workload, ranks=ranks, checkpoint=checkpoint)
-            _report(result, output, logdir=output if named or resumed else RUNS)
+        out, terminal = (sys.stdout, sys.stderr) if reports else (None, None)
+        with closing(TrainingProgress(settings, interrupted, out, terminal, done)) as shown:
+            result = train.run(settings, output, shown, workload, ranks=ranks, checkpoint=checkpoint)
+        if output:
+            print("\n".join(ending(result, output, logdir=output if settings.output or begun else RUNS)))
     return STOPPED if interrupted else 0
 
 
-def _title(settings: Settings, threads: int, world_size: int) -> str:
-    threads = settings.threads or threads
-    device = f"{settings.device}, {units.threads(threads)}"
-    if world_size > 1:
-        device = f"{world_size} ranks, each on {device}"
-    epochs = "dry run: one batch" if settings.dry_run else f"{settings.epochs} epoch{'s' if settings.epochs > 1 else ''}"
-    work = f"{settings.dtype}, {settings.step} step, batch {settings.batch_size}, {epochs}"
-    return f"{settings.model} on {settings.dataset}, {device}, {work}"
+@contextmanager
+def interruptible(*, again: bool) -> Iterator[list[int]]:
+    """Yield a list that the first Ctrl-C fills, so that training ends after its step.
+
+    With ``again``, the second one raises. Ranks of torchrun get Ctrl-C from the terminal and from torchrun, which ends them
+    30 seconds later.
+    """
+    received: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        received.append(number)
+        if again:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
-# ---- When it is over -------------------------------------------------------------------------------------------------
+# ---- What the options mean here --------------------------------------------------------------------------------------
 
 
-def _report(result: Result, output: Path, *, logdir: Path) -> None:
-    settings = result.settings
-    if result.profiled:
-        for table in operation_tables([result.profiled], _TOP):
-            print(f"\n{draw(table)}\n")
-    if result.outcome == INTERRUPTED:
-        print("interrupted; the files have the steps before the interruption")
-        if settings.save_checkpoint and any(epoch.test_samples for epoch in result.epochs):
-            print(f"mnistbench train --resume {_path(output)} continues after the last whole epoch")
-    for note in result.notes:
-        print(units.printable(note))
-    if any(epoch.train_loss is None for epoch in result.epochs):
-        print(f"the loss is not a number: training diverged; a smaller --lr than {settings.lr:g} may not")
-    files = [
-        RESULT,
-        METRICS,
-        *([CHECKPOINT] if settings.save_checkpoint else []),
-        *([WEIGHTS] if settings.save_model else []),
-        *([TRACE] if result.profiled else []),
-    ]
-    print(f"written to {_path(output)}: {', '.join(files)}")
-    if result.profiled:
-        print(f"{TRACE} opens in https://ui.perfetto.dev or chrome://tracing")
-    if result.scalars.directory:
-        print(f"TensorBoard: tensorboard --logdir {_path(logdir)}")
-        print("  on a remote server: ssh -L 6006:localhost:6006 SERVER forwards its page to your machine only;")
-        print("  --host 0.0.0.0 (or --bind_all) shows it to everybody who can reach that server")
+def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory: Path) -> Settings:
+    """Return the settings of a run that is continued: its own, and those given options that do not change the training.
+
+    Raises:
+        UsageError: an option would change the training, or there is no epoch left.
+    """
+    before = checkpoint.settings
+    for name in _KEPT:
+        kept, wanted = getattr(before, name), getattr(settings, name)
+        if name in settings.given and wanted not in (kept, AUTO):
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag}: {wanted} cannot continue {directory}, which was trained with {kept}; leave {flag} out")
+    given = {name: getattr(settings, name) for name in settings.given.difference(_KEPT)}
+    device = kind_of(before.device) if rank.world_size > 1 else before.device  # each rank has a device of its own
+    device = "cpu" if settings.no_accel else given.get("device", device)
+    made = replace(before, **{**given, "device": device})
+    if made.epochs <= len(checkpoint.epochs):
+        reached = f"{len(checkpoint.epochs)} epoch{'s' if len(checkpoint.epochs) > 1 else ''}"
+        raise UsageError(f"--resume: {directory} has {reached} already; give more with --epochs")
+    return made
 
 
-def _path(path: Path) -> str:
-    return units.printable(shlex.quote(os.fspath(path)))
+def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Settings:
+    """Return the settings with the device, step, precision and number of threads for this machine and rank.
+
+    Args:
+        settings: as they were given.
+        rank: this process.
+        before: device of the run that is continued; None for a new run.
+
+    Raises:
+        UsageError: the device is unknown or not present, of another kind than before, cannot be used by ranks, or has no such
+            step.
+    """
+    from mnistbench.measuring.environment import device_of_rank, multiplies_bfloat16, resolve_devices
+
+    device = "cpu" if settings.no_accel else settings.device
+    if rank.world_size > 1:
+        device = device_of_rank([device], rank)
+    else:
+        try:
+            device = resolve_devices([device])[-1]  # as upstream, the accelerator if there is one
+        except UsageError as error:
+            raise UsageError(f"--device: {error}") from None
+    if before and kind_of(device) != kind_of(before):
+        raise UsageError(f"--resume: the run was trained on {before}, and this is {device}; give --device {kind_of(before)}")
+    if settings.step == FAST and device.startswith("mps"):
+        raise UsageError(f"--step: there is no fast step for {device}; leave --step out")
+    if settings.step == FAST and device.startswith("cuda") and rank.world_size > 1:
+        raise UsageError(f"--step: the fast step of {device} is for one process, not for ranks; leave --step out")
+    dtype, threads = settings.dtype, settings.threads
+    if dtype == AUTO:
+        dtype = "bfloat16" if multiplies_bfloat16(device) else "float32"
+    if threads is None and rank.world_size > 1:  # torchrun sets one for each rank where several are on a node
+        threads = max(1, usable_cpus() // rank.local_world_size)
+    step = default_step(device) if settings.step == AUTO else settings.step
+    return replace(settings, device=device, step=step, dtype=dtype, threads=threads)
+
+
+def kind_of(device: str) -> str:
+    """Return a device's name without its number."""
+    return device.partition(":")[0]
+
+
+def check_output(named: Path | None, *, again: bool) -> None:
+    """Refuse a directory that cannot be written or is not empty, so that runs never overwrite each other.
+
+    With ``again`` the launcher has restarted the ranks, which began the directory.
+    """
+    output = named or RUNS
+    try:
+        if problem := why_not_writable(output):
+            raise UsageError(f"--output: {problem}; name another directory")
+        if named and not again and output.exists() and any(output.iterdir()):
+            raise UsageError(f"--output: {output} is not empty; name a new one, or leave --output out")
+    except OSError as error:
+        raise UsageError(f"--output: {output} cannot be used ({error.strerror}); name another directory") from None
+
+
+def make_output(settings: Settings) -> Path:
+    """Make the directory of the run and return it; without a name, a new one below ``RUNS``.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    from mnistbench.measuring.tensorboard import new_directory
+
+    try:
+        if not settings.output:
+            return new_directory(RUNS, settings.label)
+        settings.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        named = settings.output or RUNS
+        raise UsageError(f"--output: {named} cannot be made ({error.strerror}); name another directory") from None
+    return settings.output

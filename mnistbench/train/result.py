@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from mnistbench.core.params import REFERENCE, device_label
+from mnistbench.core import options
+from mnistbench.core.errors import UsageError
+from mnistbench.core.options import MOST_THREADS, number, one_of, option, path, plain, switch, whole
+from mnistbench.core.params import DATASETS, DTYPES, MODELS, STEPS, device_label
 from mnistbench.core.record import CaseRecord, Environment, Scalars
-
-#: Version of ``result.json``.
-#:
-#: 1 (0.1.0): the first.
-#: 2: ``world_size``.
-SCHEMA = 2
+from mnistbench.showing.report import document
 
 #: Files in the directory of a run, beside the event file of TensorBoard.
 RESULT, METRICS, WEIGHTS, TRACE = "result.json", "metrics.csv", "mnist_cnn.pt", "trace.json.gz"
@@ -20,38 +19,71 @@ CHECKPOINT = "checkpoint.pt"
 
 DONE, INTERRUPTED = "done", "interrupted"
 
+#: Value of device, step and dtype: what suits the machine. ``command.resolved`` replaces it.
+AUTO = "auto"
 
-@dataclass(frozen=True)
+#: Options that do not determine a run: where it is written, and those whose values are in other ones.
+_NOT_SAVED = frozenset({"output", "resume", "no_accel", "batch_size_per_rank"})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of a run. The defaults are those of pytorch/examples ``mnist/main.py`` (77f55b9)."""
 
-    model: str = "convnet"
-    dataset: str = "mnist"
-    data_dir: str | None = None  # torchvision root; None: MNISTBENCH_DATA, or else the user's cache
-    device: str = "cpu"  # name in torch
-    step: str = REFERENCE  # one of params.STEPS
-    dtype: str = "float32"  # or bfloat16, by autocast
-    threads: int | None = None  # intra-op; None: the default of torch
-    batch_size: int = 64  # of all ranks together
-    test_batch_size: int = 1000
-    epochs: int = 14
-    lr: float = 1.0
-    gamma: float = 0.7  # factor of the learning rate after each epoch
-    seed: int = 1
-    log_interval: int = 10  # training batches per point of the curves
-    dry_run: bool = False  # train on one batch and test on one batch
-    save_model: bool = False
+    batch_size: int = option("--batch-size", whole(1), "64", "samples per training step, of all ranks", "N")
+    batch_size_per_rank: int | None = option("--batch-size-per-rank", whole(1), None, "the same, of each rank of torchrun", "N")
+    test_batch_size: int = option("--test-batch-size", whole(1), "1000", "samples per test batch", "N")
+    epochs: int = option("--epochs", whole(1), "14", "passes over the training set", "N")
+    lr: float = option("--lr", number(), "1.0", "learning rate of Adadelta", "LR")
+    gamma: float = option("--gamma", number(), "0.7", "factor of the learning rate after each epoch", "M")
+    no_accel: bool = switch("--no-accel --no-cuda", "train on the CPU even if there is an accelerator")
+    dry_run: bool = switch("--dry-run", "train on one batch and test on one batch")
+    seed: int = option("--seed", whole(0, 2**63 - 1), "1", "seed of weights, order and dropout", "N")
+    log_interval: int = option("--log-interval", whole(1), "10", "batches per point of the curves", "N")
+    save_model: bool = switch("--save-model", "write the weights to mnist_cnn.pt")
+    device: str = option("--device", str, AUTO, "cpu, cuda, cuda:1 or mps; auto: the accelerator if there is one", "NAME")
+    model: str = option("--model", one_of(*MODELS), "convnet", "convnet or lenet5", "NAME")
+    dataset: str = option("--dataset", one_of(*DATASETS), "mnist", "digits or mnist", "NAME")
+    data_dir: Path | str | None = options.data_dir()
+    step: str = option(
+        "--step", one_of(AUTO, *STEPS), AUTO,
+        "reference, or fast: the same in less time, on cpu and cuda; auto: fast on cpu, reference elsewhere", "NAME",
+    )  # fmt: skip
+    dtype: str = option(
+        "--dtype", one_of(*DTYPES, AUTO), "float32",
+        "float32; bfloat16 by autocast; auto: bfloat16 where the hardware multiplies it", "NAME",
+    )  # fmt: skip
+    threads: int | None = option(
+        "--threads", whole(1, MOST_THREADS), None, "intra-op threads of torch on the CPU (default: torch's own, all cores)", "N"
+    )
+    resume: Path | None = option(
+        "--resume", path, None, "continue the run of this directory after its last whole epoch, with its options", "DIR"
+    )
+    output: Path | None = option(
+        "--output -o", path, None, "new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)", "DIR"
+    )
+    profile: bool = switch("--profile", "profile a few steps after training: table and trace.json.gz")
     save_checkpoint: bool = False  # after each epoch, to continue the run
-    save_scalars: bool = True  # curves, to TensorBoard
-    save_images: bool = True  # images and misclassified digits, to TensorBoard
-    save_graph: bool = True  # model graph, to TensorBoard
-    profile: bool = False  # save a trace and the operations of a few steps after training
+    given: frozenset[str] = frozenset()  # fields whose options were given; a run that is continued keeps the others
+
+    def __post_init__(self) -> None:
+        if {"batch_size", "batch_size_per_rank"} <= self.given:
+            raise UsageError("--batch-size and --batch-size-per-rank exclude each other; give one of them")
+        if self.no_accel and self.device not in (AUTO, "cpu"):
+            raise UsageError(f"--device: {self.device!r} and --no-accel (or --no-cuda) contradict each other; give one of them")
+        if self.resume and self.output and self.resume != self.output:
+            raise UsageError(f"--output: {str(self.output)!r} is not the directory of --resume; leave --output out")
 
     @property
     def label(self) -> str:
         """Name of the run in a folder: ``convnet-b64-cpu-mnist``."""
         device = self.device.replace(":", "")
         return f"{self.model}-b{self.batch_size}-{device_label(device, self.dtype, False, self.step)}-{self.dataset}"
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """What determines the run, for files."""
+        return plain(self, leave_out=_NOT_SAVED)
 
 
 @dataclass(frozen=True)
@@ -135,16 +167,7 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``result.json``."""
-        return {
-            "schema": SCHEMA,
-            "outcome": self.outcome,
-            "settings": asdict(self.settings),
-            "environment": asdict(self.environment),
-            "world_size": self.world_size,
-            "parameter_count": self.parameter_count,
-            "wall_ns": self.wall_ns,
-            "epochs": [{**asdict(epoch), "samples_per_second": round(epoch.samples_per_second, 1)} for epoch in self.epochs],
-            "scalars": asdict(self.scalars),
-            "profiled": self.profiled.to_json() if self.profiled else None,
-            "notes": list(self.notes),
-        }
+        values = {**vars(self), "settings": self.settings.saved, "profiled": self.profiled and self.profiled.to_json()}
+        values["environment"], values["scalars"] = asdict(self.environment), asdict(self.scalars)
+        values["epochs"] = [{**asdict(each), "samples_per_second": round(each.samples_per_second, 1)} for each in self.epochs]
+        return document("train", **values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -39,6 +38,7 @@ from mnistbench.measuring.tensorboard import (
     write_misclassified,
     write_scalars,
 )
+from mnistbench.showing.table import csv_text
 from mnistbench.train import result as trained
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
 from mnistbench.train.loop import Epoch, Position, Watch, train
@@ -46,8 +46,6 @@ from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Po
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Window
 from mnistbench.workloads.workload import Optimizer, Workload, predicted, workload_of_ranks
-
-__all__ = ["EpochResult", "Listener", "Point", "Result", "Settings", "run", "workload_of"]
 
 #: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace viewer.
 PROFILED_STEPS = 5
@@ -135,6 +133,7 @@ class _Run(Watch):
         self._epochs: list[EpochResult] = []
         self._notes: list[str] = []
         self._tested: list[tuple[Tensor, Tensor]] = []  # predicted and true classes of the last test, by batch
+        self._keeps_tested = output is not None or ranks.world_size > 1  # rank 0 may write what this rank has tested
         self._writer: Any = None
         self._epoch, self._learning_rate, self._since = 0, 0.0, 0
         self._before_ns = checkpoint.wall_ns if checkpoint else 0
@@ -143,12 +142,10 @@ class _Run(Watch):
     # ---- The run ----
 
     def result(self) -> Result:
-        settings, output = self._settings, self._output
-        shown = output if settings.save_scalars or settings.save_images or settings.save_graph else None
-        begun = self._checkpoint
+        settings, output, begun = self._settings, self._output, self._checkpoint
         if begun:
             self._keep(begun)
-        with open_writer(shown, begun.steps + 1 if begun else None) as self._writer:
+        with open_writer(output, begun.steps + 1 if begun else None) as self._writer:
             if self._writer and not begun:
                 with fork_random(torch.device(settings.device)):  # writing images must not change training's random numbers
                     self._write_inputs_and_graph()
@@ -158,7 +155,7 @@ class _Run(Watch):
             if output and settings.save_model:
                 save_weights(self._plain_model, output / trained.WEIGHTS)
             finished = bool(self._epochs[-1].test_samples)
-            if finished and settings.save_images:
+            if finished and self._keeps_tested:
                 tested = self._ranks.gather(self._tested)
                 if self._writer:
                     self._write_misclassified(tested)
@@ -169,7 +166,7 @@ class _Run(Watch):
             outcome=DONE if finished and len(self._epochs) == self._n_epochs else INTERRUPTED,
             parameter_count=sum(each.numel() for each in self._model.parameters() if each.requires_grad),
             epochs=tuple(self._epochs),
-            scalars=scalars_of(self._workload.dataset, self._curves, shown),
+            scalars=scalars_of(self._workload.dataset, self._curves, output),
             wall_ns=wall_ns,
             world_size=self._ranks.world_size,
             profiled=profiled,
@@ -188,7 +185,9 @@ class _Run(Watch):
         settings = self._settings
         sizes = (len(self._whole.train), settings.batch_size), (len(self._whole.test), settings.test_batch_size)
         self._listener.begin(*(min(samples, batch) if settings.dry_run else samples for samples, batch in sizes))
-        optimizer = self._optimizer()
+        optimizer = optimizer_maker(self._params, self._workload)(self._model.parameters())
+        for group in optimizer.param_groups:
+            group["lr"] = settings.lr
         position = Position(torch.Generator().manual_seed(settings.seed))
         if self._checkpoint:
             position = self._checkpoint.restore(self._plain_model, optimizer)
@@ -214,12 +213,6 @@ class _Run(Watch):
             self._end_epoch(epoch)
             if settings.save_checkpoint and epoch.test:
                 self._save(optimizer, position)
-
-    def _optimizer(self) -> Optimizer:
-        optimizer = optimizer_maker(self._params, self._workload)(self._model.parameters())
-        for group in optimizer.param_groups:
-            group["lr"] = self._settings.lr
-        return optimizer
 
     # ---- Continuing ----
 
@@ -285,7 +278,7 @@ class _Run(Watch):
         self._tested = []
 
     def test_batch(self, output: Tensor, targets: Tensor) -> None:
-        if self._settings.save_images:
+        if self._keeps_tested:
             self._tested.append((predicted(output), targets))
 
     def batch(self, samples: int) -> None:
@@ -310,17 +303,15 @@ class _Run(Watch):
         curves = {tag: [(step, value)] for tag, value in values.items()}
         for tag, points in curves.items():
             self._curves.setdefault(tag, []).extend(points)
-        if self._writer and self._settings.save_scalars:
+        if self._writer:
             write_scalars(self._writer, curves)
 
     def _write_inputs_and_graph(self) -> None:
         generator = torch.Generator().manual_seed(self._settings.seed)
         images, _ = self._workload.make_batch(GRID_IMAGES, torch.device(self._settings.device), generator)
-        if self._settings.save_images:
-            write_images(self._writer, self._workload.dataset, images)
-        if self._settings.save_graph:
-            note = write_graph(self._writer, self._plain_model, images[: self._settings.batch_size])
-            self._notes.extend([note] if note else [])
+        write_images(self._writer, self._workload.dataset, images)
+        note = write_graph(self._writer, self._plain_model, images[: self._settings.batch_size])
+        self._notes.extend([note] if note else [])
 
     def _write_misclassified(self, tested: Sequence[list[tuple[Tensor, Tensor]]]) -> None:
         """Write the test images that the model of the last epoch misclassifies; ``tested`` has a list for each rank."""
@@ -391,17 +382,15 @@ def save_weights(model: nn.Module, path: Path) -> None:
 
 def _metrics_csv(points: list[Point], epochs: list[EpochResult]) -> str:
     """Return a row per log interval and per test, in chronological order."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[tuple[Any, ...]] = []
     for epoch in epochs:
         for point in points:
             if point.epoch == epoch.number:
                 rate = round(point.samples_per_second, 1)
                 row = (point.loss, point.accuracy, point.learning_rate, point.train_ns, rate)
-                writer.writerow(("train", point.epoch, point.step, point.samples, *row))
+                rows.append(("train", point.epoch, point.step, point.samples, *row))
         if epoch.test_samples:
             rate = round(epoch.test_samples * 1e9 / epoch.test_ns, 1)
             tested = (epoch.test_loss, epoch.test_accuracy, epoch.learning_rate, epoch.test_ns, rate)
-            writer.writerow(("test", epoch.number, epoch.step, epoch.test_samples, *tested))
-    return stream.getvalue()
+            rows.append(("test", epoch.number, epoch.step, epoch.test_samples, *tested))
+    return csv_text(COLUMNS, rows)

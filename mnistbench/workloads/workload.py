@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -72,7 +73,7 @@ def number_correct(output: Tensor, targets: Tensor) -> Tensor:
     return (predicted(output) == targets).sum()
 
 
-def builtin_workloads(dataset: str, data_dir: str | None, *, sparse_gradients: bool = True) -> list[Workload]:
+def builtin_workloads(dataset: str, data_dir: str | Path | None, *, sparse_gradients: bool = True) -> list[Workload]:
     """Return ConvNet and LeNet5 on the given dataset, with the optimizer of pytorch/examples (Adadelta, lr 1.0).
 
     ``sparse_gradients`` are those of ``fast_model``. Ranks cannot add gradients that are sparse on some of them only.
@@ -103,7 +104,7 @@ def builtin_workloads(dataset: str, data_dir: str | None, *, sparse_gradients: b
     ]
 
 
-def workload_of_ranks(name: str, dataset: str, data_dir: str | None, world_size: int) -> Workload:
+def workload_of_ranks(name: str, dataset: str, data_dir: str | Path | None, world_size: int) -> Workload:
     """Return a workload of :func:`builtin_workloads` for a number of ranks, without loading its dataset.
 
     Raises:

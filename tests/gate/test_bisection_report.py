@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 from gate_builders import CASE, LABEL, MM, Measured, header, series
+from mnistbench.gate.bisection_report import last_line, rendered
 
 from mnistbench.gate import bisection_report as report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, USED_UP, Bisection, Gate
-from mnistbench.gate.bisection_report import last_line, rendered
 from mnistbench.gate.verdict import permutation
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.verdict.result import conclude

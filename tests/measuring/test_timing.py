@@ -13,9 +13,9 @@ import torch
 from builders import op_table
 from torch_builders import CPU, LossSpy, tiny_params, tiny_workload, whole_tiny_set
 
-from mnistbench.measuring import clocks, timing
+from mnistbench.measuring import passes, timing
 from mnistbench.measuring.case import build, fork_random, thread_count
-from mnistbench.measuring.timing import EVENT_CALLS, WARMUP_CALLS, Timed, device_times, measure
+from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, Timed, device_times, measure
 
 pytestmark = pytest.mark.versions
 
@@ -68,7 +68,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         happened.append(f"cold, {'first of the process' if first_of_process else 'not the first'}")
         return op_table(temperature="cold")
 
-    monkeypatch.setattr(timing, "profile_first_call", profile_first_call)
+    monkeypatch.setattr(passes, "profile_first_call", profile_first_call)
     return happened
 
 
@@ -244,8 +244,8 @@ def test_calls_are_timed_for_a_second_within_limits(monkeypatch: pytest.MonkeyPa
     log: list[str] = []
     case = FakeCase(log)
     now = iter(range(0, 10_000 * call_ns, call_ns))
-    monkeypatch.setattr(clocks.time, "perf_counter_ns", lambda: next(now))
-    assert timing.time_calls(case) == (call_ns,) * calls  # type: ignore[arg-type]
+    monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: next(now))
+    assert passes.time_calls(case) == (call_ns,) * calls  # type: ignore[arg-type]
     assert log == [*["call"] * WARMUP_CALLS, "reset", *["call"] * calls]
 
 
@@ -260,8 +260,8 @@ def test_only_the_work_runs_between_the_readings_of_the_wall_clock(
 
         return read
 
-    monkeypatch.setattr(clocks.time, "perf_counter_ns", clock("wall"))
-    monkeypatch.setattr(clocks.time, "process_time_ns", clock("cpu"))
+    monkeypatch.setattr(timing.time, "perf_counter_ns", clock("wall"))
+    monkeypatch.setattr(timing.time, "process_time_ns", clock("cpu"))
     sample = timing.timed(lambda: accelerator.append("call"), torch.device(device))
     read = ["cpu", "wall", "call", "wall", "cpu"]
     assert accelerator == (["record", *read, "record", "wait for event"] if event else read)

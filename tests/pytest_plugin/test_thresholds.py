@@ -221,8 +221,6 @@ def test_collecting_only_judges_nothing(project):
         (["--op-fail=10%"], "--op-fail: needs a saved run to compare with: add --benchmark-compare"),
         (["--case-fail=10%"], "--case-fail: needs a saved run to compare with: add --benchmark-compare"),
         (["--by=case"], "--by: 'case' is not known; choose op or module or op,module"),
-        (["--op-min-share=200%"], "--op-min-share: '200%' is not a share of a case; give 2%"),
-        (["--op-min-cost=many"], "--op-min-cost: 'many' is not a number of times; give 20"),
         (["--benchmark-compare", "--accept=a:b"], "--accept: 'a:b' needs a reason for the report; add --reason TEXT"),
         (["--benchmark-compare", "--inconclusive=yes"], "--inconclusive: 'yes' is not known; choose fail or ok"),
         (["--benchmark-compare", "--case-fail="], "--case-fail: '' is no value; give one, or leave the option out"),

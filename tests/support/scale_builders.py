@@ -7,12 +7,9 @@ from typing import Any
 
 from builders import environment
 
-from mnistbench.train.scale.result import STRONG, Launched, Scaling, Settings
+from mnistbench.train.scale.result import Launched, Scaling, Settings
 
-_SETTINGS = Settings(
-    scaling=STRONG, ranks=(1, 2, 4), batch_size=64, model="convnet", device="cpu", threads=1, dataset="digits", data_dir=None,
-    step="reference", dtype="float32", seed=1, steps=4,
-)  # fmt: skip
+SETTINGS = Settings(strong=True, ranks=(1, 2, 4), iterations=4)
 
 MS = 1_000_000
 
@@ -31,8 +28,9 @@ def launched(ranks: int, step_ms: int, no_sync_ms: int = 0, samples: int = 64) -
     return Launched(batch_sizes=parts, step_ns=times(step_ms), no_sync_ns=times(no_sync_ms) if ranks > 1 else ())
 
 
-def scaling(*launches: Launched, cores: int = 2, **changes: Any) -> Scaling:
+def scaling(*launches: Launched, cores: int = 2, weak: bool = False, **changes: Any) -> Scaling:
     """Strong scaling: 80, 50 and 60 ms for one, two and four ranks; four are too many for two cores."""
     launches = launches or (launched(1, 80), launched(2, 50, 45), launched(4, 60, 48))
-    settings = dataclasses.replace(_SETTINGS, ranks=tuple(launch.ranks for launch in launches), **changes)
+    ranks = tuple(launch.ranks for launch in launches)
+    settings = dataclasses.replace(SETTINGS, ranks=ranks, strong=not weak, weak=weak, **changes)
     return Scaling(settings, environment(cpu_count=cores), launches)

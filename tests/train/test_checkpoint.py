@@ -27,8 +27,8 @@ from mnistbench.workloads.fast import Adadelta, fast_model
 pytestmark = pytest.mark.versions
 
 SETTINGS = Settings(
-    model="tiny", dataset="tiny", batch_size=6, test_batch_size=5, epochs=3, lr=0.5, gamma=0.5, log_interval=3, threads=1,
-    save_model=True, save_checkpoint=True,
+    model="tiny", dataset="tiny", device="cpu", step="reference", batch_size=6, test_batch_size=5, epochs=3, lr=0.5, gamma=0.5,
+    log_interval=3, threads=1, save_model=True, save_checkpoint=True,
 )  # fmt: skip
 
 

@@ -1,95 +1,341 @@
-"""The command ``mnistbench train``, as a user runs it."""
+"""The options of ``mnistbench train`` and what it prints; the runs themselves are those of test_run and test_processes."""
 
-import json
+from __future__ import annotations
+
+import dataclasses
+import io
 import os
-import platform
-import subprocess
-import sys
+import signal
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
-import forks
 import pytest
-import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from terminals import run_on_terminal
+from builders import environment
 
-from mnistbench.core.machine import PINNED
-from mnistbench.workloads.models import LeNet5
+from mnistbench import cli
+from mnistbench.core.errors import UsageError
+from mnistbench.core.options import read
+from mnistbench.core.ranks import Rank
+from mnistbench.measuring import tensorboard
+from mnistbench.measuring.environment import accelerators
+from mnistbench.train import command
+from mnistbench.train import run as training
+from mnistbench.train.report import TrainingProgress
+from mnistbench.train.result import CHECKPOINT, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Point, Settings
 
-pytestmark = pytest.mark.versions
+ALONE, SECOND = Rank(), Rank(rank=1, world_size=2, local_rank=1, local_world_size=2)
 
-SMALL = ("--dataset", "digits", "--model", "lenet5", "--threads", "1", "--no-accel", "--output", "run")
+SMALL = ("--dataset", "digits", "--model", "lenet5", "--batch-size", "512", "--epochs", "1", "--threads", "1", "--no-accel")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "read", lambda threads: environment(threads=threads))
+    return tmp_path
+
+
+def settings_of(*arguments: str) -> Settings:
+    return read(Settings, vars(cli.parser("train").parse_args(["train", *arguments])))
+
+
+# ---- Options ---------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_those_of_pytorch_examples() -> None:
+    found = settings_of()
+    assert (found.batch_size, found.test_batch_size, found.epochs, found.lr, found.gamma, found.seed) == (
+        64, 1000, 14, 1.0, 0.7, 1,
+    )  # fmt: skip
+    assert (found.log_interval, found.dry_run, found.save_model, found.dataset) == (10, False, False, "mnist")
+
+
+def test_every_option_arrives() -> None:
+    line = (
+        "--batch-size 16 --test-batch-size 500 --epochs 3 --lr 0.5 --gamma 1 --dry-run --seed 0 --log-interval 2 --threads 2 "
+        "--save-model --device cuda:1 --model lenet5 --dataset digits --data-dir d --profile --dtype bfloat16 "
+        "--step reference --output run"
+    )
+    expected = Settings(
+        model="lenet5", dataset="digits", data_dir=Path("d"), device="cuda:1", step="reference", dtype="bfloat16", threads=2,
+        batch_size=16, test_batch_size=500, epochs=3, lr=0.5, gamma=1.0, seed=0, log_interval=2, dry_run=True, save_model=True,
+        profile=True, output=Path("run"),
+    )  # fmt: skip
+    assert dataclasses.replace(settings_of(*line.split()), given=frozenset()) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--batch-size", "0"], "--batch-size: '0' cannot be used; give a whole number, at least 1"),
+        (["--output", "file/run"], "--output: {here}/file is not a directory; name another directory"),
+        (["--output", "full"], "--output: full is not empty; name a new one, or leave --output out"),
+        (["--output", "x" * 300], "--output: " + "x" * 300 + " cannot be used (File name too long); name another directory"),
+        (["--resume", "run", "--output", "other"], "--output: 'other' is not the directory of --resume; leave --output out"),
+        (["--device", "abacus"], "--device: device 'abacus' is not known: use auto, cpu, cuda, cuda:1 or mps"),
+        (
+            ["--device", "cuda", "--no-accel"],
+            "--device: 'cuda' and --no-accel (or --no-cuda) contradict each other; give one of them",
+        ),
+        (
+            ["--batch-size", "64", "--batch-size-per-rank", "64"],
+            "--batch-size and --batch-size-per-rank exclude each other; give one of them",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    (here / "file").touch()
+    (here / "full").mkdir()
+    (here / "full" / "result.json").touch()
+    before = sorted(here.rglob("*"))
+    assert cli.main(["train", "--dataset", "digits", *arguments]) == 2
+    assert capsys.readouterr() == ("", f"mnistbench: {line.format(here=here)}\n")
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.skipif(bool(accelerators()), reason="there is an accelerator here")
+def test_a_device_that_is_not_here_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--dataset", "digits", "--device", "cuda"]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("mnistbench: --device: device 'cuda' is not available: torch ")
+    assert line.count("\n") == 1
+
+
+# ---- What they mean on a machine and for a rank ----------------------------------------------------------------------
+
+
+def resolved(rank: Rank = ALONE, **changes: Any) -> Settings:
+    return command.resolved(Settings(**changes), rank)
+
+
+@pytest.mark.parametrize(
+    ("present", "options", "device"),
+    [
+        (["cuda", "cuda:1"], {}, "cuda"),
+        (["cuda", "cuda:1"], {"device": "cuda:1"}, "cuda:1"),
+        (["cuda", "cuda:1"], {"device": "cpu"}, "cpu"),
+        (["cuda"], {"no_accel": True}, "cpu"),
+        (["mps"], {"no_accel": True, "device": "cpu"}, "cpu"),
+        ([], {}, "cpu"),
+        (["cuda", "cuda:1"], {"rank": SECOND}, "cuda:1"),
+        (["cuda", "cuda:1"], {"rank": SECOND, "no_accel": True}, "cpu"),
+    ],
+)
+def test_the_accelerator_is_the_default_and_each_rank_has_its_own(
+    monkeypatch: pytest.MonkeyPatch, present: list[str], options: dict[str, Any], device: str
+) -> None:
+    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: present)
+    assert resolved(**options).device == device
+
+
+@pytest.mark.parametrize(
+    ("given", "device", "step"),
+    [
+        ("auto", "cpu", "fast"), ("auto", "cuda:1", "reference"), ("auto", "mps", "reference"),
+        ("fast", "cuda", "fast"), ("reference", "cpu", "reference"), ("reference", "mps", "reference"),
+    ],
+)  # fmt: skip
+def test_the_fast_step_is_the_default_on_a_cpu(given: str, device: str, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: [device])
+    assert resolved(step=given, device=device).step == step
+
+
+@pytest.mark.parametrize(
+    ("rank", "present", "problem"),
+    [
+        (ALONE, ["mps"], "there is no fast step for mps"),
+        (SECOND, ["cuda", "cuda:1"], "the fast step of cuda:1 is for one process, not for ranks"),
+    ],
+)
+def test_a_fast_step_for_a_device_without_one_is_refused(
+    rank: Rank, present: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: present)
+    with pytest.raises(UsageError, match=rf"^--step: {problem}; leave --step out$"):
+        resolved(rank, step="fast")
+
+
+@pytest.mark.parametrize(
+    ("given", "native", "dtype"),
+    [
+        ("auto", True, "bfloat16"), ("auto", False, "float32"), ("bfloat16", False, "bfloat16"),
+        ("float32", True, "float32"),
+    ],
+)  # fmt: skip
+def test_auto_is_bfloat16_where_the_hardware_multiplies_it(
+    given: str, native: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mnistbench.measuring.environment.multiplies_bfloat16", lambda _: native)
+    assert resolved(dtype=given, device="cpu").dtype == dtype
+
+
+def test_ranks_share_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "usable_cpus", lambda: 5)
+    threads = [
+        resolved(rank, no_accel=True, threads=given).threads for rank, given in ((SECOND, None), (SECOND, 3), (ALONE, None))
+    ]
+    assert threads == [2, 3, None]
+
+
+# ---- A run that is continued -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def environ():
-    return {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
+def begun(here: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert cli.main(["train", *SMALL, "--lr", "0.5", "--output", "run"]) == 0
+    capsys.readouterr()
+    return here / "run"
 
 
-def read_back(directory):
-    reader = EventAccumulator(str(directory))
-    reader.Reload()
-    return reader.Tags()
+def test_a_run_continues_with_its_options(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--resume", "run", "--epochs", "2", "--lr", "0.5"]) == 0
+    title, continuing, *_ = capsys.readouterr().out.splitlines()
+    assert title.startswith("lenet5 on digits, cpu, 1 thread, float32, fast step, batch 512, 2 epochs, into run")
+    assert continuing == "continuing after epoch 1"
+    assert {path.name for path in begun.iterdir()} >= {CHECKPOINT, METRICS, RESULT}
 
 
-def test_an_epoch_into_a_log(tmp_path, environ):
-    # A process of its own: torch reads how much it may warn when it is imported.
-    command = [sys.executable, "-m", "mnistbench", "train", *SMALL, "--epochs", "1", "--save-model", "--profile"]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert [line.partition(" loss")[0] for line in lines[1:4]] == [
-        "train epoch 1 [640/1437 (45 %)]", "train epoch 1 [1280/1437 (89 %)]", "train epoch 1 [1437/1437 (100 %)]",
-    ]  # fmt: skip
-    assert lines[4].startswith("epoch 1/1: train loss ")
-    assert "TensorBoard: tensorboard --logdir run" in lines
-    tags = read_back(tmp_path / "run")
-    assert {"train/loss", "test/accuracy"} <= set(tags["scalars"])
-    assert tags["graph"]
-    assert set(tags["images"]) == {"inputs/digits", "misclassified/digits"}
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["environment"]["allocator"] == (PINNED if platform.libc_ver()[0] == "glibc" else {})
-    assert result["settings"]["step"] == "fast"
-    [epoch] = result["epochs"]
-    assert epoch["test_samples"] == 360
-    assert epoch["test_accuracy"] > 50  # of ten classes: it learns
-    LeNet5().load_state_dict(torch.load(tmp_path / "run" / "mnist_cnn.pt", weights_only=True))
+def test_options_that_would_change_a_run_are_refused(
+    begun: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in begun.iterdir()}
+    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: ["mps"])
+    for arguments, problem in {
+        (): "--resume: run has 1 epoch already; give more with --epochs",
+        ("--epochs", "2", "--lr", "1"): "--lr: 1.0 cannot continue run, which was trained with 0.5; leave --lr out",
+        ("--epochs", "2", "--batch-size-per-rank", "64"): (
+            "--batch-size: 64 cannot continue run, which was trained with 512; leave --batch-size out"
+        ),
+        ("--epochs", "2", "--step", "reference"): (
+            "--step: reference cannot continue run, which was trained with fast; leave --step out"
+        ),
+        ("--epochs", "2", "--device", "mps"): "--resume: the run was trained on cpu, and this is mps; give --device cpu",
+    }.items():
+        assert cli.main(["train", "--resume", "run", *arguments]) == 2
+        assert capsys.readouterr().err == f"mnistbench: {problem}\n"
+    assert {path.name: path.read_bytes() for path in begun.iterdir()} == before
 
 
-def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tmp_path, environ):
-    status, text = run_on_terminal(
-        "mnistbench",
-        "train",
-        *SMALL,
-        "--epochs",
-        "1000",
-        "--save-model",
-        columns=120,
-        cwd=tmp_path,
-        env=environ,
-        interrupt_at="epoch 2/1000",
+# ---- While it trains -------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+POINT = Point(epoch=1, step=10, samples=640, loss=0.25, accuracy=87.5, learning_rate=1.0, train_ns=500_000_000)
+EPOCH = EpochResult(1, 10, 1.0, 640, 0.25, 87.5, 500_000_000)
+EPOCH_LINE = "epoch 1/2: train loss 0.2500, accuracy 87.50 %; test loss 0.0275, accuracy 99.14 %; 2.00 s, 1,280 samples/s\n"
+
+
+def shown_of_an_epoch(terminal: io.StringIO, *later: Point | EpochResult) -> str:
+    """Return what is printed; the bar is on the terminal."""
+    out = io.StringIO()
+    with closing(TrainingProgress(Settings(epochs=2), [], out, terminal)) as view:
+        view.begin(1280, 100)
+        view.batch(640)
+        for each in (POINT, EPOCH.tested(100, 0.0275, 99.14, 1_500_000_000), *later):
+            (view.point if isinstance(each, Point) else view.epoch)(each)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_lines_in_a_log() -> None:
+    log = io.StringIO()
+    second = (Point(2, 20, 640, None, None, 0.7, 1_000_000_000), Point(2, 30, 640, 0.5, 90.0, 0.7, 1_000_000_000))
+    assert shown_of_an_epoch(log, *second, EPOCH) == (
+        "train epoch 1 [640/1280 (50 %)] loss 0.2500, accuracy 87.50 %, 1,280 samples/s\n"
+        + EPOCH_LINE
+        + "train epoch 2 [640/1280 (50 %)] loss not a number, accuracy -, 640 samples/s\n"
+        "train epoch 2 [1280/1280 (100 %)] loss 0.5000, accuracy 90.00 %, 640 samples/s\n"
+        "epoch 1/2, stopped after 640 samples: train loss 0.2500, accuracy 87.50 %; 500 ms, 1,280 samples/s\n"
     )
-    assert status == 130
-    assert "Traceback" not in text
-    assert "epoch 1/1000   0 %|" in text
-    assert " samples/s, loss " in text
-    assert " left" in text
-    assert "epoch 1/1000: train loss" in text
-    assert "interrupted; the files have the steps before the interruption" in text
-    assert "train/loss" in read_back(tmp_path / "run")["scalars"]
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["outcome"] == "interrupted"
-    assert result["epochs"][0]["test_samples"] == 360
-    LeNet5().load_state_dict(torch.load(tmp_path / "run" / "mnist_cnn.pt", weights_only=True))
+    assert log.getvalue() == ""
 
 
-def test_mnist_without_a_network_is_one_line_with_three_ways_out(tmp_path, environ):
-    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
-    environ = {**environ, **nowhere, "no_proxy": "", "NO_PROXY": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = forks.run("mnistbench", "train", cwd=tmp_path, env=environ)
-    assert done.returncode == 2
-    assert done.stdout == f"MNIST is not in {tmp_path / 'cache' / 'mnistbench'} yet: downloading 11 MiB\n"
-    [line] = done.stderr.splitlines()
-    assert "nothing there, and the download failed" in line
-    assert all(way in line for way in ("(1) ", "(2) ", "MNISTBENCH_DATA", "--data-dir", "(3) --dataset digits"))
-    assert str(tmp_path / "cache") in line
-    assert not (tmp_path / "runs").exists()
+def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
+    terminal = Terminal()
+    assert shown_of_an_epoch(terminal) == EPOCH_LINE
+    assert "  0 % |" in terminal.getvalue()
+    assert "epoch 1/2, loss 0.2500, accuracy 87.50 %" in terminal.getvalue()
+    continued = Terminal()
+    with closing(TrainingProgress(Settings(epochs=4), [], io.StringIO(), continued, done=3)) as view:
+        view.begin(1280, 100)
+    assert " 75 % |" in continued.getvalue()
+    assert "epoch 4/4" in continued.getvalue()
+
+
+def test_the_first_interrupt_is_noted_and_the_second_one_ends_everything() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with command.interruptible(again=True) as received:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert received == [signal.SIGINT]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ranks_ignore_the_second_interrupt_which_torchrun_sends() -> None:
+    with command.interruptible(again=False) as received:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert received == [signal.SIGINT] * 2
+
+
+# ---- When it is over -------------------------------------------------------------------------------------------------
+
+
+def test_each_run_has_its_own_directory_and_the_end_lists_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert cli.main(["train", *SMALL, "--dry-run", "--save-model", "--profile"]) == 0
+    out, _ = capsys.readouterr()
+    first, second = sorted((here / "runs").iterdir())
+    assert {first.name[15:42], second.name[15:42]} == {"-lenet5-b512-cpu-fast-digit"}
+    lines = out.splitlines()
+    title = "lenet5 on digits, cpu, 1 thread, float32, fast step, batch 512, dry run: one batch, into runs/"
+    assert lines[0].startswith(title)
+    assert any(line.startswith("train epoch 1 [512/512 (100 %)] loss ") for line in lines)
+    assert "step lenet5 on digits, cpu, float32, fast step: self CPU time per iteration" in lines
+    assert any(line.endswith(f": {RESULT}, {METRICS}, {WEIGHTS}, {TRACE}") for line in lines)
+    assert "TensorBoard: tensorboard --logdir runs" in lines
+    assert any("--host 0.0.0.0" in line and "--bind_all" in line and "everybody" in line for line in lines)
+
+
+def test_a_named_directory_is_made(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", *SMALL, "--lr", "1e30", "--dry-run", "--output", "my runs/first"]) == 0
+    out = capsys.readouterr().out
+    assert "TensorBoard: tensorboard --logdir 'my runs/first'\n" in out
+    assert not (here / "my runs" / "first" / WEIGHTS).exists()  # --save-model was not given
+    assert not (here / "runs").exists()
+
+
+def test_training_that_diverged_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", *SMALL, "--lr", "1e30"]) == 0
+    assert "the loss is not a number: training diverged; a smaller --lr than 1e+30 may not" in capsys.readouterr().out
+
+
+def test_an_interrupt_ends_with_130(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = TrainingProgress.begin
+
+    def interrupted(self: Any, *samples: int) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        begin(self, *samples)
+
+    monkeypatch.setattr(TrainingProgress, "begin", interrupted)
+    assert cli.main(["train", *SMALL, "--save-model", "--output", "run"]) == 130
+    assert "interrupted; the files have the steps before the interruption" in capsys.readouterr().out
+    assert (here / "run" / WEIGHTS).exists()
+
+
+def test_an_interrupt_before_training_ends_with_130(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tensorboard, "new_directory", interrupted)
+    assert cli.main(["train", *SMALL]) == 130
+    assert capsys.readouterr().err == "mnistbench: interrupted\n"

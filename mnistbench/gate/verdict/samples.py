@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from mnistbench import __version__
-from mnistbench.compare.thresholds import Criteria
+from mnistbench.compare.criteria import Criteria
 from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within, wrong
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.operation import OpKey, operation_name, place_name, replacement_name, shortened
@@ -545,7 +545,7 @@ def difference_of_means(base: Sequence[float], new: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Header:
+class GateHeader:
     """The first line of a file."""
 
     started: Annotated[str, OPTIONAL] = ""
@@ -621,9 +621,14 @@ class Recorded:
     """The samples of a gate, and how the measurement ended: the content of a file."""
 
     path: Path
-    header: Header
+    header: GateHeader
     launches: list[Launch]
     end: End = COMPLETE
+
+    @property
+    def seconds(self) -> float:
+        """Duration of all launches."""
+        return sum(launch.seconds for launch in self.launches)
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:
@@ -651,7 +656,7 @@ def load(path: Path) -> Recorded:
         first, *others = [Reader(_parsed(line)) for line in _lines(path)]
         if (schema := first["schema"].whole()) != SCHEMA:
             raise RecordError(f"schema: {schema} is not known to this version, which reads {SCHEMA}; update mnistbench")  # noqa: TRY301
-        header = first.read(Header)
+        header = first.read(GateHeader)
         for case in header.labels:
             first["exact"][case].flag()
         ended = bool(others) and isinstance(others[-1].value, dict) and "end" in others[-1].value

@@ -2,7 +2,7 @@
 
 Question: how much faster are N ranks than one, and how much of a step is communication?
 Input: ``Settings``: the numbers of ranks, the batch, the model.
-Output: ``Scaling`` (``result``): raw times of every step on every rank, which is JSON and imports no torch.
+Output: ``Scaling`` (``result``): raw times of every step on every rank; ``report`` makes a table, a figure and JSON of them.
 
-``run`` starts a launch for each number of ranks; ``worker`` is the program of one rank, which alone imports torch.
+``command`` starts a launch for each number of ranks; ``worker`` is the program of one rank, which alone imports torch.
 """

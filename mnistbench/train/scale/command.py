@@ -1,112 +1,122 @@
-"""``mnistbench scale``: time training steps for several numbers of ranks and show how they scale."""
+"""``mnistbench scale``: start a launch for each number of ranks, read its times, and show how they scale.
+
+Torch is imported only for accelerators.
+"""
 
 from __future__ import annotations
 
-import argparse
+import json
+import math
 import os
 import signal
 import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
 
+from mnistbench.core.child import Child, ChildError, measuring_environment
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import DATASETS, DTYPES, FAST, MODELS, STEPS
-from mnistbench.showing.arguments import (
-    MOST_THREADS,
-    add_dataset,
-    add_dtype,
-    add_format,
-    add_model,
-    add_output,
-    given,
-    one_of,
-    whole,
-    wholes,
-)
-from mnistbench.showing.output import STOPPED, deliver_tables, output_file
-from mnistbench.train.scale import run as scale
-from mnistbench.train.scale.report import blocks
-from mnistbench.train.scale.result import COLUMNS, STRONG, WEAK, Scaling, Settings, csv_rows, dumps
+from mnistbench.core.options import plain
+from mnistbench.core.ranks import own_rank
+from mnistbench.core.record import Environment
+from mnistbench.showing.output import STOPPED, check, deliver
+from mnistbench.showing.progress import Progress
+from mnistbench.train.scale.report import report
+from mnistbench.train.scale.result import Launched, Scaling, Settings
 
-_DEVICES = ("cpu", "cuda")
+__all__ = ["Settings", "run"]
 
-#: The largest number of ranks on one machine.
-_MOST_RANKS = 1024
+#: Variables of a launcher, which a child must not take for its own.
+_OF_LAUNCHERS = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+
+_PREFIX = "mnistbench: "  # of the line of an error
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add = parser.add_argument
-    add("--ranks", default="1,2", metavar="NUMBERS", help="comma list of numbers of ranks (default: 1,2)")
-    add("--strong", action="store_true", help="strong scaling: the batch of all ranks stays the same (--batch-size)")
-    add("--weak", action="store_true", help="weak scaling: the batch of each rank stays the same (--batch-size-per-rank)")
-    add("--batch-size", metavar="N", help="with --strong: samples per step, of all ranks (default: 64)")
-    add("--batch-size-per-rank", metavar="N", help="with --weak: samples per step, of each rank (default: 64)")
-    add_model(parser)
-    add("--device", default="cpu", metavar="NAME", help="cpu, or cuda: a GPU for each rank (default: cpu)")
-    add("--threads", default="1", metavar="N", help="intra-op threads of torch on the CPU, of each rank (default: 1)")
-    add_dataset(parser, "digits")
-    add("--step", default="reference", metavar="NAME", help="reference, or fast, on cpu (default: reference)")
-    add_dtype(parser)
-    add("--seed", default="1", metavar="N", help="seed of weights, batches and dropout (default: 1)")
-    add("--iterations", default="50", metavar="N", help="timed steps with and without communication (default: 50)")
-    add_format(parser, "csv")
-    add_output(parser)
-
-
-def run(parsed: argparse.Namespace) -> int:
+def run(settings: Settings) -> int:
     """Measure every number of ranks, report, and return 0; return 130 if Ctrl-C interrupted it.
 
     Raises:
         MnistbenchError: an option cannot be used, or a launch failed.
     """
-    settings = _settings(parsed)
-    output = output_file(parsed)
-    scale.check(settings, os.environ)
+    if settings.output:
+        check(settings.output)
+    check_ranks(settings, os.environ)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the ranks, too
     try:
-        scaling = _measured(settings)
+        scaling = measured(settings)
     except KeyboardInterrupt:
         print("mnistbench: interrupted", file=sys.stderr)
         return STOPPED
-    deliver_tables(
-        parsed.format, output, blocks=blocks(scaling), heading=f"{settings.scaling} scaling over ranks", json=dumps(scaling),
-        columns=COLUMNS, rows=csv_rows(scaling),
-    )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    deliver(report(scaling), settings.format, settings.output)
     return 0
 
 
-def _measured(settings: Settings) -> Scaling:
-    from tqdm import tqdm
+def check_ranks(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Check what can be known before anything is measured.
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the ranks, too
-    try:
-        with tqdm(total=len(settings.ranks), unit="launch", file=sys.stderr, disable=None, leave=False) as bar:
-            return scale.run(settings, bar.update)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    Raises:
+        UsageError: this process is a rank itself, or there are fewer GPUs than ranks.
+    """
+    if own_rank(environ).world_size > 1:
+        raise UsageError("mnistbench scale starts the ranks itself: run it without torchrun")
+    if settings.device == "cpu":
+        return
+    from mnistbench.measuring.environment import accelerators, resolve_devices
+
+    resolve_devices([settings.device])
+    most, present = max(settings.ranks), len([name for name in accelerators() if name.startswith(settings.device)])
+    if most > present:
+        raise UsageError(f"--ranks: {most} ranks need as many GPUs, and there are {present}; give {present} at most")
 
 
-def _settings(parsed: argparse.Namespace) -> Settings:
-    if parsed.strong == parsed.weak:
-        fault = "exclude each other" if parsed.strong else "are both missing"
-        raise UsageError(f"--strong and --weak {fault}; give one of them")
-    flag, other = ("--batch-size", "--batch-size-per-rank") if parsed.strong else ("--batch-size-per-rank", "--batch-size")
-    sizes = {"--batch-size": parsed.batch_size, "--batch-size-per-rank": parsed.batch_size_per_rank}
-    if sizes[other] is not None:
-        scaling = STRONG if parsed.strong else WEAK
-        raise UsageError(f"{other}: {sizes[other]!r} cannot be used with --{scaling}; give {flag}")
-    step, device = one_of("--step", parsed.step, STEPS), one_of("--device", parsed.device, _DEVICES)
-    if step == FAST and device != "cpu":
-        raise UsageError(f"--step: the fast step is for the CPU here, not for {device}; leave --step out")
-    return Settings(
-        scaling=STRONG if parsed.strong else WEAK,
-        ranks=tuple(sorted(wholes("--ranks", parsed.ranks, 1, _MOST_RANKS))),
-        batch_size=whole(flag, given(flag, sizes[flag], "64"), 1),
-        model=one_of("--model", parsed.model, MODELS),
-        device=device,
-        threads=whole("--threads", parsed.threads, 1, MOST_THREADS),
-        dataset=one_of("--dataset", parsed.dataset, DATASETS),
-        data_dir=given("--data-dir", parsed.data_dir) or None,
-        step=step,
-        dtype=one_of("--dtype", parsed.dtype, DTYPES),
-        seed=whole("--seed", parsed.seed, 0, 2**63 - 1),
-        steps=whole("--iterations", parsed.iterations, 1),
-    )
+def measured(settings: Settings) -> Scaling:
+    """Measure every number of ranks and return the result.
+
+    Raises:
+        ChildError: a launch failed.
+        KeyboardInterrupt: Ctrl-C; all processes have ended.
+    """
+    launches, environment = [], None
+    with (
+        tempfile.TemporaryDirectory(prefix="mnistbench-scale-") as name,
+        Progress(sys.stderr, total=len(settings.ranks), quiet=True) as progress,
+    ):
+        folder = Path(name)
+        for ranks in sorted(settings.ranks):
+            shown = f"{ranks} rank{'s' if ranks > 1 else ''}"
+            progress.step(shown)
+            path = folder / f"{ranks}.json"
+            with Child(words(settings, ranks, path), environment_of(settings, os.environ, folder), asks_first=True) as child:
+                try:
+                    child.output(math.inf)
+                    found = Reader(json.loads(path.read_text(encoding="utf-8")))
+                except ChildError as error:
+                    said = [line.removeprefix(_PREFIX) for line in child.errors() if line.startswith(_PREFIX)]
+                    raise ChildError(said[0] if said else f"the launch of {shown} {error}") from None
+                except (OSError, ValueError):
+                    raise ChildError(f"the launch of {shown} ended without a result") from None
+            launches.append(found["launch"].read(Launched))
+            environment = found["environment"].read(Environment)
+            progress.advance()
+    assert environment is not None, "at least one number of ranks"
+    return Scaling(settings, environment, tuple(launches))
+
+
+def words(settings: Settings, ranks: int, path: Path) -> list[str]:
+    """Return the command that measures this number of ranks and writes its times to ``path``."""
+    of_all = json.dumps(plain(settings, leave_out=("format", "output")))
+    program = ["-m", "mnistbench.train.scale.worker", of_all, str(path)]
+    if ranks == 1:
+        return [sys.executable, *program]
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *program]
+
+
+def environment_of(settings: Settings, inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the environment of a launch; ``folder`` is for a bytecode cache."""
+    found = {name: value for name, value in inherited.items() if name not in _OF_LAUNCHERS}
+    return measuring_environment(found, folder / "bytecode") | {"OMP_NUM_THREADS": str(settings.threads)}

@@ -1,14 +1,16 @@
-"""Scaling over ranks -> a table and a figure made of characters."""
+"""Scaling over ranks -> a table, a figure made of characters, and data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from mnistbench.core import units
+from mnistbench.core.options import plain
 from mnistbench.core.params import device_label
-from mnistbench.showing.report import Block
-from mnistbench.showing.table import Table, text_table
-from mnistbench.train.scale.result import STRONG, Launched, Scaling
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.table import Column, Table
+from mnistbench.train.scale.result import Launched, Scaling
 
 #: Size of the figure in characters.
 _WIDTH, _HEIGHT = 56, 14
@@ -16,60 +18,59 @@ _WIDTH, _HEIGHT = 56, 14
 _IDEAL, _MEASURED, _OVERSUBSCRIBED = ".", "o", "x"
 
 
-def blocks(scaling: Scaling) -> list[Block]:
-    """Return the whole report."""
-    return [Block("", tables=(table(scaling),)), Block(_figure_title(scaling), drawing=figure(scaling))]
+def report(scaling: Scaling) -> Report:
+    """Return the whole report; the data have the time of every step."""
+    drawn = table(scaling)
+    records = [
+        {**row, "batch_sizes": launch.batch_sizes, "steps_ns": launch.step_ns, "no_sync_steps_ns": launch.no_sync_ns}
+        for row, launch in zip(drawn.records(), scaling.launches, strict=True)
+    ]
+    data = document(
+        "scale", settings=plain(scaling.settings, leave_out=("format", "output")), environment=asdict(scaling.environment),
+        launches=records,
+    )  # fmt: skip
+    kind = scaling.settings.scaling
+    title = f"{'Speedup' if scaling.alone else 'Samples per second'} over ranks, {kind} scaling"
+    blocks = [Block("", tables=(drawn,)), Block(title, drawing=figure(scaling))]
+    return Report(f"{kind} scaling over ranks", blocks, data, drawn)
 
 
 def table(scaling: Scaling) -> Table:
     """Return a row for each number of ranks."""
-    return text_table(
-        title=_title(scaling),
-        headings=(
-            "ranks", "threads", "batch per rank", "samples/s", "step", "quartiles", "efficiency", "exposed communication",
-            "of step", "note",
-        ),
-        rows=tuple(_row(scaling, launch) for launch in scaling.launches),
-        sums=(),
-        numbers_from=0,
-        lines=tuple(_sentences(scaling)),
-        words_after=1,
-    )  # fmt: skip
-
-
-def _title(scaling: Scaling) -> str:
     settings = scaling.settings
-    of = "of all ranks" if settings.scaling == STRONG else "of each rank"
     device = device_label(settings.device, settings.dtype, compiled=False, step=settings.step)
-    return (
-        f"{settings.scaling} scaling, step {settings.model} on {settings.dataset}, {device}, batch {settings.batch_size} {of}"
+    size = f"{settings.batch_size} of all ranks" if settings.strong else f"{settings.batch_size_per_rank} of each rank"
+    title = f"{settings.scaling} scaling, step {settings.model} on {settings.dataset}, {device}, batch {size}"
+    columns: Sequence[Column[Launched]] = (
+        Column("ranks", lambda launch: launch.ranks, units.count, key="ranks"),
+        Column("threads", lambda _: settings.threads, units.count, key="threads"),
+        Column("batch per rank", lambda launch: (min(launch.batch_sizes), max(launch.batch_sizes)), _range_of_counts),
+        Column(None, lambda launch: " ".join(map(str, launch.batch_sizes)), key="batch_sizes"),
+        Column(None, lambda launch: launch.samples, key="samples"),
+        Column("samples/s", lambda launch: launch.samples_per_s, lambda rate: units.count(round(rate)), key="samples_per_s"),
+        Column("step", lambda launch: launch.typical_ns, units.duration, key="step_ns"),
+        Column("quartiles", lambda launch: launch.quartiles_ns, lambda both: " to ".join(map(units.duration, both))),
+        Column(None, lambda launch: launch.quartiles_ns[0], key="step_first_quartile_ns"),
+        Column(None, lambda launch: launch.quartiles_ns[1], key="step_third_quartile_ns"),
+        Column(None, lambda launch: launch.no_sync_typical_ns, key="no_sync_step_ns"),
+        Column(None, scaling.speedup, key="speedup"),
+        Column("efficiency", scaling.efficiency, units.percent, key="efficiency"),
+        Column("exposed communication", lambda launch: launch.exposed_ns, units.duration, key="exposed_ns"),
+        Column("of step", lambda launch: launch.exposed_share, units.percent, key="exposed_share"),
+        Column("note", lambda launch: "oversubscribed" if scaling.oversubscribed(launch) else ""),
+        Column(None, scaling.oversubscribed, key="oversubscribed"),
     )
+    return Table(title, columns, scaling.launches, lines=tuple(_sentences(scaling)))
 
 
-def _row(scaling: Scaling, launch: Launched) -> tuple[str, ...]:
-    fewest, most = min(launch.batch_sizes), max(launch.batch_sizes)
-    first, third = launch.quartiles_ns
-    return (
-        units.count(launch.ranks),
-        units.count(scaling.settings.threads),
-        units.count(most) if fewest == most else f"{units.count(fewest)} to {units.count(most)}",
-        units.count(round(launch.samples_per_s)),
-        units.duration(launch.typical_ns),
-        f"{units.duration(first)} to {units.duration(third)}",
-        _percent(scaling.efficiency(launch)),
-        units.MISSING if launch.exposed_ns is None else units.duration(launch.exposed_ns),
-        _percent(launch.exposed_share),
-        "oversubscribed" if scaling.oversubscribed(launch) else "",
-    )
-
-
-def _percent(share: float | None) -> str:
-    return units.MISSING if share is None else units.percent(share)
+def _range_of_counts(bounds: tuple[int, int]) -> str:
+    fewest, most = bounds
+    return units.count(most) if fewest == most else f"{units.count(fewest)} to {units.count(most)}"
 
 
 def _sentences(scaling: Scaling) -> Iterator[str]:
     """Yield what the columns mean, and why a number is missing."""
-    steps = scaling.settings.steps
+    steps = scaling.settings.iterations
     yield f"A step's time is that of its slowest rank, the median of {steps} steps with quartiles; batches are made before it."
     if any(launch.exposed_ns is not None for launch in scaling.launches):
         yield "Exposed communication: step time minus the time of a step without communication (no_sync)."
@@ -81,13 +82,6 @@ def _sentences(scaling: Scaling) -> Iterator[str]:
             f"Oversubscribed: more threads than the {cores} cores that can be used, so ranks wait for each other; "
             "such a row has no efficiency."
         )
-
-
-# ---- Figure ----------------------------------------------------------------------------------------------------------
-
-
-def _figure_title(scaling: Scaling) -> str:
-    return f"{'Speedup' if scaling.alone else 'Samples per second'} over ranks, {scaling.settings.scaling} scaling"
 
 
 def figure(scaling: Scaling) -> str:
@@ -114,14 +108,11 @@ def figure(scaling: Scaling) -> str:
     lines = [f"{label:>{width}} |{''.join(line).rstrip()}" for label, line in zip(labels, grid, strict=True)]
     right = f"{most} rank{'s' if most > 1 else ''}"
     lines += [f"{'':{width}} +{'-' * (_WIDTH + 1)}", f"{'':{width}}  0{right:>{_WIDTH}}"]
-    return "\n".join([*lines, *_legend(scaling)])
-
-
-def _legend(scaling: Scaling) -> Iterator[str]:
     oversubscribed = [scaling.oversubscribed(launch) for launch in scaling.launches]
     if not all(oversubscribed):
-        yield f"{_MEASURED}  measured"
+        lines.append(f"{_MEASURED}  measured")
     if any(oversubscribed):
-        yield f"{_OVERSUBSCRIBED}  measured, oversubscribed"
+        lines.append(f"{_OVERSUBSCRIBED}  measured, oversubscribed")
     if scaling.alone:
-        yield f"{_IDEAL}  ideal: N ranks are N times as fast as one"
+        lines.append(f"{_IDEAL}  ideal: N ranks are N times as fast as one")
+    return "\n".join(lines)

@@ -1,48 +1,72 @@
-"""The result of ``mnistbench scale``: times of training steps for each number of ranks.
+"""The settings and the result of ``mnistbench scale``: times of training steps for each number of ranks.
 
 This module does not import torch. Times are integer nanoseconds, batch sizes are samples, shares are fractions of 1.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from pathlib import Path
 
-from mnistbench import __version__
+from mnistbench.core import options
 from mnistbench.core.document import Positive
+from mnistbench.core.errors import UsageError
+from mnistbench.core.options import MOST_THREADS, one_of, option, several, switch, whole
+from mnistbench.core.params import DATASETS, DTYPES, FAST, MODELS, STEPS
 from mnistbench.core.ranks import RankTimes
 from mnistbench.core.record import Environment
 
-#: Version of the JSON file.
-#:
-#: 1: the first.
-SCHEMA = 1
-
-STRONG, WEAK = "strong", "weak"
+#: The largest number of ranks on one machine.
+_MOST_RANKS = 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """What all launches have in common."""
 
-    scaling: Annotated[str, Literal["strong", "weak"]]  # strong: the batch of all ranks is fixed; weak: that of each rank is
-    ranks: tuple[int, ...]  # numbers of ranks, ascending
-    batch_size: int  # samples per step: of all ranks if strong, of each rank if weak
-    model: str
-    device: str  # cpu or cuda, where each rank has a device of its own
-    threads: int  # intra-op threads of each rank
-    dataset: str
-    data_dir: str | None
-    step: str  # reference or fast
-    dtype: str
-    seed: int
-    steps: int  # timed steps of each kind
+    ranks: tuple[int, ...] = option(
+        "--ranks", several(whole(1, _MOST_RANKS)), "1,2", "comma list of numbers of ranks", "NUMBERS"
+    )
+    strong: bool = switch("--strong", "strong scaling: the batch of all ranks stays the same (--batch-size)")
+    weak: bool = switch("--weak", "weak scaling: the batch of each rank stays the same (--batch-size-per-rank)")
+    batch_size: int = option("--batch-size", whole(1), "64", "with --strong: samples per step, of all ranks", "N")
+    batch_size_per_rank: int = option(
+        "--batch-size-per-rank", whole(1), "64", "with --weak: samples per step, of each rank", "N"
+    )
+    model: str = option("--model", one_of(*MODELS), "convnet", "convnet or lenet5", "NAME")
+    device: str = option("--device", one_of("cpu", "cuda"), "cpu", "cpu, or cuda: a GPU for each rank", "NAME")
+    threads: int = option("--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU, of each rank", "N")
+    dataset: str = option("--dataset", one_of(*DATASETS), "digits", "digits or mnist", "NAME")
+    data_dir: Path | str | None = options.data_dir()
+    step: str = option("--step", one_of(*STEPS), "reference", "reference, or fast, on cpu", "NAME")
+    dtype: str = option("--dtype", one_of(*DTYPES), "float32", "float32, or bfloat16 by autocast", "NAME")
+    seed: int = option("--seed", whole(0, 2**63 - 1), "1", "seed of weights, batches and dropout", "N")
+    iterations: int = option("--iterations", whole(1), "50", "timed steps with and without communication", "N")
+    format: str = options.output_format(("csv",))
+    output: Path | None = options.output()
+    given: frozenset[str] = frozenset()  # fields whose options were given
+
+    def __post_init__(self) -> None:
+        if self.strong == self.weak:
+            fault = "exclude each other" if self.strong else "are both missing"
+            raise UsageError(f"--strong and --weak {fault}; give one of them")
+        other, size = ("--batch-size-per-rank", "--batch-size") if self.strong else ("--batch-size", "--batch-size-per-rank")
+        if other.removeprefix("--").replace("-", "_") in self.given:
+            raise UsageError(f"{other}: cannot be used with --{self.scaling}; give {size}")
+        if self.strong and self.batch_size < max(self.ranks):
+            most = max(self.ranks)
+            raise UsageError(f"--batch-size: {self.batch_size} has no sample for each of {most} ranks; give {most} at least")
+        if self.step == FAST and self.device != "cpu":
+            raise UsageError(f"--step: the fast step is for the CPU here, not for {self.device}; leave --step out")
+
+    @property
+    def scaling(self) -> str:
+        """The kind of scaling: strong or weak."""
+        return "strong" if self.strong else "weak"
 
     def global_batch_size(self, ranks: int) -> int:
         """Return the samples of one step of all ranks."""
-        return self.batch_size if self.scaling == STRONG else self.batch_size * ranks
+        return self.batch_size if self.strong else self.batch_size_per_rank * ranks
 
 
 @dataclass(frozen=True)
@@ -64,7 +88,7 @@ class Launched(RankTimes):
 
 @dataclass(frozen=True)
 class Scaling:
-    """The launches of all numbers of ranks, in the order of the settings."""
+    """The launches of all numbers of ranks, in ascending order."""
 
     settings: Settings
     environment: Environment  # of the ranks
@@ -97,46 +121,3 @@ class Scaling:
         """
         speedup = self.speedup(launch)
         return None if speedup is None or self.oversubscribed(launch) else speedup / launch.ranks
-
-
-# ---- Data for programs -----------------------------------------------------------------------------------------------
-
-#: Of a table with a row for each number of ranks.
-COLUMNS = (
-    "ranks", "threads", "batch_sizes", "samples", "samples_per_s", "step_ns", "step_first_quartile_ns",
-    "step_third_quartile_ns", "no_sync_step_ns", "exposed_ns", "exposed_share", "speedup", "efficiency", "oversubscribed",
-)  # fmt: skip
-
-
-def row_of(scaling: Scaling, launch: Launched) -> dict[str, Any]:
-    """Return the statistics of a launch by name, in the order of the columns."""
-    first, third = launch.quartiles_ns
-    cells = (
-        launch.ranks, scaling.settings.threads, list(launch.batch_sizes), launch.samples, launch.samples_per_s,
-        launch.typical_ns, first, third, launch.no_sync_typical_ns, launch.exposed_ns, launch.exposed_share,
-        scaling.speedup(launch), scaling.efficiency(launch), scaling.oversubscribed(launch),
-    )  # fmt: skip
-    return dict(zip(COLUMNS, cells, strict=True))
-
-
-def csv_rows(scaling: Scaling) -> Iterator[Sequence[Any]]:
-    """Yield the cells of ``COLUMNS`` for each number of ranks; the samples of the ranks in one cell."""
-    for launch in scaling.launches:
-        row = row_of(scaling, launch)
-        yield tuple((row | {"batch_sizes": " ".join(map(str, launch.batch_sizes))}).values())
-
-
-def dumps(scaling: Scaling) -> str:
-    """Return the result as the text of a JSON file: settings, environment, statistics and the time of every step."""
-    launches = [
-        {**row_of(scaling, launch), "steps_ns": launch.step_ns, "no_sync_steps_ns": launch.no_sync_ns}
-        for launch in scaling.launches
-    ]
-    found = {
-        "schema": SCHEMA,
-        "mnistbench": __version__,
-        "settings": asdict(scaling.settings),
-        "environment": asdict(scaling.environment),
-        "launches": launches,
-    }
-    return json.dumps(found, indent=1, allow_nan=False) + "\n"

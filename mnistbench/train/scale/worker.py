@@ -1,9 +1,8 @@
 """Time training steps as one rank: the program of each process of ``mnistbench scale``.
 
 ``python -m mnistbench.train.scale.worker SETTINGS FILE``: the settings as JSON, and the file that rank 0 writes. torchrun's
-variables give its rank; without them it is a process by itself, whose model is not wrapped.
-
-``measuring/communication`` times the steps. Batches are made before the clock starts.
+variables give its rank; without them it is a process by itself, whose model is not wrapped. Batches are made before the clock
+starts.
 """
 
 from __future__ import annotations
@@ -17,15 +16,14 @@ from pathlib import Path
 
 import torch
 
-from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.files import replace_file
 from mnistbench.core.params import Params
-from mnistbench.core.ranks import Rank, own_rank
-from mnistbench.core.units import printable
+from mnistbench.core.ranks import own_rank
 from mnistbench.measuring.case import build, memory_suffices, synchronizer, thread_count
-from mnistbench.measuring.communication import BLOCK_STEPS, time_steps
 from mnistbench.measuring.environment import read
+from mnistbench.measuring.passes import BLOCK_STEPS, time_steps
+from mnistbench.showing.output import print_error
 from mnistbench.train.scale.result import Launched, Settings
 from mnistbench.workloads.ranks import Alone, Group
 from mnistbench.workloads.step import Step
@@ -37,43 +35,34 @@ _FAILED = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Time the steps as one of the ranks; return the exit code."""
-    settings, path = Reader(json.loads(arguments[0])).read(Settings), Path(arguments[1])
-    place = own_rank(os.environ)
-    device = torch.device(settings.device if settings.device == "cpu" else f"{settings.device}:{place.local_rank}")
+    values, path = json.loads(arguments[0]), Path(arguments[1])
+    settings, rank = Settings(**{**values, "ranks": tuple(values["ranks"])}), own_rank(os.environ)
+    device = torch.device(settings.device if settings.device == "cpu" else f"{settings.device}:{rank.local_rank}")
     try:
-        if place.world_size == 1:
-            _measure_and_write(settings, place, device, Alone(), path)
+        if rank.world_size == 1:
+            _measure_and_write(settings, device, Alone(), path)
             return 0
-        ranks = Group(place, device)
-        with ranks.failing_together(_print_error):
-            _measure_and_write(settings, place, device, ranks, path)
+        ranks = Group(rank, device)
+        with ranks.failing_together(print_error):
+            _measure_and_write(settings, device, ranks, path)
             ranks.end()
     except MnistbenchError as error:
-        _print_error(error)
+        print_error(error)
         return _FAILED
     return 0
 
 
-def _print_error(line: str | MnistbenchError) -> None:
-    sys.stderr.write(f"mnistbench: {printable(str(line))}\n")
-    sys.stderr.flush()
-
-
-def _measure_and_write(settings: Settings, place: Rank, device: torch.device, ranks: Alone, path: Path) -> None:
-    batch_size = settings.global_batch_size(place.world_size)
-    otherwise = f"memory of {device} does not suffice for {place.world_size} ranks and batches of {batch_size}"
+def _measure_and_write(settings: Settings, device: torch.device, ranks: Alone, path: Path) -> None:
+    batch_size = settings.global_batch_size(ranks.world_size)
+    otherwise = f"memory of {device} does not suffice for {ranks.world_size} ranks and batches of {batch_size}"
     with memory_suffices(f"{otherwise}: choose a smaller batch"), thread_count(settings.threads):
-        samples, step_ns, no_sync_ns = measure(settings, device, ranks)
-    parts = ranks.gather((samples, step_ns, no_sync_ns))
-    if not parts:
-        return
-    launched = Launched(
-        batch_sizes=tuple(part[0] for part in parts),
-        step_ns=tuple(part[1] for part in parts),
-        no_sync_ns=tuple(part[2] for part in parts) if place.world_size > 1 else (),
-    )
-    found = {"launch": asdict(launched), "environment": asdict(read(settings.threads))}
-    replace_file(path, json.dumps(found).encode())
+        mine = measure(settings, device, ranks)
+    parts = ranks.gather(mine)
+    if parts:
+        samples, step_ns, no_sync_ns = zip(*parts, strict=True)
+        launched = Launched(batch_sizes=samples, step_ns=step_ns, no_sync_ns=no_sync_ns if ranks.world_size > 1 else ())
+        found = {"launch": asdict(launched), "environment": asdict(read(settings.threads))}
+        replace_file(path, json.dumps(found).encode())
 
 
 def measure(settings: Settings, device: torch.device, ranks: Alone) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
@@ -108,7 +97,7 @@ def measure(settings: Settings, device: torch.device, ranks: Alone) -> tuple[int
     generator = torch.Generator().manual_seed(settings.seed)  # all ranks draw the same batches
     drawn = (whole.draw(whole.train, params.batch_size, generator) for _ in range(BLOCK_STEPS))
     batches = [whole.batch(whole.train, ranks.part(indices)) for indices in drawn]
-    return len(batches[0][1]), *time_steps(case, [work(batch) for batch in batches], ranks, settings.steps)
+    return len(batches[0][1]), *time_steps(case, [work(batch) for batch in batches], ranks, settings.iterations)
 
 
 if __name__ == "__main__":

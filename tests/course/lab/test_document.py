@@ -14,11 +14,10 @@ import pytest
 from lab_builders import SIZES, S, cluster, epoch_time, laptop, with_operations, without_device_view
 
 from mnistbench.course.lab import explain as explain_module
-from mnistbench.course.lab.chapters import Chapters
+from mnistbench.course.lab.chapters import Chapters, Merged
 from mnistbench.course.lab.claims import check
 from mnistbench.course.lab.document import Bullets, Document, Paragraph, Picture, Section, Table, html, markdown
 from mnistbench.course.lab.explain import Name, Place, explain
-from mnistbench.course.lab.merged import Machine, Merged
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Cited, Code, Texts, _load
 

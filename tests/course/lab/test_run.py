@@ -7,12 +7,12 @@ import json
 import pytest
 from builders import environment
 from lab_builders import LAYERS, call_time, epoch_time, first_calls, forward_rows, step_rows, table, training
+from mnistbench.course.lab.progress import Bar, Lines
+from mnistbench.course.lab.studies import LIMIT_S, STUDIES
 
 from mnistbench.core.errors import UsageError
 from mnistbench.course.lab.findings import FILE, Ceiling, Findings, ProfiledCase, Settings, Study
-from mnistbench.course.lab.progress import Bar, Lines
 from mnistbench.course.lab.run import BEGUN, STEPS, Lab
-from mnistbench.course.lab.studies import LIMIT_S, STUDIES
 
 MS = 1_000_000
 

@@ -1,11 +1,11 @@
 """The studies of a lab's appendix: each is a process that can fail and can be ended."""
 
 import pytest
+from mnistbench.course.lab.studies import study
 from mnistbench.course.studies.command import STUDIES
 
 from mnistbench import cli
 from mnistbench.course.lab import studies
-from mnistbench.course.lab.studies import study
 
 TINY = ("--images", "1x1x4x4", "--filters", "1x3x3", "--way", "im2col")
 

@@ -1,12 +1,27 @@
-"""``mnistbench scale`` as a user runs it."""
+"""``mnistbench scale``: its options, how launches are started, and what is said when one fails."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
 from pathlib import Path
 
 import forks
 import pytest
+from scale_builders import SETTINGS
+
+from mnistbench import cli
+from mnistbench.core.child import ChildError
+from mnistbench.core.errors import UsageError
+from mnistbench.core.machine import PINNED
+from mnistbench.measuring import environment
+from mnistbench.train.scale import command
 
 
 @pytest.mark.versions
@@ -29,22 +44,99 @@ def test_one_and_two_ranks(tmp_path: Path) -> None:
     [
         ((), "--strong and --weak are both missing"),
         (("--strong", "--weak"), "--strong and --weak exclude each other"),
-        (("--strong", "--batch-size-per-rank", "8"), "--batch-size-per-rank: '8' cannot be used with --strong"),
-        (("--weak", "--batch-size", "8"), "--batch-size: '8' cannot be used with --weak"),
-        (("--strong", "--batch-size", "0"), "--batch-size: '0' cannot be used"),
-        (("--weak", "--batch-size-per-rank", ""), "--batch-size-per-rank: '' is no value"),
-        (("--strong", "--ranks", "1,0"), "--ranks: '0' cannot be used"),
-        (("--strong", "--ranks", "1,,2"), "--ranks: '1,,2' has an empty entry"),
-        (("--strong", "--ranks", "4", "--batch-size", "3"), "--batch-size: 3 has no sample for each of 4 ranks"),
-        (("--strong", "--iterations", "0"), "--iterations: '0' cannot be used"),
-        (("--strong", "--model", "resnet"), "--model: 'resnet' is not known"),
-        (("--strong", "--device", "tpu"), "--device: 'tpu' is not known"),
+        (("--strong", "--batch-size-per-rank", "8"), "--batch-size-per-rank: cannot be used with --strong"),
+        (("--weak", "--batch-size", "64"), "--batch-size: cannot be used with --weak; give --batch-size-per-rank"),
+        (("--strong", "--ranks", "1,0"), "--ranks: '1,0' cannot be used"),
+        (("--strong", "--ranks", "4", "--batch-size", "3"), "--batch-size: 3 has no sample for each of 4 ranks; give 4"),
         (("--strong", "--device", "cuda", "--step", "fast"), "--step: the fast step is for the CPU"),
         (("--strong", "--output", "no/s.txt"), "--output: no/s.txt cannot be written"),
     ],
 )
-def test_a_wrong_option_is_one_line(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
-    done = forks.run("mnistbench", "scale", *arguments, cwd=tmp_path, errors=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"mnistbench: {complaint}")
-    assert done.stderr.count("\n") == 1
+def test_a_wrong_option_is_one_line(arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["scale", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.startswith(f"mnistbench: {complaint}"), err.count("\n")) == ("", True, 1)
+
+
+def test_several_ranks_are_started_by_torchrun_and_one_without(tmp_path: Path) -> None:
+    one, two = (command.words(SETTINGS, ranks, tmp_path / "f.json") for ranks in (1, 2))
+    assert one[1:3] == ["-m", "mnistbench.train.scale.worker"]
+    assert two[1:5] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    assert two[5:] == one[1:]
+
+
+def test_ranks_have_pinned_thresholds_their_threads_and_no_variables_of_another_launcher(tmp_path: Path) -> None:
+    inherited = {"PATH": "/bin", "RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "1", "OMP_NUM_THREADS": "7"}
+    found = command.environment_of(dataclasses.replace(SETTINGS, threads=3), inherited, tmp_path)
+    assert PINNED.items() <= found.items()
+    assert (found["PATH"], found["OMP_NUM_THREADS"]) == ("/bin", "3")
+    assert not {"RANK", "WORLD_SIZE", "MASTER_PORT"} & set(found)
+
+
+def test_a_rank_cannot_start_ranks() -> None:
+    environ = {
+        "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1",
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="without torchrun"):
+        command.check_ranks(SETTINGS, environ)
+
+
+def test_each_rank_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = dataclasses.replace(SETTINGS, device="cuda", ranks=(1, 3))
+    monkeypatch.setattr(environment, "accelerators", lambda: ["cuda", "cuda:1"])
+    with pytest.raises(UsageError, match=r"--ranks: 3 .* there are 2"):
+        command.check_ranks(cuda, {})
+    command.check_ranks(dataclasses.replace(cuda, ranks=(1, 2)), {})
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (
+            """
+            print("W1122 a warning of the launcher", file=sys.stderr)
+            print("mnistbench: rank 1 of 2: no memory", file=sys.stderr)
+            print("Root Cause: ...", file=sys.stderr)
+            sys.exit(1)
+            """,
+            "rank 1 of 2: no memory",
+        ),
+        ("sys.exit('odd')", "the launch of 2 ranks ended with exit code 1: odd"),
+        ("", "the launch of 2 ranks ended without a result"),
+    ],
+)
+def test_a_launch_that_fails_is_one_line(program: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [sys.executable, "-c", "import os, sys\n" + textwrap.dedent(program)]
+    monkeypatch.setattr(command, "words", lambda *_: words)
+    with pytest.raises(ChildError) as error:
+        command.measured(dataclasses.replace(SETTINGS, ranks=(2,)))
+    assert str(error.value) == reason
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_all_ranks(number: signal.Signals, tmp_path: Path) -> None:
+    starting = [sys.executable, "-m", "mnistbench", "scale", "--ranks", "2", "--strong", "--model", "lenet5"]
+    environ = {**os.environ, "MNISTBENCH_TEST_MARK": str(tmp_path)}
+    with subprocess.Popen([*starting, "--iterations", "100000"], cwd=tmp_path, env=environ, stderr=subprocess.PIPE) as running:
+        until = time.monotonic() + 60
+        while len(marked(str(tmp_path))) < 4:  # this process, the launcher and two ranks
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        time.sleep(1)
+        running.send_signal(number)
+        _, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors) == (130, b"mnistbench: interrupted\n")
+    assert marked(str(tmp_path)) == []
+
+
+def marked(mark: str) -> list[int]:
+    """Return the processes with this value of MNISTBENCH_TEST_MARK."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"MNISTBENCH_TEST_MARK={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:  # another user's, or it has ended
+            continue
+    return found

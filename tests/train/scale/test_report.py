@@ -1,33 +1,52 @@
-"""What ``mnistbench scale`` prints, against files in golden/, and where the figure has its points."""
+"""What ``mnistbench scale`` prints, against files in golden/, its data, and where the figure has its points."""
 
 from __future__ import annotations
 
-import pytest
-from scale_builders import launched, scaling
+import csv
+import io
+import json
 
-from mnistbench.showing.markdown import markdown_report
-from mnistbench.showing.terminal import draw_report
-from mnistbench.train.scale.report import blocks, figure, table
-from mnistbench.train.scale.result import WEAK
+import pytest
+from scale_builders import MS, launched, scaling
+
+from mnistbench.showing.output import render
+from mnistbench.train.scale.report import figure, report, table
 
 
 @pytest.mark.parametrize(
     ("name", "found"),
     [
         ("strong", scaling()),
-        ("weak", scaling(launched(1, 80), launched(2, 100, 102, samples=128), scaling=WEAK)),
+        ("weak", scaling(launched(1, 80), launched(2, 100, 102, samples=128), weak=True)),
         ("without_one", scaling(launched(2, 50, 45), launched(3, 40, 35), cores=8)),
     ],
 )
 def test_a_report(golden, name, found):
-    golden(draw_report(blocks(found)) + "\n", f"scale_{name}.txt")
+    golden(render(report(found), "terminal"), f"scale_{name}.txt")
 
 
 def test_markdown(golden):
-    golden(markdown_report(blocks(scaling()), "strong scaling over ranks"), "scale.markdown")
+    golden(render(report(scaling()), "markdown"), "scale.markdown")
 
 
-def places(drawing):
+def test_json_has_the_times_of_every_step_on_every_rank():
+    found = json.loads(report(scaling()).json)
+    assert (found["report"], found["settings"]["ranks"], found["environment"]["cpu_count"]) == ("scale", [1, 2, 4], 2)
+    one, two, four = found["launches"]
+    assert [len(launch["steps_ns"]) for launch in (one, two, four)] == [1, 2, 4]
+    assert two["steps_ns"] == [[49_500_000, 49 * MS, 50 * MS, 49_500_000], [48_500_000, 50 * MS, 49 * MS, 50_500_000]]
+    assert (two["step_ns"], two["no_sync_step_ns"], two["exposed_ns"], two["efficiency"]) == (50 * MS, 45 * MS, 5 * MS, 0.8)
+    assert (one["exposed_ns"], one["no_sync_steps_ns"]) == (None, [])
+    assert (four["oversubscribed"], four["efficiency"]) == (True, None)
+
+
+def test_csv_has_a_row_for_each_number_of_ranks():
+    rows = list(csv.DictReader(io.StringIO(render(report(scaling(launched(3, 50, 45))), "csv"))))
+    assert [(row["ranks"], row["batch_sizes"], row["step_ns"]) for row in rows] == [("3", "22 21 21", "50000000")]
+    assert rows[0]["efficiency"] == ""
+
+
+def points(drawing):
     """Return the column and the height above the axis of each mark."""
     lines = [line.partition("|")[2] for line in drawing.split("\n") if "|" in line]
     found = {}
@@ -38,7 +57,7 @@ def places(drawing):
 
 
 def test_points_are_below_the_ideal_line_as_far_as_they_are_slower():
-    found = places(figure(scaling()))
+    found = points(figure(scaling()))
     (_, one), (_, two) = sorted(found["o"])
     [(right, four)] = found["x"]
     assert (one, two, four) == pytest.approx([1 / 4 * 14, 1.6 / 4 * 14, 80 / 60 / 4 * 14], abs=0.5)
@@ -46,11 +65,11 @@ def test_points_are_below_the_ideal_line_as_far_as_they_are_slower():
 
 
 def test_one_number_of_ranks_is_a_figure_too():
-    assert places(figure(scaling(launched(1, 80))))["o"] == [(56, 14)]
+    assert points(figure(scaling(launched(1, 80))))["o"] == [(56, 14)]
 
 
 def test_a_row_that_is_oversubscribed_says_so_and_has_no_efficiency():
-    heads = table(scaling()).headers
-    rows = [dict(zip(heads, row, strict=True)) for row in table(scaling()).rows]
+    drawn = table(scaling())
+    rows = [dict(zip(drawn.headings, row, strict=True)) for row in drawn.cells]
     assert [(row["efficiency"], row["note"]) for row in rows] == [("100.0 %", ""), ("80.0 %", ""), ("-", "oversubscribed")]
     assert [row["exposed communication"] for row in rows] == ["-", "5.00 ms", "12.0 ms"]

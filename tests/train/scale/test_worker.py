@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 from rank_builders import start, wait
-from scale_builders import scaling
+from scale_builders import SETTINGS as SCALE
 from torch import nn
 
 from mnistbench.measuring.case import fork_random
-from mnistbench.measuring.communication import BLOCK_STEPS, WARMUP_STEPS
+from mnistbench.measuring.passes import BLOCK_STEPS, WARMUP_STEPS
 from mnistbench.train.scale import worker
 from mnistbench.workloads.ranks import Alone
 
 CPU = torch.device("cpu")
-SETTINGS = dataclasses.replace(scaling().settings, model="lenet5", batch_size=8, steps=13)
+SETTINGS = dataclasses.replace(SCALE, model="lenet5", batch_size=8, iterations=13)
 
 
 class Recorded(Alone):
@@ -77,7 +77,7 @@ import gc, os, weakref, torch
 from mnistbench.core.ranks import own_rank
 from mnistbench.workloads.ranks import Group
 
-place = own_rank(os.environ)
+rank = own_rank(os.environ)
 gc.disable()
 
 def train(ranks):
@@ -90,7 +90,7 @@ def train(ranks):
     for synced in (True, False, True):
         plain.weight.grad = None
         ranks.barrier()
-        inputs = torch.full((1, 1), float(place.rank + 1))
+        inputs = torch.full((1, 1), float(rank.rank + 1))
         if synced:
             model(inputs).sum().backward()
         else:
@@ -99,7 +99,7 @@ def train(ranks):
         found.append(plain.weight.grad.item())
     return found, weakref.ref(model)
 
-ranks = Group(place, torch.device("cpu"))
+ranks = Group(rank, torch.device("cpu"))
 found, model = train(ranks)
 values = ranks.gather(found)
 ranks.end()

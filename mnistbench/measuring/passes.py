@@ -1,0 +1,128 @@
+"""The timed passes of a case: the first iteration, pytest-benchmark's rounds, iterations by events, steps of ranks.
+
+Nothing else runs inside a timed region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from mnistbench.core.record import OpTable
+from mnistbench.measuring.case import Case, on_device, seed
+from mnistbench.measuring.profiling import profile_first_call
+from mnistbench.measuring.timing import clocked, event_ns, times_ns
+from mnistbench.workloads.ranks import Alone, seed_of_masks
+from mnistbench.workloads.step import Step
+
+#: Iterations after the first one and before the rounds, at every batch size: memory is allocated, algorithms are chosen.
+WARMUP_CALLS = 2
+
+#: Iterations timed by events on an accelerator, after the rounds; fewer for a whole epoch.
+EVENT_CALLS = 20
+EVENT_CALLS_OF_AN_EPOCH = 3
+
+#: Outside pytest: seconds to fill with timed iterations; the fewest iterations and the most.
+CALLS_S = 1.0
+CALLS = (10, 1_000)
+
+#: Timed steps of a block of steps of ranks, and untimed ones before them: the first step creates the optimizer's state.
+BLOCK_STEPS, WARMUP_STEPS = 10, 3
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Results of the timed passes of a case."""
+
+    rounds_ns: tuple[int, ...] = ()  # wall time per iteration of each round
+    device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
+    first_call: OpTable | None = field(default=None, repr=False)  # operations of the first iteration
+
+
+def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:
+    """Run a case through a pytest-benchmark fixture.
+
+    Args:
+        case: a case that has not run yet.
+        benchmark: pytest-benchmark's fixture; if it is disabled, the case runs once and nothing is measured.
+        cold: profile the first iteration.
+        first_of_process: no case has run in this process before.
+    """
+    if not benchmark.enabled:
+        benchmark(case)
+        return Timed()
+    first_call = None
+    if case.runner is not None:
+        if cold:
+            first_call = profile_first_call(case, first_of_process=first_of_process)
+        for _ in range(WARMUP_CALLS):
+            case()
+        case.reset()
+    try:
+        benchmark(case)
+    except BaseException:  # pytest-benchmark sets this for an Exception only: it would save what Ctrl-C interrupted
+        benchmark.has_error = True
+        raise
+    rounds_ns = tuple(round(seconds * 1e9) for seconds in benchmark.stats.stats.data)
+    return Timed(rounds_ns, device_times(case), first_call)
+
+
+def time_calls(case: Case) -> tuple[int, ...]:
+    """Return the wall time of single warm iterations from the case's initial state, in nanoseconds."""
+    for _ in range(WARMUP_CALLS):
+        case()
+    case.reset()
+    least, most = CALLS
+    return times_ns(case, seconds=CALLS_S, least=least, most=most)
+
+
+def device_times(case: Case) -> tuple[int, ...]:
+    """Return the elapsed time of single iterations on the accelerator's clock, in nanoseconds; empty on a CPU.
+
+    An iteration ends with the host's wait for the device, so these times have the gaps between kernels. They begin at the
+    initial state of the case: after more rounds, other weights give other times.
+    """
+    device = torch.device(case.params.device)
+    if device.type == "cpu":
+        return ()
+    case.reset()
+    with on_device(device):
+        return tuple(event_ns(case, device) for _ in range(EVENT_CALLS if case.runner else EVENT_CALLS_OF_AN_EPOCH))
+
+
+def time_steps(
+    case: Case, work: Sequence[Callable[[], object]], ranks: Alone, steps: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the wall times of ``steps`` steps on this rank, in nanoseconds: with communication, and without (``no_sync``).
+
+    A process by itself communicates nothing: it has no steps of the second kind.
+
+    Steps run in blocks of both kinds in turn. Without communication the weights of the ranks drift apart, and operation times
+    depend on the data, so each block starts from the case's initial state and runs on the same batches. All ranks begin a step
+    together, so the slowest rank's time is the time of the step.
+
+    Args:
+        case: a training step; the model of its runner is what ``ranks.model`` returned.
+        work: steps of the case, one for each batch, which wait for the device.
+        ranks: of which this process is one. All call this function with the same number of steps.
+        steps: at least 1.
+    """
+    assert isinstance(case.runner, Step), "a training step"
+    times: dict[bool, list[int]] = {True: [], False: []}  # with communication, without
+    kinds = [True] if ranks.world_size == 1 else [True, False]
+    while (left := steps - len(times[True])) > 0:
+        for synced in kinds:
+            case.reset()
+            seed(torch.device(case.params.device), seed_of_masks(case.params.seed, ranks.rank))
+            with nullcontext() if synced else ranks.no_sync(case.runner.model):
+                for number in range(-WARMUP_STEPS, min(left, BLOCK_STEPS)):
+                    ranks.barrier()
+                    ns = clocked(work[number % len(work)]).wall_ns
+                    if number >= 0:
+                        times[synced].append(ns)
+        kinds.reverse()  # a drift of the machine adds to both kinds alike
+    return tuple(times[True]), tuple(times[False])

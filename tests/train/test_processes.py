@@ -1,0 +1,96 @@
+"""Processes of ``mnistbench train``, as a user starts them."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import forks
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from terminals import run_on_terminal
+
+from mnistbench.core.machine import PINNED
+from mnistbench.workloads.models import LeNet5
+
+pytestmark = pytest.mark.versions
+
+SMALL = ("--dataset", "digits", "--model", "lenet5", "--threads", "1", "--no-accel", "--output", "run")
+
+
+@pytest.fixture
+def environ():
+    return {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
+
+
+def read_back(directory):
+    reader = EventAccumulator(str(directory))
+    reader.Reload()
+    return reader.Tags()
+
+
+def test_an_epoch_into_a_log(tmp_path, environ):
+    # A process of its own: torch reads how much it may warn when it is imported.
+    command = [sys.executable, "-m", "mnistbench", "train", *SMALL, "--epochs", "1", "--save-model", "--profile"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert [line.partition(" loss")[0] for line in lines[1:4]] == [
+        "train epoch 1 [640/1437 (45 %)]", "train epoch 1 [1280/1437 (89 %)]", "train epoch 1 [1437/1437 (100 %)]",
+    ]  # fmt: skip
+    assert lines[4].startswith("epoch 1/1: train loss ")
+    assert "TensorBoard: tensorboard --logdir run" in lines
+    tags = read_back(tmp_path / "run")
+    assert {"train/loss", "test/accuracy"} <= set(tags["scalars"])
+    assert tags["graph"]
+    assert set(tags["images"]) == {"inputs/digits", "misclassified/digits"}
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["environment"]["allocator"] == (PINNED if platform.libc_ver()[0] == "glibc" else {})
+    assert result["settings"]["step"] == "fast"
+    [epoch] = result["epochs"]
+    assert epoch["test_samples"] == 360
+    assert epoch["test_accuracy"] > 50  # of ten classes: it learns
+    LeNet5().load_state_dict(torch.load(tmp_path / "run" / "mnist_cnn.pt", weights_only=True))
+
+
+def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tmp_path, environ):
+    status, text = run_on_terminal(
+        "mnistbench",
+        "train",
+        *SMALL,
+        "--epochs",
+        "1000",
+        "--save-model",
+        columns=120,
+        cwd=tmp_path,
+        env=environ,
+        interrupt_at="epoch 2/1000",
+    )
+    assert status == 130
+    assert "Traceback" not in text
+    assert "  0 % |" in text
+    assert "epoch 1/1000, loss " in text
+    assert " samples/s, " in text
+    assert " left" in text
+    assert "epoch 1/1000: train loss" in text
+    assert "interrupted; the files have the steps before the interruption" in text
+    assert "train/loss" in read_back(tmp_path / "run")["scalars"]
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["outcome"] == "interrupted"
+    assert result["epochs"][0]["test_samples"] == 360
+    LeNet5().load_state_dict(torch.load(tmp_path / "run" / "mnist_cnn.pt", weights_only=True))
+
+
+def test_mnist_without_a_network_is_one_line_with_three_ways_out(tmp_path, environ):
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    environ = {**environ, **nowhere, "no_proxy": "", "NO_PROXY": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = forks.run("mnistbench", "train", cwd=tmp_path, env=environ)
+    assert done.returncode == 2
+    assert done.stdout == f"MNIST is not in {tmp_path / 'cache' / 'mnistbench'} yet: downloading 11 MiB\n"
+    [line] = done.stderr.splitlines()
+    assert "nothing there, and the download failed" in line
+    assert all(way in line for way in ("(1) ", "(2) ", "MNISTBENCH_DATA", "--data-dir", "(3) --dataset digits"))
+    assert str(tmp_path / "cache") in line
+    assert not (tmp_path / "runs").exists()
