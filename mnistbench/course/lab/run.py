@@ -314,5 +314,5 @@ def study(name: str, limit_s: float) -> tuple[tuple[StudyTable, ...], tuple[str,
             if time.monotonic() >= ends:
                 over = f"the study of {name} was ended by the time limit of all studies, {STUDIES_S:.0f} s"
                 return (), (f"{over}; run mnistbench study {name}",)
-            return (), (f"the study of {name} failed: {printable(str(error))}",)
+            return (), (f"the study of {name} {printable(str(error))}",)
     return (StudyTable(name, tuple(columns), tuple(map(tuple, rows))),), ()
