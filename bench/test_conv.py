@@ -6,10 +6,14 @@ are done, the bytes moved, and the share of this machine's ceiling.
 
 import pytest
 
-from mnistbench.course.studies.convolution.calls import call_of, cost
-from mnistbench.course.studies.convolution.ways import GRID, WAYS
+from mnistbench.course.studies.convolution.measurement import call_of, cost
+from mnistbench.course.studies.convolution.report import COSTS
+from mnistbench.course.studies.convolution.result import WayCase
+from mnistbench.course.studies.convolution.sizes import GRID
+from mnistbench.course.studies.convolution.ways import WAYS
 from mnistbench.measuring.case import thread_count
 from mnistbench.profile.ceilings import ceilings_of
+from mnistbench.showing.table import Table
 
 #: Most passes of a way's loop over operations of torch: profiling them takes much longer than running them.
 MOST_PASSES = 1_300
@@ -29,5 +33,6 @@ def test_conv(benchmark, op_benchmark, size, way):
     with thread_count(1):
         op_benchmark(call_of(WAYS[way], GRID[size]))
         if benchmark.enabled:
-            found = cost(size, WAYS[way], GRID[size], seconds=benchmark.stats.stats.median)
-            benchmark.extra_info["convolution"] = found.to_json(ceilings_of("cpu", found.dtype, 1))
+            case = WayCase(size, GRID[size], way, "float32")
+            found = cost(case, ceilings_of("cpu", case.dtype, 1), seconds=benchmark.stats.stats.median)
+            [benchmark.extra_info["convolution"]] = Table("", COSTS, [found]).records()

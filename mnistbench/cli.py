@@ -1,7 +1,7 @@
 """The command ``mnistbench``: the list of its subcommands, how errors are printed, and the exit code.
 
 A subcommand is a module with a dataclass ``Settings``, its options (see ``core.options``), and a function ``run``, which takes
-the settings and returns the exit code.
+the settings and returns the exit code. Small ones share a module: ``module:Name`` is such a dataclass with a method ``run``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from mnistbench import __version__
 from mnistbench.core.errors import MnistbenchError
@@ -27,17 +28,25 @@ COMMANDS = {
         "compare.command",
         "compare saved runs or two traces, operation by operation; exit code 0 passed, 1 regressed, 2 undecided",
     ),
-    "list": ("saved_runs.list_command", "list saved runs, oldest first"),
-    "history": ("saved_runs.history_command", "show the time of a case or of its operations in every saved run"),
+    "list": ("saved_runs.command:List", "list saved runs, oldest first"),
+    "history": ("saved_runs.command:History", "show the time of a case or of its operations in every saved run"),
     "export": (
-        "saved_runs.export_command", "write the cases and operations of one saved run or trace for another tool",
+        "saved_runs.command:Export", "write the cases and operations of one saved run or trace as CSV",
     ),
     "prune": (
-        "saved_runs.prune_command", "list the oldest saved runs with their TensorBoard files; remove them with --yes",
+        "saved_runs.command:Prune", "list the oldest saved runs with their TensorBoard files; remove them with --yes",
     ),
     "gate": (
         "gate.command",
         "measure a base and the working tree together and judge; exit code 0 passed, 1 regressed, 2 inconclusive",
+    ),
+    "judge": (
+        "gate.judge_command",
+        "judge raw samples of a gate again; exit code 0 passed, 1 regressed, 2 inconclusive",
+    ),
+    "bisect": (
+        "gate.bisect_command",
+        "find the first slower release of a package; exit code 0 none is slower, 1 found, 2 inconclusive",
     ),
     "reproduce": (
         "gate.reproducers.command",
@@ -109,7 +118,7 @@ def _main(given: list[str]) -> int:
         parser().print_help()
         return PASSED
     after: list[str] = []
-    if given[0] == "gate" and "--" in given:  # pytest's arguments follow
+    if given[0] in ("gate", "bisect") and "--" in given:  # pytest's arguments follow
         given, after = given[: given.index("--")], given[given.index("--") + 1 :]
     try:
         parsed = parser(*given[:2]).parse_args(given, argparse.Namespace(pytest=after))
@@ -130,11 +139,11 @@ def _main(given: list[str]) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    module = import_module(parsed.module)
-    if not hasattr(module, "Settings"):
-        return int(module.run(parsed))
-    configured, file = project_table(module.Settings)
-    return int(module.run(read(module.Settings, vars(parsed), configured, file)))
+    settings, run = parsed._command  # noqa: SLF001  # no option has this name
+    if settings is None:
+        return int(run(parsed))
+    configured, file = project_table(settings)
+    return int(run(read(settings, vars(parsed), configured, file)))
 
 
 def parser(*called: str) -> argparse.ArgumentParser:
@@ -151,10 +160,12 @@ def parser(*called: str) -> argparse.ArgumentParser:
         if not path:
             subparsers[name] = subparser.add_subparsers(title="commands", required=True, metavar="COMMAND")
         elif not called or name in (called[0], " ".join(called)):
-            module = import_module(f"mnistbench.{path}")
-            if hasattr(module, "Settings"):
-                add_options(subparser, module.Settings)
+            where, _, shared = path.partition(":")
+            module = import_module(f"mnistbench.{where}")
+            settings: Any = getattr(module, shared or "Settings", None)
+            if settings:
+                add_options(subparser, settings)
             else:
                 module.add_arguments(subparser)
-            subparser.set_defaults(module=module.__name__)
+            subparser.set_defaults(_command=(settings, settings.run if shared else module.run))
     return made

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-from mnistbench.compare import data as compare_report
 from mnistbench.compare import diff, judge, problems
+from mnistbench.compare import report as compare_report
+from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
-from mnistbench.compare.thresholds import GROUPINGS, Acceptance, Criteria, Threshold
 from mnistbench.core import params
+from mnistbench.core.options import GROUPINGS
 from mnistbench.gate import bisection, bisection_report
 from mnistbench.gate import report as gate_report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
@@ -43,7 +43,7 @@ DOCUMENTS = {
 
 #: Report -> its schema of this version.
 CURRENT = {
-    "compare": f"compare-{compare_report.SCHEMA}.json",
+    "compare": "comparison.json",
     "gate": f"gate-{gate_report.SCHEMA}.json",
     "bisect": f"bisect-{bisection_report.SCHEMA}.json",
 }
@@ -161,7 +161,7 @@ def searched():
 def made(report):
     """A document of a report; no test changes it."""
     if report == "compare":
-        return json.loads(compare_report.json_report(compared()))
+        return json.loads(compare_report.report(compared(), 10).json)
     if report == "bisect":
         return json.loads(bisection_report.rendered(searched(), "json", 10))
     return as_json(concluded(REPLACED_CASE, 8, only_base=[OTHER]))
@@ -173,9 +173,8 @@ def made(report):
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_schema_is_a_schema_of_its_name_and_version(name):
     Draft202012Validator.check_schema(DOCUMENTS[name])
-    report, version = re.fullmatch(r"([a-z]+)-(\d+)\.json", name).groups()
-    assert report in CURRENT
-    assert DOCUMENTS[name]["properties"]["schema"]["const"] == int(version)
+    assert name in CURRENT.values()
+    assert DOCUMENTS[name]["properties"]["schema"]["const"] == 1
     assert next(iter(DOCUMENTS[name]["required"])) == "schema"
 
 
@@ -286,7 +285,7 @@ def test_whatever_runs_are_compared_the_judgement_is_valid(
     criteria = dataclasses.replace(criteria, by=by)
     across = {"across_versions": across_versions, "across_machines": across_machines}
     judgement = judge.judge(compare(runs, new, by=by, **across), criteria)
-    assert complaints("compare", json.loads(compare_report.json_report(judgement))) == []
+    assert complaints("compare", json.loads(compare_report.report(judgement, 10).json)) == []
 
 
 @pytest.mark.parametrize("times", [(1_000_000,) * 3, (1_000_000, 1_500_000, 800_000, 1_200_000) * 2], ids=["few", "eight"])
@@ -296,14 +295,14 @@ def test_a_judgement_by_either_rule_is_valid(times, factor, criteria):
     judgement = judge.judge(
         compare(builders.base_runs(8, *times), builders.base_runs(1, round(1_000_000 * factor))[0]), criteria
     )
-    assert complaints("compare", json.loads(compare_report.json_report(judgement))) == []
+    assert complaints("compare", json.loads(compare_report.report(judgement, 10).json)) == []
 
 
 def test_a_benchmark_without_a_record_has_no_params():
     plain = builders.saved_file()
     plain["benchmarks"][0]["extra_info"] = {}
     run = diff.RunSummary.from_json(plain, "0001_plain.json")
-    document = json.loads(compare_report.json_report(judge.judge(compare([run], run), Criteria())))
+    document = json.loads(compare_report.report(judge.judge(compare([run], run), Criteria()), 10).json)
     assert document["cases"][0]["params"] is None
     assert complaints("compare", document) == []
 
@@ -374,7 +373,7 @@ def test_a_report_with_another_key_at_any_place_is_not_valid(report, change):
         ("gate", ["packages"], {"torch": ["2.14.0"]}),
         ("gate", ["not_finite"], {LABEL: ["both"]}),
         ("gate", ["exact"], {LABEL: []}),
-        ("compare", ["schema"], 1),
+        ("compare", ["schema"], 2),
         ("compare", ["outcome"], "inconclusive"),
         ("compare", ["environment"], {"torch": ["2.14.0"]}),
         ("compare", ["problems", 0, "verdict"], "regressed"),

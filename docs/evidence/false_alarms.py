@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.thresholds import Criteria, Threshold
 from mnistbench.core.machine import PINNED
 from mnistbench.saved_runs.storage import Storage
 

@@ -141,11 +141,12 @@ def grown(saved, cases, times_rows):
 
 
 def files(source):
+    from mnistbench.compare.criteria import Criteria, Threshold
     from mnistbench.compare.diff import compare
     from mnistbench.compare.judge import judge
-    from mnistbench.compare.output import rendered
-    from mnistbench.compare.thresholds import Criteria, Threshold
+    from mnistbench.compare.report import report
     from mnistbench.saved_runs.storage import Storage
+    from mnistbench.showing.terminal import draw_report
 
     saved = json.loads(source.read_text(encoding="utf-8"))
     parts = ("records to JSON", "write file", "read 2 files", "compare, judge", "render", "together")
@@ -167,7 +168,7 @@ def files(source):
             criteria = Criteria(op_fail=(Threshold("", 0.1),))
             judgement = judge(compare([base], now), criteria)
             marks.append(time.process_time())
-            rendered(judgement, "terminal", 10)
+            draw_report(report(judgement, 10).blocks)
             marks.append(time.process_time())
         seconds = [after - before for before, after in itertools.pairwise(marks)]
         rows = sum(len(table.rows) for table in made[0][0].tables)

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from gate_live import cloned, replace, restore
 
-from mnistbench.gate.reproducers.run import SideOfRun, is_reproduced, measure, read, sentence
+from mnistbench.gate.reproducers.run import is_reproduced, measure, overall, sentence
+from mnistbench.gate.reproducers.script import read
 
 MODELS, WORKLOADS = Path("mnistbench/workloads/models.py"), Path("mnistbench/workloads/workload.py")
 
@@ -132,12 +133,13 @@ def reproduce(name: str, reproducer: dict) -> dict:
     found = {"injected": name, "operation": reproducer["name"], "reproduced": False, "said": reproducer["why_not"]}
     if reproducer["script"]:
         path = Path(reproducer["script"])
-        header, _ = read(path)
-        sides = {side: SideOfRun(sys.executable, header.variables.get(side, {})) for side in ("base", "head")}
-        shown = measure(path, sides, threads=header.threads, case_ns=header.case_ns, seed=1)
+        origin = read(path)
+        sides = ("base", "head")
+        changes = measure(path, origin, dict.fromkeys(sides, sys.executable), {side: {} for side in sides}, seed=1)
+        change = overall(changes)
         found |= {
-            "reproduced": is_reproduced(shown, header), "said": sentence(shown, header), "changes": shown.changes,
-            "gate": [header.change, header.low, header.high],
+            "reproduced": is_reproduced(change, origin), "said": sentence(change, origin), "changes": changes,
+            "gate": [origin.change, origin.low, origin.high],
         }  # fmt: skip
     return found
 

@@ -8,7 +8,6 @@ profiler's overhead on its calls, so that more calls do not look slower because 
 from __future__ import annotations
 
 import functools
-import operator
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ ABSENT, ELSEWHERE = "without the case", "another machine or software"
 OTHER_COMMIT, DIRTY, UNVERSIONED = "other commit", "dirty tree", "no commit"
 
 
-class Side(NamedTuple):
+class OpSide(NamedTuple):
     """An operation, or several summed, in one run. Times are per iteration."""
 
     ns: int  # self time minus the profiler's overhead
@@ -43,8 +42,8 @@ class OpChange:
     phase: str  # empty where phases are summed
     module: str  # empty where modules are summed, or none can be named
     base_runs: tuple[int, ...]  # self time minus the profiler's overhead in every base run; none where it is new
-    base: Side | None  # in the last base run that has it; None where it is new
-    head: Side | None
+    base: OpSide | None  # in the last base run that has it; None where it is new
+    head: OpSide | None
 
     @property
     def key(self) -> OpKey:
@@ -481,7 +480,7 @@ def _times_of_runs(
     having: dict[OpKey, tuple[int, int]] = {}
     for those in positions.values():
         keys = [grouped(key, by) for key in tables[those[0]].counted.keys]
-        columns = zip(*(_times(tables[position], clock) for position in those), strict=True)
+        columns = zip(*(tables[position].times(clock) for position in those), strict=True)
         for key, column in zip(keys, columns, strict=True):
             times = runs.setdefault(key, [0] * len(tables))
             if by == "op,module" and len(those) == len(tables):
@@ -495,27 +494,11 @@ def _times_of_runs(
     return runs, having
 
 
-def grouped_times(table: TableSummary, by: str, clock: str) -> dict[OpKey, int]:
-    """Return self times minus the profiler's overhead by key; device times have no overhead."""
-    return {key: times[0] for key, times in _times_of_runs([table], by, clock)[0].items()}
-
-
-def _times(table: TableSummary, clock: str) -> Iterable[int]:
-    """Return the self time minus the profiler's overhead of each operation."""
-    cost = 0 if clock == "device" else table.profiler_ns
-    return map(operator.sub, table.self_ns, _overheads(table.counted.calls, cost)) if cost else table.self_ns
-
-
-@functools.lru_cache(maxsize=1024)  # runs of the same code have the same calls, and whole nanoseconds repeat
-def _overheads(calls: tuple[float, ...], cost: int) -> tuple[int, ...]:
-    return tuple(round(count * cost) for count in calls)
-
-
-def _sides(table: TableSummary, by: str, clock: str) -> dict[OpKey, Side]:
-    times = grouped_times(table, by, clock)
+def _sides(table: TableSummary, by: str, clock: str) -> dict[OpKey, OpSide]:
+    times = {key: of_runs[0] for key, of_runs in _times_of_runs([table], by, clock)[0].items()}
     if by == "op,module":
         return {
-            key: Side(
+            key: OpSide(
                 times[key], row.spread_ns, row.calls, row.memory_bytes, tuple(sorted(row.shapes)), tuple(sorted(row.kernels))
             )
             for key, row in table.operations.items()
@@ -524,7 +507,7 @@ def _sides(table: TableSummary, by: str, clock: str) -> dict[OpKey, Side]:
     for key, row in table.operations.items():
         of_key[grouped(key, by)].append(row)
     return {
-        key: Side(
+        key: OpSide(
             ns=times[key],
             spread_ns=sum(row.spread_ns for row in rows),
             calls=sum(row.calls for row in rows),

@@ -20,10 +20,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from mnistbench.compare.criteria import DEFAULT_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold, case_threshold
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
 from mnistbench.compare.problems import INCOMPARABLE, Problem, problems
-from mnistbench.compare.thresholds import DEFAULT_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold, plain_threshold
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import operation_name, place_name, replacement_name, shortened
@@ -168,7 +168,7 @@ class Judgement:
         if not self.asked:
             return 0
         found = sum(not problem.excused for problem in self.problems)
-        return found + len(self.unlimited) + (0 if self.criteria.noise_passes else len(self.noise))
+        return found + len(self.unlimited) + (0 if self.criteria.inconclusive == "ok" else len(self.noise))
 
     @property
     def minimum_detectable(self) -> Pair | None:
@@ -227,12 +227,12 @@ def _check_thresholds(run: RunSummary) -> None:
     """Check the thresholds that the cases of a run have from their tests' own marks: a saved file may be damaged."""
     for case in run.cases:
         thresholds = [(text, Threshold.parse) for text in case.op_fail]
-        thresholds += [(case.case_fail, plain_threshold)] if case.case_fail else []
+        thresholds += [(case.case_fail, case_threshold)] if case.case_fail else []
         for text, parse in thresholds:
             try:
                 parse(text)
             except ValueError as error:
-                complaint = f"{run.source}: opgate of {case.node_id}: {text!r} is {error}"
+                complaint = f"{run.source}: opgate of {case.node_id}: {text!r} {error}"
                 raise RecordError(units.printable(f"{complaint}; save the run again or leave the file out")) from None
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import CaseComparison, Comparison, table_of
-from mnistbench.compare.thresholds import Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.saved_runs.compatibility import BLOCKING
 

@@ -1,12 +1,21 @@
-"""Judgement -> the blocks of its report, sentences and tables, which every format draws."""
+"""Judgement -> its report: sentences and tables, which every format draws, and the data of JSON and CSV.
+
+In JSON and CSV times are integer nanoseconds, and shares are fractions of 1.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from mnistbench.compare.diff import CaseComparison, Comparison
+from mnistbench.compare.criteria import DEFAULT_SHARE
+from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpSide
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
 from mnistbench.compare.judge import (
     IMPROVED,
@@ -21,11 +30,13 @@ from mnistbench.compare.judge import (
 )
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.compare.problems import INCOMPARABLE, Problem
-from mnistbench.compare.thresholds import DEFAULT_SHARE
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
-from mnistbench.showing.report import Block
-from mnistbench.showing.table import Table, text_table
+from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.showing.markdown import markdown_report
+from mnistbench.showing.output import append_text_to_step_summary
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.table import Column, Table, text_table
 
 #: Operations in the list at the top.
 RANKED = 3
@@ -43,13 +54,30 @@ _NONE_ALONE = "no operation is large enough to be judged by itself; --by op sums
 _GRAVITY = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED, WITHIN, INCOMPARABLE)
 
 
-def blocks(judgement: Judgement, top: int) -> list[Block]:
-    """Return the report, the most important blocks first.
+def report(judgement: Judgement, top: int) -> Report:
+    """Return the report.
 
     Args:
         judgement: the comparison with its verdicts.
         top: operations shown per case; those that fail are always shown.
     """
+    return Report(
+        heading=list(verdict_lines(judgement))[-1],
+        blocks=blocks(judgement, top),
+        data=_data(judgement),
+        table=Table("", _CSV, [row for judged in judgement.cases for row in _csv_rows(judged)]),
+    )
+
+
+def append_step_summary(judgement: Judgement, top: int) -> str:
+    """Append Markdown to the file that GitHub shows with a job. Return an error message, or nothing."""
+    if not os.environ.get("GITHUB_STEP_SUMMARY"):
+        return ""
+    return append_text_to_step_summary(markdown_report(blocks(judgement, top), list(verdict_lines(judgement))[-1]))
+
+
+def blocks(judgement: Judgement, top: int) -> list[Block]:
+    """Return the sentences and tables, the most important blocks first."""
     found = [
         Block("", tuple(head(judgement))),
         Block("Look first at", tuple(_ranked(judgement))),
@@ -357,7 +385,7 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
     for text in judgement.unused:
         yield f"unused: --accept {text!r} matches no regression; remove it"
     for case, checked in judgement.noise:
-        excuse = " (passed over: --inconclusive ok)" if judgement.criteria.noise_passes else ""
+        excuse = " (passed over: --inconclusive ok)" if judgement.criteria.inconclusive == "ok" else ""
         yield (
             f"inconclusive: {_finding(case, checked)}; the limit is {units.percent(checked.threshold)}, "
             f"the minimum detectable change {units.percent(checked.smallest or 0)}"
@@ -439,3 +467,112 @@ def _detectable(judgement: Judgement) -> str:
     return (
         f"; largest minimum detectable change {units.percent(checked.smallest or 0)}: {checked.name} ({case.case.head.label})"
     )
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def _data(judgement: Judgement) -> dict[str, Any]:
+    """Return the whole judgement, as docs/schema/comparison.json describes it."""
+    comparison = judgement.comparison
+    return document(
+        "comparison",
+        outcome=judgement.outcome,
+        by=comparison.by,
+        base=list(map(_run, comparison.bases)),
+        head=_run(comparison.head),
+        environment=comparison.environment,
+        problems=[problem._asdict() for problem in judgement.problems],
+        new=[case.node_id for case in comparison.only_head],
+        accepted=[{"case": case.case.head.label, "name": checked.name} for case, checked in judgement.accepted],
+        reason=judgement.criteria.reason,
+        cases=list(map(_case, judgement.cases)),
+    )
+
+
+def _fields(found: object, *names: str) -> dict[str, Any]:
+    """Return attributes by name. Numbers that are not finite become None: JSON has none."""
+    values = {name: getattr(found, name) for name in names}
+    return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()}
+
+
+def _run(run: RunSummary) -> dict[str, Any]:
+    return _fields(run, "saved_at", "commit", "dirty", "branch", "trace")
+
+
+def _case(judged: CaseJudgement) -> dict[str, Any]:
+    case = judged.case
+    busy = {"base_ns": case.whole_base_ns, "head_ns": case.whole_head_ns, "change_ns": case.whole_change_ns}
+    return {
+        "case": case.head.label,
+        "node_id": case.head.node_id,
+        "params": asdict(case.head.params) if case.head.params else None,
+        "busy": busy if case.has_busy_time else None,
+        **_fields(case, "renamed_from", "clock", "remainder_ns", "profiler_ns", "incomparable", "across_machines", "left_out"),
+        "exact": list(exact_differences(case)),
+        "iteration": _checked(judged.iteration),
+        "operations": list(map(_checked, judged.operations)),
+    }
+
+
+def _checked(checked: CheckedQuantity) -> dict[str, Any]:
+    return {
+        **_fields(
+            checked, "name", "kind", "base_ns", "head_ns", "change_ns", "change", "verdict", "within", "threshold", "given",
+            "fails", "accepted", "accept_limit", "smallest",
+        ),
+        **({} if checked.verdict == WITHIN else {"within": None}),
+        "noise": checked.is_noise,
+        "base_runs": len(checked.base_runs),
+        "rule": "runs" if checked.by_runs else "threshold",
+        "members": list(map(_member, checked.members)),
+    }  # fmt: skip
+
+
+def _member(change: OpChange) -> dict[str, Any]:
+    def side(found: OpSide | None, ns: int | None) -> dict[str, Any] | None:
+        return None if found is None else {"ns": ns, "calls": found.calls, "memory_bytes": found.memory_bytes}
+
+    base, head = side(change.base, change.base_ns), side(change.head, change.head_ns)
+    return {"operation": change.name, **_fields(change, "phase", "module", "change_ns"), "base": base, "head": head}
+
+
+# ---- CSV -------------------------------------------------------------------------------------------------------------
+
+
+class CsvRow(NamedTuple):
+    """A row per operation, the unexplained rest and the iteration, whose ``change_ns`` is the sum of the others.
+
+    On an accelerator a row of its busy time is that sum, and the iteration has the elapsed time.
+    """
+
+    case: str
+    operation: str
+    phase: str = ""
+    module: str = ""
+    base_ns: int | None = None
+    head_ns: int | None = None
+    change_ns: int | None = None
+    base_calls: float | None = None
+    head_calls: float | None = None
+    verdict: str = ""
+    across_machines: str = ""
+
+
+_CSV = tuple(Column[CsvRow](None, attrgetter(key), key=key) for key in CsvRow._fields)
+
+
+def _csv_rows(judged: CaseJudgement) -> Iterable[CsvRow]:
+    case, label, across = judged.case, judged.case.head.label, machines(judged.case)
+    for checked in judged.operations:
+        for change in checked.members:
+            times = (change.base_ns, change.head_ns, change.change_ns)
+            base_calls, head_calls = (side.calls if side else None for side in (change.base, change.head))
+            yield CsvRow(label, *change.key, *times, base_calls, head_calls, checked.text, across)
+    if judged.operations:
+        yield CsvRow(label, "(not explained by operations)", change_ns=case.remainder_ns, across_machines=across)
+    if case.has_busy_time and not case.is_busy_time:
+        busy = (case.whole_base_ns, case.whole_head_ns, case.whole_change_ns)
+        yield CsvRow(label, "(device busy time)", "", "", *busy, across_machines=across)
+    whole = (case.base_ns, case.head_ns, case.change_ns)
+    yield CsvRow(label, "(iteration)", "", "", *whole, verdict=judged.iteration.text, across_machines=across)

@@ -1,74 +1,160 @@
-"""``mnistbench gate --bisect-versions``: which releases are searched, and the two environments of each gate."""
+"""``mnistbench bisect``: find the first slower release of a package, with a gate for each release that is measured."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Sequence
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from mnistbench.core.errors import UsageError
-from mnistbench.gate.bisection import Bisection, bisect
-from mnistbench.gate.environments.packages import Installed, asked
-from mnistbench.gate.environments.releases import asked_range, releases
-from mnistbench.gate.environments.sides import Changes
-from mnistbench.gate.verdict.result import Verdict
+from packaging.requirements import Requirement
 
-FLAG = "--bisect-versions"
-
-#: Options that name the sides in another way, measure nothing, or are for a search among commits.
-_OTHERS = (
-    "--base", "--base-dir", "--replay", "--base-python", "--head-python", "--base-env", "--head-env",
-    "--base-with", "--head-with", "--bisect",
-)  # fmt: skip
-
-
-def check_options(parsed: argparse.Namespace) -> None:
-    """Refuse options that cannot be given together with ``--bisect-versions``.
-
-    Raises:
-        UsageError: names one of them.
-    """
-    for option in _OTHERS:
-        if getattr(parsed, option.removeprefix("--").replace("-", "_")) not in (None, False):
-            raise UsageError(
-                f"{FLAG}: compares releases under the working tree as it is, so {option} cannot be given; remove it"
-            )
+from mnistbench.core.options import argument, options_of
+from mnistbench.gate import report as gate_report
+from mnistbench.gate.bisection import NOT_JUDGED, SLOWER, Bisection, Gate, bisect, largest_regressions
+from mnistbench.gate.environments.uv import Range, release_range, releases
+from mnistbench.gate.run import Request, RunOptions, measure
+from mnistbench.gate.verdict.decision import PASSED, REGRESSED, Finding
+from mnistbench.gate.verdict.result import Verdict, conclude
+from mnistbench.showing.output import check
+from mnistbench.showing.progress import Progress
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.table import Column, Table
 
 
-def bisected(
-    text: str,
-    packages: Sequence[Installed],
-    gate: Callable[[Changes, tuple[str, ...], float], tuple[str, Verdict]],
-    budget_s: float,
-    say: Callable[[str], None],
-) -> Bisection:
-    """Search the releases that ``--bisect-versions`` names.
+@dataclass(frozen=True, kw_only=True)
+class Settings(RunOptions):
+    """The options of the command. Both sides of each gate are the working tree as it is."""
 
-    Args:
-        text: the value of the option.
-        packages: what is installed now.
-        gate: runs a gate: (requirements of each side, node ids of the cases or none for all, seconds it may take) -> (file of
-            raw samples, verdict).
-        budget_s: seconds that all gates together may take.
-        say: receives lines of progress.
-
-    Raises:
-        UsageError: the value cannot be used, or uv fails.
-        MnistbenchError: the first gate cannot be run.
-    """
-    wanted = asked_range(FLAG, text, packages)
-    bisection = Bisection(wanted.name, releases(FLAG, wanted))
-    say(
-        f"{len(bisection.releases)} releases of {wanted.name}: {', '.join(bisection.releases)}; "
-        f"{_at_most(bisection.most_gates)}"
+    range: Range = argument(
+        "RANGE", release_range, "releases of an installed package, NAME==FIRST..LAST, such as torch==2.13.0..2.15.0"
     )
 
-    def measure(release: str, only: tuple[str, ...], budget_s: float) -> tuple[str, Verdict]:
-        ends = {"base": bisection.releases[0], "new": release}
-        changes = {side: asked(FLAG, [f"{wanted.name}=={version}"], packages) for side, version in ends.items()}
-        return gate(changes, only, budget_s)
 
-    return bisect(bisection, measure, say, budget_s=budget_s)
+def run(settings: Settings) -> int:
+    """Run gates until the first slower release is known, report, and return the exit code.
+
+    Raises:
+        MnistbenchError: uv fails, or the first gate cannot be run.
+    """
+    if settings.output:
+        check(settings.output)
+    name = settings.range.name
+    bisection = Bisection(name, releases(settings.range))
+    of_gates = {option: getattr(settings, option) for option in options_of(RunOptions)}
+    with Progress(sys.stderr) as progress:
+
+        def gate(release: str, only: tuple[str, ...], budget_s: float) -> tuple[str, Verdict]:
+            base_with, head_with = ((Requirement(f"{name}=={each}"),) for each in (bisection.releases[0], release))
+            request = Request(**{**of_gates, "budget_s": budget_s}, base_with=base_with, head_with=head_with, only=only)
+            measured = measure(request, progress)
+            progress.say(f"raw samples: {measured.path}")
+            return str(measured.path), conclude(measured, settings)
+
+        progress.say(
+            f"{len(bisection.releases)} releases of {name}: {', '.join(bisection.releases)}; {_at_most(bisection.most_gates)}"
+        )
+        found = bisect(bisection, gate, progress.say, budget_s=math.inf if settings.budget_s is None else settings.budget_s)
+    return gate_report.deliver_verdict(report(found), settings, found.outcome, is_excusable=found.is_excusable)
 
 
 def _at_most(gates: int) -> str:
     return "1 gate" if gates == 1 else f"at most {gates} gates, and one more for each that cannot judge its release"
+
+
+# ---- Report ----------------------------------------------------------------------------------------------------------
+
+
+def report(bisection: Bisection) -> Report:
+    """Return the report of a search with one gate or more: those of its gates, a table of releases, and the outcome."""
+    gates = [block for gate in bisection.gates for block in _gate_blocks(bisection, gate)]
+    outcome = last_line(bisection)
+    data = document("bisection", **_data(bisection))
+    return Report(outcome, [*gates, _releases(bisection), Block("Result", (outcome,))], data, drawn=True)
+
+
+def last_line(bisection: Bisection) -> str:
+    """Return the outcome in one sentence."""
+    package, first, last = bisection.package, bisection.releases[0], bisection.releases[-1]
+    if not bisection.candidates:
+        verdict = bisection.gates[0].verdict
+        outcome = gate_report.last_line(verdict) if verdict else ""
+        if bisection.outcome == PASSED:
+            return f"no slower release: {package} {last} is not slower than {first}; {outcome}"
+        return f"{package} {first} -> {last}: {outcome}"
+    if bisection.outcome == REGRESSED:
+        [release] = bisection.candidates
+        [outcome] = [
+            gate_report.last_line(gate.verdict) for gate in bisection.gates if gate.release == release and gate.verdict
+        ]
+        return f"first slower release: {package} {release} ({bisection.not_slower} is not slower); {outcome}"
+    not_judged = {gate.release for gate in bisection.gates if gate.result == NOT_JUDGED}
+    unjudged = [release for release in bisection.candidates if release in not_judged]
+    why = bisection.stopped or f"{_listed(unjudged, 'and')} could not be judged; measure again, or increase --launches"
+    return (
+        f"{bisection.outcome}: the first slower release is {package} {_listed(bisection.candidates, 'or')} "
+        f"({bisection.not_slower} is not slower); {why}"
+    )
+
+
+def _listed(releases: Sequence[str], word: str) -> str:
+    *others, last = releases
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
+def _gate_blocks(bisection: Bisection, gate: Gate) -> Iterable[Block]:
+    if gate.verdict:
+        head, *others = gate_report.blocks(gate.verdict)
+        yield replace(head, lines=(f"{bisection.package} {bisection.releases[0]} -> {gate.release}", *head.lines))
+        yield from others
+
+
+class _Row(NamedTuple):
+    """A regressed case of a gate, or a gate without any."""
+
+    gate: Gate
+    is_first: bool  # of its gate
+    finding: Finding | None
+
+
+def _releases(bisection: Bisection) -> Block:
+    """Return the table of all gates, by release: a row for each regressed case, or one row for a gate without any."""
+    gates = sorted(bisection.gates, key=lambda gate: bisection.releases.index(gate.release))
+    rows = [_Row(gate, number == 0, finding) for gate in gates for number, finding in enumerate(_regressions(gate) or [None])]
+    columns = (
+        Column[_Row]("release", lambda row: row.gate.release if row.is_first else ""),
+        Column[_Row]("result", lambda row: row.gate.result if row.is_first else ""),
+        Column[_Row]("case", lambda row: row.finding and row.finding.screened.quantity.case),
+        Column[_Row]("largest regression", lambda row: row.finding and gate_report.quantity(row.finding.screened.quantity)),
+        Column[_Row]("change", lambda row: row.finding and row.finding.best.change, gate_report.signed),
+        Column[_Row]("seconds", lambda row: f"{row.gate.seconds:.0f}" if row.is_first else "", str),
+        Column[_Row]("raw samples", lambda row: (row.gate.raw or None) if row.is_first else ""),
+    )
+    reasons = tuple(f"{gate.release}: {gate.result}: {gate.reason}" for gate in gates if gate.reason)
+    table = Table(f"releases of {bisection.package}, each against {bisection.releases[0]}", columns, rows, lines=reasons)
+    return Block("", (f"{len(bisection.releases)} releases of {bisection.package}: {', '.join(bisection.releases)}",), (table,))
+
+
+def _regressions(gate: Gate) -> list[Finding]:
+    return list(largest_regressions(gate.verdict).values()) if gate.verdict and gate.result == SLOWER else []
+
+
+def _data(bisection: Bisection) -> dict[str, Any]:
+    """Return the search for JSON, which docs/schema/bisection.json describes."""
+    return {
+        "outcome": bisection.outcome,
+        "sentence": last_line(bisection),
+        "package": bisection.package,
+        "releases": bisection.releases,
+        "candidates": bisection.candidates,  # of which one is the first slower release
+        "not_slower": bisection.not_slower if bisection.candidates else None,
+        "stopped": bisection.stopped,
+        "gates": [
+            {
+                **{name: getattr(gate, name) for name in ("release", "result", "reason", "raw", "seconds")},
+                "report": document("gate", **gate_report.json_data(gate.verdict)) if gate.verdict else None,
+            }
+            for gate in bisection.gates
+        ],
+    }

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
-import queue
 import random
 import shutil
-import signal
 import socket
-import subprocess
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mnistbench
-from mnistbench.core.child import measuring_environment
+from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
@@ -64,11 +58,18 @@ class Plan:
         return int(self.variables[side].get(THREADS, 0))
 
 
+class ListedCase(NamedTuple):
+    """A case that a survey found."""
+
+    label: str
+    params: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Listing:
     """The cases of a side, as found by a survey of that side alone."""
 
-    cases: Mapping[str, Mapping[str, Any]]  # node id -> label and params
+    cases: Mapping[str, ListedCase]  # by node id
     files: Mapping[str, str]  # module -> file
     torch: str  # version; empty if no test imports it
     packages: Mapping[str, str] = field(default_factory=dict)  # installed distribution -> version
@@ -78,29 +79,6 @@ class Listing:
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
     notes: Mapping[str, str] = field(default_factory=dict)  # node id -> what a reader of the report has to know
     uncompared: Mapping[str, str] = field(default_factory=dict)  # node id -> why its results cannot be compared
-
-    @classmethod
-    def read(cls, message: Reader) -> Listing:
-        """Check and read the message of a survey.
-
-        Raises:
-            RecordError: names the field.
-        """
-        return cls(
-            cases={
-                case: {"label": found["label"].text(), "params": {k: v.value for k, v in found["params"].mapping().items()}}
-                for case, found in message["cases"].mapping().items()
-            },
-            files={name: file.text() for name, file in message["files"].mapping().items()},
-            torch=message["torch"].text(),
-            packages={name: version.text() for name, version in message["packages"].mapping().items()},
-            memory={case: size.whole() for case, size in message["memory"].mapping().items()},
-            resident=message["resident"].whole(),
-            **{
-                name: {case: reason.text() for case, reason in message[name].mapping().items()}
-                for name in ("failed", "left_out", "notes", "uncompared")
-            },
-        )
 
 
 @dataclass(frozen=True)
@@ -126,21 +104,8 @@ def stage_home(folder: Path) -> Path:
 class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
-    def __init__(self, plan: Plan, seed: int, only: Sequence[str] | None, log: Path, cores: Sequence[int]) -> None:
-        coin = random.Random(seed)  # noqa: S311  # a coin, not a secret
-        self._processes: list[_Process] = []
-        peers = socket.socketpair()
-        try:
-            for side, peer in zip(coin.sample([BASE, HEAD], 2), peers, strict=True):
-                with _uninterrupted():
-                    self._processes.append(_Process(plan, side, seed, log, peer))
-                self._processes[-1].begin(_job(plan, side, seed, only, peer=peer.fileno(), cores=list(cores)))
-        except BaseException:
-            self.stop()
-            raise
-        finally:
-            for peer in peers:  # the processes have their own, and notice when the other one's is closed
-                peer.close()
+    def __init__(self, processes: Sequence[_SideProcess]) -> None:
+        self._processes = processes
 
     def ready(self) -> None:
         """Wait until the sides are loaded.
@@ -159,7 +124,7 @@ class Launching:
             LaunchError: a side failed or was killed.
         """
         for process in self._processes:
-            process.go()
+            process.child.tell("go")
         results = self._receive("result")
         with _usable():
             return _merged(results)
@@ -176,11 +141,6 @@ class Launching:
             raise ended
         return found
 
-    def stop(self) -> None:
-        """Kill the processes."""
-        for process in self._processes:
-            process.stop()
-
 
 @contextmanager
 def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, cores: Sequence[int] = ()) -> Iterator[Launching]:
@@ -193,11 +153,15 @@ def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, core
         log: path of the log; each side has its own, with its name at the end.
         cores: that the launch may use; empty if the system does not let a process choose.
     """
-    launch = Launching(plan, seed, only, log, cores)
-    try:
-        yield launch
-    finally:
-        launch.stop()
+    order = random.Random(seed).sample([BASE, HEAD], 2)  # noqa: S311  # no secret
+    with ExitStack() as running:
+        with ExitStack() as starting:  # the processes have their own ends, and notice when the other one's is closed
+            peers = {side: starting.enter_context(peer) for side, peer in zip(order, socket.socketpair(), strict=True)}
+            descriptors = {side: peer.fileno() for side, peer in peers.items()}
+            processes = running.enter_context(_processes(plan, seed, log, descriptors))
+        for side, process in processes.items():
+            process.begin(_job(plan, side, seed, only, peer=descriptors[side], cores=list(cores)))
+        yield Launching(list(processes.values()))
 
 
 def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, dict[str, Listing]]:
@@ -212,18 +176,16 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
     Raises:
         LaunchError: a side cannot be loaded.
     """
-    with _one_of_each_side(plan, seed, log) as processes:
+    with _processes(plan, seed, log) as processes, _usable():
         processes[HEAD].begin(_job(plan, HEAD, seed, plan.only or None, default=vars(default)))
-        with _usable():
-            selected = processes[HEAD].receive("selected")
-            plan = replace(plan, arguments=selected["arguments"].texts(), phases=selected["phases"].texts())
+        selected = processes[HEAD].receive("selected")
+        plan = replace(plan, arguments=selected["arguments"].texts(), phases=selected["phases"].texts())
         processes[BASE].begin(_job(plan, BASE, seed, plan.only or None, default=None))
         found = {}
         for side, process in processes.items():
-            with _usable():
-                message = process.receive("surveyed")
-                _check_shared(message)
-                found[side] = Listing.read(message)
+            message = process.receive("surveyed")
+            _check_shared(message)
+            found[side] = message.read(Listing)
         return replace(plan, with_torch=frozenset(side for side in found if found[side].torch)), found
 
 
@@ -245,48 +207,33 @@ def capture(
     Raises:
         LaunchError: a side cannot be run.
     """
-    with _one_of_each_side(plan, seed, log) as processes:
+    with _processes(plan, seed, log) as processes, _usable():
         for side, process in processes.items():
             process.begin(_job(plan, side, seed, None, capture=list(wanted[side]), folder=str(folder)))
-        found: dict[str, Mapping[str, Any]] = {}
-        for side, process in processes.items():
-            with _usable():
-                found[side] = process.receive("captured").read(Mapping[str, Any])
-        return found
+        return {side: process.receive("captured").read(Mapping[str, Any]) for side, process in processes.items()}
 
 
 @contextmanager
-def _one_of_each_side(plan: Plan, seed: int, log: Path) -> Iterator[dict[str, _Process]]:
-    """Start a process for each side, and kill both at the end of the body."""
-    processes: dict[str, _Process] = {}
+def _processes(
+    plan: Plan, seed: int, log: Path, descriptors: Mapping[str, int] | None = None
+) -> Iterator[dict[str, _SideProcess]]:
+    """Start a process for each side, and stop them at the end of the body.
+
+    Args:
+        plan: of the gate.
+        seed: of hashes.
+        log: path of the log.
+        descriptors: side, in the order of their starts -> file descriptor that its process inherits.
+    """
+    processes: dict[str, _SideProcess] = {}
     try:
-        for side in (HEAD, BASE):
-            with _uninterrupted():
-                processes[side] = _Process(plan, side, seed, log)
+        for side in descriptors or (HEAD, BASE):
+            with uninterrupted():
+                processes[side] = _SideProcess(plan, side, seed, log, [descriptors[side]] if descriptors else [])
         yield processes
     finally:
         for process in processes.values():
-            process.stop()
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Delay SIGINT and SIGTERM while a process starts, because a process that is not yet known would not be killed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    put_off = {number: handler for number, handler in handlers.items() if callable(handler)}  # ignored signals stay ignored
-    for number in put_off:
-        signal.signal(number, lambda received_number, _: received.append(received_number))
-    try:
-        yield
-    finally:
-        for number, handler in put_off.items():
-            signal.signal(number, handler)
-    if received:
-        raise KeyboardInterrupt
+            process.child.stop()
 
 
 @contextmanager
@@ -306,35 +253,39 @@ def _check_shared(message: Reader) -> None:
         )
 
 
+class _Half(NamedTuple):
+    """What the process of one side sends of a launch."""
+
+    cases: Mapping[str, tuple[Mapping[str, Any], ...]]  # node id -> builds
+    case_seconds: Mapping[str, float]
+    order: tuple[str, ...]
+    seconds: float
+
+
 def _merged(results: Sequence[Reader]) -> dict[str, Any]:
     """Merge the results of both sides, build by build.
 
     Raises:
         RecordError: a result is incomplete.
     """
-    first, second = results
-    other_cases = second["cases"].mapping()
-    cases = first["cases"].mapping()
-    for case, builds in cases.items():
-        if len(builds.items()) != len(other_cases[case].items() if case in other_cases else ()):
-            raise builds.wrong("as many builds as the other side has")
-    seconds = [half["case_seconds"].mapping() for half in results]
+    first, second = halves = [result.read(_Half) for result in results]
+    for case, builds in first.cases.items():
+        if len(builds) != len(second.cases.get(case, ())):
+            raise results[0]["cases"][case].wrong("as many builds as the other side has")
+        if not all(isinstance(build.get("sides"), dict) for build in (*builds, *second.cases[case])):
+            raise results[0]["cases"][case].wrong("builds with samples of a side")
     return {
         "cases": {
             case: [
-                {**_values(one), "sides": {**_values(one["sides"]), **_values(other["sides"])}}
-                for one, other in zip(builds.items(), other_cases[case].items(), strict=True)
+                {**one, "sides": {**one["sides"], **other["sides"]}}
+                for one, other in zip(builds, second.cases[case], strict=True)
             ]
-            for case, builds in cases.items()
+            for case, builds in first.cases.items()
         },
-        "case_seconds": {case: max(half[case].number() for half in seconds) for case in cases},
-        "order": list(first["order"].texts()),
-        "seconds": max(half["seconds"].number() for half in results),
+        "case_seconds": {case: max(half.case_seconds.get(case, 0.0) for half in halves) for case in first.cases},
+        "order": first.order,
+        "seconds": max(half.seconds for half in halves),
     }
-
-
-def _values(found: Reader) -> dict[str, Any]:
-    return {name: item.value for name, item in found.mapping().items()}
 
 
 def _job(plan: Plan, side: str, seed: int, only: Sequence[str] | None, **more: Any) -> dict[str, Any]:
@@ -354,32 +305,22 @@ def _job(plan: Plan, side: str, seed: int, only: Sequence[str] | None, **more: A
     }
 
 
-class _Process:
-    """A child process with its own process group, which sends one message a line."""
+class _SideProcess:
+    """The process of a side, which sends one message a line."""
 
-    def __init__(self, plan: Plan, side: str, seed: int, log: Path, peer: socket.socket | None = None) -> None:
-        self._log = log.with_name(f"{log.name}-{side}")
-        self._log_begins = self._log.stat().st_size if self._log.exists() else 0
-        python, environ = plan.pythons[side], {**environment(os.environ, plan.home, seed), **plan.variables[side]}
+    def __init__(self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]) -> None:
+        environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
-            with self._log.open("ab") as stream:
-                self._child = subprocess.Popen(
-                    [python, "-P", "-c", _BOOT, str(plan.home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
-                    cwd=plan.trees[side].directory, env=environ, start_new_session=True,
-                    text=True, pass_fds=[peer.fileno()] if peer else [],
-                )  # fmt: skip
-        except OSError as error:
-            raise UsageError(f"{python}: cannot be started ({error.strerror}); name a Python interpreter") from None
-        self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+            self.child = Child(
+                [plan.pythons[side], "-P", "-c", _BOOT, str(plan.home)], environ, directory=plan.trees[side].directory,
+                log=log.with_name(f"{log.name}-{side}"), pass_fds=descriptors,
+            )  # fmt: skip
+        except ChildError as error:
+            raise UsageError(f"{error}; name a Python interpreter") from None
 
     def begin(self, job: Mapping[str, Any]) -> None:
         """Send the job; until then the process only imports the gate."""
-        self._tell(json.dumps(job))
-
-    def go(self) -> None:
-        """Start the measurement."""
-        self._tell("go")
+        self.child.tell(json.dumps(job))
 
     def receive(self, expected: str) -> Reader:
         """Wait for the message with this name and return its content.
@@ -388,73 +329,25 @@ class _Process:
             LaunchError: the process reports an error, has ended, or sends nothing for PATIENCE_S seconds.
         """
         while True:
-            line = self._next_line()
+            try:
+                line = self.child.hear(PATIENCE_S)
+            except ChildError as error:
+                was_killed = (self.child.ended(0) or 0) < 0
+                raise LaunchError(f"a launch {error}{'; select smaller cases with -- -k' if was_killed else ''}") from None
             if not line.startswith("{"):
                 continue  # printed by the start of the interpreter
             try:
                 message = json.loads(line)
             except (ValueError, RecursionError):
-                raise LaunchError(self._why_incomplete(line)) from None
+                if self.child.ended(1.0):  # usually it was killed while it wrote
+                    raise LaunchError(f"a launch {self.child.why_ended()}") from None
+                raise LaunchError(f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again") from None
             if "error" in message:
                 raise LaunchError(str(message["error"]))
             if "peer_error" in message:
                 raise _PeerError(str(message["peer_error"]))
             if expected in message:
                 return Reader(message)[expected]
-
-    def _next_line(self) -> str:
-        """Return the next line.
-
-        Raises:
-            LaunchError: the process has ended, or sent nothing for PATIENCE_S seconds.
-        """
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
-            with contextlib.suppress(queue.Empty):
-                line = self._lines.get(timeout=min(1.0, PATIENCE_S))
-                if line:
-                    return line
-            if self._child.poll() is not None and self._lines.empty():  # its own children may still hold the pipe
-                raise LaunchError(self._why_ended())
-        self.stop()
-        raise LaunchError(f"a launch sent no message for {PATIENCE_S:.0f} s and was stopped; select shorter cases with -- -k")
-
-    def stop(self) -> None:
-        """Kill the process and its children."""
-        with contextlib.suppress(OSError):
-            os.killpg(self._child.pid, signal.SIGKILL)
-        self._child.wait()
-        for stream in (self._child.stdin, self._child.stdout):
-            with contextlib.suppress(OSError):
-                stream.close()  # type: ignore[union-attr]
-
-    def _tell(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # it has ended: receive reports why
-            self._child.stdin.write(line + "\n")  # type: ignore[union-attr]
-            self._child.stdin.flush()  # type: ignore[union-attr]
-
-    def _listen(self) -> None:
-        with contextlib.suppress(ValueError, OSError):  # stop has closed it
-            for line in self._child.stdout:  # type: ignore[union-attr]
-                self._lines.put(line)
-        self._lines.put("")
-
-    def _why_incomplete(self, line: str) -> str:
-        """Return why a message is incomplete: usually because the process was killed while it wrote."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._child.wait(timeout=1.0):
-                return self._why_ended()
-        return f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again"
-
-    def _why_ended(self) -> str:
-        code = self._child.wait()
-        if code < 0:
-            memory = ", probably because the system ran out of memory" if -code == signal.SIGKILL else ""
-            return f"a launch was killed by {signal.Signals(-code).name}{memory}; select smaller cases with -- -k"
-        with self._log.open("rb") as log:
-            log.seek(self._log_begins)
-            lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-        return f"a launch ended with exit code {code}: {lines[-1].strip() if lines else 'it printed nothing'}"
 
 
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:

@@ -1,13 +1,13 @@
-"""A gate's Verdict -> the blocks of its report, and its JSON. Intervals are also drawn as text, in a forest plot."""
+"""A gate's Verdict -> its report and its exit code. Intervals are also drawn as text, in a forest plot."""
 
 from __future__ import annotations
 
-import json
+import functools
 import math
+import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from mnistbench.core import units
@@ -25,12 +25,11 @@ from mnistbench.gate.verdict.decision import (
     Finding,
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
-from mnistbench.gate.verdict.result import Header, Verdict
-from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, Quantity
-from mnistbench.showing.markdown import markdown_report
-from mnistbench.showing.report import Block
-from mnistbench.showing.table import Table, text_table
-from mnistbench.showing.terminal import draw_report
+from mnistbench.gate.verdict.result import JudgeOptions, Verdict
+from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, Header, Quantity
+from mnistbench.showing.output import append_text_to_step_summary, deliver, print_error, render
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.table import Column, Table
 
 #: Width of a forest plot in characters; odd, so that zero has its own column.
 WIDTH = 31
@@ -45,40 +44,45 @@ _LARGE = units.percent(LARGE_SHARE)
 _CLOCKS = {DEVICE: "device elapsed", BUSY: "device busy"}
 
 #: Exact differences shown per case, and tests that are left out.
-FACTS = LEFT_OUT = 6
+DIFFERENCES = LEFT_OUT = 6
 
-#: Version of the JSON report, which docs/schema/gate-1.json describes. Raise it, and add a schema file, if a program that
-#: reads the report could fail or be misled: a key is removed or renamed, or its meaning, type or unit changes. For a new key
-#: or value, change the file of this version.
-#:
-#: 1: the first.
-SCHEMA = 1
+#: Text of a change.
+signed = functools.partial(units.percent, signed=True)
+
+_CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
 
 
-def rendered(verdict: Verdict, form: str, top: int, *, colour: bool = False) -> str:
-    """Return a verdict as ``terminal``, ``markdown`` or ``json``."""
-    if form == "json":
-        return json_report(verdict)
-    if form == "markdown":
-        return markdown_report(blocks(verdict, top), last_line(verdict), drawn=True)
-    return draw_report(blocks(verdict, top), colour=colour) + "\n"
+def report(verdict: Verdict) -> Report:
+    """Return the report of a verdict."""
+    return Report(last_line(verdict), blocks(verdict), document("gate", **json_data(verdict)), drawn=True)
 
 
-def blocks(verdict: Verdict, top: int) -> list[Block]:
-    """Return the report.
+def deliver_verdict(shown: Report, options: JudgeOptions, outcome: str, *, is_excusable: bool) -> int:
+    """Print or write a report, append it to the summary of a job on GitHub, and return the exit code.
 
     Args:
-        verdict: the verdict to report.
-        top: number of operations shown per case; those with a finding are always shown.
+        shown: the report.
+        options: of the command.
+        outcome: PASSED, REGRESSED or INCONCLUSIVE.
+        is_excusable: whether ``--inconclusive ok`` applies.
     """
+    deliver(shown, options.format, options.output)
+    if os.environ.get("GITHUB_STEP_SUMMARY") and (note := append_text_to_step_summary(render(shown, "markdown"))):
+        print_error(note)
+    may_pass = outcome == INCONCLUSIVE and is_excusable and options.inconclusive == "ok"
+    return _CODES[PASSED if may_pass else outcome]
+
+
+def blocks(verdict: Verdict) -> list[Block]:
+    """Return the report; ``--top`` limits the operations of each case, but those with a finding are always shown."""
     return [
         Block("", tuple(_head(verdict))),
         Block("Found", tuple(_finding_line(finding, verdict) for finding in _without_echoes(verdict.decision.findings))),
         Block("Reproducers", tuple(_reproducers(verdict))),
         Block("Cases", tables=tuple(_case_table(verdict))),
-        Block("Operations", tables=tuple(_operation_tables(verdict, top))),
-        Block("Replaced operations", tuple(_replacements(verdict, top))),
-        Block("Exact differences", tuple(_facts(verdict))),
+        Block("Operations", tables=tuple(_operation_tables(verdict))),
+        Block("Replaced operations", tuple(_replacements(verdict))),
+        Block("Exact differences", tuple(_exact_differences(verdict))),
         Block("Verdict", (*_notes(verdict), last_line(verdict))),
     ]
 
@@ -88,7 +92,7 @@ def _head(verdict: Verdict) -> Iterable[str]:
     fresh = f" and {decision.fresh} fresh ones" if decision.fresh else ""
     yield f"base {header.base} -> head {header.head}"
     count = f"{len(header.labels)} case{'s' if len(header.labels) != 1 else ''}"
-    time = units.duration(verdict.seconds * 1e9)
+    time = units.duration(verdict.recorded.seconds * 1e9)
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish ({time} of measuring)"
     torch = f", torch {header.torch}" if header.torch else ""
@@ -119,15 +123,11 @@ def _selection(header: Header) -> Iterable[str]:
     base, head = (header.left_out.get(side, {}) for side in (BASE, HEAD))
     left_out = list(dict.fromkeys((*base, *head)))
     for case in left_out[:LEFT_OUT]:
-        yield f"left out: {case} {_said_by_sides(base.get(case, ''), head.get(case, ''))}"
+        of_base, of_head = base.get(case, ""), head.get(case, "")
+        said = [f"{text} in the {side}" for side, text in ((BASE, of_base), (HEAD, of_head)) if text]
+        yield f"left out: {case} {of_base if of_base == of_head else '; '.join(said)}"
     if len(left_out) > LEFT_OUT:
         yield f"left out: {len(left_out) - LEFT_OUT} more; use --format json to see all"
-
-
-def _said_by_sides(base: str, head: str) -> str:
-    if base == head:
-        return base
-    return "; ".join(f"{text} in the {side}" for side, text in ((BASE, base), (HEAD, head)) if text)
 
 
 def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
@@ -147,7 +147,7 @@ def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _finding_line(finding: Finding, verdict: Verdict) -> str:
-    accepted = f", accepted: {verdict.reason}" if finding in verdict.accepted else ""
+    accepted = f", accepted: {verdict.options.reason}" if finding in verdict.accepted else ""
     title = finding.screened.quantity.title  # that of the tables
     changed = _change(finding.best, ", fresh launches only" if finding.confirmed else "")
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
@@ -170,12 +170,12 @@ def _change(estimate: Estimate, launches: str = "") -> str:
     """Return the change of a quantity with its interval, its times, and the change of the case."""
     quantity = estimate.quantity
     of_case = " of the case" if quantity.kind == ADDED else ""
-    change = f"{units.percent(estimate.change, signed=True)}{of_case} ({_interval(estimate)}{launches})"
+    change = f"{signed(estimate.change)}{of_case} ({_interval(estimate)}{launches})"
     times = " -> ".join(units.duration(ns) if ns else "0" for ns in (quantity.base_ns, quantity.head_ns))
     told = f"{change}, {times}"
     if quantity.is_case or quantity.kind == ADDED:
         return told
-    return f"{told}; {units.percent(estimate.change * quantity.share, signed=True)} of the case"
+    return f"{told}; {signed(estimate.change * quantity.share)} of the case"
 
 
 def quantity(quantity: Quantity) -> str:
@@ -183,10 +183,10 @@ def quantity(quantity: Quantity) -> str:
     return f"{quantity.title}{' (change as a share of the case)' if quantity.kind == ADDED else ''}"
 
 
-def _replacements(verdict: Verdict, top: int) -> Iterable[str]:
+def _replacements(verdict: Verdict) -> Iterable[str]:
     """Yield the largest replacements of each case without a finding, so that a reader knows that the sides call others."""
     found = {finding.screened.quantity.key for finding in verdict.decision.findings}
-    quiet: dict[str, list[Estimate]] = {}
+    top, quiet = verdict.options.top, dict[str, list[Estimate]]()
     for operation in sorted(verdict.decision.operations, key=lambda operation: -operation.quantity.share):
         if operation.quantity.replaced and operation.quantity.key not in found:
             quiet.setdefault(operation.quantity.case, []).append(operation)
@@ -204,85 +204,78 @@ def _cause(finding: Finding, verdict: Verdict) -> str:
         return ""
     found = verdict.exact_differences.get(quantity.case, ())
     if quantity.is_case:
-        return next((f"likely cause: {fact}" for fact in found if _is_more(fact)), "")
-    return next((fact.removeprefix(f"{quantity.name}: ") for fact in found if fact.startswith(f"{quantity.name}: ")), "")
+        return next((f"likely cause: {sentence}" for sentence in found if _is_more(sentence)), "")
+    name = f"{quantity.name}: "
+    return next((sentence.removeprefix(name) for sentence in found if sentence.startswith(name)), "")
 
 
-def _is_more(fact: str) -> bool:
-    if ": new, " in fact:
+def _is_more(sentence: str) -> bool:
+    if ": new, " in sentence:
         return True
-    match = re.search(r": ([\d.,]+) -> ([\d.,]+) calls", fact)
+    match = re.search(r": ([\d.,]+) -> ([\d.,]+) calls", sentence)
     return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
 
 
 def _interval(estimate: Estimate) -> str:
-    return f"{units.percent(estimate.low, signed=True)} to {units.percent(estimate.high, signed=True)}"
+    return f"{signed(estimate.low)} to {signed(estimate.high)}"
 
 
 def _case_table(verdict: Verdict) -> Iterable[Table]:
     cases = verdict.decision.cases
     if cases:
-        scale = _scale(cases, verdict.thresholds.call)
-        yield text_table(
-            title=f"cases: change of iteration time, head relative to base; {_confidence()}",
-            headings=("case", "clock", "base us", "head us", "change", "from", "to", _plot_head(scale), "slowdown below"),
-            rows=tuple(
-                (
-                    one.quantity.case,
-                    f"{_CLOCKS.get(one.quantity.clock, one.quantity.clock)}{', mean' if one.quantity.kind == MEAN else ''}",
-                    units.microseconds(one.quantity.base_ns),
-                    units.microseconds(one.quantity.head_ns),
-                    *_change_cells(one, scale),
-                    _excluded(one),
-                )
-                for one in cases
-            ),
-            sums=(),
-            numbers_from=2,
-            words_after=2,
+        columns = (
+            Column[Estimate]("case", lambda one: one.quantity.case),
+            Column[Estimate]("clock", _clock),
+            Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
+            Column[Estimate]("head us", lambda one: one.quantity.head_ns, units.microseconds),
+            *_columns_of_change(_scale(cases, verdict.options.case)),
+            Column[Estimate]("slowdown below", _excluded),
         )
+        yield Table(f"cases: change of iteration time, head relative to base; {_CONFIDENCE}", columns, cases)
 
 
-def _operation_tables(verdict: Verdict, top: int) -> Iterable[Table]:
+def _clock(one: Estimate) -> str:
+    clock = one.quantity.clock
+    return f"{_CLOCKS.get(clock, clock)}{', mean' if one.quantity.kind == MEAN else ''}"
+
+
+def _operation_tables(verdict: Verdict) -> Iterable[Table]:
     found = {finding.screened.quantity.key: finding for finding in verdict.decision.findings}
+
+    def told(operation: Estimate) -> str:
+        finding = found.get(operation.quantity.key)
+        if finding is None:
+            return f"below {_excluded(operation)}"
+        return f"{finding.verdict}, accepted" if finding in verdict.accepted else finding.verdict
+
     for case in dict.fromkeys(operation.quantity.case for operation in verdict.decision.operations):
         of_case = [operation for operation in verdict.decision.operations if operation.quantity.case == case]
-        ranked = sorted(of_case, key=lambda o: (o.quantity.key not in found, -o.quantity.share))
+        ranked = sorted(of_case, key=lambda one: (one.quantity.key not in found, -one.quantity.share))
+        top = verdict.options.top
         shown = [operation for rank, operation in enumerate(ranked) if rank < top or operation.quantity.key in found]
-        scale = _scale(shown, verdict.thresholds.operation)
-        yield text_table(
-            title=units.printable(f"{case}: change of self times; {_confidence()}, separately for shares of {_LARGE} and more"),
-            headings=("operation", "base us", "share", "change", "from", "to", _plot_head(scale), "verdict"),
-            rows=tuple(
-                (
-                    quantity(operation.quantity),
-                    units.microseconds(operation.quantity.base_ns),
-                    units.percent(operation.quantity.share),
-                    *_change_cells(operation, scale),
-                    _verdict(operation, found.get(operation.quantity.key), verdict),
-                )
-                for operation in shown
-            ),
-            sums=(),
-            numbers_from=1,
-            words_after=2,
+        columns = (
+            Column[Estimate]("operation", lambda one: quantity(one.quantity)),
+            Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
+            Column[Estimate]("share", lambda one: one.quantity.share, units.percent),
+            *_columns_of_change(_scale(shown, verdict.options.operation)),
+            Column[Estimate]("verdict", told),
         )
+        title = f"{case}: change of self times; {_CONFIDENCE}, separately for shares of {_LARGE} and more"
+        yield Table(units.printable(title), columns, shown)
 
 
-def _change_cells(estimate: Estimate, scale: float) -> tuple[str, ...]:
-    """Return the cells of a change: estimate, bounds and plot."""
-    numbers = (estimate.change, estimate.low, estimate.high)
-    return (*(units.percent(number, signed=True) for number in numbers), forest(estimate, scale))
+def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
+    """Return the columns of a change: the estimate, its bounds, and a forest plot from -scale to +scale."""
+    edge, half = units.percent(scale), (WIDTH + 1) // 2
+    return (
+        Column("change", lambda one: one.change, signed),
+        Column("from", lambda one: one.low, signed),
+        Column("to", lambda one: one.high, signed),
+        Column(f"-{edge}".ljust(half) + "0" + f"+{edge}".rjust(half), lambda one: forest(one, scale)),
+    )
 
 
-def _verdict(operation: Estimate, finding: Finding | None, verdict: Verdict) -> str:
-    if finding is None:
-        return f"below {_excluded(operation)}"
-    return f"{finding.verdict}, accepted" if finding in verdict.accepted else finding.verdict
-
-
-def _confidence() -> str:
-    return f"simultaneous {CONFIDENCE:.0%} confidence intervals".replace("%", " %")
+_CONFIDENCE = f"simultaneous {CONFIDENCE:.0%} confidence intervals".replace("%", " %")
 
 
 def _excluded(estimate: Estimate) -> str:
@@ -296,11 +289,6 @@ def _scale(estimates: Sequence[Estimate], threshold: float) -> float:
     )
     widest = max(reaches, default=0.0)
     return max(2 * threshold, math.ceil(widest * 100) / 100)
-
-
-def _plot_head(scale: float) -> str:
-    edge = units.percent(scale)
-    return f"-{edge}".ljust((WIDTH + 1) // 2) + "0" + f"+{edge}".rjust((WIDTH + 1) // 2)
 
 
 def forest(estimate: Estimate, scale: float) -> str:
@@ -324,11 +312,11 @@ def forest(estimate: Estimate, scale: float) -> str:
     return f"[{''.join(line)}]"
 
 
-def _facts(verdict: Verdict) -> Iterable[str]:
+def _exact_differences(verdict: Verdict) -> Iterable[str]:
     for case, found in verdict.exact_differences.items():
-        yield from (f"{case}: {fact}" for fact in found[:FACTS])
-        if len(found) > FACTS:
-            yield f"{case}: {len(found) - FACTS} more; use --format json to see all"
+        yield from (f"{case}: {sentence}" for sentence in found[:DIFFERENCES])
+        if len(found) > DIFFERENCES:
+            yield f"{case}: {len(found) - DIFFERENCES} more; use --format json to see all"
 
 
 def _notes(verdict: Verdict) -> Iterable[str]:
@@ -371,7 +359,7 @@ def _outcome(verdict: Verdict) -> str:
         if not verdict.accepted:
             return f"{PASSED}: {_covered(verdict, 'any case')}{better}"
         others = f"; {_covered(verdict, 'other cases')}" if math.isfinite(decision.bound) else ""
-        return f"{PASSED}: {len(_without_echoes(verdict.accepted))} accepted ({verdict.reason}){others}{better}"
+        return f"{PASSED}: {len(_without_echoes(verdict.accepted))} accepted ({verdict.options.reason}){others}{better}"
     more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
 
@@ -389,7 +377,7 @@ def _limits(verdict: Verdict) -> Iterable[str]:
         largest, count = unbounded[0], len(unbounded)
         what = f"{largest.quantity.title} ({largest.quantity.case})"
         up_to = f"up to {units.percent_up(largest.high)}{' of the case' if largest.quantity.kind == ADDED else ''}"
-        limit = units.percent(verdict.thresholds.operation)
+        limit = units.percent(verdict.options.operation)
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
         yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
     if verdict.different:
@@ -406,89 +394,69 @@ def _some(names: Sequence[str]) -> str:
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def json_report(verdict: Verdict) -> str:
-    """Return the whole verdict as JSON; changes are shares (0.05 is 5 % slower)."""
-    return json.dumps(json_data(verdict), indent=1, allow_nan=False) + "\n"
-
-
 def json_data(verdict: Verdict) -> dict[str, Any]:
-    """Return the content of :func:`json_report`."""
-    decision = verdict.decision
+    """Return the whole verdict for JSON, which docs/schema/gate.json describes; changes are shares (0.05 is 5 % slower)."""
+    header, decision, options = verdict.header, verdict.decision, verdict.options
+    of_header = (
+        "base", "head", "torch", "variables", "packages", "resident", "only_base", "only_head", "changed", "generated",
+        "left_out",
+    )  # fmt: skip
     return {
-        "schema": SCHEMA,
         "outcome": verdict.outcome,
         "sentence": last_line(verdict),
         "reasons": [reason._asdict() for reason in verdict.reasons],
         "no_regression_of": _finite(decision.bound),
         "no_regression_of_means": _finite(decision.bound_of_means),
-        "base": verdict.header.base,
-        "head": verdict.header.head,
-        "torch": verdict.header.torch,
-        "variables": {side: dict(found) for side, found in verdict.header.variables.items()},
-        "packages": {name: list(versions) for name, versions in verdict.header.packages.items()},
-        "memory": {verdict.header.name(case): dict(sizes) for case, sizes in verdict.header.memory.items()},
-        "resident": dict(verdict.header.resident),
+        **{name: getattr(header, name) for name in of_header},
+        **{
+            name: {header.name(case): value for case, value in getattr(header, name).items()}
+            for name in ("memory", "notes", "uncompared")
+        },
         "launches": decision.launches,
         "fresh_launches": decision.fresh,
-        "seconds": verdict.seconds,
+        "seconds": verdict.recorded.seconds,
         "elapsed_seconds": verdict.end.elapsed_s,
         "level_of_first_stage": SCREENING,
         "level_of_product": PRODUCT,
-        "looks": list(LOOKS),
+        "looks": LOOKS,
         "confidence": CONFIDENCE,
-        "thresholds": asdict(verdict.thresholds),
+        "thresholds": {"case": options.case, "operation": options.operation},
         "findings": [
             {
                 "verdict": finding.verdict,
-                "accepted": verdict.reason if finding in verdict.accepted else None,
+                "accepted": options.reason if finding in verdict.accepted else None,
                 "screened": _estimate(finding.screened),
                 "confirmed": _estimate(finding.confirmed) if finding.confirmed else None,
             }
             for finding in decision.findings
         ],
-        "cases": [_estimate(one) for one in decision.cases],
-        "operations": [_estimate(operation) for operation in decision.operations],
-        "exact": {case: list(found) for case, found in verdict.exact_differences.items()},
+        "cases": list(map(_estimate, decision.cases)),
+        "operations": list(map(_estimate, decision.operations)),
+        "exact": verdict.exact_differences,
         "reproducers": [
             {
-                "case": verdict.header.name(one.key[0]),
-                "kind": one.key[1],
-                "name": one.key[2],
+                **dict(zip(("case", "kind", "name"), (header.name(one.key[0]), *one.key[1:]), strict=True)),
                 "script": one.script or None,
                 "why_not": one.why_not,
             }
             for one in verdict.end.reproducers
         ],
-        "different": list(verdict.different),
-        "not_finite": {case: list(sides) for case, sides in verdict.not_finite.items()},
+        "different": verdict.different,
+        "not_finite": verdict.not_finite,
         "unbounded": [{"case": one.quantity.case, "name": one.quantity.name} for one in decision.unbounded],
-        "unprofiled": list(verdict.unprofiled),
-        "only_base": list(verdict.header.only_base),
-        "only_head": list(verdict.header.only_head),
-        "changed": list(verdict.header.changed),
-        "generated": list(verdict.header.generated),
-        "left_out": {side: dict(found) for side, found in verdict.header.left_out.items()},
-        "notes": {verdict.header.name(case): note for case, note in verdict.header.notes.items()},
-        "uncompared": {verdict.header.name(case): why for case, why in verdict.header.uncompared.items()},
+        "unprofiled": verdict.unprofiled,
     }
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
     quantity = estimate.quantity
     return {
-        "case": quantity.case,
-        "kind": quantity.kind,
-        "name": quantity.name,
-        "title": quantity.title,
+        **{name: getattr(quantity, name) for name in ("case", "kind", "name", "title")},
         "clock": quantity.clock or "profiled",
-        "members": [list(key) for key in quantity.members],
-        "replaced": [{"operation": list(one.key), "base_ns": one.base_ns, "head_ns": one.head_ns} for one in quantity.replaced],
-        "base_ns": quantity.base_ns,
-        "head_ns": quantity.head_ns,
-        "share": quantity.share,
-        "change": _finite(estimate.change),
-        "low": _finite(estimate.low),
-        "high": _finite(estimate.high),
+        "members": quantity.members,
+        "replaced": [{"operation": one.key, "base_ns": one.base_ns, "head_ns": one.head_ns} for one in quantity.replaced],
+        **{name: getattr(quantity, name) for name in ("base_ns", "head_ns", "share")},
+        **{name: _finite(getattr(estimate, name)) for name in ("change", "low", "high")},
         "p": estimate.p,
         "launches": estimate.launches,
     }

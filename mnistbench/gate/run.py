@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +19,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mnistbench import __version__
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available_bytes, own_cores
+from mnistbench.core.options import after_dashes, option, path, seconds, storage, whole
 from mnistbench.gate import snapshot
+from mnistbench.gate.environments.sides import SideOptions
 from mnistbench.gate.launcher import (
     Default,
     LaunchError,
@@ -40,8 +40,10 @@ from mnistbench.gate.launcher import (
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import LEAST_LAUNCHES, LOOKS, Thresholds, candidates, decide, is_settled, least_fresh
-from mnistbench.gate.verdict.samples import BASE, COMPLETE, HEAD, INTERRUPTED, End, Launch, Reproducer
+from mnistbench.gate.verdict.decision import LEAST_LAUNCHES, LOOKS, candidates, decide, is_settled, least_fresh
+from mnistbench.gate.verdict.result import JudgeOptions
+from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, End, Header, Launch, Recorded, Reproducer
+from mnistbench.showing.progress import Progress
 
 #: Launches of the first stage (docs/evidence/gate_power.py). The numbers of fresh launches are decision.LOOKS.
 LAUNCHES = 10
@@ -61,43 +63,46 @@ Describe = Callable[[Plan, int, Wanted, Path, Path], dict[str, Mapping[str, Any]
 Start = Callable[[Plan, int, "Sequence[str] | None", Path, "Sequence[int]"], AbstractContextManager[Launching]]
 
 
-@dataclass(frozen=True)
-class Request:
-    """The options of a gate that measures."""
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(JudgeOptions):
+    """The options of commands that run gates."""
 
-    base: str = ""  # a revision; neither this nor base_dir: the base is the working tree as well
-    base_dir: str = ""  # a checkout, instead of a revision
-    base_python: str = ""
-    head_python: str = ""
-    base_variables: Mapping[str, str] = field(default_factory=dict)  # environment variables
-    head_variables: Mapping[str, str] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()  # for pytest
-    only: tuple[str, ...] = ()  # node ids of the cases to measure; all that the arguments select if empty
-    launches: int = LAUNCHES
-    budget_s: float = math.inf
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    storage: Path = Path(".benchmarks")
-    reproducers: Path | None = None  # folder for scripts of slower operations; None: beside the raw samples, with their name
+    launches: int = option("--launches", whole(LEAST_LAUNCHES), str(LAUNCHES), "number of launches of the first stage", "N")
+    budget_s: float | None = option(
+        "--budget", seconds, None, "time limit; do not start a launch that would exceed it: 5m, 300s", "TIME"
+    )
+    reproducers: Path | None = option(
+        "--reproducers", path, None,
+        "folder for scripts that reproduce slower operations (default: beside the raw samples)", "DIR",
+    )  # fmt: skip
+    storage: Path = storage()
+    pytest: tuple[str, ...] = after_dashes("ARGUMENT", "arguments for pytest, which select the cases")
 
 
-@dataclass
-class Measured:
-    """The samples of a gate, and how the measurement ended."""
+@dataclass(frozen=True, kw_only=True)
+class Request(RunOptions, SideOptions):
+    """What a gate measures; without a base, that is the working tree as well."""
 
-    path: Path  # of the file of raw samples
-    header: Mapping[str, Any]
-    launches: list[Launch]
-    end: End = COMPLETE
+    base: str | None = option(
+        "--base", str, None, "commit, branch or tag to compare with; main... is the merge base with main", "REV"
+    )
+    base_dir: Path | None = option("--base-dir", path, None, "checkout to compare with", "DIR")
+    only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
 
+    def __post_init__(self) -> None:
+        """Check that there is something to compare.
 
-class Progress:
-    """Receives the progress of a gate; this base class ignores it."""
-
-    def say(self, text: str) -> None:
-        """Receive a sentence."""
-
-    def launch(self, done: int, of: int, seconds_left: float) -> None:
-        """Receive the number of finished launches, the total, and the estimated remaining seconds (0: unknown)."""
+        Raises:
+            UsageError: names the options.
+        """
+        RunOptions.__post_init__(self)
+        SideOptions.__post_init__(self)
+        if self.base and self.base_dir:
+            raise UsageError("--base-dir: cannot be given with --base; remove one of them")
+        if not (self.base or self.base_dir or self.differ):
+            raise UsageError(
+                "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE"
+            )
 
 
 def measure(
@@ -105,21 +110,21 @@ def measure(
     progress: Progress,
     *,
     here: Path | None = None,
-    look: Survey | None = None,
-    start: Start | None = None,
-    describe: Describe | None = None,
+    look: Survey = survey,
+    start: Start = launching,
+    describe: Describe = capture,
     now: Callable[[], float] = time.monotonic,
     seed: int | None = None,
-) -> Measured:
+) -> Recorded:
     """Measure both sides and return all samples, which are also written to the file.
 
     Args:
         request: the options.
-        progress: receives each step.
+        progress: shows each step.
         here: the user's directory.
-        look: surveys each side; in a process if not given.
-        start: starts a launch; in a process if not given.
-        describe: describes the calls of slower operations on both sides; in processes if not given.
+        look: surveys each side.
+        start: starts a launch.
+        describe: describes the calls of slower operations on both sides.
         now: a clock, in seconds.
         seed: of all random decisions; random if not given.
 
@@ -129,50 +134,33 @@ def measure(
     """
     here = (here or Path.cwd()).resolve()
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
-    began = now()
-    with snapshot.scratch() as folder, _terminable():
-        plan = _plan(request, here, folder)
-        gate = _Gate(
-            request, plan, folder / "log", progress, look or survey, start or launching, describe or capture, now, seed, began
-        )
-        return gate.run(here)
-
-
-def check_base_and_storage(request: Request) -> None:
-    """Check what can be checked before environments are made: the base, and the folder of raw samples.
-
-    Raises:
-        UsageError: there is no such revision or folder, or raw samples cannot be written.
-    """
-    if request.base_dir:
-        _base_dir(request)
-    elif request.base:
-        snapshot.commit_of(Path.cwd().resolve(), request.base)
+    # An environment takes minutes and gigabytes, so what is wrong is found before.
+    if request.base_dir and not request.base_dir.is_dir():
+        raise UsageError(f"--base-dir: {str(request.base_dir)!r} is not a folder; name a checkout of the base")
+    if request.base:
+        snapshot.commit_of(here, request.base)
     _new_file(request.storage)
+    with request.interpreters(progress.say) as pythons:
+        began = now()
+        with snapshot.scratch() as folder, _terminable():
+            plan = _plan(request, pythons, here, folder)
+            return _Gate(request, plan, folder / "log", progress, look, start, describe, now, seed, began).run(here)
 
 
-def _base_dir(request: Request) -> Path:
-    folder = Path(request.base_dir).resolve()
-    if not folder.is_dir():
-        raise UsageError(f"--base-dir: {request.base_dir!r} is not a folder; name a checkout of the base")
-    return folder
-
-
-def _plan(request: Request, here: Path, folder: Path) -> Plan:
+def _plan(request: Request, pythons: Mapping[str, str], here: Path, folder: Path) -> Plan:
     if request.base_dir:
-        base = snapshot.of_working_tree(_base_dir(request), folder / BASE, request.base_dir)
+        base = snapshot.of_working_tree(request.base_dir.resolve(), folder / BASE, str(request.base_dir))
     elif request.base:
         base = snapshot.of_revision(here, request.base, folder / BASE)
     else:
         base = snapshot.of_working_tree(here, folder / BASE)
-    new = snapshot.of_working_tree(here, folder / HEAD)
     return Plan(
-        trees={BASE: base, HEAD: new},
-        pythons={BASE: request.base_python or sys.executable, HEAD: request.head_python or sys.executable},
-        variables={BASE: request.base_variables, HEAD: request.head_variables},
+        trees={BASE: base, HEAD: snapshot.of_working_tree(here, folder / HEAD)},
+        pythons=pythons,
+        variables=request.variables,
         home=stage_home(folder),
         repository=(snapshot.repository_of(here) if shutil.which("git") else None) or here,
-        arguments=request.arguments,
+        arguments=request.pytest,
         phases=(),
         only=request.only,
     )
@@ -198,39 +186,38 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@dataclass
 class _Gate:
     """One run of the gate."""
 
-    def __init__(
-        self, request: Request, plan: Plan, log: Path, progress: Progress, look: Survey, start: Start, describe: Describe,
-        now: Callable[[], float], seed: int, began: float,
-    ) -> None:  # fmt: skip
-        self._request, self._plan, self._log, self._progress = request, plan, log, progress
-        self._look, self._start, self._describe = look, start, describe
-        self._now, self._seed, self._began = now, seed, began
-        self._deadline = began + request.budget_s
-        self._loading_s = 0.0  # of the sides, before anything is measured
-        self._durations_s: dict[int, list[float]] = {1: [], 2: []}  # of the rounds of each stage
-        self._case_seconds: list[Mapping[str, float]] = []  # of each launch of the first stage
-        self._launched = 0
-        self._at_once = 1  # launches of a round
+    _request: Request
+    _plan: Plan
+    _log: Path
+    _progress: Progress
+    _look: Survey
+    _start: Start
+    _describe: Describe
+    _now: Callable[[], float]
+    _seed: int
+    _began: float
+    _loading_s: float = 0.0  # of the sides, before anything is measured
+    _durations_s: Mapping[int, list[float]] = field(default_factory=lambda: {1: [], 2: []})  # of the rounds of each stage
+    _case_seconds: list[Mapping[str, float]] = field(default_factory=list)  # of each launch of the first stage
+    _launched: int = 0
+    _at_once: int = 1  # launches of a round
 
-    def run(self, here: Path) -> Measured:
-        _new_file(self._request.storage)  # a folder that cannot be written is refused before a process starts
-        return self._measured(here, self._listing())
-
-    def _measured(self, here: Path, listing: Mapping[str, Listing]) -> Measured:
-        path = _new_file(self._request.storage)
-        header = self._header(here, listing)
-        self._at_once = self._launches_at_once(header, listing)
-        self._durations_s, self._case_seconds = {1: [], 2: []}, []
-        measured = Measured(path, header, [])
-        samples.append(measured.path, header)
+    def run(self, here: Path) -> Recorded:
+        listing = self._listing()
+        measured = Recorded(_new_file(self._request.storage), self._header(here, listing), [])
+        self._at_once = self._launches_at_once(measured.header, listing)
+        samples.append(measured.path, measured.header.line())
         try:
-            cases = list(header["labels"])
-            self._stage(measured, 1, self._request.launches, cases, self._loading_s, self._first_deadline())
-            flagged = self._flagged(measured)
-            if flagged:
+            left = self._deadline - self._now()
+            first_deadline = self._now() + FIRST_SHARE * left if math.isfinite(left) else math.inf
+            cases = list(measured.header.labels)
+            self._stage(measured, 1, self._request.launches, cases, self._loading_s, first_deadline)
+            found = candidates(samples.quantities(measured.launches), self._request, self._seed)
+            if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
                 self._measure_again(measured, flagged)
                 measured.end = replace(measured.end, reproducers=self._reproducers(measured))
         except KeyboardInterrupt:
@@ -242,6 +229,10 @@ class _Gate:
         measured.end = replace(measured.end, elapsed_s=round(self._now() - self._began, 3))
         samples.append(measured.path, measured.end.line())
         return measured
+
+    @property
+    def _deadline(self) -> float:
+        return self._began + (math.inf if self._request.budget_s is None else self._request.budget_s)
 
     def _listing(self) -> dict[str, Listing]:
         """Survey each side alone: its cases, and the tests that pytest selects."""
@@ -255,60 +246,54 @@ class _Gate:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
         return listing
 
-    def _header(self, here: Path, listing: Mapping[str, Listing]) -> dict[str, Any]:
+    def _header(self, here: Path, listing: Mapping[str, Listing]) -> Header:
         commit, dirty = snapshot.head_of(here)
         head = f"{commit}{' with changes' if dirty else ''}" if commit else str(here)
-        base, new = (listing[side].cases for side in (BASE, HEAD))
-        common = [case for case in base if case in new and base[case]["params"] == new[case]["params"]]
-        changed = [case for case in base if case in new and base[case]["params"] != new[case]["params"]]
+        sides = listing[BASE], listing[HEAD]
+        of_base, of_head = (found.cases for found in sides)
+        common = [case for case in of_base if case in of_head and of_base[case].params == of_head[case].params]
         if not common:
             raise LaunchError(
-                f"no case in common: the base has {', '.join(list(base)[:3])}, the head {', '.join(list(new)[:3])}"
+                f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}"
             )
-        for case in common:
-            for side in (BASE, HEAD):
-                if case in listing[side].failed:
-                    raise LaunchError(listing[side].failed[case])
-        return {
-            "schema": samples.SCHEMA,
-            "mnistbench": __version__,
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "base": self._plan.trees[BASE].what if self._request.base or self._request.base_dir else head,
-            "head": head,
-            "arguments": list(self._plan.arguments),
-            "seed": self._seed,
-            "allocator": allocator_settings(environment(os.environ, self._plan.home, self._seed)),
-            "variables": {side: dict(variables) for side, variables in self._plan.variables.items()},
-            "packages": _differences(*(listing[side].packages for side in (BASE, HEAD))),
-            "torch": " -> ".join(dict.fromkeys(filter(None, (listing[side].torch for side in (BASE, HEAD))))),
-            "labels": {case: new[case]["label"] for case in common},
-            "exact": {case: self._is_exact(new[case]["params"]) for case in common},
-            "only_base": [case for case in base if case not in new],
-            "only_head": [case for case in new if case not in base],
-            "changed": changed,
-            "generated": sorted({name for tree in self._plan.trees.values() for name in tree.generated}),
-            "left_out": {side: dict(listing[side].left_out) for side in (BASE, HEAD)},
-            "notes": {case: _joined(listing, "notes", case) for case in common if _joined(listing, "notes", case)},
-            "uncompared": {
-                case: _joined(listing, "uncompared", case) for case in common if _joined(listing, "uncompared", case)
-            },
-            "files": {side: dict(listing[side].files) for side in (BASE, HEAD)},
-            "memory": {
+        if failed := [found.failed[case] for case in common for found in sides if case in found.failed]:
+            raise LaunchError(failed[0])
+        remarks = {name: {case: _joined(listing, name, case) for case in common} for name in ("notes", "uncompared")}
+        return Header(
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            base=self._plan.trees[BASE].what if self._request.base or self._request.base_dir else head,
+            head=head,
+            arguments=self._plan.arguments,
+            seed=self._seed,
+            allocator=allocator_settings(environment(os.environ, self._plan.home, self._seed)),
+            variables=self._plan.variables,
+            packages=_differences(*(found.packages for found in sides)),
+            torch=" -> ".join(dict.fromkeys(filter(None, (found.torch for found in sides)))),
+            labels={case: of_head[case].label for case in common},
+            exact={case: self._is_exact(of_head[case].params) for case in common},
+            only_base=tuple(case for case in of_base if case not in of_head),
+            only_head=tuple(case for case in of_head if case not in of_base),
+            changed=tuple(case for case in of_base if case in of_head and case not in common),
+            generated=tuple(sorted({name for tree in self._plan.trees.values() for name in tree.generated})),
+            left_out={side: listing[side].left_out for side in (BASE, HEAD)},
+            files={side: listing[side].files for side in (BASE, HEAD)},
+            memory={
                 case: {side: listing[side].memory[case] for side in (BASE, HEAD)}
                 for case in common
                 if all(case in listing[side].memory for side in (BASE, HEAD))
             },
-            "resident": {side: listing[side].resident for side in (BASE, HEAD)},
-        }
+            resident={side: listing[side].resident for side in (BASE, HEAD)},
+            **{name: {case: text for case, text in texts.items() if text} for name, texts in remarks.items()},
+        )
 
     def _is_exact(self, params: Mapping[str, Any]) -> bool:
         """Whether the same code computes the same bits on both sides: on one thread of a CPU."""
         threads = {self._plan.threads(side) or params["threads"] for side in (BASE, HEAD)}
         return params["device"] == "cpu" and threads == {1}
 
-    def _launches_at_once(self, header: Mapping[str, Any], listing: Mapping[str, Listing]) -> int:
+    def _launches_at_once(self, header: Header, listing: Mapping[str, Listing]) -> int:
         """Return how many launches run at the same time: as many as cores and memory allow, at most MOST_AT_ONCE."""
-        cases = [(side, listing[side].cases[case]["params"]) for side in (BASE, HEAD) for case in header["labels"]]
+        cases = [(side, listing[side].cases[case].params) for side in (BASE, HEAD) for case in header.labels]
         if any(params["device"] != "cpu" for _, params in cases):
             return 1
         by_cores = len(own_cores()) // max(self._plan.threads(side) or params["threads"] for side, params in cases)
@@ -316,11 +301,7 @@ class _Gate:
         by_memory = available_bytes() // of_a_launch
         return int(max(1, min(MOST_AT_ONCE, by_cores, by_memory)))
 
-    def _first_deadline(self) -> float:
-        left = self._deadline - self._now()
-        return self._now() + FIRST_SHARE * left if math.isfinite(left) else math.inf
-
-    def _measure_again(self, measured: Measured, flagged: Sequence[str]) -> None:
+    def _measure_again(self, measured: Recorded, flagged: Sequence[str]) -> None:
         """Measure flagged cases in fresh launches, if the budget allows for enough of them, until a look settles the gate."""
         case_seconds = [sum(each.values()) for each in self._case_seconds]
         start_up = statistics.fmean(self._durations_s[1]) - statistics.fmean(case_seconds)
@@ -339,13 +320,16 @@ class _Gate:
         looks = [look for look in LOOKS if look >= least]
         for look in looks:
             is_complete = self._stage(measured, 2, look, flagged, each, self._deadline)
-            if not is_complete or look == looks[-1] or self._is_settled(measured.launches):
+            if not is_complete or look == looks[-1]:
+                return
+            quantities = samples.effects_of_stages(measured.launches)
+            if is_settled(decide(*quantities, self._request, self._seed), self._request):
                 return
             self._progress.say(f"{look} fresh launches are not enough to decide")
 
-    def _reproducers(self, measured: Measured) -> tuple[Reproducer, ...]:
+    def _reproducers(self, measured: Recorded) -> tuple[Reproducer, ...]:
         """Write a script for each operation that was found slower."""
-        found = slower_operations(measured.launches, self._request.thresholds, self._seed)
+        found = slower_operations(measured.launches, self._request, self._seed)
         if not found:
             return ()
         self._progress.say("writing scripts that reproduce the slower operations")
@@ -358,17 +342,12 @@ class _Gate:
 
         return write_reproducers(measured.header, found, described, folder)
 
-    def _least(self, measured: Measured, stage: int) -> int:
+    def _least(self, measured: Recorded, stage: int) -> int:
         """Return the fewest launches of a stage that can be judged, or that can confirm a slowdown."""
         return LEAST_LAUNCHES if stage == 1 else least_fresh(sum(launch.stage == 1 for launch in measured.launches))
 
-    def _is_settled(self, launches: Sequence[Launch]) -> bool:
-        first, second = samples.effects_of_stages(launches)
-        thresholds = self._request.thresholds
-        return is_settled(decide(first, second, thresholds, self._seed), thresholds)
-
     def _stage(
-        self, measured: Measured, stage: int, count: int, cases: Sequence[str], each: float, deadline: float
+        self, measured: Recorded, stage: int, count: int, cases: Sequence[str], each: float, deadline: float
     ) -> bool:  # fmt: skip
         """Run launches up to a number of them, or until the next would exceed the deadline; return whether all were run.
 
@@ -394,22 +373,23 @@ class _Gate:
                 self._progress.say(used_up)
                 return False
             rounds = math.ceil((count - done) / self._at_once)
-            self._progress.launch(done, count, each * rounds if durations or stage == 2 else 0.0)
+            left_s = each * rounds if durations or stage == 2 else None
+            self._progress.step(f"launch {done + 1} of {count}", left_s=left_s)
             round_began = self._now()
             self._round(measured, stage, min(self._at_once, count - done), cases)
             durations.append(self._now() - round_began)
-        self._progress.launch(count, count, 0.0)
+        self._progress.say(f"{count} {'fresh ' if stage == 2 else ''}launches done")
         return True
 
     def _for_fewer_fresh(self, done: int, each: float) -> float:
-        """Return until when launches of the first stage may end that make fewer fresh ones sufficient; 0 if there are none.
+        """Return the deadline of the first stage if more launches of it make fewer fresh ones sufficient, else 0.
 
         After 8 or 9 launches 8 fresh ones are needed, after 10 only 4: together those are fewer.
         """
         fewest = min(LOOKS)
         return self._deadline - each * math.ceil(fewest / self._at_once) if least_fresh(done) > fewest else 0.0
 
-    def _round(self, measured: Measured, stage: int, count: int, cases: Sequence[str]) -> None:
+    def _round(self, measured: Recorded, stage: int, count: int, cases: Sequence[str]) -> None:
         """Run launches at the same time, on different cores."""
         seeds = [self._seed + self._launched + number for number in range(1, count + 1)]
         self._launched += count
@@ -432,11 +412,6 @@ class _Gate:
                 if stage == 1:
                     self._case_seconds.append(case_seconds)
 
-    def _flagged(self, measured: Measured) -> list[str]:
-        """Return the cases with a flagged quantity."""
-        found = candidates(samples.quantities(measured.launches), self._request.thresholds, self._seed)
-        return list(dict.fromkeys(estimate.quantity.case for estimate in found))
-
 
 def _joined(listing: Mapping[str, Listing], name: str, case: str) -> str:
     """Return what the surveys say about a case: once if both say the same, else with the sides."""
@@ -446,10 +421,10 @@ def _joined(listing: Mapping[str, Listing], name: str, case: str) -> str:
     return "; ".join(f"in the {side}: {text}" for side, text in said.items() if text)
 
 
-def _differences(base: Mapping[str, str], new: Mapping[str, str]) -> dict[str, list[str]]:
+def _differences(base: Mapping[str, str], head: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return the packages with other versions: name -> version in the base and in the head; empty if it is not installed."""
-    names = sorted({*base, *new}, key=str.lower)
-    return {name: [base.get(name, ""), new.get(name, "")] for name in names if base.get(name) != new.get(name)}
+    names = sorted({*base, *head}, key=str.lower)
+    return {name: (base.get(name, ""), head.get(name, "")) for name in names if base.get(name) != head.get(name)}
 
 
 def _checked(line: Mapping[str, Any]) -> tuple[Launch, dict[str, float]]:
@@ -465,17 +440,13 @@ def _checked(line: Mapping[str, Any]) -> tuple[Launch, dict[str, float]]:
 def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) -> str:
     other = BASE if side == HEAD else HEAD
     selection = " ".join(plan.arguments) or "the whole project"
+    left_out = next((f" ({node_id} {why})" for node_id, why in listing[side].left_out.items()), "")
     if listing[other].cases:
         return (
             f"{side} ({what}) has no case in {selection}: no test there uses benchmark or op_benchmark, or its mnistbench is "
-            f"too old for the gate{_first_left_out(listing[side])}; choose another base, or other tests after --"
+            f"too old for the gate{left_out}; choose another base, or other tests after --"
         )
-    left_out = _first_left_out(listing[side])
     return f"no case in {selection}{left_out}: select tests that use the fixture benchmark or op_benchmark after --"
-
-
-def _first_left_out(listing: Listing) -> str:
-    return next((f" ({node_id} {why})" for node_id, why in listing.left_out.items()), "")
 
 
 def _new_file(storage: Path) -> Path:

@@ -43,7 +43,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True)
-class Line:
+class DrawnLine:
     """One curve."""
 
     name: str
@@ -53,22 +53,14 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Tick:
-    """A tick of an axis."""
-
-    at: float
-    text: str
-
-
-@dataclass(frozen=True)
 class LineChart:
     """Curves over a common axis of steps."""
 
     title: str
     across: str  # unit of the horizontal axis
-    lines: tuple[Line, ...]
-    across_ticks: tuple[Tick, ...]
-    up_ticks: tuple[Tick, ...]
+    lines: tuple[DrawnLine, ...]
+    across_ticks: tuple[tuple[float, str], ...]  # position and text
+    up_ticks: tuple[tuple[float, str], ...]
 
 
 Curve = Sequence[tuple[int, float | None]]
@@ -98,9 +90,9 @@ def line_chart(title: str, across: str, curves: Iterable[tuple[str, Curve, str]]
     def y(value: float) -> float:
         return _scale(value, y_low, y_high, LINES_HEIGHT - BOTTOM, TOP)
 
-    def line(name: str, curve: Curve, last: str) -> Line:
+    def line(name: str, curve: Curve, last: str) -> DrawnLine:
         parts = [[(x(step), y(value)) for step, value in part] for part in _unbroken(curve)]
-        return Line(
+        return DrawnLine(
             name=name,
             parts=tuple(_points(part) for part in parts if len(part) > 1),
             dots=tuple((round(part[0][0], 1), round(part[0][1], 1)) for part in parts if len(part) == 1),
@@ -144,9 +136,9 @@ def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     return ticks or [low]
 
 
-def _drawn(ticks: Sequence[float], place: Callable[[float], float]) -> tuple[Tick, ...]:
+def _drawn(ticks: Sequence[float], place: Callable[[float], float]) -> tuple[tuple[float, str], ...]:
     step = ticks[1] - ticks[0] if len(ticks) > 1 else abs(ticks[0]) or 1.0
-    return tuple(Tick(round(place(tick), 1), units.tick(tick, step)) for tick in ticks)
+    return tuple((round(place(tick), 1), units.tick(tick, step)) for tick in ticks)
 
 
 # ---- Bars ------------------------------------------------------------------------------------------------------------
@@ -168,7 +160,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Bar:
+class StackedBar:
     """A bar of stacked parts."""
 
     name: str
@@ -184,31 +176,27 @@ class BarChart:
 
     name: str  # quantity that the length shows
     height: float
-    bars: tuple[Bar, ...]
+    bars: tuple[StackedBar, ...]
 
 
-@dataclass(frozen=True)
-class Stack:
-    """Values of a bar."""
+def bar_chart(name: str, stacks: Sequence[tuple[str, Sequence[tuple[str, float, str]], str]]) -> BarChart:
+    """Return stacked bars, scaled so that the longest takes the whole width.
 
-    name: str
-    parts: tuple[tuple[str, float, str], ...]  # kind, length, text
-    total: str
-
-
-def bar_chart(name: str, stacks: Sequence[Stack]) -> BarChart:
-    """Return stacked bars, scaled so that the longest takes the whole width."""
-    longest = max((sum(length for _, length, _ in stack.parts) for stack in stacks), default=0.0)
+    Args:
+        name: the quantity that the length shows.
+        stacks: for each bar its name, its parts (kind, length, text) and its total as text.
+    """
+    longest = max((sum(length for _, length, _ in parts) for _, parts, _ in stacks), default=0.0)
     bars = []
-    for position, stack in enumerate(stacks):
+    for position, (title, parts, total) in enumerate(stacks):
         segments = []
         reached = 0.0
-        for kind, length, text in stack.parts:
+        for kind, length, text in parts:
             start, end = (_scale(value, 0, longest, BAR_LEFT, BARS_WIDTH - BAR_RIGHT) for value in (reached, reached + length))
             segments.append(Segment(kind, round(start, 1), round(end - start, 1), text))
             reached += length
         end = _scale(reached, 0, longest, BAR_LEFT, BARS_WIDTH - BAR_RIGHT)
-        bars.append(Bar(stack.name, position * (BAR_HEIGHT + BAR_GAP), tuple(segments), round(end, 1), stack.total))
+        bars.append(StackedBar(title, position * (BAR_HEIGHT + BAR_GAP), tuple(segments), round(end, 1), total))
     return BarChart(name, len(stacks) * (BAR_HEIGHT + BAR_GAP) - BAR_GAP, tuple(bars))
 
 

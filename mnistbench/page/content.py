@@ -1,11 +1,11 @@
-"""What the HTML page shows of each run: its cases, their facts and tables, and the report of its comparison."""
+"""What the HTML page shows of each run: cases, facts, tables, curves, batch sizes as stacked bars, and the comparison."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from mnistbench.compare.diff import OpChange
 from mnistbench.compare.exact import final_value
@@ -13,55 +13,62 @@ from mnistbench.compare.judge import CaseJudgement, Judgement
 from mnistbench.compare.report import blocks, case_title
 from mnistbench.core import units
 from mnistbench.core.machine import allocator_status
+from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
-from mnistbench.core.record import CaseRecord, OpTable, Scalars, median_ns
+from mnistbench.core.record import CaseRecord, OpTable, Run, Scalars, median_ns
 from mnistbench.measuring.command import environment_rows
 from mnistbench.page import charts
-from mnistbench.page.operation_charts import GroupView, curves, group_view
-from mnistbench.page.runs import Shown
-from mnistbench.saved_runs.operation_tables import batch_groups
+from mnistbench.saved_runs.operation_tables import Column, batch_groups, operation_table, ranked, rest_names
+from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import Table
 
 #: Operations of a comparison before the rest is summed.
 TOP = 10
 
+#: Operations with a colour of their own in stacked bars; more colours could not be told apart.
+STACKED = 7
+
 #: Accuracies for the table of cases; it shows the first that exists.
 _ACCURACIES = ("test/accuracy", "train/accuracy")
 
+#: A cell of the table of cases: its text, and the number that it is sorted by.
+Cell = tuple[str, float | None]
+
+#: A compared case: its table, a summary, and all operations for searching.
+Ledger = tuple[Table, str, tuple[OpChange, ...]]
+
 
 @dataclass(frozen=True)
-class Cell:
-    """A cell of a table: its text, and the number that it is sorted by."""
+class PageRun:
+    """A saved run with its samples, and its judgement against other runs."""
 
-    text: str
-    value: float | None
+    name: str  # of its file
+    number: str  # of its file, or its name
+    run: Run
+    summary: RunSummary
+    judgement: Judgement | None
 
 
 @dataclass(frozen=True)
 class _CaseView:
     id: str
     label: str
+    record: CaseRecord
     cells: Mapping[str, Cell]  # column -> cell
-    spark: str
-    spark_median: float
-    spark_text: str
+    rounds: str  # number and range of the times of rounds
     facts: tuple[tuple[str, str], ...]
-    tables: tuple[OpTable, ...]
     curves: tuple[charts.LineChart, ...]
-    curves_of: str
-    notes: tuple[str, ...]
     attached: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class _LedgerView:
-    """One compared case: its table, and all operations for searching."""
+class GroupView:
+    """Cases that differ only in batch size."""
 
-    id: str
     table: Table
-    summary: str
-    operations: tuple[OpChange, ...]
+    bars: tuple[charts.BarChart, ...]
+    curves: tuple[charts.LineChart, ...]
 
 
 @dataclass(frozen=True)
@@ -69,23 +76,20 @@ class RunView:
     """One run as the templates take it."""
 
     id: str
-    name: str
-    number: str
-    label: str
+    shown: PageRun
     machine: str
-    is_trace: bool
     columns: tuple[str, ...]
     cases: tuple[_CaseView, ...]
     groups: tuple[GroupView, ...]
     environment: tuple[tuple[str, str], ...]
     report: tuple[Block, ...]  # without the tables of ledgers
-    ledgers: tuple[_LedgerView, ...]
+    ledgers: tuple[Ledger, ...]
 
 
-def run_view(number: int, shown: Shown) -> RunView:
+def run_view(number: int, shown: PageRun) -> RunView:
     """Return the view of the run that is the nth of the page."""
     run, key = shown.run, f"r{number}"
-    labels = Counter(_label(case) for case in run.cases)
+    titles = Counter(case.params.title for case in run.cases)
     judged = {id(case.case.head): case for case in shown.judgement.cases} if shown.judgement else {}
     # The summary has the same cases in the same order: both leave out plain benchmarks.
     pairs = zip(run.cases, shown.summary.cases, strict=True)
@@ -93,22 +97,19 @@ def run_view(number: int, shown: Shown) -> RunView:
         _case_view(
             f"{key}c{position}",
             case,
-            _label(case) if labels[_label(case)] == 1 else f"{_label(case)} ({case.node_id})",
+            case.params.title if titles[case.params.title] == 1 else f"{case.params.title} ({case.node_id})",
             judged.get(id(summary)),
             is_trace=bool(shown.summary.trace),
         )
         for position, (case, summary) in enumerate(pairs)
     )
     machine, environment = _machine(shown)
-    report, ledgers = _report(key, shown.judgement)
+    report, ledgers = _report(shown.judgement)
     return RunView(
         id=key,
-        name=shown.name,
-        number=shown.number,
-        label=shown.summary.label,
+        shown=shown,
         machine=machine,
-        is_trace=bool(shown.summary.trace),
-        columns=tuple(name for name in _COLUMNS if any(case.cells[name].value is not None for case in cases)),
+        columns=tuple(name for name in _COLUMNS if any(case.cells[name][1] is not None for case in cases)),
         cases=cases,
         groups=tuple(group_view(group) for group in batch_groups(run.cases) if len(group) > 1),
         environment=environment,
@@ -117,7 +118,7 @@ def run_view(number: int, shown: Shown) -> RunView:
     )
 
 
-def _machine(shown: Shown) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _machine(shown: PageRun) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return the machine in short, and the rows of the environment."""
     environment, recorded = shown.run.environment, shown.summary.environment
     if environment:
@@ -127,10 +128,6 @@ def _machine(shown: Shown) -> tuple[str, tuple[tuple[str, str], ...]]:
         rows = tuple((name.replace("_", " "), units.listed(value)) for name, value in recorded.items())
         return units.listed(recorded["devices"]), rows
     return "", ()
-
-
-def _label(case: CaseRecord) -> str:
-    return case.params.title
 
 
 # ---- One case --------------------------------------------------------------------------------------------------------
@@ -146,12 +143,12 @@ def _case_view(key: str, case: CaseRecord, label: str, judged: CaseJudgement | N
     cells = {
         "median": _time(timing.median_ns),
         "IQR": _time(timing.iqr_ns if timing.rounds > 1 else None),
-        "samples/s": Cell(units.MISSING if rate is None else units.count(round(rate)), rate),
+        "samples/s": (units.MISSING if rate is None else units.count(round(rate)), rate),
         # The time of a trace's device is its busy time.
         "device elapsed": _time(median_ns(case.device_ns) if case.device_ns and not is_trace else None),
         "device busy": _time(median_ns(warm.busy_ns) if warm and warm.busy_ns and not is_trace else None),
         "first call": _time(case.first_call_ns),
-        "final accuracy": Cell(final_value(*accuracy), accuracy[1]) if accuracy else Cell(units.MISSING, None),
+        "final accuracy": (final_value(*accuracy), accuracy[1]) if accuracy else (units.MISSING, None),
         "change": _change_of_table(judged),
     }
     rounds = "step" if is_trace else "round"
@@ -161,37 +158,33 @@ def _case_view(key: str, case: CaseRecord, label: str, judged: CaseJudgement | N
         id=key,
         label=label,
         cells=cells,
-        spark=charts.sparkline(case.rounds_ns),
-        spark_median=charts.median_at(case.rounds_ns),
-        spark_text=(
+        record=case,
+        rounds=(
             f"{rounds}{drawn}: {units.duration(min(case.rounds_ns))} to {units.duration(max(case.rounds_ns))}"
             if case.rounds_ns
             else f"{rounds}, none of them saved"
         ),
         facts=tuple(_times_and_tables(case, rounds) if is_trace else _facts(case, rounds)),
-        tables=case.tables,
         curves=tuple(curves(case.scalars)) if case.scalars else (),
-        curves_of=case.scalars.dataset if case.scalars else "",
-        notes=case.notes,
         attached=tuple((name, json.dumps(value, ensure_ascii=False)) for name, value in case.attached.items()),
     )
 
 
 def _time(nanoseconds: int | None) -> Cell:
-    return Cell(units.MISSING if nanoseconds is None else units.duration(nanoseconds), nanoseconds)
+    return (units.MISSING if nanoseconds is None else units.duration(nanoseconds), nanoseconds)
 
 
 def _change(judged: CaseJudgement | None) -> Cell:
     if judged is None or not judged.case.base_ns:
-        return Cell(units.MISSING, None)
+        return (units.MISSING, None)
     share = judged.case.change_ns / judged.case.base_ns
-    return Cell(f"{units.percent(share, signed=True)}, {judged.iteration.text}", share)
+    return (f"{units.percent(share, signed=True)}, {judged.iteration.text}", share)
 
 
 def _change_of_table(judged: CaseJudgement | None) -> Cell:
     """Return the change for the table of cases, which has no title that names the machines."""
-    cell = _change(judged)
-    return replace(cell, text=f"{cell.text}, across machines") if judged and judged.case.across_machines else cell
+    text, share = _change(judged)
+    return (f"{text}, across machines" if judged and judged.case.across_machines else text, share)
 
 
 def _accuracy(scalars: Scalars | None) -> tuple[str, float | None] | None:
@@ -254,22 +247,96 @@ def _of_table(table: OpTable) -> str:
 # ---- What changed ----------------------------------------------------------------------------------------------------
 
 
-def _report(key: str, judgement: Judgement | None) -> tuple[tuple[Block, ...], tuple[_LedgerView, ...]]:
+def _report(judgement: Judgement | None) -> tuple[tuple[Block, ...], tuple[Ledger, ...]]:
     """Return the report of ``mnistbench compare``: its sentences, and the table of each case."""
     if judgement is None:
         return (), ()
     judged = [case for case in judgement.cases if case.operations]
-    report, ledgers = [], []
+    report: list[Block] = []
+    ledgers: list[Ledger] = []
     for block in blocks(judgement, TOP):
         # A table per case with operations comes first, then one table of the other cases.
-        for position, (case, table) in enumerate(zip(judged, block.tables, strict=False)):
-            ledgers.append(
-                _LedgerView(
-                    id=f"{key}d{position}",
-                    table=table,
-                    summary=f"{case_title(case.case)}: {_change(case).text}",
-                    operations=case.case.operations,
-                )
-            )
+        ledgers += [
+            (table, f"{case_title(case.case)}: {_change(case)[0]}", case.case.operations)
+            for case, table in zip(judged, block.tables, strict=False)
+        ]
         report.append(Block(block.title, block.lines, block.tables[len(judged) :]))
     return tuple(block for block in report if block.lines or block.tables), tuple(ledgers)
+
+
+# ---- Curves and batch sizes ------------------------------------------------------------------------------------------
+
+
+def curves(scalars: Scalars) -> Iterable[charts.LineChart]:
+    """Yield a chart per quantity: train and test loss share one."""
+    quantities = dict.fromkeys(tag.rpartition("/")[2] for tag in scalars.curves)
+    for quantity in quantities:
+        tags = [tag for tag in scalars.curves if tag.rpartition("/")[2] == quantity]
+        across = "round" if tags[0].startswith("timing/") else "step"
+        named = [(tag.rpartition("/")[0] or tag, scalars.curves[tag], final_value(tag, scalars.final.get(tag))) for tag in tags]
+        if chart := charts.line_chart(_title(quantity), across, named):
+            yield chart
+
+
+def _title(quantity: str) -> str:
+    return quantity.replace("_", " ") + (" (%)" if quantity.endswith("accuracy") else "")
+
+
+def group_view(group: Sequence[CaseRecord]) -> GroupView:
+    """Return the operations of cases that differ only in batch size, as a table and as bars of three measures."""
+    columns = [Column(table) for case in group if (table := case.table("warm"))]
+    keys = ranked(columns)
+    samples = [case.samples for case in group]
+    totals = [column.total for column in columns]
+    measures = (
+        ("share of an iteration", totals, [units.duration(total) for total in totals]),
+        ("time per iteration", [1] * len(group), [units.duration(total) for total in totals]),
+        (
+            "time per sample",
+            samples,
+            [units.duration(total / count) if count else units.MISSING for total, count in zip(totals, samples, strict=True)],
+        ),
+    )
+    return GroupView(
+        table=operation_table(group, STACKED),
+        bars=tuple(
+            charts.bar_chart(
+                name,
+                [
+                    (f"b{case.params.batch_size}", list(_stacked(column, keys, divisor)), total)
+                    for case, column, divisor, total in zip(group, columns, divisors, texts, strict=True)
+                ],
+            )
+            for name, divisors, texts in measures
+        ),
+        curves=tuple(_curves_of_sizes(group)),
+    )
+
+
+def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
+    """Yield charts of loss and accuracy, a curve per batch size."""
+    for tag in ("train/loss", "train/accuracy"):
+        named = [
+            (
+                f"b{case.params.batch_size}",
+                case.scalars.curves[tag],
+                final_value(tag, case.scalars.final.get(tag)),
+            )
+            for case in group
+            if case.scalars and tag in case.scalars.curves
+        ]
+        if chart := charts.line_chart(_title(tag.replace("/", " ")), "step", named):
+            yield chart
+
+
+def _stacked(column: Column, keys: Sequence[tuple[str, str, str]], divisor: float) -> Iterable[tuple[str, float, str]]:
+    """Yield the parts of a bar: numbered operations, the other operations together, and what is no operation."""
+    parts = [
+        *((str(number), operation_name(*key), column.sum([key]) or 0) for number, key in enumerate(keys[:STACKED], 1)),
+        ("other", f"other ({len(keys[STACKED:])} operations)", column.sum(keys[STACKED:]) or 0),
+        *(("outside", operation_name(name, "", ""), column.rest[name]) for name in rest_names([column])),
+    ]
+    for kind, name, nanoseconds in parts:
+        if nanoseconds and divisor:
+            share = units.percent(nanoseconds / column.total)
+            yield kind, nanoseconds / divisor, f"{name}: {units.duration(nanoseconds)}, {share}"

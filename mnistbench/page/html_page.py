@@ -21,11 +21,10 @@ from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
 from mnistbench.core.record import OpTable, median_ns
 from mnistbench.page import charts
-from mnistbench.page.content import run_view
-from mnistbench.page.runs import Shown
+from mnistbench.page.content import PageRun, run_view
 
 
-def page(runs: Sequence[Shown]) -> str:
+def page(runs: Sequence[PageRun]) -> str:
     """Return the page, a whole HTML document."""
     templates = _templates()
     style, script = (templates.loader.get_source(templates, name)[0] for name in ("page.css", "page.js"))  # type: ignore[union-attr]

@@ -1,6 +1,6 @@
-"""The standard attachments of a record, as functions that an implementation of ``pytest_mnistbench_attach`` can call.
+"""What is attached to the records of benchmarks. Torch is imported inside functions only.
 
-Each has the arguments and the return value of the hook::
+An implementation of ``pytest_mnistbench_attach`` can call the standard attachments: they have its arguments and return value::
 
     def pytest_mnistbench_attach(config, case, record):
         from mnistbench.pytest_plugin.attachments import operation_tables, training_scalars
@@ -10,14 +10,17 @@ Each has the arguments and the return value of the hook::
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mnistbench.core.record import CaseRecord
-from mnistbench.measuring.case import Case
-from mnistbench.measuring.profiling import has_device_view, profile
-from mnistbench.pytest_plugin.session import SESSION
+from mnistbench.core.record import KEY, CaseRecord, Timing, thin
+from mnistbench.measuring.calls import Call, intercept, params_of_test
+from mnistbench.pytest_plugin.session import SESSION, Session, thresholds_of
+
+if TYPE_CHECKING:
+    from mnistbench.measuring.case import Case
 
 
 def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:
@@ -25,6 +28,8 @@ def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> d
 
     Empty for cases that are not profiled per operation, and with ``--no-op-profile``.
     """
+    from mnistbench.measuring.profiling import has_device_view, profile
+
     session = config.stash[SESSION]
     options, first_call = session.options, session.timed.first_call
     if case.runner is None or not options.op_profile:
@@ -44,3 +49,58 @@ def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> d
         return {"training_scalars": session.tracker.rounds(case.params, session.timed.rounds_ns, case.samples)}
     scalars, notes = session.tracker.training(case.params, case.workload)
     return {"training_scalars": scalars, "notes": list(notes)}
+
+
+# ---- Tests that use pytest-benchmark's own fixture -------------------------------------------------------------------
+
+
+def attach_operations(fixture: Any, item: pytest.Item, session: Session) -> None:
+    """Make pytest-benchmark's fixture attach a record to its benchmark.
+
+    The fixture measures as without it; the profiled calls follow. A test that calls no operation of torch has no record.
+    """
+
+    def attach(call: Call) -> None:
+        if not fixture.enabled or fixture.stats is None or "torch" not in sys.modules:
+            return
+        record = _record(fixture, item, call, session)
+        if record is not None:
+            fixture.extra_info[KEY] = record.to_json()
+            session.records.append(record)
+
+    intercept(fixture, after=attach)
+
+
+def _record(fixture: Any, item: pytest.Item, call: Call, session: Session) -> CaseRecord | None:
+    import torch
+
+    from mnistbench.measuring.profiling import profile_call
+
+    params = params_of_test(item.nodeid, torch.get_num_threads())
+    options, tables, notes = session.options, [], []
+    if options.op_profile:
+        try:
+            duration_ns = 1e9 * fixture.stats.stats.median
+            tables = profile_call(
+                call, iterations=options.op_iterations, duration_ns=duration_ns, device=params.device, shapes=options.op_shapes
+            )
+        except Exception as error:  # noqa: BLE001  # a call that cannot be repeated: the timing is kept
+            notes.append(f"not profiled: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+            session.notes.append(f"{item.nodeid}: {notes[0]}")
+    if not tables and not notes:
+        return None
+    op_fail, case_fail = thresholds_of(item)
+    stats = fixture.stats.stats
+    return CaseRecord(
+        test=item.nodeid,
+        node_id=item.nodeid,
+        params=params,
+        parameter_count=0,
+        samples=1,
+        rounds_ns=thin(tuple(round(seconds * 1e9) for seconds in stats.data)),
+        tables=tuple(tables),
+        notes=tuple(notes),
+        op_fail=op_fail,
+        case_fail=case_fail,
+        timing=Timing.from_stats(stats.as_dict()),
+    )

@@ -21,7 +21,6 @@ from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.passes import Timed, measure
 from mnistbench.measuring.tensorboard import first_line
 from mnistbench.pytest_plugin import attachments
-from mnistbench.pytest_plugin.plain_tests import attach_operations
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.pytest_plugin.workloads import known_workloads
 from mnistbench.workloads.data import mnist_unpacked
@@ -76,7 +75,7 @@ class OpBenchmark:
                 "op_benchmark(function): the test is parametrized over workloads, because its source does not show that it "
                 "measures a function; call op_benchmark(function, ...) in the test itself"
             )
-        attach_operations(self._benchmark, self._request.node, self._session)
+        attachments.attach_operations(self._benchmark, self._request.node, self._session)
         return self._benchmark(function, *args, **kwargs)
 
     def _measure_phase(self, phase: str) -> None:

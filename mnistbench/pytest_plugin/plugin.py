@@ -14,7 +14,7 @@ import pytest
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.params import PHASES, REFERENCE, device_label
 from mnistbench.pytest_plugin import hookspec
-from mnistbench.pytest_plugin.options import Options, add_options, thresholds_are_set
+from mnistbench.pytest_plugin.options import add_options
 from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, PARAMETERS, SESSION, STEP, WORKLOAD, Session, thresholds_of
 from mnistbench.pytest_plugin.workloads import registered_workloads
 
@@ -39,9 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
         'opgate("10%", "aten::addmm:5%", case="5%"): the largest slowdown of this test\'s operations, and of its iteration',
     )
     with _one_line_errors():
-        session = config.stash[SESSION] = Session(config, Options.from_config(config))
-        if thresholds_are_set(config):
-            session.criteria  # noqa: B018  # refuses wrong values before collection
+        config.stash[SESSION] = Session(config)
 
 
 @contextmanager
@@ -200,7 +198,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
     value = yield
     session = request.config.stash[SESSION]
     if fixturedef.argname == "benchmark" and session.options.op_benchmarks and FIXTURE not in request.node.fixturenames:
-        from mnistbench.pytest_plugin.plain_tests import attach_operations
+        from mnistbench.pytest_plugin.attachments import attach_operations
 
         attach_operations(value, request.node, session)
     return value

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
+from mnistbench.compare.criteria import mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.options import read_pytest
 from mnistbench.measuring.torch_import import import_torch
-from mnistbench.pytest_plugin.options import Options, criteria_from_config
+from mnistbench.pytest_plugin.options import Options, read_criteria
 
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
     from mnistbench.compare.judge import Judgement
-    from mnistbench.compare.thresholds import Criteria
     from mnistbench.core.record import CaseRecord, Environment
     from mnistbench.measuring.passes import Timed
     from mnistbench.measuring.tensorboard import Tracker
@@ -37,8 +38,14 @@ SHOW_PROGRESS_AFTER = 2.0
 class Session:
     """Options, the results of collection, and the records made so far."""
 
-    def __init__(self, config: pytest.Config, options: Options) -> None:
-        self.options = options
+    def __init__(self, config: pytest.Config) -> None:
+        """Read the options.
+
+        Raises:
+            UsageError: a value cannot be used.
+        """
+        self.options = read_pytest(Options, config)
+        self.criteria = read_criteria(config)
         self.judgement: Judgement | None = None  # set at the end of a session that is compared
         self.records: list[CaseRecord] = []
         self.baselines: list[Mapping[str, Any]] = []  # parsed files that --benchmark-compare named
@@ -90,7 +97,7 @@ class Session:
 
     def _check_workloads(self) -> None:
         """Refuse a ``--bench-model`` that is not a workload of any collected test."""
-        for name in self.options.workloads:
+        for name in self.options.workloads or ():
             if name not in self._known_workloads:
                 raise UsageError(
                     f"--bench-model: {name!r} is not a workload; choose of {', '.join(sorted(self._known_workloads))}"
@@ -129,15 +136,6 @@ class Session:
         """The environment with the threads of the records: ``--bench-threads`` does not apply to plain tests."""
         threads = {record.params.threads for record in self.records}
         return replace(self.environment, threads=threads.pop()) if len(threads) == 1 else self.environment
-
-    @functools.cached_property
-    def criteria(self) -> Criteria:
-        """Thresholds and limits of a comparison.
-
-        Raises:
-            UsageError: names the setting and the value.
-        """
-        return criteria_from_config(self._config)
 
     @property
     def has_something_to_judge(self) -> bool:
@@ -280,8 +278,6 @@ def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
     mark = item.get_closest_marker("opgate")
     if mark is None:
         return (), ""
-    from mnistbench.compare.thresholds import mark_thresholds
-
     return mark_thresholds(mark.args, mark.kwargs)
 
 

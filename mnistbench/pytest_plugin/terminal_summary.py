@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import pytest
 
 from mnistbench.compare.judge import Judgement
-from mnistbench.compare.output import append_step_summary, rendered
-from mnistbench.compare.report import verdict_lines
+from mnistbench.compare.report import append_step_summary, blocks, verdict_lines
 from mnistbench.core import units
 from mnistbench.core.machine import allocator_status
 from mnistbench.core.record import Environment
 from mnistbench.pytest_plugin.session import Session
 from mnistbench.saved_runs.operation_tables import operation_tables
-from mnistbench.showing.terminal import draw
+from mnistbench.showing.terminal import draw, draw_report
 
 
 def session_line(environment: Environment, dataset: str, devices: Sequence[str]) -> str:
@@ -63,6 +62,6 @@ def _print_comparison(session: Session, judgement: Judgement, reporter: pytest.T
     if quiet:
         reporter.write_line("\n".join(units.printable(line) for line in verdict_lines(judgement)))
     else:
-        reporter.write_line(rendered(judgement, "terminal", session.options.op_top, colour=reporter.hasmarkup).rstrip("\n"))
+        reporter.write_line(draw_report(blocks(judgement, session.options.op_top), colour=reporter.hasmarkup))
     if note := append_step_summary(judgement, session.options.op_top):
         reporter.write_line(note)

@@ -1,44 +1,45 @@
-"""Saved runs, traces and thresholds of a subcommand, from its options."""
+"""The saved runs and traces that the arguments of a command name."""
 
 from __future__ import annotations
 
-import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mnistbench.compare.settings import SETTINGS, project_table
-from mnistbench.compare.thresholds import Criteria, criteria_of
 from mnistbench.core.errors import UsageError
 from mnistbench.saved_runs.storage import SavedRun, Storage
-from mnistbench.saved_runs.trace import is_trace, saved_trace
-from mnistbench.traces.reader import ENDINGS
+from mnistbench.traces.reader import ENDINGS, GZIP
+
+#: Help for an argument that names a saved run or a trace.
+OR_TRACE = "a file, a number (0003), a glob, latest, a commit or a branch, or a trace"
+
+#: The first of these keys tells a trace from a saved run; texts inside JSON have no plain quotes.
+_KEY = re.compile(rb'"(traceEvents|benchmarks)"\s*:')
+
+_CHUNK, _OVERLAP = 2**20, 64
 
 
-def criteria(parsed: argparse.Namespace) -> Criteria:
-    """Return what a comparison is judged by: options first, then ``[tool.mnistbench]`` of the project.
-
-    Raises:
-        UsageError: a value cannot be used.
-    """
-    configured, file = project_table()
-    return criteria_of({setting.name: getattr(parsed, setting.name, None) for setting in SETTINGS}, configured, file)
-
-
-def find(parsed: argparse.Namespace, *references: str) -> list[list[SavedRun]]:
+def find(root: Path, *references: str) -> list[list[SavedRun]]:
     """Return the saved runs that each reference names, oldest first; print a line for each file that cannot be read.
 
     A file that is a trace counts as a saved run. All references name saved runs, or all name traces.
+
+    Args:
+        root: the directory of saved runs.
+        references: as ``Storage.find`` takes them, or the files of traces.
 
     Raises:
         UsageError: a reference names no readable run, or one names a saved run and another a trace.
         RecordError: a trace is damaged.
     """
-    traces = [reference for reference in references if names_trace(reference)]
+    traces = [reference for reference in references if is_trace(reference)]
     if len(traces) == len(references):
+        from mnistbench.saved_runs.trace import saved_trace  # here: most commands read saved runs only
+
         return [[saved_trace(Path(reference))] for reference in references]
-    storage = Storage(Path(parsed.storage))
+    storage = Storage(root)
     try:
         found = {reference: _find(storage, reference) for reference in references if reference not in traces}
     finally:
@@ -49,9 +50,41 @@ def find(parsed: argparse.Namespace, *references: str) -> list[list[SavedRun]]:
     return [found[reference] for reference in references]
 
 
-def names_trace(reference: str) -> bool:
-    """Whether a reference is a file that is a trace."""
-    return os.path.isfile(reference) and is_trace(Path(reference))  # noqa: PTH113  # Path.is_file raises where a name is too long
+def all_runs(root: Path) -> list[SavedRun]:
+    """Return all saved runs below a directory, oldest first; print a line for each file that cannot be read.
+
+    Raises:
+        UsageError: there is none.
+    """
+    storage = Storage(root)
+    runs = storage.all()
+    _print_refused(storage.refused)
+    if not runs:
+        raise UsageError(f"no saved run in {root} can be read; save one with: pytest bench --benchmark-autosave")
+    return runs
+
+
+def is_trace(reference: str | Path) -> bool:
+    """Whether a reference is the file of a trace, compressed or not, or begins like one.
+
+    A large part of a file is read only if it is neither a trace nor a saved run.
+    """
+    if not os.path.isfile(reference):  # noqa: PTH113  # Path.is_file raises where a name is too long
+        return False
+    if str(reference).endswith(".gz"):
+        return True
+    before = b""
+    try:
+        with Path(reference).open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                if not before and chunk.startswith(GZIP):
+                    return True
+                if found := _KEY.search(before + chunk):
+                    return found[1] == b"traceEvents"
+                before = chunk[-_OVERLAP:]
+    except OSError:
+        return False
+    return False
 
 
 def _find(storage: Storage, reference: str) -> list[SavedRun]:
@@ -65,20 +98,6 @@ def _find(storage: Storage, reference: str) -> list[SavedRun]:
         if os.path.isfile(reference) and storage.refused:  # noqa: PTH113
             raise UsageError(storage.refused.pop()) from None
         raise
-
-
-def all_runs(parsed: argparse.Namespace) -> list[SavedRun]:
-    """Return all saved runs, oldest first; print a line for each file that cannot be read.
-
-    Raises:
-        UsageError: there is none.
-    """
-    storage = Storage(Path(parsed.storage))
-    runs = storage.all()
-    _print_refused(storage.refused)
-    if not runs:
-        raise UsageError(f"no saved run in {parsed.storage} can be read; save one with: pytest bench --benchmark-autosave")
-    return runs
 
 
 def _print_refused(lines: Sequence[str]) -> None:

@@ -47,6 +47,11 @@ class SavedRun:
         found = _NUMBERED.fullmatch(self.path.name)
         return found[1] if found else ""
 
+    @property
+    def name(self) -> str:
+        """The number, or the name of a file without one."""
+        return self.number or self.path.name
+
 
 class Storage:
     """The saved runs below one directory."""

@@ -6,6 +6,8 @@ of the running session, in the same way: a comparison does not depend on which.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
@@ -69,6 +71,16 @@ class TableSummary(NamedTuple):
         rows = map(OpSummary, calls, self.self_ns, self.spread_ns, memory_bytes, shapes, kernels)
         return dict(zip(keys, rows, strict=True))
 
+    def times(self, clock: str) -> Iterable[int]:
+        """Return the self time minus the profiler's overhead of each operation; device times have no overhead."""
+        cost = 0 if clock == "device" else self.profiler_ns
+        return map(operator.sub, self.self_ns, _overheads(self.counted.calls, cost)) if cost else self.self_ns
+
+
+@functools.lru_cache(maxsize=1024)  # runs of the same code have the same calls, and whole nanoseconds repeat
+def _overheads(calls: tuple[float, ...], cost: int) -> tuple[int, ...]:
+    return tuple(round(count * cost) for count in calls)
+
 
 @dataclass(frozen=True)
 class CaseSummary:
@@ -93,6 +105,11 @@ class CaseSummary:
     def key(self) -> tuple[Any, ...]:
         """Identity of the case: equal in other runs."""
         return (self.test, self.params) if self.params else (self.node_id,)
+
+    @property
+    def table(self) -> TableSummary | None:
+        """The device table if there is one, else that of the host."""
+        return self.tables.get("device") or self.tables.get("host")
 
     @property
     def label(self) -> str:

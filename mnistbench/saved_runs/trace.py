@@ -6,7 +6,6 @@ parameters, so that the cases of two traces are the same cases, whatever their f
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,36 +18,12 @@ from mnistbench.core.record import CaseRecord, OpTable, Run, Timing, median_ns, 
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary, summarised
 from mnistbench.traces.analysis import Analysis, analyse
-from mnistbench.traces.reader import GZIP
 
 #: Names of the cases.
 HOST, DEVICE = "host", "device"
 
-#: The first of these keys tells a trace from a saved run; texts inside JSON have no plain quotes.
-_KEY = re.compile(rb'"(traceEvents|benchmarks)"\s*:')
-
-_CHUNK, _OVERLAP = 2**20, 64
-
 #: What a device is called where the trace has no name of it.
 _UNNAMED = "an accelerator without a name"
-
-
-def is_trace(path: Path) -> bool:
-    """Whether a file is a trace, compressed or not, or begins like one. A large part of it is read only if it is neither."""
-    if path.name.endswith(".gz"):
-        return True
-    before = b""
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                if not before and chunk.startswith(GZIP):
-                    return True
-                if found := _KEY.search(before + chunk):
-                    return found[1] == b"traceEvents"
-                before = chunk[-_OVERLAP:]
-    except OSError:
-        return False
-    return False
 
 
 def saved_trace(path: Path) -> SavedRun:

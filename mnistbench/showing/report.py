@@ -32,6 +32,7 @@ class Report:
     blocks: Sequence[Block]
     data: Mapping[str, Any] = field(default_factory=dict)  # the JSON; see document
     table: Table | None = None  # the CSV; None for reports without one
+    drawn: bool = False  # Markdown has the tables as on a terminal: a plot made of characters needs their width
 
     @property
     def json(self) -> str:

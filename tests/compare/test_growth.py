@@ -7,11 +7,11 @@ import sys
 
 import builders
 import pytest
+from builders import rendered
 
+from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.output import rendered
-from mnistbench.compare.thresholds import Criteria, Threshold
 
 CRITERIA = Criteria(op_fail=(Threshold("", 0.1),), min_share=0.0, pool_commits=True)
 

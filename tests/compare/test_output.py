@@ -7,11 +7,11 @@ from pathlib import Path
 
 import builders
 import pytest
+from builders import FORMATS, rendered
 
+from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.output import FORMATS, rendered
-from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import params_of_call
 from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
@@ -114,7 +114,7 @@ def test_the_changes_of_a_csv_add_up_to_the_busy_time_of_an_accelerator():
     sides = [builders.summary(on_accelerator(kernel_ns, 1_500_000)) for kernel_ns in (20_000, 29_000)]
     text = rendered(judge(compare([sides[0]], sides[1]), Criteria()), "csv", 4)
     rows = {row["operation"]: row for row in csv.DictReader(io.StringIO(text))}
-    whole, elapsed = rows.pop("(device busy time)"), rows.pop("(call)")
+    whole, elapsed = rows.pop("(device busy time)"), rows.pop("(iteration)")
     assert sum(int(row["change_ns"]) for row in rows.values()) == int(whole["change_ns"]) == 9_000
     assert int(elapsed["change_ns"]) == 0
 
@@ -226,7 +226,7 @@ def test_what_could_not_be_judged_is_named_with_what_to_do_about_it(golden):
     accepted = {"accept": tuple(map(Acceptance.parse, patterns)), "reason": "the new kernel is exact"}
     judged = [*left_out, *bases], varying(1.4, (1, 1.3, 1.415))
     golden(report(*judged, **gate("10%"), **accepted), "comparison_undecided.txt")
-    assert "(passed over: --inconclusive ok)\n" in report(*judged, **gate("10%"), **accepted, noise_passes=True)
+    assert "(passed over: --inconclusive ok)\n" in report(*judged, **gate("10%"), **accepted, inconclusive="ok")
 
 
 @pytest.mark.parametrize(("slower", "text"), [(1, "all within 10.0 %"), (0.5, "some improved")])
@@ -251,7 +251,7 @@ def test_cases_that_have_other_base_runs_are_told_apart():
 def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
     bases = builders.base_runs(8, 1_000_000, 1_500_000, 800_000, 1_200_000)
     assert report(bases, bases[0], **gate("10%")).endswith("thresholds: passed (minimum detectable change up to 85.2 %)\n")
-    noisy = report(bases, builders.base_runs(1, 1_400_000)[0], **gate("10%"), noise_passes=True)
+    noisy = report(bases, builders.base_runs(1, 1_400_000)[0], **gate("10%"), inconclusive="ok")
     assert noisy.endswith("thresholds: passed, 1 inconclusive (minimum detectable change up to 85.2 %)\n")
 
 
@@ -332,4 +332,4 @@ def test_the_table_of_a_plain_test_is_named_by_it_and_has_no_batch_size():
     record = builders.case_record(params=params_of_call("test_own.py::test_mm", "cpu", 1))
     [table] = operation_tables([record], top=2)
     assert table.title == "test_own.py::test_mm, cpu: self CPU time per iteration"
-    assert table.headers == ("operation", "phase", "module", "us", "share")
+    assert table.headings == ["operation", "phase", "module", "us", "share"]

@@ -1,4 +1,4 @@
-"""The identity of a case: what it refuses, how it is called, how two of them differ."""
+"""The parameters of a case: valid values, labels, differences."""
 
 from __future__ import annotations
 
@@ -13,27 +13,21 @@ from strategies import ANY_SPEED
 from strategies import params as any_params
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import CALL, DTYPES, PHASES, Params, params_of_call
+from mnistbench.core.params import CALL, PHASES, Params, params_of_call
 
 #: What a test id shows of a case; seed, threads and dataset are one to a run.
 SHOWN_IN_IDS = ("workload", "phase", "batch_size", "device", "dtype", "compile", "step")
 
 
-def message(**changes: Any) -> str:
-    with pytest.raises(UsageError) as refusal:
-        params(**changes)
-    return str(refusal.value)
-
-
 @given(any_params())
 @ANY_SPEED
-def test_equal_fields_are_the_same_case(case: Params) -> None:
+def test_equal_parameters_are_one_case(case: Params) -> None:
     again = Params(**dataclasses.asdict(case))
     assert again == case
     assert hash(again) == hash(case)
 
 
-def test_an_identity_cannot_be_changed() -> None:
+def test_parameters_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         params().batch_size = 64  # type: ignore[misc]
 
@@ -42,58 +36,32 @@ def test_an_identity_cannot_be_changed() -> None:
     ("field", "value", "expected"),
     [
         ("workload", None, "workload=None: needs str"),
-        ("phase", 1, "phase=1: needs str"),
         ("batch_size", "16", "batch_size='16': needs int"),
         ("batch_size", 16.0, "batch_size=16.0: needs int"),
         ("batch_size", True, "batch_size=True: needs int"),
-        ("device", 0, "device=0: needs str"),
         ("dtype", ["float32"], "dtype=['float32']: needs str"),
-        ("threads", 1.5, "threads=1.5: needs int"),
         ("threads", False, "threads=False: needs int"),
         ("compile", 0, "compile=0: needs bool"),
-        ("compile", "no", "compile='no': needs bool"),
         ("seed", None, "seed=None: needs int"),
         ("dataset", b"digits", "dataset=b'digits': needs str"),
         ("step", None, "step=None: needs str"),
-    ],
-)
-def test_a_value_of_another_type_is_refused_by_name(field: str, value: object, expected: str) -> None:
-    assert message(**{field: value}) == expected
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "expected"),
-    [
         ("phase", "warmup", "phase 'warmup' is not known: one of forward, step, train, eval, batch, dataloader"),
         ("phase", "", "phase '' is not known: one of forward, step, train, eval, batch, dataloader"),
         ("dtype", "float16", "dtype 'float16' is not known: one of float32, bfloat16"),
         ("step", "quick", "step 'quick' is not known: one of reference, fast"),
         ("batch_size", 0, "batch size 0 is below 1: give a number of samples"),
-        ("batch_size", -1, "batch size -1 is below 1: give a number of samples"),
-        ("threads", 0, "threads 0 is below 1: give a number of threads"),
         ("threads", -2, "threads -2 is below 1: give a number of threads"),
     ],
 )
-def test_a_value_out_of_range_is_refused_with_what_would_do(field: str, value: object, expected: str) -> None:
-    assert message(**{field: value}) == expected
+def test_error_names_the_parameter_and_the_value(field: str, value: object, expected: str) -> None:
+    with pytest.raises(UsageError) as error:
+        params(**{field: value})
+    assert str(error.value) == expected
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_every_phase_is_accepted(phase: str) -> None:
-    assert params(phase=phase).phase == phase
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_is_accepted(dtype: str) -> None:
-    assert params(dtype=dtype).dtype == dtype
-
-
-@pytest.mark.parametrize(
-    ("phase", "trains"),
-    [("forward", False), ("step", True), ("train", True), ("eval", False), ("batch", False), ("dataloader", False)],
-)
-def test_only_phases_that_update_weights_train(phase: str, trains: bool) -> None:
-    assert params(phase=phase).trains is trains
+def test_only_phases_that_update_weights_train(phase: str) -> None:
+    assert params(phase=phase).trains is (phase in ("step", "train"))
 
 
 @pytest.mark.parametrize(
@@ -109,32 +77,17 @@ def test_only_phases_that_update_weights_train(phase: str, trains: bool) -> None
         ({"seed": 7, "threads": 2, "dataset": "mnist"}, "step convnet-b16-cpu"),
     ],
 )
-def test_label_says_what_is_not_the_default(changes: dict[str, Any], label: str) -> None:
+def test_label_names_what_is_not_the_default(changes: dict[str, Any], label: str) -> None:
     assert params(**changes).label == label
+    assert params(**changes).title == f"{label} on {changes.get('dataset', 'digits')}"
 
 
 @given(any_params(), any_params(), st.sets(st.sampled_from(SHOWN_IN_IDS), min_size=1))
 @ANY_SPEED
-def test_labels_differ_where_what_they_show_differs(one: Params, source: Params, changed: set[str]) -> None:
+def test_labels_of_different_cases_differ(one: Params, source: Params, changed: set[str]) -> None:
     other = dataclasses.replace(one, **{name: getattr(source, name) for name in changed})
     assume(one != other)
     assert one.label != other.label
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("workload", "lenet5"),
-        ("phase", "forward"),
-        ("batch_size", 1),
-        ("device", "cuda"),
-        ("dtype", "bfloat16"),
-        ("compile", True),
-        ("step", "fast"),
-    ],
-)
-def test_one_field_that_an_id_shows_is_enough_for_another_label(field: str, value: object) -> None:
-    assert params(**{field: value}).label != params().label
 
 
 @pytest.mark.parametrize(
@@ -153,16 +106,12 @@ def test_differences_name_each_field_with_both_values(
 
 @given(any_params(), any_params())
 @ANY_SPEED
-def test_two_cases_differ_exactly_where_there_are_differences(one: Params, other: Params) -> None:
+def test_equal_cases_have_no_differences(one: Params, other: Params) -> None:
     assert (one == other) is (not one.differences(other))
     assert other.differences(one) == {name: (theirs, mine) for name, (mine, theirs) in one.differences(other).items()}
 
 
-def test_a_plain_test_is_named_by_itself() -> None:
+def test_a_plain_test_is_labelled_by_its_name() -> None:
     found = params_of_call("test_own.py::test_mm[8]", "cuda:1", 2)
     assert found.label == found.title == "test_own.py::test_mm[8]"
     assert (found.phase, found.device, found.threads, found.trains) == (CALL, "cuda:1", 2, False)
-
-
-def test_a_title_has_the_dataset() -> None:
-    assert params().title == f"{params().label} on {params().dataset}"

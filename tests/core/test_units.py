@@ -1,4 +1,4 @@
-"""Numbers as people read them: what is tested is the text."""
+"""Numbers as text: rounding, units, signs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_duration_reads_back_within_rounding(nanoseconds: int) -> None:
 
 @given(st.integers(min_value=0, max_value=10**13), st.integers(min_value=0, max_value=10**13))
 @ANY_SPEED
-def test_a_longer_duration_never_reads_shorter(one: int, other: int) -> None:
+def test_a_longer_duration_is_never_shown_as_shorter(one: int, other: int) -> None:
     shorter, longer = sorted([one, other])
     assert read_back(units.duration(shorter)) <= read_back(units.duration(longer))
 
@@ -157,27 +157,9 @@ def test_microseconds_have_one_decimal_and_a_sign_only_where_asked(nanoseconds: 
         (-1, "-100.0 %", "-100.0 %"),
     ],
 )
-def test_percent_takes_a_fraction_of_one(fraction: float, unsigned: str, signed: str) -> None:
+def test_percent_of_a_fraction(fraction: float, unsigned: str, signed: str) -> None:
     assert units.percent(fraction) == unsigned
     assert units.percent(fraction, signed=True) == signed
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(0, "0"), (1, "1"), (1.0, "1"), (2.5, "2.5"), (2.96, "3.0"), (1234, "1,234"), (1234.5, "1,234.5"), (-0.0, "0")],
-)
-def test_count_is_whole_where_it_is_whole(number: float, text: str) -> None:
-    assert units.count(number) == text
-
-
-@pytest.mark.parametrize(("n_bytes", "text"), [(0, "0.0"), (51, "0.0"), (52, "0.1"), (1024, "1.0"), (1_264_128, "1,234.5")])
-def test_kibibytes_have_one_decimal(n_bytes, text):
-    assert units.kibibytes(n_bytes) == text
-
-
-@pytest.mark.parametrize(("n_bytes", "text"), [(192, "+192 B"), (-2048, "-2.00 KiB"), (0, "0.00 B")])
-def test_a_difference_of_sizes_has_its_sign(n_bytes, text):
-    assert units.size(n_bytes, signed=True) == text
 
 
 @pytest.mark.parametrize(
@@ -187,10 +169,6 @@ def test_a_difference_of_sizes_has_its_sign(n_bytes, text):
 @ANY_SPEED
 def test_nothing_reads_as_negative_zero(function: Callable[[float], str], number: float) -> None:
     assert not re.match(r"-[0.]+( |$)", function(number))
-
-
-def test_what_is_missing_does_not_read_as_zero() -> None:
-    assert units.MISSING == "-"
 
 
 @pytest.mark.parametrize(
@@ -210,16 +188,20 @@ def test_a_tick_has_the_decimals_of_its_step(value, step, text):
 
 
 @pytest.mark.parametrize(
-    ("ratio", "text"), [(4.166, "4.17"), (0.012, "0.01"), (16.16, "16.2"), (99.96, "100"), (1234.5, "1,234")]
-)
-def test_factors_have_three_significant_digits(ratio, text):
-    assert units.factor(ratio) == text
-
-
-@pytest.mark.parametrize(("bound", "text"), [(0.0201, "2.1 %"), (0.02, "2.0 %"), (float("inf"), "inf %")])
-def test_a_bound_is_rounded_up(bound, text):
-    assert units.percent_up(bound) == text
-
-
-def test_threads_are_singular_or_plural():
-    assert [units.threads(number) for number in (1, 2)] == ["1 thread", "2 threads"]
+    ("text", "expected"),
+    [
+        *((units.count(number), text) for number, text in
+          ((0, "0"), (1.0, "1"), (2.5, "2.5"), (2.96, "3.0"), (1234, "1,234"), (1234.5, "1,234.5"), (-0.0, "0"))),
+        *((units.kibibytes(size), text) for size, text in
+          ((0, "0.0"), (51, "0.0"), (52, "0.1"), (1024, "1.0"), (1_264_128, "1,234.5"))),
+        *((units.size(size, signed=True), text) for size, text in ((192, "+192 B"), (-2048, "-2.00 KiB"), (0, "0.00 B"))),
+        *((units.factor(ratio), text) for ratio, text in
+          ((4.166, "4.17"), (0.012, "0.01"), (16.16, "16.2"), (99.96, "100"), (1234.5, "1,234"))),
+        *((units.percent_up(bound), text) for bound, text in ((0.0201, "2.1 %"), (0.02, "2.0 %"), (float("inf"), "inf %"))),
+        *((units.threads(number), text) for number, text in ((1, "1 thread"), (2, "2 threads"))),
+        (units.flops(1.15e9), "1.15 GFLOP"),
+        (units.bytes_per_s(20.1e9), "20.1 GB/s"),
+    ],
+)  # fmt: skip
+def test_other_numbers(text, expected):
+    assert text == expected

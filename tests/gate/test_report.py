@@ -11,7 +11,7 @@ import gate_builders
 import pytest
 from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measured, header, series
 
-from mnistbench.compare.thresholds import Acceptance
+from mnistbench.compare.criteria import Acceptance
 from mnistbench.gate.report import FACTS, WIDTH, forest, last_line, rendered
 from mnistbench.gate.verdict import permutation
 from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, UNCONFIRMED, Thresholds

@@ -1,4 +1,4 @@
-"""Where a picture puts its numbers."""
+"""Geometry of charts: positions of points, ticks and bars."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import ANY_SPEED
 
 from mnistbench.page import charts
-from mnistbench.page.charts import Stack, bar_chart, line_chart, median_at, sparkline
+from mnistbench.page.charts import bar_chart, line_chart, median_at, sparkline
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -18,29 +18,29 @@ def points(text):
 
 
 def texts(ticks):
-    return [tick.text for tick in ticks]
+    return [text for _, text in ticks]
 
 
 # ---- sparklines --------------------------------------------------------------------------------------------------------
 
 
-def test_a_sparkline_goes_from_left_to_right_and_from_the_smallest_at_the_bottom_to_the_largest_at_the_top():
+def test_a_sparkline_has_the_smallest_value_at_the_bottom():
     assert sparkline([5, 9, 7]) == "1.0,22.0 60.0,2.0 119.0,12.0"
 
 
-def test_a_sparkline_of_equal_values_is_level_and_of_none_is_empty():
+def test_a_sparkline_of_equal_values_is_level():
     assert {y for _, y in points(sparkline([5, 5, 5]))} == {charts.SPARK_HEIGHT / 2}
     assert sparkline([]) == ""
 
 
-def test_the_median_lies_where_the_line_would_have_it():
+def test_the_median_is_on_the_scale_of_the_sparkline():
     assert median_at([5, 9, 7]) == 12.0
     assert median_at([5, 5]) == median_at([]) == charts.SPARK_HEIGHT / 2
 
 
 @ANY_SPEED
 @given(st.lists(st.integers(0, 2**63), max_size=100))
-def test_a_sparkline_never_leaves_its_box(values):
+def test_a_sparkline_is_inside_its_box(values):
     found = points(sparkline(values))
     assert len(found) == len(values)
     assert all(0 <= x <= charts.SPARK_WIDTH and 0 <= y <= charts.SPARK_HEIGHT for x, y in found)
@@ -58,7 +58,7 @@ def test_a_curve_spans_its_axes():
     assert texts(chart.across_ticks) == ["20", "40", "60", "80", "100"]
 
 
-def test_a_value_that_was_not_finite_breaks_the_curve_and_one_that_stands_alone_is_a_dot():
+def test_a_missing_value_breaks_the_curve_and_a_single_one_is_a_dot():
     chart = line_chart("loss", "step", [("train", [(1, 1.0), (2, 2.0), (3, None), (4, 1.5)], "")])
     (line,) = chart.lines
     assert [len(points(part)) for part in line.parts] == [2]
@@ -87,7 +87,7 @@ def test_ticks_are_round_numbers(low, high, expected):
 
 @ANY_SPEED
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63), st.none() | FLOATS), max_size=20))
-def test_whatever_a_curve_holds_it_stays_in_its_box(curve):
+def test_any_curve_is_inside_its_box(curve):
     chart = line_chart("x", "step", [("a", curve, "")])
     if chart is None:
         assert all(value is None for _, value in curve)
@@ -95,7 +95,7 @@ def test_whatever_a_curve_holds_it_stays_in_its_box(curve):
     (line,) = chart.lines
     found = [point for part in line.parts for point in points(part)] + list(line.dots)
     assert len(found) == sum(value is not None for _, value in curve)
-    marks = [(tick.at, charts.TOP) for tick in chart.across_ticks] + [(charts.LEFT, tick.at) for tick in chart.up_ticks]
+    marks = [(at, charts.TOP) for at, _ in chart.across_ticks] + [(charts.LEFT, at) for at, _ in chart.up_ticks]
     assert all(math.isfinite(x) and 0 <= x <= charts.LINES_WIDTH for x, _ in found + marks)
     assert all(math.isfinite(y) and 0 <= y <= charts.LINES_HEIGHT for _, y in found + marks)
     assert 1 <= len(chart.up_ticks) <= 3 * charts.TICKS
@@ -104,8 +104,8 @@ def test_whatever_a_curve_holds_it_stays_in_its_box(curve):
 # ---- bars --------------------------------------------------------------------------------------------------------------
 
 
-def test_bars_are_of_one_scale_and_the_longest_takes_the_width():
-    chart = bar_chart("time", [Stack("b1", (("1", 10, "a"), ("other", 30, "b")), "40"), Stack("b16", (("1", 20, "a"),), "20")])
+def test_bars_have_one_scale_and_the_longest_takes_the_width():
+    chart = bar_chart("time", [("b1", (("1", 10, "a"), ("other", 30, "b")), "40"), ("b16", (("1", 20, "a"),), "20")])
     width = charts.BARS_WIDTH - charts.BAR_LEFT - charts.BAR_RIGHT
     assert [[segment.width for segment in bar.segments] for bar in chart.bars] == [[width / 4, 3 * width / 4], [width / 2]]
     assert [bar.segments[0].x for bar in chart.bars] == [charts.BAR_LEFT] * 2
@@ -113,11 +113,11 @@ def test_bars_are_of_one_scale_and_the_longest_takes_the_width():
     assert chart.height == 2 * charts.BAR_HEIGHT + charts.BAR_GAP
 
 
-def test_a_number_stands_only_where_there_is_room():
-    chart = bar_chart("time", [Stack("b1", (("1", 1, "a"), ("2", 1_000, "b"), ("other", 500, "c")), "")])
+def test_a_segment_shows_its_number_if_it_is_wide_enough():
+    chart = bar_chart("time", [("b1", (("1", 1, "a"), ("2", 1_000, "b"), ("other", 500, "c")), "")])
     assert [segment.number for segment in chart.bars[0].segments] == ["", "2", ""]
 
 
 def test_bars_of_nothing_have_no_width():
-    chart = bar_chart("time", [Stack("b1", (("1", 0, "a"),), "0")])
+    chart = bar_chart("time", [("b1", (("1", 0, "a"),), "0")])
     assert [segment.width for segment in chart.bars[0].segments] == [0]

@@ -1,4 +1,4 @@
-"""``mnistbench report`` as a user runs it."""
+"""``mnistbench report``: runs by name, the file, errors."""
 
 import json
 import os
@@ -70,14 +70,14 @@ def test_a_run_is_written_to_report_html():
     ],
     ids=" ".join,
 )
-def test_runs_are_named_as_everywhere(references, found):
+def test_runs_are_found_by_name(references, found):
     save(1), save(2), save(3, commit="f" * 4 + "0" * 36)
     done = report(*references, "-o", "page.html")
     assert (done.returncode, done.stderr) == (WRITTEN, "")
     assert headings("page.html") == found
 
 
-def test_two_runs_are_compared_by_the_projects_own_limits():
+def test_two_runs_are_compared_by_the_thresholds_of_the_project():
     save(1), save(2, step(2.0), epoch())
     Path("pyproject.toml").write_text('[tool.mnistbench]\nop_fail = ["10%"]\n', encoding="utf-8")
     done = report("1", "2")
@@ -87,13 +87,13 @@ def test_two_runs_are_compared_by_the_projects_own_limits():
     assert "thresholds: passed" in Path("report.html").read_text(encoding="utf-8")
 
 
-def test_a_base_is_held_against_every_run():
+def test_each_run_is_compared_with_the_given_base():
     save(1), save(2), save(3)
     assert report("2", "3", "--base", "1").returncode == WRITTEN
     assert Path("report.html").read_text(encoding="utf-8").count("base: 2026-11-20 10:01 UTC") == 2
 
 
-def test_what_has_nothing_to_show_is_passed_over_in_a_line():
+def test_files_without_content_are_passed_over():
     save(1)
     plain = builders.saved_file()
     plain["benchmarks"][0]["extra_info"] = {}
@@ -113,7 +113,7 @@ def save_spoiled(number, field="curves"):
     return save(number, benchmarks=spoiled["benchmarks"])
 
 
-def test_a_run_that_cannot_be_read_whole_is_passed_over_by_name():
+def test_a_damaged_run_is_passed_over_by_name():
     save(1), save_spoiled(2), save(3)
     done = report("*")
     assert (done.returncode, done.stdout) == (WRITTEN, "2 saved runs: report.html\n")
@@ -125,7 +125,7 @@ def test_a_run_that_cannot_be_read_whole_is_passed_over_by_name():
     assert "base: 2026-11-20 10:01 UTC" in Path("report.html").read_text(encoding="utf-8")  # the one before it on the page
 
 
-def test_where_no_run_can_be_read_whole_one_line_says_so():
+def test_error_if_every_run_is_damaged():
     save_spoiled(1), save_spoiled(2, "rounds_ns")
     done = report("*")
     assert (done.returncode, done.stdout) == (REFUSED, "")
@@ -149,7 +149,7 @@ def test_where_no_run_can_be_read_whole_one_line_says_so():
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_done_is_one_line_and_leaves_no_file(arguments, complaint):
+def test_errors_are_one_line_and_leave_no_file(arguments, complaint):
     save(1), save(2, benchmarks=5)
     spoiled = document(step())
     spoiled["benchmarks"][0]["extra_info"]["mnistbench"]["rounds_ns"] = "[1"
@@ -160,7 +160,7 @@ def test_what_cannot_be_done_is_one_line_and_leaves_no_file(arguments, complaint
     assert not Path("report.html").exists()
 
 
-def test_a_page_that_was_there_stays_whole_where_the_new_one_cannot_be_made():
+def test_an_error_leaves_the_earlier_page():
     save(1)
     Path("report.html").write_text("before", encoding="utf-8")
     assert report("9").returncode == REFUSED

@@ -1,4 +1,4 @@
-"""The page without a browser: what it holds, and that no name becomes anything but text."""
+"""The page as HTML: one file, the content of each part, names shown as text."""
 
 import base64
 import hashlib
@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from page_builders import document, epoch, shown, step
 from strategies import ANY_SPEED
 
-from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
+from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import operation_cells
 from mnistbench.core.record import KEY, OUTSIDE, median_ns
+from mnistbench.page.command import shown_runs
+from mnistbench.page.content import STACKED
 from mnistbench.page.html_page import page
-from mnistbench.page.operation_charts import STACKED
-from mnistbench.page.runs import shown_runs
 from mnistbench.saved_runs.storage import Storage
 
 pytestmark = pytest.mark.versions
@@ -110,7 +110,7 @@ def data_of(root):
 # ---- one file --------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_asks_for_nothing_outside_itself():
+def test_the_page_has_no_references_outside_itself():
     root = read(page(two_runs()))
     references = [
         value
@@ -124,7 +124,7 @@ def test_the_page_asks_for_nothing_outside_itself():
     assert "@import" not in style
 
 
-def test_the_policy_allows_our_style_and_our_script_alone():
+def test_the_policy_allows_only_our_style_and_script():
     root = read(page(two_runs()))
     (policy,) = [meta.attributes["content"] for meta in root.all("meta") if meta.attributes.get("http-equiv")]
     allowed = dict(part.split(" ", 1) for part in policy.split("; "))
@@ -140,7 +140,7 @@ def test_the_policy_allows_our_style_and_our_script_alone():
     }  # fmt: skip
 
 
-def test_ids_are_there_once_and_what_refers_to_one_finds_it():
+def test_ids_are_unique_and_references_lead_to_one():
     root = read(page(two_runs()))
     ids = [element.attributes["id"] for element in root.all() if "id" in element.attributes]
     assert len(set(ids)) == len(ids)
@@ -149,7 +149,7 @@ def test_ids_are_there_once_and_what_refers_to_one_finds_it():
         assert targets - {"data:,"} <= set(ids), name
 
 
-def test_the_page_is_this_one(golden):
+def test_the_page(golden):
     text = page(two_runs())
     golden(text[text.index("<main>") : text.index("</main>")] + "</main>\n", "page.html")
 
@@ -157,7 +157,7 @@ def test_the_page_is_this_one(golden):
 # ---- cases -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_case_stands_with_its_times_as_every_table_writes_them():
+def test_times_of_a_case():
     record = step(timing=builders.timing(median_ns=2_000_000, iqr_ns=999_950, rounds=4))
     cases = cases_of(read(page([shown(document(record, epoch()))])))
     assert cases["step convnet-b16-cpu on digits"] == {
@@ -173,13 +173,22 @@ def test_a_case_stands_with_its_times_as_every_table_writes_them():
     assert cases["eval convnet-b16-cpu on digits"]["final accuracy"] == units.MISSING
 
 
-def test_the_accuracy_is_the_test_sets_where_there_is_one():
-    record = step(scalars=builders.scalars(final={"train/accuracy": 50.0, "test/accuracy": 96.1}))
-    (case,) = cases_of(read(page([shown(document(record))]))).values()
-    assert case["final accuracy"] == "96.1 %"
+@pytest.mark.parametrize(
+    ("changes", "column", "text"),
+    [
+        ({"scalars": builders.scalars(final={"train/accuracy": 50.0, "test/accuracy": 96.1})}, "final accuracy", "96.1 %"),
+        ({"timing": builders.timing(rounds=1_000)}, "rounds", "1000 rounds, 4 of them drawn: 7.00 ms to 8.00 ms"),
+        ({"rounds_ns": ()}, "rounds", "20 rounds, none of them saved"),
+        ({"timing": builders.timing(median_ns=0)}, "median", "0.00 ns"),
+        ({"timing": builders.timing(median_ns=0)}, "samples/s", None),
+    ],
+)
+def test_cells_of_a_case(changes, column, text):
+    (case,) = cases_of(read(page([shown(document(step(**changes)))]))).values()
+    assert case.get(column) == text
 
 
-def test_a_column_that_no_case_has_is_left_out_and_an_accelerators_time_has_one():
+def test_columns_are_those_that_a_case_has():
     (case,) = cases_of(read(page([shown(document(epoch()))]))).values()
     assert not {"first call", "final accuracy", "device elapsed", "device busy", "change"} & set(case)
     device = step(device="cuda", device_ns=(800_000, 810_000, 990_000))
@@ -190,19 +199,6 @@ def test_a_column_that_no_case_has_is_left_out_and_an_accelerators_time_has_one(
     assert (case["device elapsed"], case["device busy"]) == ("810 us", "71.0 us")
 
 
-def test_rounds_that_were_thinned_are_said_to_be():
-    record = step(timing=builders.timing(rounds=1_000))
-    (case,) = cases_of(read(page([shown(document(record))]))).values()
-    assert case["rounds"] == "1000 rounds, 4 of them drawn: 7.00 ms to 8.00 ms"
-    (case,) = cases_of(read(page([shown(document(step(rounds_ns=())))]))).values()
-    assert case["rounds"] == "20 rounds, none of them saved"
-
-
-def test_a_time_of_zero_has_no_rate():
-    (case,) = cases_of(read(page([shown(document(step(0.0)))]))).values()
-    assert (case["median"], case.get("samples/s")) == ("0.00 ns", None)
-
-
 def test_two_tests_of_one_case_are_told_apart():
     other = step(test="bench/test_b.py::test_b", node_id="bench/test_b.py::test_b")
     assert list(cases_of(read(page([shown(document(step(), other))])))) == [
@@ -211,7 +207,7 @@ def test_two_tests_of_one_case_are_told_apart():
     ]
 
 
-def test_what_the_rows_are_sorted_by_is_what_they_show():
+def test_cells_have_the_numbers_that_they_are_sorted_by():
     root = read(page([shown(document(step(), epoch()))]))
     for cell in root.all("table", class_="cases")[0].all("td", class_="number"):
         assert ("data-value" in cell.attributes) == (cell.text != units.MISSING)
@@ -244,17 +240,18 @@ def test_the_environment_is_the_runs_own():
     assert "MALLOC_TRIM_THRESHOLD_=1073741824" in values
 
 
-def test_a_file_without_an_environment_has_none():
-    without = document(step())
+@pytest.mark.parametrize("part", ["Environment", "What changed", "Batch sizes"])
+def test_parts_without_content_are_left_out(part):
+    without = document(step(), epoch())
     del without[KEY]
     text = page([shown(without)])
-    assert "Environment" not in text[text.index("<main>") : text.index("</main>")]
+    assert part not in text[text.index("<main>") : text.index("</main>")]
 
 
 # ---- operations --------------------------------------------------------------------------------------------------------
 
 
-def test_every_operation_of_every_table_is_embedded_as_it_was_measured():
+def test_every_operation_is_embedded():
     record = step()
     data = data_of(read(page([shown(document(record))])))["r0c0-data"]
     assert [(table["temperature"], table["view"]) for table in data["tables"]] == [("cold", "host"), ("warm", "host")]
@@ -266,7 +263,7 @@ def test_every_operation_of_every_table_is_embedded_as_it_was_measured():
             assert (total_ns, device_ns, memory) == (median_ns(row.total_cpu_ns), None, row.memory_bytes)
 
 
-def test_the_view_of_a_device_has_both_clocks_its_shapes_and_kernels():
+def test_a_device_table_has_both_clocks_shapes_and_kernels():
     row = builders.op_row("aten::mm", 6_000, self_device_ns=(1, 5, 9), shapes=["[2, 2]"])
     table = builders.op_table(replace(row, kernels=("sm90_gemm",)), view="device")
     data = data_of(read(page([shown(document(step(device="cuda", tables=(table,))))])))["r0c0-data"]
@@ -297,7 +294,7 @@ def test_train_and_test_share_a_chart_with_their_last_values():
     assert [" ".join(item.text.split()) for item in figures["accuracy (%)"].all("li")] == ["train last 90.0 %"]
 
 
-def test_batch_sizes_are_stacked_by_share_and_by_time():
+def test_bars_of_batch_sizes_have_three_measures():
     root = read(page([shown(document(step(), step(4.0, batch_size=64)))]))
     (sizes,) = root.all("details", class_="sizes")
     assert [figure.attributes["data-measure"] for figure in sizes.all("figure", class_="bars")] == [
@@ -316,7 +313,7 @@ def test_batch_sizes_are_stacked_by_share_and_by_time():
     assert [title.split(", ")[1].split(":")[0] for title in titles if "outside" in title] == ["outside operations"] * 2
 
 
-def test_the_table_of_batch_sizes_is_the_legend():
+def test_the_table_of_batch_sizes_has_the_colours_of_the_bars():
     rows = [builders.op_row(f"aten::op{number}", 1_000 * (20 - number)) for number in range(STACKED + 2)]
     tables = (builders.op_table(*rows, builders.op_row(OUTSIDE, 500, calls=0)),)
     root = read(page([shown(document(step(tables=tables), step(batch_size=64, tables=tables)))]))
@@ -326,14 +323,10 @@ def test_the_table_of_batch_sizes_is_the_legend():
     assert {rect.attributes["class"] for rect in sizes.all("rect")} == {*chips}
 
 
-def test_one_batch_size_has_nothing_to_stack():
-    assert read(page([shown(document(step(), epoch()))])).all("details", class_="sizes") == []
-
-
 # ---- what changed ------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_is_held_against_another_has_the_ledger_and_every_difference():
+def test_a_compared_run_has_a_table_per_case_and_all_operations():
     base, head = document(step()), document(step(1.5), epoch())
     run = shown(head, base, Criteria(op_fail=(Threshold("", 0.1),)))
     root = read(page([run]))
@@ -356,11 +349,6 @@ def test_a_case_without_operations_is_compared_as_a_whole():
     assert root.all("details", class_="ledger") == []
     titles = [heading.text for heading in root.all("h4")]
     assert "cases without operation tables: wall time of one iteration" in titles
-
-
-def test_one_run_alone_is_compared_with_nothing():
-    text = page([shown(document(step()))])
-    assert "What changed" not in text[text.index("<main>") : text.index("</main>")]
 
 
 # ---- names -------------------------------------------------------------------------------------------------------------
@@ -413,7 +401,7 @@ def plain():
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-def test_no_name_becomes_markup_a_script_or_a_mark_that_turns_text(name, plain):
+def test_names_are_shown_as_text(name, plain):
     criteria = Criteria(op_fail=(Threshold(name, 0.1),), accept=(Acceptance(f"*:{name}", 0.5),), reason=f"because {name}")
     text = page([shown(hostile(name)), shown(hostile(name, 2), hostile(name), criteria, name=f"{name}.json")])
     assert is_clean(text)
@@ -424,7 +412,7 @@ def test_no_name_becomes_markup_a_script_or_a_mark_that_turns_text(name, plain):
 
 @settings(ANY_SPEED, max_examples=25)
 @given(st.lists(strategies.case_records(), min_size=1, max_size=3), strategies.environments())
-def test_whatever_was_saved_is_shown(cases, environment):
+def test_any_saved_run_is_shown(cases, environment):
     measured = [replace(case, timing=case.timing or builders.timing()) for case in cases]
     saved = document(*measured, mnistbench={"schema": 1, "environment": environment.__dict__})
     root = read(page([shown(saved, saved)]))
@@ -451,21 +439,21 @@ def bases_of(runs):
     return [[base.minute[-1] for base in run.judgement.comparison.bases] if run.judgement else [] for run in runs]
 
 
-def test_each_run_is_held_against_the_one_before_it(storage):
+def test_each_run_is_compared_with_the_one_before_it(storage):
     runs, passed_over = shown_runs([*storage.find("3"), *storage.find("*"), *storage.find("1")], [], Criteria())
     assert [run.number for run in runs] == ["0001", "0002", "0003"]
     assert bases_of(runs) == [[], ["1"], ["2"]]
     assert passed_over == [f"{storage.root}/machine/0004_x.json: no benchmark in it has an operation record"]
 
 
-def test_each_run_is_held_against_the_base_that_was_chosen(storage):
+def test_each_run_is_compared_with_the_chosen_base(storage):
     bases = [*storage.find("1"), *storage.find("2")]
     runs, _ = shown_runs([*storage.find("1"), *storage.find("3")], bases, Criteria())
     assert bases_of(runs) == [["2"], ["1", "2"]]
     assert [run.judgement.comparison.by for run in shown_runs(storage.find("1"), bases, Criteria(by="op"))[0]] == ["op"]
 
 
-def test_a_run_whose_threshold_cannot_be_read_is_left_out_and_named(storage):
+def test_a_run_with_an_invalid_threshold_is_passed_over(storage):
     path = storage.root / "machine" / "0005_x.json"
     saved = {**document(step(op_fail=("5",))), "datetime": "2026-11-20T10:05:00+00:00"}
     path.write_text(json.dumps(saved), encoding="utf-8")
@@ -476,6 +464,6 @@ def test_a_run_whose_threshold_cannot_be_read_is_left_out_and_named(storage):
     assert "'5' is not a threshold" in line
 
 
-def test_runs_without_operation_records_alone_are_refused(storage):
+def test_runs_without_operation_records_cannot_be_shown(storage):
     with pytest.raises(UsageError, match="no benchmark in it has an operation record; save a run with: pytest bench"):
         shown_runs(storage.find("4"), [], Criteria())

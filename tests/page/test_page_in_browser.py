@@ -1,4 +1,4 @@
-"""The page as somebody reads it: in Chromium, by mouse and by keyboard."""
+"""The page in Chromium, by mouse and by keyboard."""
 
 import random
 import threading
@@ -110,7 +110,7 @@ def test_a_case_opens_and_closes_by_mouse(opened):
 
 
 @pytest.mark.parametrize("key", ["Enter", "Space"])
-def test_a_case_opens_by_keyboard_and_what_is_focused_is_seen(opened, key):
+def test_a_case_opens_by_keyboard_and_focus_is_visible(opened, key):
     for _ in range(40):
         opened.keyboard.press("Tab")
         focused = opened.evaluate("[document.activeElement.textContent, getComputedStyle(document.activeElement).outlineStyle]")
@@ -124,7 +124,7 @@ def test_a_case_opens_by_keyboard_and_what_is_focused_is_seen(opened, key):
 SELECT = "(node) => getSelection().selectAllChildren(node)"
 
 
-def test_a_case_opens_whatever_else_is_selected(opened):
+def test_a_case_opens_if_text_is_selected(opened):
     opened.locator("section:visible h2").evaluate(SELECT)
     case(opened, STEP).focus()
     opened.keyboard.press("Enter")
@@ -160,7 +160,7 @@ def test_every_control_can_be_reached_by_keyboard(opened):
 # ---- Sorting and filtering ---------------------------------------------------------------------------------------------
 
 
-def test_operations_stand_by_self_time_and_sort_by_any_column_both_ways(opened):
+def test_operations_sort_by_any_column_both_ways(opened):
     panel = open_case(opened)
     assert sorted_by(panel) == [("self CPU us", "descending")]
     assert [row[0] for row in operations(panel)] == [
@@ -184,14 +184,10 @@ def test_operations_stand_by_self_time_and_sort_by_any_column_both_ways(opened):
             assert numbers == sorted(numbers, reverse=True)
 
 
-def test_memory_sorts_by_bytes_not_by_its_text(opened):
+def test_numbers_sort_by_value_and_missing_ones_are_last(opened):
     panel = open_case(opened)
     panel.locator(".operations").get_by_role("button", name="memory").click()
     assert [row[-1] for row in operations(panel)] == ["4.00 KiB", "0.00 B", "0.00 B", "-64.0 B"]
-
-
-def test_a_missing_number_stands_last_either_way(opened):
-    panel = open_case(opened)
     for _ in range(2):
         panel.locator(".operations").get_by_role("button", name="per call us").click()
         assert [row[0] for row in operations(panel) if row[-2] == units.MISSING] == ["(outside operations)"]
@@ -213,7 +209,7 @@ def test_operations_are_filtered_by_name_phase_and_module(opened):
     assert panel.get_by_role("status").text_content().startswith("0 of 4 rows")
 
 
-def test_the_sum_is_of_what_is_shown(opened):
+def test_the_sum_is_that_of_the_visible_rows(opened):
     panel = open_case(opened)
     (foot,) = cells(panel.locator(".operations table"), "tfoot")
     assert (foot[0], foot[5]) == ("sum of 4 rows", "100.0 %")
@@ -222,7 +218,7 @@ def test_the_sum_is_of_what_is_shown(opened):
     assert foot[4] == units.microseconds(round(1_234_567 * 1.5) + 1_250)
 
 
-def test_cases_sort_by_time_and_stay_with_what_was_opened(opened):
+def test_cases_sort_together_with_their_open_panel(opened):
     open_case(opened)
     table = opened.locator("table.cases:visible")
     labels = lambda: table.locator("tr.case .open").all_text_contents()  # noqa: E731
@@ -239,7 +235,7 @@ def test_cases_sort_by_time_and_stay_with_what_was_opened(opened):
 # ---- Views -------------------------------------------------------------------------------------------------------------
 
 
-def test_total_time_holds_what_an_operation_calls(opened):
+def test_total_time_includes_called_operations(opened):
     panel = open_case(opened)
     assert next(row for row in operations(panel) if row[0] == "aten::addmm")[4] == "150.0"
     panel.get_by_role("radio", name="total").check()
@@ -251,7 +247,7 @@ def test_total_time_holds_what_an_operation_calls(opened):
     assert sorted_by(panel) == [("self CPU us", "descending")]
 
 
-def test_the_device_view_ranks_by_kernels_and_the_host_view_by_host_time(opened):
+def test_the_device_view_sorts_by_device_time(opened):
     panel = open_case(opened, DEVICE)
     assert sorted_by(panel) == [("self device us", "descending")]
     assert [(row[0], row[4]) for row in operations(panel)] == [("aten::mm", "700.0"), ("aten::add", "1.0")]
@@ -303,7 +299,7 @@ def columns_of_time(panel):
     return {title: {row[0]: row[titles.index(title)] for row in rows} for title in times}
 
 
-def test_what_is_checked_is_what_is_shown_and_what_is_not_there_cannot_be_chosen(opened):
+def test_table_shows_the_checked_view_and_others_are_disabled(opened):
     panel = open_case(opened, DEVICE)
     assert tuple(radios(panel, "checked")) == ("warm", "device", "self")
     for calls, view, time in CHOSEN:
@@ -316,7 +312,7 @@ def test_what_is_checked_is_what_is_shown_and_what_is_not_there_cannot_be_chosen
             assert columns_of_time(panel) == CHOSEN[tuple(radios(panel, "checked"))], (calls, view, time, value)
 
 
-def test_why_a_first_call_cannot_be_chosen_is_said_while_it_cannot(opened):
+def test_a_disabled_first_call_has_the_reason(opened):
     panel = open_case(opened, DEVICE)
     assert reasons(panel) == ["first calls are recorded on the host only"] * 2
     panel.get_by_role("radio", name="device").focus()
@@ -326,7 +322,7 @@ def test_why_a_first_call_cannot_be_chosen_is_said_while_it_cannot(opened):
     assert reasons(panel) == []
 
 
-def test_what_a_run_on_a_cpu_has_not_cannot_be_chosen(browser, tmp_path):
+def test_views_that_a_cpu_run_does_not_have_are_disabled(browser, tmp_path):
     path = tmp_path / "cpu.html"
     path.write_text(render([shown(document(step(tables=(builders.op_table(),))))]), encoding="utf-8")
     for tab in visit(browser, path.as_uri()):
@@ -336,7 +332,7 @@ def test_what_a_run_on_a_cpu_has_not_cannot_be_chosen(browser, tmp_path):
         assert reasons(panel) == []
 
 
-def test_cold_stands_against_warm(opened):
+def test_cold_and_warm_are_compared(opened):
     panel = open_case(opened)
     panel.get_by_role("radio", name="cold against warm").check()
     rows = {row[0]: row[3:] for row in operations(panel)}
@@ -347,7 +343,7 @@ def test_cold_stands_against_warm(opened):
     assert [row[0] for row in operations(panel)] == ["aten::addmm"]
 
 
-def test_what_changed_is_searched_operation_by_operation(opened):
+def test_changed_operations_can_be_searched(opened):
     opened.locator("details.ledger summary").first.click()
     opened.get_by_role("button", name="all operations").click()
     table = opened.locator(".changes table")
@@ -365,7 +361,7 @@ def test_bars_show_one_measure_at_a_time(opened):
     assert figures.filter(visible=True).get_attribute("data-measure") == "time per sample"
 
 
-def test_the_newest_run_is_shown_and_another_can_be_chosen(opened):
+def test_the_newest_run_is_visible_and_another_can_be_chosen(opened):
     assert opened.locator("section:visible h2").text_content() == "2026-11-20 10:31 UTC, commit 1a2b3c4"
     opened.locator("#run").select_option(index=1)
     assert opened.locator("section:visible h2").text_content() == "2026-11-20 10:30 UTC, commit 1a2b3c4"
@@ -378,7 +374,7 @@ BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
 @pytest.mark.parametrize(("scheme", "other"), [("light", "dark"), ("dark", "light")])
-def test_the_theme_is_the_systems_until_the_button_says_another(browser, address, scheme, other):
+def test_the_theme_is_that_of_the_system_until_the_button_is_used(browser, address, scheme, other):
     for tab in visit(browser, address, color_scheme=scheme):
         before = tab.evaluate(BACKGROUND)
         tab.get_by_role("button", name=f"{other} colors").click()
@@ -396,7 +392,7 @@ def test_nothing_is_wider_than_the_window(browser, address, width):
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_on_paper_an_open_case_is_whole_and_controls_are_left_out(opened):
+def test_print_has_whole_tables_and_no_controls(opened):
     panel = open_case(opened)
     opened.emulate_media(media="print")
     assert panel.locator(".scroll").evaluate("part => part.scrollHeight <= part.clientHeight + 1")
@@ -404,7 +400,7 @@ def test_on_paper_an_open_case_is_whole_and_controls_are_left_out(opened):
     assert not opened.get_by_role("button", name="colors").is_visible()
 
 
-def test_without_javascript_everything_but_operations_is_there(browser, address):
+def test_without_javascript_everything_but_operations_is_visible(browser, address):
     for tab in visit(browser, address, java_script_enabled=False):
         assert tab.locator("h2").filter(visible=True).count() == 2
         assert "need JavaScript" in tab.locator("noscript").inner_text()
@@ -413,7 +409,7 @@ def test_without_javascript_everything_but_operations_is_there(browser, address)
 # ---- The file is all there is ------------------------------------------------------------------------------------------
 
 
-def test_the_policy_keeps_even_a_script_from_asking_for_anything(browser, address):
+def test_the_policy_blocks_requests_of_scripts(browser, address):
     hits = []
 
     class Listener(BaseHTTPRequestHandler):
@@ -449,7 +445,7 @@ def test_the_policy_keeps_even_a_script_from_asking_for_anything(browser, addres
     assert hits == []
 
 
-def test_a_hundred_cases_open_without_drawing_their_operations(browser, tmp_path):
+def test_operations_of_a_hundred_cases_are_drawn_when_opened(browser, tmp_path):
     rows = [builders.op_row(f"aten::op{number}", 1_000 * number, module=f"m{number % 9}") for number in range(150)]
     tables = (
         builders.op_table(*rows, temperature="cold"),
@@ -479,7 +475,7 @@ def numbers():
     return [sign * number for number in [*ties, *edges, *drawn] for sign in (1, -1)]
 
 
-def test_numbers_are_written_as_everywhere(opened):
+def test_numbers_are_formatted_as_by_units(opened):
     whole = numbers()
     for name in ("microseconds", "percent", "count", "size"):
         given = [*whole, *(number / 1_000 for number in whole), *(number / 16 for number in whole)]
@@ -490,7 +486,7 @@ def test_numbers_are_written_as_everywhere(opened):
             assert found == [getattr(units, name)(number, signed=True) for number in given], name
 
 
-def test_every_cell_is_the_text_of_its_number(opened):
+def test_cells_have_the_numbers_of_the_record(opened):
     panel = open_case(opened)
     record = step(1.5)
     table = record.table("warm")

@@ -9,11 +9,11 @@ import pytest
 from builders import op_row, op_table
 from profiled_builders import CEILINGS, CONV, FC, RELU, cold_calls, of_two_ranks, on_accelerator, profiled, table
 
-from mnistbench.compare.data import csv_text
 from mnistbench.core.roofline import Cost, of_roof
 from mnistbench.profile.report import Shown, blocks, roofline, side_by_side, work_table
 from mnistbench.profile.rows import CSV_COLUMNS, csv_rows, rows_of
 from mnistbench.showing.markdown import markdown_report
+from mnistbench.showing.table import csv_text
 from mnistbench.showing.terminal import draw_report
 
 

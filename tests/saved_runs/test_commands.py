@@ -1,7 +1,6 @@
 """``mnistbench compare``, ``list``, ``history``, ``export`` and ``prune`` as a user or a CI job runs them."""
 
 import json
-import math
 import os
 import shlex
 import subprocess
@@ -98,13 +97,11 @@ def test_a_regression_is_accepted_with_a_reason_that_the_report_shows():
         (["1", "9"], "mnistbench: '9' has no saved run in .benchmarks; give a file, a number, a glob, latest"),
         (["1", "2", "--op-fail=ten"], "mnistbench: --op-fail: 'ten' is not a threshold; give 10%, or 'aten::addmm:5%' for one"),
         (["1", "2", "--case-fail=mm:5%"], "mnistbench: --case-fail: 'mm:5%' is not a threshold for an iteration; give 10%"),
-        (["1", "2", "--op-min-share=2"], "mnistbench: --op-min-share: '2' is not a share of a case; give 2%"),
-        (["1", "2", "--op-min-cost=-1"], "mnistbench: --op-min-cost: '-1' is not a number of times; give 20"),
         (["1", "2", "--by=name"], "mnistbench: --by: 'name' is not known; choose op or module or op,module"),
         (["1", "2", "--accept=x:y"], "mnistbench: --accept: 'x:y' needs a reason for the report; add --reason TEXT"),
         (["1", "2", "--top=0"], "mnistbench: --top: '0' cannot be used; give a whole number, at least 1"),
         (["1", "2", "--storage=gone"], "mnistbench: gone is not a folder of saved runs; name one with --storage, or save a ru"),
-        (["", "2"], "mnistbench: '' has no saved run in .benchmarks; give a file"),
+        (["", "2"], "mnistbench: BASE: '' is no value; give one, or leave the option out"),
         (["x" * 5_000, "2"], "mnistbench: 'xxxxxxxxxxx"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
@@ -119,15 +116,14 @@ def test_wrong_usage_exits_with_2_and_says_in_one_line_what_to_do(arguments, com
 
 @pytest.mark.parametrize(
     "arguments",
-    [["compare", "1"], ["compare", "1", "2", "--format=xml"], ["export"], ["prune"],
-     ["export", "--format=svg"], ["prune", "--keep=few"], ["history"], ["list", "extra"]],
+    [["compare", "1"], ["export", "--format=csv"], ["prune"], ["prune", "--keep=0"], ["history"], ["list", "extra"]],
     ids=" ".join,
 )  # fmt: skip
 def test_what_the_command_line_does_not_know_is_a_usage_error(arguments):
     save(1), save(2)
     done = command(*arguments)
-    assert done.returncode == UNJUDGED
-    assert done.stderr.startswith("usage: mnistbench")
+    assert (done.returncode, done.stdout) == (UNJUDGED, "")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_run_is_not_compared_with_itself():
@@ -269,7 +265,7 @@ def test_each_format_can_be_printed_or_written_and_is_the_same():
 def test_json_is_for_programs():
     save(1), save(2, 2.0)
     report = json.loads(command("compare", "1", "2", "--op-fail=10%", "--format=json").stdout)
-    assert (report["schema"], report["outcome"], report["by"]) == (2, "regressed", "op,module")
+    assert (report["schema"], report["outcome"], report["by"]) == (1, "regressed", "op,module")
     [case] = report["cases"]
     [operation] = [checked for checked in case["operations"] if checked["kind"] == "operation"]
     assert (operation["name"], operation["base_ns"], operation["head_ns"]) == ("aten::mm, forward fc1", 1_000_000, 2_000_000)
@@ -380,7 +376,6 @@ def test_the_command_line_comes_before_the_file():
         ("[tool.mnistbench]\ncase_fail = 0.1", 'case_fail in {}: 0.1 is not a text; write it in quotes, such as "10%"'),
         ('[tool.mnistbench]\ncase_fail = ["5%"]', "case_fail in {}: ['5%'] is not a text; write it in quotes"),
         ('[tool.mnistbench]\nop_fail = "ten"', "op_fail in {}: 'ten' is not a threshold; give 10%"),
-        ('[tool.mnistbench]\nby = ""', "by in {}: '' is not known; choose op or module or op,module"),
         ("[tool]\nmnistbench = 5", "mnistbench in {}: 5 is not a table; write [tool.mnistbench] and settings below it"),
         ("[tool]\nmnistbench = []", "mnistbench in {}: [] is not a table; write [tool.mnistbench] and settings below it"),
         ("[tool.mnistbench", "{}: cannot be read as TOML ("),
@@ -415,7 +410,7 @@ def test_what_is_not_text_is_no_configuration():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["list"], ["history", CASE], ["prune", "--keep=1"], ["export", "latest", "--format=csv"], ["compare", "1", "latest"]],
+    [["list"], ["history", CASE], ["prune", "--keep=1"], ["export"], ["compare", "1", "latest"]],
     ids=lambda arguments: arguments[0],
 )
 def test_a_file_that_cannot_be_read_is_reported_and_costs_nothing_else(arguments):
@@ -490,51 +485,14 @@ def test_an_unknown_case_exits_with_2():
     assert done.stderr == "mnistbench: no saved run has case 'step gone'; cases: step convnet-b16-cpu on digits\n"
 
 
-def test_an_export_is_what_the_benchmark_action_reads():
-    # https://github.com/benchmark-action/github-action-benchmark, README, customSmallerIsBetter: an array of objects with
-    # name, unit and value, and optionally range and extra, both texts.
-    save(1, documents={"benchmarks": [builders.saved_benchmark(case) for case in _many_cases()]})
-    done = command("export", "--format=github-action-benchmark")
-    assert (done.returncode, done.stderr) == (PASSED, "")
-    entries = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert isinstance(entries, list)
-    assert len(entries) == 8
-    for entry in entries:
-        assert set(entry) <= {"name", "unit", "value", "range", "extra"}
-        assert all(type(entry[name]) is str for name in ("name", "unit"))
-        assert all(type(entry.get(name, "")) is str for name in ("range", "extra"))
-        assert type(entry["value"]) in (int, float)
-        assert math.isfinite(entry["value"])
-        assert entry["value"] >= 0
-    assert len({entry["name"] for entry in entries}) == len(entries)
-
-
-def _many_cases():
-    """Two tests of one case, one case without operations, and a rest."""
-    rows = (builders.op_row("aten::mm", 5_000_000), builders.op_row("aten::add", 3))
-    table = builders.op_table(*rows, profiler_ns=1)
-    yield builders.case_record(tables=(table,))
-    yield builders.case_record(tables=(table,), test="b", node_id="bench/test_b.py::test_b")
-    yield builders.case_record(phase="train", tables=())
-    yield builders.case_record(phase="eval", tables=(), timing=builders.timing(median_ns=0))
-
-
 def test_an_export_can_be_written_and_takes_any_reference():
     save(1), save(2, 2.0)
-    done = command("export", "1", "--format=csv", "--output=run.csv")
+    done = command("export", "1", "--output=run.csv")
     assert (done.returncode, done.stdout) == (PASSED, "")
     assert Path("run.csv").read_text(encoding="utf-8").splitlines()[1:] == [
-        "step convnet-b16-cpu on digits,(call),,,,1000000,0,",
+        "step convnet-b16-cpu on digits,(iteration),,,,1000000,0,",
         "step convnet-b16-cpu on digits,aten::mm,forward,fc1,1.0,1000000,0,0",
     ]
-
-
-def test_an_export_pools_by_the_users_limit():
-    save(1)
-    pooled = json.loads(command("export", "--format=github-action-benchmark", "--op-min-share=100%").stdout)
-    assert len(pooled) == 2
-    configure('[tool.mnistbench]\nop_min_cost = "many"\n')
-    assert "op_min_cost in " in command("export", "--format=github-action-benchmark").stderr
 
 
 # ---- prune -------------------------------------------------------------------------------------------------------------
@@ -572,14 +530,6 @@ def test_prune_shows_what_would_go_and_then_removes_it():
     assert [path.exists() for path in paths] == [False, False, True]
     assert sessions() == ["20261120-103003"]
     assert command("prune", "--keep=1", "--yes").stdout == "nothing to remove: there are no more than 1 saved runs\n"
-
-
-def test_prune_keeps_at_least_one():
-    save(1)
-    for keep in ("0", "-1"):
-        done = command("prune", f"--keep={keep}", "--yes")
-        assert done.returncode == UNJUDGED
-        assert done.stderr == f"mnistbench: --keep: {keep} would leave no saved run; give at least 1\n"
 
 
 @pytest.mark.parametrize(

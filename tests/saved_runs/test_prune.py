@@ -7,7 +7,7 @@ import builders
 import pytest
 
 from mnistbench.core.errors import UsageError
-from mnistbench.saved_runs.prune import plan, remove
+from mnistbench.saved_runs.command import plan, remove
 from mnistbench.saved_runs.storage import SavedRun
 
 SESSIONS = [f"20261120-10300{number}" for number in range(4)]

@@ -1,23 +1,17 @@
-"""Tables of many saved runs and what other tools are given, drawn ones against files in golden/."""
+"""Tables of saved runs, drawn ones against files in golden/."""
 
-import json
-import math
 from pathlib import Path
 
 import builders
 import pytest
 
-from mnistbench.compare.data import csv_text
-from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import UsageError
 from mnistbench.core.record import OUTSIDE
 from mnistbench.saved_runs.report import (
-    RUN_COLUMNS,
     SPARKS,
-    export_entries,
     history_table,
     list_table,
-    run_rows,
+    run_csv,
     sparkline,
 )
 from mnistbench.saved_runs.storage import SavedRun
@@ -77,14 +71,12 @@ def test_the_list_says_of_each_run_what_it_is_and_whether_it_can_be_compared(gol
 def test_one_run_is_listed_in_the_singular():
     table = list_table([saved(1)])
     assert table.title == "1 saved run"
-    assert table.rows == (
-        ("0001", "2026-11-20 10:01", "1a2b3c4", "main", "AMD EPYC 9R14 x 2", "2.15.0", "1", "yes"),
-    )  # fmt: skip
+    assert table.cells == [["0001", "2026-11-20 10:01", "1a2b3c4", "main", "AMD EPYC 9R14 x 2", "2.15.0", "1", "yes"]]
 
 
 def test_what_a_file_does_not_say_is_a_dash():
-    [row] = list_table([plain(machine_info={}, datetime=None)]).rows
-    assert row == ("run.json", "-", "-", "-", "-", "-", "1", "yes")
+    [row] = list_table([plain(machine_info={}, datetime=None)]).cells
+    assert row == ["run.json", "-", "-", "-", "-", "-", "1", "yes"]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +92,7 @@ def test_what_a_file_does_not_say_is_a_dash():
 )
 def test_a_run_that_cannot_be_compared_with_the_newest_says_why(changes, said):
     older = saved(1, environment=builders.environment(**changes))
-    assert [row[-1] for row in list_table([older, saved(2)]).rows] == [said, "yes"]
+    assert [row[-1] for row in list_table([older, saved(2)]).cells] == [said, "yes"]
 
 
 # ---- the history -------------------------------------------------------------------------------------------------------
@@ -115,7 +107,7 @@ def test_the_history_of_an_operation(golden):
 
 
 def times(*arguments, runs=None):
-    return [row[3] for row in history_table(runs or series()[:2], *arguments).rows]
+    return [row[3] for row in history_table(runs or series()[:2], *arguments).cells]
 
 
 def test_operations_of_one_name_are_summed_and_the_profilers_cost_is_taken_off():
@@ -143,13 +135,13 @@ def test_a_case_is_found_by_each_of_its_names(name):
 
 def test_runs_without_the_case_or_the_operation_are_left_out():
     runs = [saved(1, builders.case_record(batch_size=1)), saved(2, step()), saved(3, step(tables=()))]
-    assert [row[0] for row in history_table(runs, CASE, "", "").rows] == ["0002", "0003"]
-    assert [row[0] for row in history_table(runs, CASE, "aten::addmm", "").rows] == ["0002"]
+    assert [row[0] for row in history_table(runs, CASE, "", "").cells] == ["0002", "0003"]
+    assert [row[0] for row in history_table(runs, CASE, "aten::addmm", "").cells] == ["0002"]
 
 
-def test_the_first_run_has_nothing_before_it_and_a_time_of_zero_no_share():
+def test_no_change_is_shown_for_the_first_run_nor_after_a_time_of_zero():
     runs = [saved(number, step(scale)) for number, scale in enumerate((0, 1, 0.5), 1)]
-    assert [row[4] for row in history_table(runs, CASE, "", "").rows] == ["", "-", "-50.0 %"]
+    assert [row[4] for row in history_table(runs, CASE, "", "").cells] == ["-", "-", "-50.0 %"]
 
 
 def refused(*arguments, runs=None):
@@ -230,69 +222,9 @@ def test_a_sparkline_is_never_wider_than_its_limit_and_leaves_no_run_out(count):
     assert list(line) == sorted(line)
 
 
-# ---- for other tools ---------------------------------------------------------------------------------------------------
-
-
-def entries(*cases, **criteria):
-    return list(export_entries(builders.summary(*cases), Criteria(**criteria)))
-
-
-def test_the_benchmark_action_is_given_the_call_the_operations_that_matter_and_their_rest():
-    found = entries(step())
-    assert found[0] == {
-        "name": "step convnet-b16-cpu on digits",
-        "unit": "us",
-        "value": 2_000.0,
-        "extra": "2026-11-20 10:31 UTC, commit 1a2b3c4",
-        "range": "± 300",
-    }
-    assert [(entry["name"].removeprefix("step convnet-b16-cpu on digits: "), entry["value"]) for entry in found[1:]] == [
-        ("aten::convolution_backward, backward conv2", 1_234.467),
-        ("aten::addmm, forward fc1", 89.9),
-        ("aten::addmm, forward fc2", 44.9),
-        ("outside operations (forward)", 250.0),
-        ("other", 1.4),
-    ]
-    assert "range" not in found[-1]
-
-
-def test_what_is_too_small_for_a_chart_is_pooled_by_the_users_limits():
-    assert [entry["name"].rpartition(": ")[2] for entry in entries(step(), min_share=0.5)[1:]] == [
-        "aten::convolution_backward, backward conv2",
-        "other",
-    ]
-    assert entries(step(), min_share=0.5)[-1]["value"] == pytest.approx(89.9 + 44.9 + 1.4 + 250.0)
-    assert len(entries(step(), min_share=0.0, min_cost=0.0)) == 6  # nothing is pooled
-
-
-def test_a_rest_that_the_profilers_cost_makes_negative_is_exported_as_zero():
-    # The action draws on an axis from zero.
-    table = builders.op_table(builders.op_row("aten::add_", 5, calls=10), profiler_ns=100)
-    assert entries(step(tables=(table,)))[-1]["value"] == 0
-
-
-def test_names_are_unique_whatever_cases_and_operations_are_called():
-    # Entries of one name would share a chart.
-    rows = [
-        builders.op_row("aten::mm, forward", 900_000, phase="fc1", module=""),
-        builders.op_row("aten::mm", 900_000, phase="forward, fc1", module=""),
-        builders.op_row("aten::mm", 900_000, phase="forward,", module="fc1"),
-        builders.op_row("other", 900_000, phase="", module=""),
-        builders.op_row("aten::small", 1, phase="", module=""),
-    ]
-    table = builders.op_table(*rows)
-    other = step(test="b", node_id="bench/test_b.py::test_b", tables=(table,))
-    names = [entry["name"] for entry in entries(step(tables=(table,)), other, step(test="c", tables=()))]
-    assert len(set(names)) == len(names) == 13
-    assert "step convnet-b16-cpu on digits (bench/test_b.py::test_b)" in names
-    assert "step convnet-b16-cpu on digits (bench/test_b.py::test_b): other (2)" in names
+# ---- CSV ---------------------------------------------------------------------------------------------------------------
 
 
 def test_one_run_as_csv_has_a_row_per_call_and_operation(golden):
     run = builders.summary(step(), builders.case_record(phase="train", tables=()))
-    golden(csv_text(RUN_COLUMNS, run_rows(run)), "run.csv")
-
-
-def test_what_is_exported_is_finite_json():
-    found = json.loads(json.dumps(entries(step(), builders.case_record(phase="train", tables=())), allow_nan=False))
-    assert all(math.isfinite(entry["value"]) for entry in found)
+    golden(run_csv(run), "run.csv")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import builders
 import pytest
+from builders import rendered
 
+from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.output import rendered
-from mnistbench.compare.thresholds import Criteria, Threshold
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import COUNTED
 from mnistbench.saved_runs.storage import LARGEST_FILE, SavedRun, Storage, read_json, tensorboard_directory

@@ -12,21 +12,19 @@ from pathlib import Path
 import builders
 import pytest
 import strategies
+from builders import FORMATS, rendered
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mnistbench.compare.data import github_action_benchmark
+from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.output import FORMATS, rendered
-from mnistbench.compare.thresholds import Criteria, Threshold
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.params import Params
 from mnistbench.core.record import COUNTED, run_header
-from mnistbench.saved_runs.report import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
+from mnistbench.saved_runs.report import history_table, list_table, run_csv
 from mnistbench.saved_runs.storage import SavedRun, read_json
 from mnistbench.saved_runs.summary import RunSummary, Shared
-from mnistbench.showing.table import csv_text
 from mnistbench.showing.terminal import draw
 
 SOURCE = "0001_base.json"
@@ -201,8 +199,7 @@ def survives_every_report(run, other):
     for case in run.cases:
         with contextlib.suppress(UsageError):  # two cases of one name: their times are no series
             assert draw(history_table(saved, case.label, "", ""))
-    github_action_benchmark(export_entries(run, CRITERIA))
-    csv_text(RUN_COLUMNS, run_rows(run))
+    run_csv(run)
 
 
 def through_text(document):

@@ -8,12 +8,13 @@ import pytest
 import real_traces
 import trace_builders as build
 
+from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.errors import RecordError
 from mnistbench.core.record import OUTSIDE, RUNTIME
-from mnistbench.saved_runs.trace import is_trace, saved_trace
+from mnistbench.saved_runs.find import is_trace
+from mnistbench.saved_runs.trace import saved_trace
 from mnistbench.traces.analysis import analyse
 
 GEMM, RELU = ("aten::addmm", "forward", "Linear_0"), ("aten::relu", "forward", "ReLU_0")
@@ -170,7 +171,7 @@ def test_a_trace_is_called_by_its_file_its_rank_and_its_steps(tmp_path, events, 
 
 
 def test_a_trace_is_one_whatever_it_is_called_and_comes_before_its_events(tmp_path):
-    assert is_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
+    assert is_trace(str(build.trace_file(tmp_path, build.network(), name="a.json")))
     assert is_trace(build.trace_file(tmp_path, build.network(), name="a.json.gz"))
     assert is_trace((tmp_path / "a.json.gz").rename(tmp_path / "compressed.json"))
     assert is_trace(

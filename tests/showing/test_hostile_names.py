@@ -8,17 +8,15 @@ from pathlib import Path
 
 import builders
 import pytest
+from builders import FORMATS, rendered
 from hostile_builders import NAMES, is_clean
 
-from mnistbench.compare.data import github_action_benchmark
+from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.output import FORMATS, rendered
-from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
-from mnistbench.saved_runs.report import RUN_COLUMNS, export_entries, history_table, list_table, run_rows
+from mnistbench.saved_runs.report import history_table, list_table, run_csv
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary
-from mnistbench.showing.table import csv_text
 from mnistbench.showing.terminal import draw
 
 FORMULA = ("=", "+", "-", "@")
@@ -95,11 +93,11 @@ def saved(name):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_no_format_passes_on_what_a_terminal_would_act_on(name, form):
+def test_no_format_has_control_characters(name, form):
     assert is_clean(rendered(judgement(name), form, 10))
 
 
-def test_each_report_has_as_many_lines_as_with_plain_names(name):
+def test_reports_have_as_many_lines_as_with_plain_names(name):
     # A name that ends a line could write a verdict of its own.
     for form in ("terminal", "markdown"):
         plain, hostile = (rendered(judgement(text), form, 10).splitlines() for text in ("plain", name))
@@ -107,31 +105,35 @@ def test_each_report_has_as_many_lines_as_with_plain_names(name):
         assert hostile[-1] == plain[-1]
 
 
-def test_a_report_for_programs_holds_the_names_as_they_are(name):
+def test_json_has_the_names_unchanged(name):
     report = json.loads(rendered(judgement(name), "json", 10))
     cases = {case["node_id"]: case for case in report["cases"]}
     operations = cases[f"{name}::test[{name}]"]["operations"]
     assert name in {member["operation"] for checked in operations for member in checked["members"]}
 
 
-def test_in_markdown_each_row_of_a_table_has_its_cells(name):
-    tables = {}
-    text = rendered(judgement(name), "markdown", 10)
-    for line in text.splitlines():
-        if line.startswith("| "):
-            cells = len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) - 1
-            tables.setdefault(line if "| base us |" in line else next(reversed(tables)), set()).add(cells)
-    assert list(tables.values()) == [{10}, {7}]
+def test_markdown_has_the_structure_that_it_was_drawn_with(name):
+    drawn = rendered(judgement(name), "markdown", 10)
+    lines = drawn.split("\n")
+    assert "\n\n\n" not in drawn
+    assert [line for line in lines if line.startswith("#")] == [lines[0]]
+    for number, line in enumerate(lines):
+        if line.startswith(("<", "</")):
+            assert re.fullmatch(r"<details><summary>[^\n]*</summary>|</details>", line)
+            assert lines[number - 1] == lines[number + 1] == ""  # Markdown starts after an empty line
+        elif line.startswith("|"):
+            assert lines[number - 1] == "" or lines[number - 1].startswith("|")
+        else:
+            assert line == "" or re.match(r"### |\*\*[A-Z][a-z ]+\*\*$|- \S|\d\. \S", line)
+    tables = [part.splitlines() for part in re.findall(r"(?:^\|.*\n)+", drawn, flags=re.MULTILINE)]
+    assert [{len(re.sub(r"\\.", "", line).split("|")) - 2 for line in table} for table in tables] == [{10}, {7}]
 
 
-def test_in_markdown_no_name_becomes_markup_a_mention_or_a_link(name):
+def test_markdown_has_no_markup_mention_or_link_of_a_name(name):
     text = rendered(judgement(name), "markdown", 10)
     tags = re.findall(r"<[^>]*>?", text)
     assert set(tags) <= {"<details>", "<summary>", "</summary>", "</details>", "<!-- -->"}
-    assert not re.search(r"@\w", text)
-    assert not re.search(r"#\d", text)
-    assert "http://" not in text
-    assert "www." not in text
+    assert not re.search(r"@\w|#\d|http://|www\.", text)
     # In a paragraph or a cell every sign of Markdown is escaped; a summary is HTML, where it has no meaning.
     for line in text.splitlines():
         if not line.startswith(("<details>", "| ---", "**")):
@@ -151,10 +153,10 @@ def texts(cells):
     return [cell for cell in cells if not re.fullmatch(r"-?\d+(\.\d+)?(e[+-]\d+)?", cell)]
 
 
-def test_in_csv_no_cell_is_a_formula(name):
+def test_no_cell_of_csv_is_a_formula(name):
     for text, columns in (
         (rendered(judgement(name), "csv", 10), 11),
-        (csv_text(RUN_COLUMNS, run_rows(run(name))), len(RUN_COLUMNS)),
+        (run_csv(run(name)), 8),
     ):
         assert not any(cell.startswith((*FORMULA, "\t", "\r", "\n")) for cell in texts(cells_of(text, columns)))
         assert is_clean(text)
@@ -176,7 +178,7 @@ def test_the_history_has_a_line_per_run(name):
         assert all(map(is_one_line, lines))
 
 
-def test_each_row_of_a_drawn_table_has_its_columns_where_the_head_has_them(name):
+def test_columns_of_a_drawn_table_are_aligned(name):
     rule, *rows = draw(list_table(saved(name))).split("\n")[2:]
     starts = [found.start() for found in re.finditer(r"-+", rule)]
     assert len(starts) == 8
@@ -184,14 +186,7 @@ def test_each_row_of_a_drawn_table_has_its_columns_where_the_head_has_them(name)
         assert all(row[start - 2 : start] == "  " for start in starts[1:])
 
 
-def test_the_export_is_text_of_one_line_each(name):
-    entries = json.loads(github_action_benchmark(export_entries(run(name), Criteria())))
-    assert len({entry["name"] for entry in entries}) == len(entries)
-    for entry in entries:
-        assert all(is_one_line(text) for text in entry.values() if isinstance(text, str))
-
-
-def test_a_refusal_is_printable(name):
+def test_an_error_is_printable(name):
     # What the command prints of an error goes through the same function; the file's path and field are in it.
     document = builders.saved_file()
     document["mnistbench"]["environment"]["allocator"] = {name: 5}

@@ -1,21 +1,14 @@
-"""The Markdown report, by what GitHub makes of it: cells and lists are Markdown, what stands in <summary> is HTML."""
+"""Markdown as GitHub shows it: cells and lists are Markdown, a <summary> is HTML."""
 
 import html
 import re
 
-import builders
 import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare.diff import compare
-from mnistbench.compare.judge import judge
-from mnistbench.compare.output import rendered
-from mnistbench.compare.thresholds import Acceptance, Criteria, Threshold
-from mnistbench.core.record import OUTSIDE
 from mnistbench.core.units import printable
-from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.markdown import escaped, in_html, markdown_report
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import text_table
@@ -71,7 +64,7 @@ def shown(text):
         ("µs, größer", "µs, größer"),
     ],
 )
-def test_text_shows_as_it_is_in_a_paragraph_or_a_cell(text, expected):
+def test_text_is_literal_in_a_paragraph_or_a_cell(text, expected):
     assert escaped(text) == expected
     assert shown(escaped(text)) == printable(text)
 
@@ -88,13 +81,13 @@ def test_text_shows_as_it_is_in_a_paragraph_or_a_cell(text, expected):
         ("a\n\nb", r"a\n\nb"),  # an empty line would end the element
     ],
 )
-def test_text_shows_as_it_is_inside_an_element(text, expected):
+def test_text_is_literal_inside_an_element(text, expected):
     assert in_html(text) == expected
     assert shown_html(in_html(text)) == printable(text)
 
 
 @given(SPECIAL | strategies.TEXTS)
-def test_any_text_shows_as_it_is(text):
+def test_any_text_is_literal(text):
     assert shown(escaped(text)) == shown_html(in_html(text)) == printable(text)
 
 
@@ -124,20 +117,19 @@ def table(**changes):
     return text_table(**{**ordinary, **changes})
 
 
-def test_the_outcome_is_the_heading():
-    assert markdown_report([], "thresholds: passed") == "### mnistbench: thresholds: passed\n"
-    assert markdown_report([], "<x> a_b") == "### mnistbench: &lt;x&gt; a\\_b\n"
-
-
-def test_sentences_are_a_list_below_their_title():
-    assert markdown_report([Block("A_b", ("one", "two *"))], "x") == (
-        "### mnistbench: x\n\n**A\\_b**\n\n- one\n- two \\*\n"
-    )  # fmt: skip
-    assert markdown_report([Block("", ("one",))], "x") == "### mnistbench: x\n\n- one\n"
-
-
-def test_ranks_are_the_numbers_of_a_list():
-    assert markdown_report([Block("Look first at", ("1. a", "2. b"))], "x").endswith("**Look first at**\n\n1. a\n2. b\n")
+@pytest.mark.parametrize(
+    ("blocks", "heading", "drawn"),
+    [
+        ([], "thresholds: passed", "### mnistbench: thresholds: passed\n"),
+        ([], "<x> a_b", "### mnistbench: &lt;x&gt; a\\_b\n"),
+        ([Block("A_b", ("one", "two *"))], "x", "### mnistbench: x\n\n**A\\_b**\n\n- one\n- two \\*\n"),
+        ([Block("", ("one",))], "x", "### mnistbench: x\n\n- one\n"),
+        ([Block("Look at", ("1. a", "2. b"))], "x", "### mnistbench: x\n\n**Look at**\n\n1. a\n2. b\n"),  # numbered by itself
+        ([Block("Plot", drawing="<a>\n b")], "x", "### mnistbench: x\n\n**Plot**\n\n\n<pre>\n&lt;a&gt;\n b\n</pre>\n"),
+    ],
+)
+def test_blocks_are_lists_and_plots_below_their_titles(blocks, heading, drawn):
+    assert markdown_report(blocks, heading) == drawn
 
 
 def test_a_table_is_folded_with_an_empty_line_around_it():
@@ -161,7 +153,7 @@ def test_sentences_of_a_table_are_a_list_below_it():
     assert drawn.endswith("| sum | 3.0 |  |\n\n- by phase: x\\_y\n- exact: 1\n\n")
 
 
-def test_columns_of_numbers_stand_right_and_words_left():
+def test_numbers_are_aligned_right_and_words_left():
     plain = table(
         headings=("name", "where", "us", "share"), rows=(("a", "b", "1", "2"),), sums=(), numbers_from=2, words_after=0
     )
@@ -172,132 +164,3 @@ def test_a_title_is_html_and_a_cell_is_markdown():
     drawn = markdown_report([Block("", tables=(table(title="a_b | <c>", rows=(("a_b | <c>", "1", ""),)),))], "x")
     assert "<summary>a_b | &lt;c&gt;</summary>" in drawn
     assert "\n| a\\_b \\| &lt;c&gt; | 1 |  |\n" in drawn
-
-
-HOSTILE = "</summary>\n\n| <img src=x> | @all #1 `*_[x](http://www.x)"
-
-
-def hostile(ns, **changes):
-    """A run whose every text that a file can hold tries to become markup."""
-    rows = [
-        builders.op_row(f"aten::{HOSTILE}", ns, module=HOSTILE, shapes=[f"[{ns}] {HOSTILE}"]),
-        builders.op_row(f"{HOSTILE}{ns}", 900_000, module="fc2"),
-        builders.op_row(OUTSIDE, 100, module="", calls=0),
-        builders.op_row("aten::tiny", 100, phase=HOSTILE, module="", calls=ns / 1e6),
-    ]
-    return builders.summary(
-        builders.case_record(
-            tables=(builders.op_table(*rows),),
-            scalars=builders.scalars(final={f"{HOSTILE}/loss": ns / 1e6}),
-            workload=HOSTILE,
-            dataset=HOSTILE,
-        ),
-        builders.case_record(test=HOSTILE, node_id=f"{HOSTILE}[x]", tables=(), tables_in=HOSTILE, phase="train"),
-        *changes.pop("more", ()),
-        commit=HOSTILE,
-        **changes,
-    )
-
-
-def plain(median):
-    """A benchmark that pytest-benchmark saved without us, with a name of that kind."""
-    stats = {"min": median, "max": median, "mean": median, "stddev": 0, "median": median, "iqr": 0.0, "rounds": 5}
-    benchmark = {"name": HOSTILE, "fullname": HOSTILE, "extra_info": {}, "stats": stats}
-    return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
-
-
-def report_of(bases, now, **criteria):
-    limits = Criteria(
-        op_fail=(Threshold.parse("10%"), Threshold(HOSTILE + "x", 0.2)), case_fail=Threshold.parse("5%"), **criteria
-    )
-    return rendered(judge(compare(bases, now, by=limits.by), limits), "markdown", 1)
-
-
-ACCEPTED = (Acceptance(f"*:{HOSTILE}", 5.0), Acceptance("*:aten*", 5.0))
-
-
-def more_cases(*sizes):
-    return [builders.case_record(batch_size=size, node_id=f"{HOSTILE}{size}") for size in sizes]
-
-
-REPORTS = {
-    "regressed": lambda: report_of([hostile(1_000_000)], hostile(3_000_000)),
-    "accepted": lambda: report_of([hostile(1_000_000)], hostile(3_000_000), accept=ACCEPTED, reason=HOSTILE),
-    "by runs": lambda: report_of([hostile(1_000_000 + number) for number in range(8)], hostile(1_000_001)),
-    "unjudged": lambda: report_of(
-        [hostile(1_000_000, more=more_cases(1), environment=builders.environment(cpu_model=HOSTILE))],
-        hostile(1_000_000, more=more_cases(2)),
-    ),
-    "without a base": lambda: report_of([], hostile(1_000_000)),
-    "by module": lambda: report_of([hostile(1_000_000)], hostile(3_000_000), by="module"),
-    "plain": lambda: report_of([plain(0.5)], plain(0.75)),
-}
-
-
-def cells(line):
-    """The cells of a row as GitHub divides it: at every bar that no backslash stands before."""
-    assert line.startswith("| ")
-    assert line.endswith(" |")
-    return re.sub(r"\\.", "", line).count("|") - 1
-
-
-@pytest.mark.parametrize("name", REPORTS)
-def test_a_report_has_the_structure_that_it_was_drawn_with(name):
-    drawn = REPORTS[name]()
-    lines = drawn.split("\n")
-    assert drawn.endswith("\n")
-    assert not drawn.endswith("\n\n")
-    assert "\n\n\n" not in drawn
-    assert [line for line in lines if line.startswith("#")] == [lines[0]]
-    assert lines[0].startswith("### mnistbench: thresholds: ")
-    for number, line in enumerate(lines):
-        if line.startswith("<details>"):
-            assert re.fullmatch(r"<details><summary>[^\n]*</summary>", line)
-            assert lines[number - 1] == lines[number + 1] == ""  # Markdown starts after an empty line
-            assert lines[number + 2].startswith("| ")
-        if line.startswith("</"):
-            assert line == "</details>"
-            assert lines[number - 1] == lines[number + 1] == ""
-        if line.startswith("|"):
-            assert lines[number - 1].startswith("|") or lines[number - 1] == ""
-            assert lines[number + 1].startswith("|") or lines[number + 1] == ""
-        else:
-            assert line == "" or re.match(r"### |\*\*[A-Z][a-z ]+\*\*$|- \S|\d\. \S|</?details>", line)
-        if line.startswith(("- ", "1. ", "**")):
-            assert lines[number - 1] == "" or lines[number - 1].startswith("- ")
-    assert lines.count("</details>") == sum(line.startswith("<details>") for line in lines)
-
-
-@pytest.mark.parametrize("name", REPORTS)
-def test_each_row_of_a_table_has_as_many_cells_as_its_head(name):
-    for drawn in re.findall(r"(?:^\|.*\n)+", REPORTS[name](), flags=re.MULTILINE):
-        head, rule, *rows = drawn.splitlines()
-        assert re.fullmatch(r"\|( -{3}:? \|)+", rule)
-        assert rows
-        assert {cells(line) for line in (rule, *rows)} == {cells(head)}
-
-
-@pytest.mark.parametrize("name", REPORTS)
-def test_nothing_that_a_file_says_becomes_markup(name):
-    drawn = REPORTS[name]()
-    tags = re.findall(r"<[^>]*>", drawn.replace(COMMENT, ""))
-    assert set(tags) <= {"<details>", "<summary>", "</summary>", "</details>"}
-    assert not re.search(rf"[@#](?!{COMMENT})|:/|www", drawn.removeprefix("###"))
-    assert name == "without a base" or "&lt;/summary&gt;" in drawn
-
-
-def test_every_kind_of_text_is_in_the_reports():
-    """So that the tests above see what they are there for."""
-    drawn = {name: shown(report()) for name, report in REPORTS.items()}
-    text = printable(HOSTILE)
-    assert "is no operation or module of any case" in drawn["regressed"]
-    assert f"final {text}/loss: 1 -> 3" in drawn["regressed"]
-    assert f"input shapes [1000000] {text} -> [3000000] {text}" in drawn["regressed"]
-    assert f"{text}1000000, forward fc2: is now {text}3000000" in drawn["regressed"]
-    assert f"commit {text[:7]}" in drawn["regressed"]
-    assert f"reason: {text}" in drawn["accepted"]
-    assert "judged by runs" in drawn["by runs"]
-    assert f"different cpu model: {text} -> AMD EPYC 9R14" in drawn["unjudged"]
-    assert f"in the base but not in this run: {text}1" in drawn["unjudged"]
-    assert f"new, not compared: {text}2" in drawn["unjudged"]
-    assert f"| {text} | - |" in drawn["plain"]

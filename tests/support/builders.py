@@ -9,11 +9,17 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from mnistbench.compare.judge import Judgement
+from mnistbench.compare.report import report
 from mnistbench.core.params import Params
 from mnistbench.core.record import KEY, CaseRecord, Environment, OpRow, OpTable, Run, Scalars, Timing, run_header
 from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.showing.output import render
 
 ITERATIONS = 3
+
+#: Formats of the report of a comparison.
+FORMATS = ("terminal", "markdown", "json", "csv")
 
 _PARAMS = Params(
     workload="convnet",
@@ -213,3 +219,8 @@ _PARAMS_FIELDS = tuple(field.name for field in dataclasses.fields(Params))
 
 def _samples(nanoseconds: int | Sequence[int], iterations: int) -> tuple[int, ...]:
     return (nanoseconds,) * iterations if isinstance(nanoseconds, int) else tuple(nanoseconds)
+
+
+def rendered(judgement: Judgement, form: str, top: int, *, colour: bool = False) -> str:
+    """The report of a comparison in one of FORMATS."""
+    return render(report(judgement, top), form, colour=colour)

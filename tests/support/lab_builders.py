@@ -27,9 +27,7 @@ from mnistbench.course.lab.findings import (
     Study,
     Training,
 )
-from mnistbench.course.studies.convolution import result as convolution
 from mnistbench.course.studies.graph import result as graph
-from mnistbench.course.studies.locality import result as locality
 from mnistbench.profile.result import Layer
 
 SIZES = (1, 16, 64)
@@ -166,7 +164,10 @@ def laptop(**changes: Any) -> Findings:
 #: Tables of the studies.
 STUDIES = {
     "convolution": (
-        convolution.COLUMNS,
+        (
+            "convolution", "sizes", "way", "dtype", "seconds", "flops", "flops_by_definition", "n_bytes", "intensity",
+            "flops_per_s", "of_ceiling", "error", "bound", "algorithm",
+        ),
         (
             ("chapter", "1x3x32x32 with 2 filters of 5x5", "seven_loops", "float32", "0.0146", "235200", "235200", "49664",
              "4.74", "16100000", "0.000268", "9.5e-07", "0.00035", ""),
@@ -175,7 +176,10 @@ STUDIES = {
         ),
     ),
     "locality": (
-        locality.COLUMNS,
+        (
+            "problem", "order", "multiply_adds", "accesses", "l1_hits", "l1_misses", "l2_hits", "l2_misses",
+            "ns_per_multiply_add", "ns_per_multiply_add_in_l1", "rank_by_misses", "rank_by_time",
+        ),
         (
             ("product-120", "ikj", "1728000", "5198400", "5088600", "109800", "107100", "2700", "0.077", "0.075", "1", "1"),
             ("product-120", "ijk", "1728000", "3484800", "3374940", "109860", "107160", "2700", "", "", "1", ""),
@@ -188,7 +192,7 @@ STUDIES = {
         ),
         (
             ("lenet5", "step", "16", "conv1", "Conv2d", "50176", "301056", "624", "624", "1248", "0", "1400000", "1400192"),
-            ("lenet5", "step", "16", "all layers", "", "900000", "800000", "246824", "246824", "493648", "700000", "2139000", "2139192"),
+            ("lenet5", "step", "16", "", "", "900000", "800000", "246824", "246824", "493648", "700000", "2139000", "2139192"),
         ),
     ),
     "graph": (

@@ -4,11 +4,11 @@ import json
 
 import builders
 
+from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.thresholds import Criteria
 from mnistbench.core.record import OUTSIDE, Run
-from mnistbench.page.runs import Shown
+from mnistbench.page.content import PageRun
 from mnistbench.saved_runs.summary import RunSummary
 
 
@@ -17,7 +17,7 @@ def shown(document, base=None, criteria=None, name="0001_base.json"):
     head = json.loads(json.dumps(document))
     summary = RunSummary.from_json(head, name)
     judgement = judge(compare([RunSummary.from_json(base, "base")], summary), criteria or Criteria()) if base else None
-    return Shown(name=name, number=name[:4], run=Run.from_json(head, name), summary=summary, judgement=judgement)
+    return PageRun(name=name, number=name[:4], run=Run.from_json(head, name), summary=summary, judgement=judgement)
 
 
 def document(*cases, **changes):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from mnistbench.gate.reproducers.script import Header
+from mnistbench.gate.reproducers.script import ScriptOrigin
 
 NORMAL = {"kind": "normal", "mean": 0.01, "std": 0.5, "least": -2.0, "most": 2.0, "zeros": 0.0}
 
 
-def header(**changes: Any) -> Header:
+def header(**changes: Any) -> ScriptOrigin:
     """A confirmed slowdown."""
     ordinary = {
         "title": "aten::mm, backward fc1", "case": "step convnet-b16-cpu on digits", "change": 0.111, "low": 0.042,
         "high": 0.184, "base_ns": 1_800_000.0, "head_ns": 1_960_000.0, "base": "1a2b3c4", "head": "5d6e7f8 with changes",
         "torch": "2.15.0",
     }  # fmt: skip
-    return Header(**{**ordinary, **changes})
+    return ScriptOrigin(**{**ordinary, **changes})
 
 
 def tensor(*shape: int, **changes: Any) -> dict[str, Any]:

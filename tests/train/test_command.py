@@ -288,9 +288,7 @@ def test_ranks_ignore_the_second_interrupt_which_torchrun_sends() -> None:
 # ---- When it is over -------------------------------------------------------------------------------------------------
 
 
-def test_each_run_has_its_own_directory_and_the_end_lists_its_files(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_run_has_its_own_directory_and_the_end_lists_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         assert cli.main(["train", *SMALL, "--dry-run", "--save-model", "--profile"]) == 0
     out, _ = capsys.readouterr()

@@ -2,74 +2,64 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
+from pathlib import Path
 
+from mnistbench.core.options import switch
 from mnistbench.core.units import size
-from mnistbench.gate.environments.store import Environment, listed, remove_all, shown
+from mnistbench.gate.environments.store import MadeEnvironment, listed, remove_all, shown
 from mnistbench.showing.output import PASSED
-from mnistbench.showing.table import Table, text_table
+from mnistbench.showing.table import Column, Table
 from mnistbench.showing.terminal import draw
 
+_COLUMNS = (
+    Column[MadeEnvironment]("packages", lambda made: ", ".join(made.asked)),
+    Column[MadeEnvironment]("python", lambda made: made.version),
+    Column[MadeEnvironment]("created (UTC)", lambda made: made.created[:16].replace("T", " ")),
+    Column[MadeEnvironment]("last used (UTC)", lambda made: made.last_used[:16].replace("T", " ")),
+    Column[MadeEnvironment]("size", lambda made: made.size_bytes, size),
+    Column[MadeEnvironment]("folder", lambda made: shown(Path(made.folder))),
+)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("--prune", action="store_true", help="remove all of them")
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options."""
+
+    prune: bool = switch("--prune", "remove all of them")
 
 
-def run(parsed: argparse.Namespace) -> int:
+def run(settings: Settings) -> int:
     """List the environments, oldest first, or remove them; return 0.
 
     Raises:
         UsageError: a file cannot be removed.
     """
-    if parsed.prune:
+    if settings.prune:
         _prune()
         return PASSED
     environments, incomplete = listed()
     if environments:
-        print(draw(_table(environments)))
+        print(draw(Table(_counted(len(environments), "environment"), _COLUMNS, environments)))
     else:
-        print("no environments; mnistbench gate --base-with, --head-with and --bisect-versions make them")
+        print("no environments; mnistbench gate and bisect make them, for --base-with, --head-with and releases")
     if incomplete:
         print(f"{_counted(incomplete, 'folder')} incomplete or being made; --prune removes what is incomplete")
     return PASSED
 
 
 def _prune() -> None:
-    removed = remove_all()
-    shared = removed.size_bytes - removed.freed_bytes
+    found = remove_all()
+    sizes = [each for each in found.values() if each]
+    freed, shared = sum(own for _, own in sizes), sum(of_all - own for of_all, own in sizes)
     rest = f"; uv's cache keeps the other {size(shared)}: uv cache clean" if shared else ""
-    if removed.folders:
-        print(f"removed {_counted(len(removed.folders), 'environment')}; freed {size(removed.freed_bytes)}{rest}")
-    elif not removed.used:
+    if sizes:
+        print(f"removed {_counted(len(sizes), 'environment')}; freed {size(freed)}{rest}")
+    elif not found:
         print("no environments to remove")
-    for folder in removed.used:
-        print(f"not removed, because a gate uses it: {shown(folder)}")
-
-
-def _table(environments: list[Environment]) -> Table:
-    return text_table(
-        title=_counted(len(environments), "environment"),
-        headings=("packages", "python", "created (UTC)", "last used (UTC)", "size", "folder"),
-        rows=tuple(
-            (
-                ", ".join(environment.manifest.asked),
-                environment.manifest.python,
-                _minute(environment.manifest.created),
-                _minute(environment.manifest.last_used),
-                size(environment.manifest.size_bytes),
-                shown(environment.folder),
-            )
-            for environment in environments
-        ),
-        sums=(),
-        numbers_from=4,
-        words_after=1,
-    )
-
-
-def _minute(time: str) -> str:
-    return time[:16].replace("T", " ")
+    for folder, removed in found.items():
+        if removed is None:
+            print(f"not removed, because a gate uses it: {shown(folder)}")
 
 
 def _counted(number: int, what: str) -> str:

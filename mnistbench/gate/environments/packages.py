@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
-from mnistbench.core.errors import UsageError
+from mnistbench.gate.verdict.samples import OLDEST_TORCH
 
 #: Operators that allow one version, or the releases of one series.
 _PINNING = {"==", "===", "~="}
@@ -51,6 +52,16 @@ class Installed:
         return f"{self.name} @ {self.url}" if self.url else f"{self.name}=={self.version}"
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What an environment is made from."""
+
+    asked: tuple[str, ...]  # requirements that the user has given
+    lines: tuple[str, ...]  # all requirements
+    size_bytes: int  # expected
+    loose: tuple[str, ...] = ()  # of these requirements those whose versions may change if others exclude them
+
+
 def installed(distributions: Iterable[importlib.metadata.Distribution] | None = None) -> list[Installed]:
     """Return the distributions of this interpreter's environment, by name. Of two with one name, Python imports the first.
 
@@ -74,37 +85,50 @@ def installed(distributions: Iterable[importlib.metadata.Distribution] | None = 
     return [found[key] for key in sorted(found)]
 
 
-def asked(flag: str, texts: Sequence[str], packages: Iterable[Installed]) -> tuple[Requirement, ...]:
-    """Return the requirements that an option gives.
+def _source(text: str) -> tuple[str, bool]:
+    """Return the URL that a distribution was installed from, and whether it is editable (``direct_url.json``, PEP 610)."""
+    try:
+        record = json.loads(text)
+        url = str(record.get("url", ""))
+        details: Mapping[str, str] = record.get("vcs_info") or {}
+        if details:
+            url = f"{details['vcs']}+{url}@{details['commit_id']}"
+        if record.get("subdirectory"):
+            url += f"#subdirectory={record['subdirectory']}"
+        return url, bool((record.get("dir_info") or {}).get("editable"))
+    except (ValueError, AttributeError, KeyError, TypeError):  # not as specified: as if it came from an index
+        return "", False
 
-    Args:
-        flag: the option, for errors.
-        texts: its values, such as ``torch==2.13.0``.
-        packages: what is installed now.
+
+def requirement(text: str) -> Requirement:
+    """Return a requirement that changes the version of an installed package."""
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        raise ValueError("is not a requirement; give NAME==VERSION, such as torch==2.13.0") from None
+    if not found.specifier and not found.url:
+        raise ValueError(f"names no version; give NAME==VERSION, such as {found.name}==1.0")
+    check_can_be_changed(found)
+    return found
+
+
+def check_can_be_changed(change: Requirement) -> None:
+    """Check that an environment with this requirement can be measured, before one of several GiB is made.
 
     Raises:
-        UsageError: a text is not a requirement with a version, or its package is not installed.
+        ValueError: its package is not installed, or it is a torch that the gate cannot measure.
     """
-    known = {package.key for package in packages}
-    found: dict[str, Requirement] = {}
-    for text in texts:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            raise UsageError(f"{flag}: {text!r} is not a requirement; give NAME==VERSION, such as torch==2.13.0") from None
-        key = canonicalize_name(requirement.name)
-        if not requirement.specifier and not requirement.url:
-            raise UsageError(f"{flag}: {text!r} names no version; give NAME==VERSION, such as {requirement.name}==1.0")
-        if key not in known:
-            raise UsageError(f"{flag}: {requirement.name} is not installed; name an installed package")
-        if key in found:
-            raise UsageError(f"{flag}: {requirement.name} is given twice; give one version")
-        found[key] = requirement
-    return tuple(found[key] for key in sorted(found))
+    try:
+        importlib.metadata.version(change.name)
+    except importlib.metadata.PackageNotFoundError:
+        raise ValueError(f"names {change.name}, which is not installed; name an installed package") from None
+    exact = [each.version for each in change.specifier if each.operator == "==" and not each.version.endswith(".*")]
+    if canonicalize_name(change.name) == "torch" and any(Version(version) < Version(OLDEST_TORCH) for version in exact):
+        raise ValueError(f"is older than {OLDEST_TORCH}, the oldest torch that the gate measures; give a newer version")
 
 
-def requirement_lines(changes: Iterable[Requirement], packages: Iterable[Installed]) -> tuple[str, ...]:
-    """Return the requirements of an environment with the packages given and some of them changed, by name.
+def wanted(changes: Iterable[Requirement], packages: Sequence[Installed]) -> Wanted:
+    """Return what an environment with the packages given and some of them changed is made from.
 
     A package without a version, or one that is missing although it is installed now, is left to uv:
 
@@ -114,24 +138,17 @@ def requirement_lines(changes: Iterable[Requirement], packages: Iterable[Install
 
     Both rules also apply to packages that are changed by them. A requirement that the installed version meets changes nothing.
 
-    Args:
-        changes: the requirements that are asked for.
-        packages: what is installed now.
-    """
-    return _Resolution(changes, packages).lines()
-
-
-def loose_lines(changes: Iterable[Requirement], packages: Iterable[Installed]) -> tuple[str, ...]:
-    """Return those of :func:`requirement_lines` whose versions uv may change: packages that a changed one requires.
-
-    These are also packages that it requires through others. What its new version requires is not known here: torch 2.15
-    requires ``sympy>=1.13.3``, and torch 2.6 ``sympy==1.13.1``.
+    The versions of packages that a changed one requires, also through others, are loose: what its new version requires is not
+    known here. torch 2.15 requires ``sympy>=1.13.3``, and torch 2.6 ``sympy==1.13.1``.
 
     Args:
         changes: the requirements that are asked for.
         packages: what is installed now.
     """
-    return _Resolution(changes, packages).loose()
+    asked_for = sorted(changes, key=lambda each: canonicalize_name(each.name))
+    resolution = _Resolution(asked_for, packages)
+    size_bytes = sum(package.size_bytes for package in packages if package.line)
+    return Wanted(tuple(map(str, asked_for)), resolution.lines(), size_bytes, resolution.loose())
 
 
 class _Resolution:
@@ -203,12 +220,10 @@ class _Resolution:
         """Whether a package has to change with one that requires it."""
         if self._packages[key].url:
             return False
-        return _has(need, _PINNING) or (_has(need, _LIMITING) and all(map(self._moves, self._dependents(key))))
-
-    def _dependents(self, key: str) -> Iterator[str]:
-        for other in self._packages:
-            if any(canonicalize_name(need.name) == key for need in self._needs(other)):
-                yield other
+        dependents = (
+            other for other in self._packages if any(canonicalize_name(each.name) == key for each in self._needs(other))
+        )
+        return _has(need, _PINNING) or (_has(need, _LIMITING) and all(map(self._moves, dependents)))
 
     def _needs(self, key: str) -> list[Requirement]:
         """Return the requirements of a package that apply here, with the extras that changed packages ask for."""
@@ -226,18 +241,3 @@ class _Resolution:
 
 def _has(need: Requirement, operators: set[str]) -> bool:
     return any(each.operator in operators for each in need.specifier)
-
-
-def _source(text: str) -> tuple[str, bool]:
-    """Return the URL that a distribution was installed from, and whether it is editable (``direct_url.json``, PEP 610)."""
-    try:
-        record = json.loads(text)
-        url = str(record.get("url", ""))
-        details: Mapping[str, str] = record.get("vcs_info") or {}
-        if details:
-            url = f"{details['vcs']}+{url}@{details['commit_id']}"
-        if record.get("subdirectory"):
-            url += f"#subdirectory={record['subdirectory']}"
-        return url, bool((record.get("dir_info") or {}).get("editable"))
-    except (ValueError, AttributeError, KeyError, TypeError):  # not as specified: as if it came from an index
-        return "", False

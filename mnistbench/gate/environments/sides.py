@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from mnistbench.core.child import Child, ChildError
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import option
-from mnistbench.gate.environments.packages import Installed, asked, installed, loose_lines, requirement_lines
-from mnistbench.gate.environments.store import Wanted, held
+from mnistbench.gate.environments.packages import installed, requirement, wanted
+from mnistbench.gate.environments.store import held
 from mnistbench.gate.launcher import THREADS
-from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
-from mnistbench.showing.arguments import given
+from mnistbench.gate.verdict.samples import BASE, HEAD
 
 #: What interpreters older than 3.11 print, because they do not have the option ``-P``, with which a launch is started.
 _NO_OPTION_P = "Unknown option: -P"
@@ -62,33 +58,6 @@ def variable(text: str) -> tuple[str, str]:
     if name == THREADS and int(value) > usable_cpus():
         raise ValueError(f"is more than the number of cores, {usable_cpus()}; give a smaller number")
     return name, value
-
-
-def requirement(text: str) -> Requirement:
-    """Return a requirement that changes the version of an installed package."""
-    try:
-        found = Requirement(text)
-    except InvalidRequirement:
-        raise ValueError("is not a requirement; give NAME==VERSION, such as torch==2.13.0") from None
-    if not found.specifier and not found.url:
-        raise ValueError(f"names no version; give NAME==VERSION, such as {found.name}==1.0")
-    check_can_be_changed(found)
-    return found
-
-
-def check_can_be_changed(wanted: Requirement) -> None:
-    """Check that an environment with this requirement can be measured, before one of several GiB is made.
-
-    Raises:
-        ValueError: its package is not installed, or it is a torch that the gate cannot measure.
-    """
-    try:
-        metadata.version(wanted.name)
-    except metadata.PackageNotFoundError:
-        raise ValueError(f"names {wanted.name}, which is not installed; name an installed package") from None
-    exact = [each.version for each in wanted.specifier if each.operator == "==" and not each.version.endswith(".*")]
-    if canonicalize_name(wanted.name) == "torch" and any(Version(version) < Version(OLDEST_TORCH) for version in exact):
-        raise ValueError(f"is older than {OLDEST_TORCH}, the oldest torch that the gate measures; give a newer version")
 
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
@@ -160,102 +129,7 @@ class SideOptions:
         """
         found = {side: named or sys.executable for side, named in self.pythons.items()}
         packages = installed() if self.changes else []
-        size_bytes = sum(package.size_bytes for package in packages if package.line)
         with ExitStack() as environments:
-            for side, given_requirements in self.changes.items():
-                requirements = sorted(given_requirements, key=lambda each: canonicalize_name(each.name))
-                lines, loose = requirement_lines(requirements, packages), loose_lines(requirements, packages)
-                environment = held(Wanted(tuple(map(str, requirements)), lines, size_bytes, loose), say)
-                found[side] = environments.enter_context(environment).python
+            for side, changes in self.changes.items():
+                found[side] = environments.enter_context(held(wanted(changes, packages), say)).python
             yield found
-
-
-# ---- Until the commands of the gate have Settings --------------------------------------------------------------------
-
-#: Side, ``base`` or ``new`` -> the requirements that its environment changes.
-Changes = Mapping[str, Sequence[Requirement]]
-
-
-def add_sides(parser: argparse.ArgumentParser, base: str, new: str) -> None:
-    """Declare the options.
-
-    Args:
-        parser: of the command.
-        base: what the base is, in a help.
-        new: what the other side is.
-    """
-    parser.add_argument("--base-python", metavar="EXE", help=f"Python interpreter for {base}")
-    parser.add_argument("--head-python", metavar="EXE", help=f"Python interpreter for {new}")
-    for side, what in (("base", base), ("head", new)):
-        parser.add_argument(
-            f"--{side}-env", metavar="NAME=VALUE", action="append", help=f"environment variable of {what} alone; repeatable"
-        )
-        parser.add_argument(
-            f"--{side}-with", metavar="NAME==VERSION", action="append",
-            help=f"version of an installed package for {what}, in a new environment that uv makes; repeatable",
-        )  # fmt: skip
-
-
-def changed(parsed: argparse.Namespace, packages: Sequence[Installed]) -> Changes:
-    """Return the requirements of each side that has a new environment.
-
-    Raises:
-        UsageError: an option cannot be used.
-    """
-    options = {"base": ("--base-with", parsed.base_with), "new": ("--head-with", parsed.head_with)}
-    for side, (flag, texts) in options.items():
-        other = flag.replace("-with", "-python")
-        if texts and {"base": parsed.base_python, "new": parsed.head_python}[side] is not None:
-            raise UsageError(f"{flag}: the new environment has its own interpreter; remove {other} or {flag}")
-    changes = {side: asked(flag, texts, packages) for side, (flag, texts) in options.items() if texts}
-    for side, requirements in changes.items():
-        refuse_old_torch(options[side][0], requirements)
-    return changes
-
-
-def refuse_old_torch(flag: str, requirements: Sequence[Requirement]) -> None:
-    """Check the version of torch that an option gives, before an environment of several GiB is made.
-
-    Raises:
-        UsageError: the gate cannot measure it.
-    """
-    oldest = Version(OLDEST_TORCH)
-    for requirement in requirements:
-        exact = [each.version for each in requirement.specifier if each.operator == "==" and not each.version.endswith(".*")]
-        if canonicalize_name(requirement.name) == "torch" and any(Version(version) < oldest for version in exact):
-            raise UsageError(
-                f"{flag}: {requirement} is older than {oldest}, the oldest torch that the gate measures; give a newer version"
-            )
-
-
-def wanted(requirements: Sequence[Requirement], packages: Sequence[Installed]) -> Wanted:
-    """Return what an environment with these requirements is made from.
-
-    Args:
-        requirements: those that differ from what is installed.
-        packages: what is installed now.
-    """
-    lines = requirement_lines(requirements, packages)
-    size_bytes = sum(package.size_bytes for package in packages if package.line)
-    return Wanted(tuple(map(str, requirements)), lines, size_bytes, loose_lines(requirements, packages))
-
-
-def variables(flag: str, texts: Sequence[str] | None) -> dict[str, str]:
-    """Return the environment variables that an option gives."""
-    found = {}
-    for text in texts or ():
-        try:
-            name, value = variable(text)
-        except ValueError as error:
-            raise UsageError(f"{flag}: {text!r} {error}") from None
-        found[name] = value
-    return found
-
-
-def interpreter(flag: str, named: str | None) -> str:
-    """Return the absolute path of an interpreter; empty if none is named."""
-    text = given(flag, named)
-    try:
-        return python(text) if text else ""
-    except ValueError as error:
-        raise UsageError(f"{flag}: {text!r} {error}") from None

@@ -21,63 +21,39 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
 import platformdirs
 
-from mnistbench.core.document import Reader
+from mnistbench.core.document import Reader, Within
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.units import size
 from mnistbench.gate.environments import uv
+from mnistbench.gate.environments.packages import Wanted
 
-#: The file that marks an environment as complete.
-_MANIFEST = "mnistbench.json"
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What an environment is made from."""
-
-    asked: tuple[str, ...]  # requirements that the user has given
-    lines: tuple[str, ...]  # all requirements
-    size_bytes: int  # expected
-    loose: tuple[str, ...] = ()  # of these requirements those whose versions may change if others exclude them
+#: The manifest, which marks an environment as complete, and its version.
+_MANIFEST, SCHEMA = "mnistbench.json", 1
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """What a complete environment is."""
+class MadeEnvironment:
+    """A complete environment, as its manifest describes it."""
 
+    folder: str
     asked: tuple[str, ...]  # requirements that the user has given
-    python: str  # version of the interpreter
+    version: str  # of its interpreter
     created: str  # UTC, ISO 8601
     last_used: str  # the same
     packages: Mapping[str, str]  # installed distribution -> version
     size_bytes: int  # of its files, also those that it shares with uv's cache
-
-
-@dataclass(frozen=True)
-class Environment:
-    """A complete environment."""
-
-    folder: Path
-    manifest: Manifest
+    schema: Annotated[int, Within(SCHEMA, SCHEMA, "the version of this mnistbench")] = SCHEMA
 
     @property
     def python(self) -> str:
         """The path of its interpreter."""
-        return str(_python(self.folder))
-
-
-@dataclass(frozen=True)
-class Removed:
-    """What a removal has done."""
-
-    folders: tuple[Path, ...]
-    used: tuple[Path, ...]  # not removed, because a gate uses or makes them
-    size_bytes: int  # of all removed files
-    freed_bytes: int  # of removed files without a hard link in uv's cache
+        return f"{self.folder}/bin/python"
 
 
 def root() -> Path:
@@ -86,7 +62,7 @@ def root() -> Path:
 
 
 @contextmanager
-def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[Environment]:
+def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[MadeEnvironment]:
     """Make an environment, or use the one that was made before; it cannot be removed until the body ends.
 
     Args:
@@ -106,10 +82,10 @@ def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[Environment]:
     while True:  # another process may remove it after it was made and before it is used
         with _locked(folder, fcntl.LOCK_SH, say):
             if found := _load(folder):
-                used = replace(found.manifest, last_used=_now())
+                used = replace(found, last_used=_now())
                 with contextlib.suppress(OSError):  # a full disk does not prevent its use
-                    _write(folder, used)
-                yield Environment(folder, used)
+                    _write(used)
+                yield used
                 return
         with _locked(folder, fcntl.LOCK_EX, say) as lock:
             if _load(folder) is None:
@@ -117,38 +93,39 @@ def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[Environment]:
                     _make(folder, wanted, lock, say)
                 except BaseException:  # also Ctrl-C
                     _remove(folder)
-                    _lock_file(folder).unlink()
+                    folder.with_suffix(".lock").unlink()
                     raise
 
 
-def listed() -> tuple[list[Environment], int]:
+def listed() -> tuple[list[MadeEnvironment], int]:
     """Return the complete environments, oldest first, and the number of other folders: incomplete, or being made."""
     folders = _folders()
     found = [environment for folder in folders if (environment := _load(folder))]
-    return sorted(found, key=lambda each: (each.manifest.created, each.folder)), len(folders) - len(found)
+    return sorted(found, key=lambda each: (each.created, each.folder)), len(folders) - len(found)
 
 
-def remove_all() -> Removed:
+def remove_all() -> dict[Path, tuple[int, int] | None]:
     """Remove all environments but those that another process uses or makes.
+
+    Returns:
+        Folder -> bytes of its files, and of those without a hard link in uv's cache; None if it is used, and so not removed.
 
     Raises:
         UsageError: a file cannot be removed.
     """
-    gone, used, total, freed = [], [], 0, 0
+    found: dict[Path, tuple[int, int] | None] = {}
     for folder in _folders():
         try:
             with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                of_all, of_own = _sizes(folder)
+                sizes = _sizes(folder)
                 _remove(folder)
-                _lock_file(folder).unlink()
+                folder.with_suffix(".lock").unlink()
+            found[folder] = sizes
         except BlockingIOError:
-            used.append(folder)
-            continue
+            found[folder] = None
         except OSError as error:
             raise UsageError(f"{folder} cannot be removed ({error.strerror})") from None
-        gone.append(folder)
-        total, freed = total + of_all, freed + of_own
-    return Removed(tuple(gone), tuple(used), total, freed)
+    return found
 
 
 def shown(folder: Path) -> str:
@@ -169,28 +146,24 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
     say(
         f"making an environment with {asked} in {shown(folder)}: about {size(wanted.size_bytes)}, less what uv has in its cache"
     )
+    install = ["pip", "install", "--python", f"{folder}/bin/python"]
     try:
         _remove(folder)
-        _fill(folder, wanted, program, lock)
+        uv.run(program, ["venv", "--no-project", "--python", sys.executable, str(folder)], lock)
+        if wanted.loose:  # uv keeps an installed version unless a requirement excludes it
+            uv.run(program, [*install, "--no-deps", "--requirements", _listed(folder / "loose.txt", wanted.loose)], lock)
+        lines = [line.partition("==")[0] if line in wanted.loose else line for line in wanted.lines]
+        uv.run(program, [*install, "--requirements", _listed(folder / "requirements.txt", lines)], lock)
+        places = [str(path) for path in folder.glob("lib/python*/site-packages")]
+        packages = {each.name: each.version for each in importlib.metadata.distributions(path=places) if each.name}
+        now = _now()
+        _write(MadeEnvironment(str(folder), wanted.asked, platform.python_version(), now, now, packages, _sizes(folder)[0]))
+        if _load(folder) is None:
+            raise UsageError("uv made a folder without an interpreter")  # noqa: TRY301
     except OSError as error:
         raise UsageError(f"no environment with {asked}: {shown(folder)} cannot be written ({error.strerror})") from None
     except UsageError as error:
         raise UsageError(f"no environment with {asked}: {error}") from None
-
-
-def _fill(folder: Path, wanted: Wanted, program: str, lock: int) -> None:
-    uv.run(program, ["venv", "--no-project", "--python", sys.executable, str(folder)], lock)
-    install = ["pip", "install", "--python", str(_python(folder))]
-    if wanted.loose:  # uv keeps an installed version unless a requirement excludes it
-        uv.run(program, [*install, "--no-deps", "--requirements", _listed(folder / "loose.txt", wanted.loose)], lock)
-    lines = [line.partition("==")[0] if line in wanted.loose else line for line in wanted.lines]
-    uv.run(program, [*install, "--requirements", _listed(folder / "requirements.txt", lines)], lock)
-    places = [str(path) for path in folder.glob("lib/python*/site-packages")]
-    packages = {each.name: each.version for each in importlib.metadata.distributions(path=places) if each.name}
-    now = _now()
-    _write(folder, Manifest(wanted.asked, platform.python_version(), now, now, packages, _sizes(folder)[0]))
-    if _load(folder) is None:
-        raise UsageError("uv made a folder without an interpreter")
 
 
 def _listed(path: Path, lines: Sequence[str]) -> str:
@@ -201,20 +174,12 @@ def _listed(path: Path, lines: Sequence[str]) -> str:
 
 def _name(wanted: Wanted) -> str:
     """Return a hash of everything that decides what is installed."""
+    local = [Path(unquote(urlsplit(line.partition(" @ ")[2]).path)) for line in wanted.lines if " @ file:" in line]
+    stamps = [(path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else () for path in local]  # a wheel built again
     identity = [
-        sys.implementation.name, sys.version, sysconfig.get_platform(), wanted.asked, wanted.lines, wanted.loose,
-        [_stamp(line) for line in wanted.lines if " @ file:" in line],
+        sys.implementation.name, sys.version, sysconfig.get_platform(), wanted.asked, wanted.lines, wanted.loose, stamps,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
-
-
-def _stamp(line: str) -> list[int]:
-    """Return what differs after a local wheel was built again."""
-    path = Path(unquote(urlsplit(line.partition(" @ ")[2]).path))
-    if not path.is_file():
-        return []
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
 
 
 @contextmanager
@@ -224,7 +189,7 @@ def _locked(folder: Path, mode: int, say: Callable[[str], None] = lambda _: None
     Raises:
         BlockingIOError: another process has locked it, and the mode has LOCK_NB.
     """
-    path = _lock_file(folder)
+    path = folder.with_suffix(".lock")
     while True:
         with path.open("ab") as stream:
             try:
@@ -239,29 +204,21 @@ def _locked(folder: Path, mode: int, say: Callable[[str], None] = lambda _: None
                 return
 
 
-def _lock_file(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.lock")
-
-
-def _python(folder: Path) -> Path:
-    return folder / "bin" / "python"
-
-
 def _folders() -> list[Path]:
     return sorted(path for path in root().iterdir() if path.is_dir()) if root().is_dir() else []
 
 
-def _load(folder: Path) -> Environment | None:
-    """Return an environment if it is complete, and its interpreter still exists."""
+def _load(folder: Path) -> MadeEnvironment | None:
+    """Return an environment if it is complete, in its place, and its interpreter still exists."""
     try:
-        manifest = Reader(json.loads((folder / _MANIFEST).read_bytes())).read(Manifest)
+        found = Reader(json.loads((folder / _MANIFEST).read_bytes())).read(MadeEnvironment)
     except (OSError, ValueError, RecordError):
         return None
-    return Environment(folder, manifest) if os.access(_python(folder), os.X_OK) else None
+    return found if found.folder == str(folder) and os.access(found.python, os.X_OK) else None
 
 
-def _write(folder: Path, manifest: Manifest) -> None:
-    replace_file(folder / _MANIFEST, json.dumps(asdict(manifest), indent=1).encode())
+def _write(made: MadeEnvironment) -> None:
+    replace_file(Path(made.folder, _MANIFEST), json.dumps(asdict(made), indent=1).encode())
 
 
 def _remove(folder: Path) -> None:

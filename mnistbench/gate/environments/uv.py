@@ -1,18 +1,25 @@
-"""Find uv, run it, and find the reason in its output when it fails."""
+"""Find uv, run it, find the reason in its output when it fails, and ask it for the releases of a package."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
-import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
 
 from mnistbench.core import units
+from mnistbench.core.child import Child, ChildError
 from mnistbench.core.errors import UsageError
+from mnistbench.gate.environments.packages import check_can_be_changed
 
 #: What uv and its error reports (miette) draw at the beginning of a line.
 _DRAWN = "\u00d7│├╰─▶╞ \t"
@@ -52,25 +59,16 @@ def run(uv: str, arguments: Sequence[str], lock: int | None = None, text: str = 
     Raises:
         UsageError: uv failed; the message has its reason.
     """
-    environment = {name: value for name, value in os.environ.items() if name != "UV_SYSTEM_PYTHON"}
-    environment["NO_COLOR"] = "1"
-    try:
-        process = subprocess.Popen(
-            [uv, *arguments], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            pass_fds=() if lock is None else (lock,), text=True, errors="replace",
-        )  # fmt: skip
-    except OSError as error:
-        raise UsageError(f"{uv}: cannot be started ({error.strerror}); install it with: pip install uv") from None
-    with process:
+    environ = {name: value for name, value in os.environ.items() if name != "UV_SYSTEM_PYTHON"} | {"NO_COLOR": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
         try:
-            output, errors = process.communicate(text)
-        except BaseException:  # Ctrl-C: subprocess.run would not wait until uv has ended and writes no more
-            process.kill()
-            process.wait()
-            raise
-    if process.returncode:
-        raise UsageError(f"uv: {reason(errors) or f'exit code {process.returncode}'}")
-    return output
+            with Child([uv, *arguments], environ, log=log, pass_fds=() if lock is None else (lock,)) as child:
+                if text:
+                    child.tell(text)
+                return child.output(math.inf)  # a download may take hours
+        except ChildError as error:
+            raise UsageError(f"uv: {reason(log.read_text(encoding='utf-8', errors='replace')) or error}") from None
 
 
 def reason(text: str) -> str:
@@ -93,3 +91,77 @@ def reason(text: str) -> str:
     why = [cause for cause in causes if cause.startswith("Because")] or list(dict.fromkeys([*causes[:1], *causes[-1:]]))
     found = ": ".join(cause.rstrip(":") for cause in why)
     return units.cut(found, _LONGEST)
+
+
+# ---- Releases --------------------------------------------------------------------------------------------------------
+
+
+class Range(NamedTuple):
+    """The releases of a package from one to another, both included."""
+
+    name: str
+    first: str
+    last: str
+
+
+def release_range(text: str) -> Range:
+    """Return the range of releases of an installed package in a text such as ``torch==2.13.0..2.15.0``."""
+    wrong = "is not a range of releases; give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0"
+    match = re.fullmatch(r"([^=]+)==(.+?)\.\.(.+)", text)
+    if not match:
+        raise ValueError(wrong)
+    try:
+        found = Requirement(match[1])
+        first, last = Version(match[2]), Version(match[3])
+    except (InvalidRequirement, InvalidVersion):
+        raise ValueError(wrong) from None
+    if str(found) != found.name:  # extras, a marker, another version
+        raise ValueError(wrong)
+    for version in (first, last):
+        if version.local:
+            raise ValueError(
+                f"names a build, {version}; give {version.public}, and select the build with uv's settings, "
+                "such as UV_TORCH_BACKEND"
+            )
+    if first >= last:
+        raise ValueError(f"has {first}, which is not older than {last}; give NAME==FIRST..LAST with the older release first")
+    check_can_be_changed(Requirement(f"{found.name}=={first}"))
+    return Range(found.name, str(first), str(last))
+
+
+def releases(wanted: Range) -> tuple[str, ...]:
+    """Return the releases of a range that have a wheel for this interpreter and platform, the oldest first.
+
+    uv finds them with the user's own settings. It has no command that lists releases, so it is asked for the newest one of the
+    range again and again, without those found so far. Pre-releases are among them only if the first or the last one is a
+    pre-release. Yanked ones are not.
+
+    Raises:
+        UsageError: the first or the last one is not available, or uv fails.
+    """
+    name, first, last = wanted
+    program = find()
+    command = [
+        "pip", "compile", "--python", sys.executable, "--no-deps", "--resolution", "highest", "--only-binary", name,
+        "--prerelease", "allow" if any(Version(end).is_prerelease for end in (first, last)) else "disallow",
+        "--no-header", "--no-annotate", "-",
+    ]  # fmt: skip
+
+    def newest(versions: str) -> str:
+        output = run(program, command, text=f"{name}{versions}")
+        match = re.search(r"^[\w.-]+==([^\s;\\]+)", output, re.MULTILINE)
+        if not match:
+            raise UsageError(f"uv: printed no release of {name}; remove settings of uv that change its output")
+        return match[1]
+
+    ends = []
+    for end in (first, last):
+        try:
+            ends.append(newest(f"=={end}"))
+        except UsageError as error:
+            raise UsageError(f"{name} {end} is not available: {error}") from None
+    oldest, found = ends[0], ends[1:]
+    while found[-1] != oldest:
+        others = "".join(f",!={Version(release).public}" for release in found)
+        found.append(newest(f">={first},<={last}{others}"))
+    return tuple(reversed(found))

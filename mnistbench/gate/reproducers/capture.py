@@ -21,8 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import ITERATION, OpKey
-from mnistbench.gate.reproducers.memory_use import Block, Since, allocated, before_calls
-from mnistbench.gate.reproducers.values import description, why_not_described
+from mnistbench.gate.reproducers.tensors import HostBlock, Since, allocated, before_calls, description, why_not_described
 from mnistbench.measuring.events_to_table import events_of, placed
 from mnistbench.measuring.host_events import host_events
 from mnistbench.measuring.profiling import activities_of, has_device_view, started
@@ -55,7 +54,7 @@ ENOUGH, MOST_CALLS = 0.9, 3
 
 
 @dataclass
-class Call:
+class CapturedCall:
     """One call of an operation, as the mode has seen it."""
 
     name: str  # aten::add
@@ -79,10 +78,10 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Row:
+class CapturedRow:
     """The calls that a row of the operation table consists of."""
 
-    calls: tuple[Call, ...]  # those that a script makes, in the order of the program
+    calls: tuple[CapturedCall, ...]  # those that a script makes, in the order of the program
     number: int = 0  # of all calls, in one iteration
     whole_ns: int = 0  # self time of the row in all calls, in the one iteration
     self_share: float = 1.0  # of the row in the time of its calls: below 1 if other operations run inside them
@@ -94,7 +93,7 @@ class Row:
         """Elements of the tensors of its calls."""
         return sum(call.elements for call in self.calls)
 
-    def without(self, positions: Collection[int]) -> Row:
+    def without(self, positions: Collection[int]) -> CapturedRow:
         """Return the row without the calls at these positions, which another row has."""
         kept = [
             (call, position) for call, position in zip(self.calls, self.positions, strict=True) if position not in positions
@@ -115,7 +114,7 @@ class Row:
 
 def capture(
     run: Callable[[], object], marks: AbstractContextManager[object], wanted: Collection[OpKey], device: str = "cpu"
-) -> dict[OpKey, Row]:
+) -> dict[OpKey, CapturedRow]:
     """Run two iterations, the first under the profiler, and return the calls of rows of its operation table.
 
     Descriptions take memory, so that later operations would get other memory than they do in the program. Therefore the calls
@@ -135,23 +134,17 @@ def capture(
     with describing:
         run()
     if placing.names != [f"{call.name}.{call.overload}" for call in describing.calls]:
-        return {key: Row((), why_not="was not captured, because two iterations make different calls") for key in wanted}
+        return {key: CapturedRow((), why_not="was not captured, because two iterations make different calls") for key in wanted}
     events = list(host_events(profiler) if view == "host" else events_of(profiler))
     total_us = times_of_calls(events, view)
-    _complete(describing.calls, placing, total_us, allocated(profiler, _CALL))
-    return rows(events, describing.calls, total_us, wanted, view)
-
-
-def _complete(
-    calls: Sequence[Call], placing: _Placing, total_us: Mapping[int, float], of_calls: Mapping[int, Sequence[Block]]
-) -> None:
-    """Add to the descriptions what is between the last uses of the calls' memory and the calls."""
+    of_calls = allocated(profiler, _CALL)
     used = [[*blocks, *of_calls.get(number, ())] for number, blocks in enumerate(placing.used)]
-    for call, found in zip(calls, before_calls(placing.wanted, used, total_us), strict=True):
+    for call, found in zip(describing.calls, before_calls(placing.wanted, used, total_us), strict=True):
         call.since, *of_tensors = found
         # Of a call that cannot be described, some descriptions are missing.
         for tensor, since in zip(call.tensors, of_tensors, strict=False):
             tensor["since"], tensor["since_ns"] = since
+    return rows(events, describing.calls, total_us, wanted, view)
 
 
 def _is_of_the_program(func: Any) -> bool:
@@ -169,8 +162,8 @@ class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []  # of each call, with the overload
-        self.used: list[list[Block]] = []  # memory that it reads or writes
-        self.wanted: list[list[Block | None]] = []  # that of its largest new result, and of each tensor among its arguments
+        self.used: list[list[HostBlock]] = []  # memory that it reads or writes
+        self.wanted: list[list[HostBlock | None]] = []  # that of its largest new result, and of each tensor among its arguments
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -182,13 +175,15 @@ class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name, _, overload = func.name().partition(".")
         self.names.append(f"{name}.{overload or 'default'}")
         given = {
-            _identity(one, place): Block.of(one) for place, one in enumerate(tree_leaves((args, kwargs))) if _has_memory(one)
+            _identity(one, place): HostBlock.of(one)
+            for place, one in enumerate(tree_leaves((args, kwargs)))
+            if _has_memory(one)
         }
         with record_function(f"{_CALL}{number}"):
             found = func(*args, **kwargs)
         uses_memory = _uses_memory(func)
         result = _largest_new(found, (args, kwargs)) if uses_memory else None
-        self.used.append([Block.of(one) for one in tree_leaves((args, kwargs, found)) if uses_memory and _has_memory(one)])
+        self.used.append([HostBlock.of(one) for one in tree_leaves((args, kwargs, found)) if uses_memory and _has_memory(one)])
         self.wanted.append([result, *given.values()])
         return found
 
@@ -198,7 +193,7 @@ class _Describing(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[Call] = []
+        self.calls: list[CapturedCall] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -209,9 +204,9 @@ class _Describing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def _largest_new(found: object, arguments: object) -> Block | None:
+def _largest_new(found: object, arguments: object) -> HostBlock | None:
     """Return the memory of the largest tensor among results that is no argument; None if there is none."""
-    given, results = ([Block.of(one) for one in tree_leaves(values) if _has_memory(one)] for values in (arguments, found))
+    given, results = ([HostBlock.of(one) for one in tree_leaves(values) if _has_memory(one)] for values in (arguments, found))
     new = [block for block in results if block.address not in {one.address for one in given}]
     return max(new, key=lambda block: block.n_bytes, default=None)
 
@@ -228,11 +223,11 @@ def _has_memory(value: object) -> bool:
 # ---- Arguments -------------------------------------------------------------------------------------------------------
 
 
-def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CapturedCall:
     """Return a call with its arguments as JSON.
 
     Numbers, texts and None are themselves, lists are lists. Everything else is an object with one member that names its kind:
-    ``{"tensor": ...}`` as :func:`values.description` returns it; ``{"same": 0}`` for one that was described before;
+    ``{"tensor": ...}`` as :func:`tensors.description` returns it; ``{"same": 0}`` for one that was described before;
     ``{"float": "inf"}``, ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"layout": "strided"}``,
     ``{"memory_format": "channels_last"}``, ``{"generator": "cpu"}``.
 
@@ -242,7 +237,7 @@ def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call
         kwargs: arguments by name.
     """
     name, _, overload = func.name().partition(".")
-    call = Call(name, overload or "default")
+    call = CapturedCall(name, overload or "default")
     if func.namespace not in _OF_TORCH:
         call.why_not = "is not an operation of torch"
         return call
@@ -268,7 +263,7 @@ def _is_changed(argument: Any) -> bool:
 class _Arguments:
     """Describes the arguments of one call."""
 
-    def __init__(self, call: Call, *, values_matter: bool) -> None:
+    def __init__(self, call: CapturedCall, *, values_matter: bool) -> None:
         self._call, self._values_matter = call, values_matter
         self._tensors: dict[tuple[Any, ...], int] = {}
 
@@ -332,8 +327,12 @@ def times_of_calls(events: Iterable[Any], view: str = "host") -> dict[int, float
 
 
 def rows(
-    events: Iterable[Any], calls: Sequence[Call], total_us: Mapping[int, float], wanted: Collection[OpKey], view: str = "host"
-) -> dict[OpKey, Row]:
+    events: Iterable[Any],
+    calls: Sequence[CapturedCall],
+    total_us: Mapping[int, float],
+    wanted: Collection[OpKey],
+    view: str = "host",
+) -> dict[OpKey, CapturedRow]:
     """Return the calls of rows of the operation table.
 
     Args:
@@ -352,7 +351,7 @@ def rows(
             around = _call_around(event)
             if around >= 0:
                 self_us[key][around] += event.self_device_time_total if view == "device" else event.self_cpu_time_total
-    absent = Row((), why_not="was not called")
+    absent = CapturedRow((), why_not="was not called")
     return {key: _row(key, self_us[key], total_us, calls) if key in seen else absent for key in wanted}
 
 
@@ -371,9 +370,9 @@ def _call_around(event: Any) -> int:
     return int(above.name.removeprefix(_CALL)) if above is not None else -1
 
 
-def _row(key: OpKey, self_us: Mapping[int, float], total_us: Mapping[int, float], calls: Sequence[Call]) -> Row:
+def _row(key: OpKey, self_us: Mapping[int, float], total_us: Mapping[int, float], calls: Sequence[CapturedCall]) -> CapturedRow:
     if not self_us:
-        return Row((), why_not=f"{key[0]} is not a call of an operation, nor a part of one")
+        return CapturedRow((), why_not=f"{key[0]} is not a call of an operation, nor a part of one")
     whole = sum(self_us.values())
     elements = sum(calls[number].elements for number in self_us)
     chosen: list[int] = []
@@ -384,9 +383,9 @@ def _row(key: OpKey, self_us: Mapping[int, float], total_us: Mapping[int, float]
     chosen.sort()
     why_not = next((f"{calls[number].name} {calls[number].why_not}" for number in chosen if calls[number].why_not), "")
     if why_not:
-        return Row((), why_not=why_not)
+        return CapturedRow((), why_not=why_not)
     spent, total = (sum(times.get(number, 0.0) for number in chosen) for times in (self_us, total_us))
-    return Row(
+    return CapturedRow(
         tuple(replace(calls[number], self_ns=round(1_000 * self_us[number])) for number in chosen),
         len(self_us),
         round(1_000 * whole),

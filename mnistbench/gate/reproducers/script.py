@@ -11,12 +11,14 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from mnistbench.core import units
-from mnistbench.core.document import OPTIONAL, Reader
+from mnistbench.core.document import Reader, Within
 from mnistbench.core.errors import RecordError
+from mnistbench.gate.verdict.samples import BASE, HEAD
 
 #: Most lines of a script.
 MOST_LINES = 40
@@ -41,21 +43,21 @@ _MOST_BYTES, _NS_PER_BYTE = 128 * 2**20, 0.1
 #: 0.58 ms after 20 ms, and no longer after 40 ms.
 _MOST_NS, _LEAST_NS = 20_000_000, 100_000
 
-#: The comment of a script that holds its :class:`Header`.
-_MARK = "# mnistbench: "
+#: The comment of a script that holds its :class:`ScriptOrigin`, and the version of this JSON.
+_MARK, SCHEMA = "# mnistbench: ", 1
 
 #: Side -> ending of the file of saved values beside a script, a dictionary: ``ROW.CALL.TENSOR``, all numbers -> tensor.
-VALUES = {"base": ".base.pt", "head": ".pt"}
+VALUES = {BASE: ".base.pt", HEAD: ".pt"}
 
 #: The program's use of memory between the last use of a tensor and the call: bytes, and nanoseconds.
 _Use = tuple[int, int]
 
-#: One row of the operation table on one side, as ``capture.Row.stored`` returns it.
+#: One row of the operation table on one side, as ``capture.CapturedRow.stored`` returns it.
 StoredRow = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Header:
+class ScriptOrigin:
     """What the gate found, as a script keeps it. Changes are shares (0.05 is 5 % slower), times nanoseconds per iteration."""
 
     title: str  # aten::mm, backward fc1
@@ -68,25 +70,31 @@ class Header:
     base: str  # commit or folder
     head: str
     torch: str  # version, or both versions with an arrow
-    packages: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)  # those that differ -> both versions
-    variables: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)  # side -> environment variables of it alone
-    threads: Annotated[int, OPTIONAL] = 1  # of the case
-    case_ns: Annotated[float, OPTIONAL] = 0.0  # time of the case if changes are shares of it: only one side makes the calls
+    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # those that differ -> both versions
+    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # side -> environment variables of it alone
+    threads: int = 1  # of the case
+    case_ns: float = 0.0  # time of the case if changes are shares of it: only one side makes the calls
+    has_base: bool = False  # whether the script has the arguments of the base, too: the sides make different calls
+    schema: Annotated[int, Within(SCHEMA, SCHEMA, "the version of this mnistbench")] = SCHEMA
 
 
-def read_header(text: str) -> Header:
+def read(script: Path) -> ScriptOrigin:
     """Return what a script says about its origin.
 
     Raises:
-        RecordError: the text is not that of a script of :func:`script`.
+        RecordError: the file cannot be read, or is not a reproducer.
     """
-    for line in text.splitlines():
-        if line.startswith(_MARK):
-            try:
-                return Reader(json.loads(line.removeprefix(_MARK))).read(Header)
-            except ValueError:
-                break
-    raise RecordError("is not a reproducer; name a script that mnistbench gate has written")
+    try:
+        lines = script.read_text(encoding="utf-8").splitlines()
+        found = next((line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)), "")
+        return Reader(json.loads(found)).read(ScriptOrigin)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise RecordError(f"{script}: cannot be read ({reason})") from None
+    except RecordError as error:
+        raise RecordError(f"{script}: {error}") from None
+    except ValueError:  # no such line, or no JSON
+        raise RecordError(f"{script}: is not a reproducer; name a script that mnistbench gate has written") from None
 
 
 def file_name(title: str) -> str:
@@ -97,31 +105,27 @@ def file_name(title: str) -> str:
 
 def differ(base: Sequence[StoredRow], head: Sequence[StoredRow]) -> bool:
     """Whether the sides make other calls, or with clearly other values, so that a script needs the arguments of both."""
-    return [_compared(row) for row in base] != [_compared(row) for row in head] or any(
-        _far(one, other) for one, other in zip(_distributions(base), _distributions(head), strict=True)
-    )
+    if [_without_values(row) for row in base] != [_without_values(row) for row in head]:
+        return True
+    return any(_are_far(one["values"], other["values"]) for one, other in zip(_tensors(base), _tensors(head), strict=True))
 
 
-def is_of_both_sides(text: str) -> bool:
-    """Whether a script has the arguments of the base, too."""
-    return "\ndef base():" in text
-
-
-def script(header: Header, head: Sequence[StoredRow], base: Sequence[StoredRow] | None = None) -> str:
+def script(origin: ScriptOrigin, head: Sequence[StoredRow], base: Sequence[StoredRow] | None = None) -> str:
     """Return the script.
 
     Args:
-        header: what the gate found.
+        origin: what the gate found.
         head: rows of the head whose calls are made, the most important first.
         base: those of the base, if its calls differ; it may have none. Then ``python FILE base`` makes them instead.
     """
-    sides = {"head": head} if base is None else {"base": _as_cold_as(head, base), "head": head}
+    sides = {HEAD: head} if base is None else {BASE: _as_cold_as(head, base), HEAD: head}
     most_calls = max(len(row["calls"]) for row in head)
     most_rows = max(map(len, sides.values()))
     names = sorted({row["row"] for rows in sides.values() for row in rows})
+    origin = replace(origin, has_base=base is not None)
     while True:
         for width, joins in ((_WIDTH, False), (None, False), (None, True)):
-            lines = list(_lines(header, sides, names, width=width, joins=joins, most_calls=most_calls))
+            lines = list(_Program(origin, sides, names).lines(width=width, joins=joins, most_calls=most_calls))
             for kept in (lines, list(filter(None, lines))):  # with blank lines, if there is room
                 if len(kept) <= MOST_LINES:
                     return "\n".join(kept) + "\n"
@@ -144,104 +148,148 @@ def _as_cold_as(head: Sequence[StoredRow], base: Sequence[StoredRow]) -> Sequenc
     of_head = {row["row"]: row for row in head}
     for row in found:
         for call, other in zip(row["calls"], of_head.get(row["row"], {"calls": []})["calls"], strict=False):
-            used, uses = ([one, *_tensors([{"calls": [one]}])] for one in (call, other))
+            used, uses = ([one, *_tensors_of(one)] for one in (call, other))
             if call["name"] == other["name"] and len(used) == len(uses):
                 for here, there in zip(used, uses, strict=True):
                     here |= {name: there[name] for name in ("since", "since_ns") if name in there}
     return found
 
 
-def _lines(
-    header: Header,
-    sides: Mapping[str, Sequence[StoredRow]],
-    names: Sequence[str],
-    *,
-    width: int | None,
-    joins: bool,
-    most_calls: int,
-) -> Iterator[str]:
-    """Yield the lines.
+# ---- The program -----------------------------------------------------------------------------------------------------
+
+
+class _Program:
+    """Writes the lines of a script.
 
     Args:
-        header: what the gate found.
+        origin: what the gate found.
         sides: side -> rows.
         names: of the operations of all rows, also of those that are left out: one may run in the call of another.
-        width: of the longest line; None: any.
-        joins: write statements that belong together, such as all tensors of a call, in one line.
-        most_calls: of a row.
     """
-    profiled = any(map(_needs_profiler, sides.values()))
-    yield from _comments(header, sides, most_calls)
-    modules = ["json", *([] if _threads(header).isdecimal() else ["os"]), "statistics", "sys"]
-    modules += [*(["time"] if _prepares(sides) else []), "torch"]
-    yield from [f"import {', '.join(modules)}"] if joins else [f"import {module}" for module in modules]
-    yield from [] if profiled else ["from torch.utils.benchmark import Timer"]
-    settings = ("torch.manual_seed(0)", f"torch.set_num_threads({_threads(header)})")
-    yield from ("", "; ".join(settings)) if joins else ("", *settings)
-    for side, rows in sides.items():
-        if not rows:
-            yield from ("", f"def {side}(): return (lambda: None), [], []")
-            continue
-        yield from ("", f"def {side}():")
-        for line in _side(side, [_shortened(row, most_calls) for row in rows], joins=joins):
-            yield from _wrapped(f"    {line}", width)
-    chosen = '(base if "base" in sys.argv else head)()' if "base" in sides else "head()"
-    yield from ("", f"call, written, used = {chosen}")
-    if _writes(sides):
-        yield "kept = [one.clone() for one in written]"
-    if _prepares(sides):
-        yield "other = torch.zeros(max((since for _, since, _ in used), default=0), dtype=torch.uint8)"
-    if profiled or _writes(sides) or _is_on_cpu(sides):
-        yield from _preparation(sides)
-    yield from _profiled(sides, names) if profiled else _timed(header, sides)
-    yield ""
-    yield 'for _ in sys.stdin if "--turns" in sys.argv else range(1):  # mnistbench reproduce lets two processes take turns'
-    yield "    seconds = measure()"
-    yield '    print(f"{1e6 * seconds:,.1f} us")'
-    yield '    print(json.dumps({"seconds": seconds}), flush=True)'
 
+    def __init__(self, origin: ScriptOrigin, sides: Mapping[str, Sequence[StoredRow]], names: Sequence[str]) -> None:
+        self._origin, self._sides, self._names = origin, sides, names
+        devices = {tensor["device"] for rows in sides.values() for tensor in _tensors(rows)}
+        self._is_on_cpu = not devices or "cpu" in devices
+        self._is_profiled = any(map(_needs_profiler, sides.values()))
+        self._writes = any(call["writes"] for rows in sides.values() for row in rows for call in row["calls"])
+        # The state of the caches matters on a CPU, if tensors were not used just before.
+        self._is_cold = any(_longest_use(rows)[0] for rows in sides.values())
+        # A variable that only one side has may set the number of threads.
+        by_variable = any("OMP_NUM_THREADS" in found for found in origin.variables.values())
+        self._threads = 'int(os.environ.get("OMP_NUM_THREADS", "1"))' if by_variable else str(origin.threads)
+        self._timer_threads = "torch.get_num_threads()" if by_variable else str(origin.threads)  # the timer's default is 1
 
-def _threads(header: Header) -> str:
-    """Return the number of threads as an expression: a variable that only one side has may set it."""
-    by_variable = any("OMP_NUM_THREADS" in found for found in header.variables.values())
-    return 'int(os.environ.get("OMP_NUM_THREADS", "1"))' if by_variable else str(header.threads)
+    def lines(self, *, width: int | None, joins: bool, most_calls: int) -> Iterator[str]:
+        """Yield the lines.
 
+        Args:
+            width: of the longest line; None: any.
+            joins: write statements that belong together, such as all tensors of a call, in one line.
+            most_calls: of a row.
+        """
+        yield from self._comments(most_calls)
+        modules = ["json", *([] if self._threads.isdecimal() else ["os"]), "statistics", "sys"]
+        modules += [*(["time"] if self._is_cold else []), "torch"]
+        yield from [f"import {', '.join(modules)}"] if joins else [f"import {module}" for module in modules]
+        yield from [] if self._is_profiled else ["from torch.utils.benchmark import Timer"]
+        settings = ("torch.manual_seed(0)", f"torch.set_num_threads({self._threads})")
+        yield from ("", "; ".join(settings)) if joins else ("", *settings)
+        for side, rows in self._sides.items():
+            if not rows:
+                yield from ("", f"def {side}(): return (lambda: None), [], []")
+                continue
+            yield from ("", f"def {side}():")
+            for line in _side(side, [{**row, "calls": row["calls"][:most_calls]} for row in rows], joins=joins):
+                yield from _wrapped(f"    {line}", width)
+        chosen = '(base if "base" in sys.argv else head)()' if BASE in self._sides else "head()"
+        yield from ("", f"call, written, used = {chosen}")
+        if self._writes:
+            yield "kept = [one.clone() for one in written]"
+        if self._is_cold:
+            yield "other = torch.zeros(max((since for _, since, _ in used), default=0), dtype=torch.uint8)"
+        if self._is_profiled or self._writes or self._is_on_cpu:
+            yield from self._preparation()
+        yield from self._profiled() if self._is_profiled else self._timed()
+        yield ""
+        yield 'for _ in sys.stdin if "--turns" in sys.argv else range(1):  # mnistbench reproduce lets two processes take turns'
+        yield "    seconds = measure()"
+        yield '    print(f"{1e6 * seconds:,.1f} us")'
+        yield '    print(json.dumps({"seconds": seconds}), flush=True)'
 
-def _comments(header: Header, sides: Mapping[str, Sequence[StoredRow]], most_calls: int) -> Iterator[str]:
-    change, low, high = (units.percent(value, signed=True) for value in (header.change, header.low, header.high))
-    base, head = (units.duration(ns) for ns in (header.base_ns, header.head_ns))
-    of = " of the case" if header.case_ns else ""
-    yield f"# {header.title} is slower: {change}{of} ({low} to {high}), {base} -> {head} in each iteration of {header.case}"
-    yield f"# base {header.base} -> head {header.head}, torch {header.torch}{_settings(header)}"
-    for side, rows in sides.items():
-        if not rows:
-            yield f"# no calls in the {side}"
-            continue
-        made = [call for row in rows for call in row["calls"][:most_calls]]
-        number = sum(row["number"] for row in rows)
-        share = sum(call["self_ns"] for call in made) / max(1, sum(row["whole_ns"] for row in rows))
-        part = "" if len(made) == number else f", {share:.0%} of their time".replace("%", " %")
-        of_side = f"{len(made)} of {number} calls in an iteration of the {side}{part}"
-        yield f"# {of_side}{'; python FILE base makes them' if side == 'base' else ''}"
-    yield f"{_MARK}{json.dumps(header.__dict__)}"
+    def _comments(self, most_calls: int) -> Iterator[str]:
+        found = self._origin
+        change, low, high = (units.percent(value, signed=True) for value in (found.change, found.low, found.high))
+        base, head = (units.duration(ns) for ns in (found.base_ns, found.head_ns))
+        of = " of the case" if found.case_ns else ""
+        yield f"# {found.title} is slower: {change}{of} ({low} to {high}), {base} -> {head} in each iteration of {found.case}"
+        packages = [f"{name} {' -> '.join(versions)}" for name, versions in found.packages.items() if name != "torch"]
+        variables = [
+            f"{side} with {' '.join(f'{name}={value}' for name, value in of_side.items())}"
+            for side, of_side in found.variables.items()
+            if of_side
+        ]
+        yield ", ".join([f"# base {found.base} -> head {found.head}", f"torch {found.torch}", *packages[:5], *variables])
+        for side, rows in self._sides.items():
+            if not rows:
+                yield f"# no calls in the {side}"
+                continue
+            made = [call for row in rows for call in row["calls"][:most_calls]]
+            number = sum(row["number"] for row in rows)
+            share = sum(call["self_ns"] for call in made) / max(1, sum(row["whole_ns"] for row in rows))
+            part = "" if len(made) == number else f", {share:.0%} of their time".replace("%", " %")
+            of_side = f"{len(made)} of {number} calls in an iteration of the {side}{part}"
+            yield f"# {of_side}{'; python FILE base makes them' if side == BASE else ''}"
+        yield f"{_MARK}{json.dumps(asdict(found))}"
 
+    def _preparation(self) -> Iterator[str]:
+        """Yield the function that runs before each timed call."""
+        yield "def prepare():  # not timed"
+        if self._writes:
+            yield "    for one, values in zip(written, kept): one.copy_(values)  # the call changes these tensors"
+        if self._is_cold:
+            yield "    for (one, since, ns), (_, next_since, next_ns) in zip(used, [*used[1:], (None, 0, 0)]):"
+            yield "        if one is not None: one.sum()"
+            why = "wait as long as the program does after using this tensor"
+            yield f"        end = time.perf_counter_ns() + ns - next_ns  # {why}"
+            yield "        other[next_since:since].add_(1)  # and use as many bytes of other memory"
+            yield "        while time.perf_counter_ns() < end: pass"
+        if not (self._writes or self._is_cold):
+            yield "    pass"
 
-def _settings(header: Header) -> str:
-    """Return which packages and variables differ, beside torch."""
-    packages = [f"{name} {' -> '.join(versions)}" for name, versions in header.packages.items() if name != "torch"]
-    variables = [
-        f"{side} with {' '.join(f'{name}={value}' for name, value in found.items())}"
-        for side, found in header.variables.items()
-        if found
-    ]
-    return "".join(f", {text}" for text in (*packages[:5], *variables))
+    def _timed(self) -> Iterator[str]:
+        threads = self._timer_threads
+        if not (self._writes or self._is_on_cpu):
+            yield f'timer = Timer("call()", globals={{"call": call}}, num_threads={threads})'
+            yield "def measure():  # median time of the calls, in seconds; repeated, as a kernel may end before the next starts"
+            yield f"    return timer.blocked_autorange(min_run_time={_MEASUREMENT_NS / 1e9}).median"
+            return
+        yield f'timer = Timer("call()", "prepare()", globals={{"call": call, "prepare": prepare}}, num_threads={threads})'
+        yield "def measure():  # median time of the calls, in seconds"
+        yield f"    return statistics.median(timer.timeit(1).median for _ in range({self._repetitions()}))"
 
+    def _profiled(self) -> Iterator[str]:
+        times, names = self._repetitions(), self._names
+        yield "def is_timed(event):"
+        yield '    return event is not None and (event.name == "timed" or is_timed(event.cpu_parent))'
+        yield f"def measure():  # median over repetitions of the self time of {' or '.join(names)}, in seconds"
+        yield "    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:"
+        yield f"        for _ in range({times}):"
+        yield "            prepare()"
+        yield '            with torch.profiler.record_function("timed"): call()'
+        chosen = f'== "{names[0]}"' if len(names) == 1 else f"in {names}"
+        condition = f"event.name {chosen} and is_timed(event)"
+        yield f"    times = [event.self_cpu_time_total for event in profiler.events() if {condition}]"
+        yield f"    each = max(1, len(times) // {times})  # events of this name in a repetition"
+        nothing = "" if all(self._sides.values()) else " or [1e-3]"
+        yield f"    return statistics.median([sum(times[i : i + each]) for i in range(0, len(times), each)]{nothing}) / 1e6"
 
-def _shortened(row: StoredRow, most_calls: int) -> StoredRow:
-    return {**row, "calls": row["calls"][:most_calls]}
-
-
-# ---- Timing ----------------------------------------------------------------------------------------------------------
+    def _repetitions(self) -> int:
+        """Return how many calls are timed one by one."""
+        ns = max(sum(_self_ns(row) / max(row["self_share"], 0.01) for row in rows) for rows in self._sides.values())
+        of_preparation = max(max(n_bytes * _NS_PER_BYTE, wait) for n_bytes, wait in map(_longest_use, self._sides.values()))
+        # Before each timed call there are two others and two preparations.
+        return max(_FEWEST, min(_MOST, int(_MEASUREMENT_NS / max(1.0, 3 * ns + 2 * of_preparation))))
 
 
 def _needs_profiler(rows: Sequence[StoredRow]) -> bool:
@@ -254,93 +302,24 @@ def _self_ns(row: StoredRow) -> int:
     return sum(call["self_ns"] for call in row["calls"])
 
 
-def _writes(sides: Mapping[str, Sequence[StoredRow]]) -> bool:
-    return any(call["writes"] for rows in sides.values() for row in rows for call in row["calls"])
-
-
-def _is_on_cpu(sides: Mapping[str, Sequence[StoredRow]]) -> bool:
-    """Whether calls use the CPU; those without tensors do."""
-    devices = {tensor["device"] for rows in sides.values() for tensor in _tensors(rows)}
-    return not devices or "cpu" in devices
-
-
-def _repetitions(sides: Mapping[str, Sequence[StoredRow]]) -> int:
-    """Return how many calls are timed one by one."""
-    ns = max(sum(_self_ns(row) / max(row["self_share"], 0.01) for row in rows) for rows in sides.values())
-    uses = [_longest_use(rows) for rows in sides.values()]
-    of_preparation = max(max(n_bytes * _NS_PER_BYTE, ns) for n_bytes, ns in uses)
-    # Before each timed call there are two others and two preparations.
-    return max(_FEWEST, min(_MOST, int(_MEASUREMENT_NS / max(1.0, 3 * ns + 2 * of_preparation))))
-
-
 def _longest_use(rows: Sequence[StoredRow]) -> _Use:
     """Return the most bytes and the longest time between a call and the last use of memory of it before."""
-    uses = [*map(_use, _tensors(rows)), *(_use_of_result(call) for row in rows for call in row["calls"])]
+    calls = [call for row in rows for call in row["calls"]]
+    uses = [*(_use(tensor, [tensor]) for tensor in _tensors(rows)), *(_use(call, _tensors_of(call)) for call in calls)]
     return max((n_bytes for n_bytes, _ in uses), default=0), max((ns for _, ns in uses), default=0)
 
 
-def _use(tensor: Mapping[str, Any]) -> _Use:
-    """Return the bytes and the time between the last use of a tensor and the call."""
-    return _rounded(tensor) if tensor["device"] == "cpu" else (0, 0)
+def _use(used: Mapping[str, Any], tensors: Iterable[Mapping[str, Any]]) -> _Use:
+    """Return the bytes and the time between the last use of memory and the call; zero on an accelerator.
 
-
-def _use_of_result(call: Mapping[str, Any]) -> _Use:
-    """Return these of the memory of a result, which the allocator takes from what was freed before."""
-    on_cpu = all(tensor["device"] == "cpu" for tensor in _tensors([{"calls": [call]}]))
-    return _rounded(call) if on_cpu else (0, 0)
-
-
-def _rounded(used: Mapping[str, Any]) -> _Use:
+    Args:
+        used: the description of a tensor; that of a call for its result, which the allocator takes from what was freed before.
+        tensors: whose devices decide.
+    """
+    if any(tensor["device"] != "cpu" for tensor in tensors):
+        return 0, 0
     n_bytes, ns = (int(float(f"{used.get(name) or 0:.3g}")) for name in ("since", "since_ns"))
     return min(_MOST_BYTES, n_bytes), min(_MOST_NS, ns) if ns >= _LEAST_NS else 0
-
-
-def _prepares(sides: Mapping[str, Sequence[StoredRow]]) -> bool:
-    """Whether the state of the caches matters: on a CPU, if tensors were not used just before."""
-    return any(_longest_use(rows)[0] for rows in sides.values())
-
-
-def _preparation(sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
-    """Yield the function that runs before each timed call."""
-    yield "def prepare():  # not timed"
-    if _writes(sides):
-        yield "    for one, values in zip(written, kept): one.copy_(values)  # the call changes these tensors"
-    if _prepares(sides):
-        yield "    for (one, since, ns), (_, next_since, next_ns) in zip(used, [*used[1:], (None, 0, 0)]):"
-        yield "        if one is not None: one.sum()"
-        yield "        end = time.perf_counter_ns() + ns - next_ns  # wait as long as the program does after using this tensor"
-        yield "        other[next_since:since].add_(1)  # and use as many bytes of other memory"
-        yield "        while time.perf_counter_ns() < end: pass"
-    if not (_writes(sides) or _prepares(sides)):
-        yield "    pass"
-
-
-def _timed(header: Header, sides: Mapping[str, Sequence[StoredRow]]) -> Iterator[str]:
-    threads = header.threads if _threads(header).isdecimal() else "torch.get_num_threads()"  # the timer's default is 1
-    if not (_writes(sides) or _is_on_cpu(sides)):
-        yield f'timer = Timer("call()", globals={{"call": call}}, num_threads={threads})'
-        yield "def measure():  # median time of the calls, in seconds; repeated, as a kernel may end before the next starts"
-        yield f"    return timer.blocked_autorange(min_run_time={_MEASUREMENT_NS / 1e9}).median"
-        return
-    yield f'timer = Timer("call()", "prepare()", globals={{"call": call, "prepare": prepare}}, num_threads={threads})'
-    yield "def measure():  # median time of the calls, in seconds"
-    yield f"    return statistics.median(timer.timeit(1).median for _ in range({_repetitions(sides)}))"
-
-
-def _profiled(sides: Mapping[str, Sequence[StoredRow]], names: Sequence[str]) -> Iterator[str]:
-    times = _repetitions(sides)
-    yield "def is_timed(event):"
-    yield '    return event is not None and (event.name == "timed" or is_timed(event.cpu_parent))'
-    yield f"def measure():  # median over repetitions of the self time of {' or '.join(names)}, in seconds"
-    yield "    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:"
-    yield f"        for _ in range({times}):"
-    yield "            prepare()"
-    yield '            with torch.profiler.record_function("timed"): call()'
-    chosen = f'== "{names[0]}"' if len(names) == 1 else f"in {names}"
-    yield f"    times = [event.self_cpu_time_total for event in profiler.events() if event.name {chosen} and is_timed(event)]"
-    yield f"    each = max(1, len(times) // {times})  # events of this name in a repetition"
-    nothing = "" if all(sides.values()) else " or [1e-3]"
-    yield f"    return statistics.median([sum(times[i : i + each]) for i in range(0, len(times), each)]{nothing}) / 1e6"
 
 
 # ---- Arguments -------------------------------------------------------------------------------------------------------
@@ -359,13 +338,13 @@ def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]
     numbered, of_results = 0, (0, 0)
     for position, row in enumerate(rows):
         for place, call in enumerate(row["calls"]):
-            made = _Call(call, f"{position}.{place}", numbered)
+            made = _CallText(call, f"{position}.{place}", numbered)
             yield from filter(None, ["; ".join(made.lines)]) if joins else made.lines
             numbered = made.numbered
             calls.append(made.text)
             written += made.written
             used += made.used
-            of_results = max(of_results, _use_of_result(call))
+            of_results = max(of_results, _use(call, _tensors_of(call)))
     if of_results > max((use for _, use in used), default=(0, 0)):
         used.append(("None", of_results))
     yield "def call():"
@@ -376,7 +355,7 @@ def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]
     yield f"return call, [{', '.join(written)}], [{', '.join(uses)}]"
 
 
-class _Call:
+class _CallText:
     """One call as text: the lines that make its tensors, and the line that makes the call."""
 
     def __init__(self, call: Mapping[str, Any], key: str, numbered: int) -> None:
@@ -399,7 +378,7 @@ class _Call:
             name = self._variable()
             self.lines.append(f"{name} = {_tensor(found, f'{self._key}.{len(self._names)}')}")
             self._names.append(name)
-            self.used.append((name, _use(found)))
+            self.used.append((name, _use(found, [found])))
             return name
         if kind == "same":
             return self._names[found]
@@ -412,24 +391,21 @@ class _Call:
 
     def _list(self, items: Sequence[Any]) -> str:
         tensors = [item["tensor"] for item in items if isinstance(item, dict) and "tensor" in item]
-        if len(items) < 3 or len(tensors) < len(items) or not _is_alike(tensors):
+        kinds = {(tensor["dtype"], tensor["device"]) for tensor in tensors}
+        is_alike = len(kinds) == 1 and not any(tensor["offset"] or "saved" in tensor for tensor in tensors)
+        if len(items) < 3 or len(tensors) < len(items) or not is_alike:
             return f"[{', '.join(map(self._text, items))}]"
         name = self._variable()
         self.lines.append(f"{name} = {_tensors_of_list(tensors)}")
         names = [f"{name}[{number}]" for number in range(len(items))]
         self._names += names
         largest = max(range(len(items)), key=lambda number: int(tensors[number]["elements"]))
-        self.used.append((names[largest], _use(tensors[largest])))
+        self.used.append((names[largest], _use(tensors[largest], [tensors[largest]])))
         return name
 
 
-def _is_alike(tensors: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the tensors of a list can be made by one expression; their values then have the distribution of the largest."""
-    kinds = {(tensor["dtype"], tensor["device"]) for tensor in tensors}
-    return len(kinds) == 1 and not any(tensor["offset"] or "saved" in tensor for tensor in tensors)
-
-
 def _tensors_of_list(tensors: Sequence[Mapping[str, Any]]) -> str:
+    """Return one expression for the tensors of a list; their values have the distribution of the largest."""
     largest = max(tensors, key=lambda tensor: tensor["elements"])
     if all(map(_is_contiguous, tensors)):
         shapes = ", ".join(str(tuple(tensor["shape"])) for tensor in tensors)
@@ -460,18 +436,14 @@ def _is_contiguous(tensor: Mapping[str, Any]) -> bool:
 
 def _values(tensor: Mapping[str, Any], n: str, key: str = "") -> str:
     """Return the expression of a tensor of one dimension with ``n`` elements."""
-    dtype = tensor["dtype"]
+    dtype, elements = tensor["dtype"], tensor["elements"]
+    on_device = "" if tensor["device"] == "cpu" else f'.to("{tensor["device"]}")'
     if "saved" in tensor:
-        elements = tensor["saved"]["elements"]
-        whole = f'saved["{key}"]'
-        repeated = whole if elements == tensor["elements"] else f"{whole}.repeat({-(-tensor['elements'] // elements)})[:{n}]"
-        return f"{repeated}{_on_device(tensor)}"
+        saved = tensor["saved"]["elements"]
+        repeated = "" if saved == elements else f".repeat({-(-elements // saved)})[:{n}]"
+        return f'saved["{key}"]{repeated}{on_device}'
     text, own = _distributed(tensor["values"], n, dtype)
-    return f"{text}{'' if own == dtype else f'.to(torch.{dtype})'}{_on_device(tensor)}"
-
-
-def _on_device(tensor: Mapping[str, Any]) -> str:
-    return "" if tensor["device"] == "cpu" else f'.to("{tensor["device"]}")'
+    return f"{text}{'' if own == dtype else f'.to(torch.{dtype})'}{on_device}"
 
 
 def _distributed(values: Mapping[str, Any], n: str, dtype: str) -> tuple[str, str]:
@@ -519,33 +491,29 @@ def _wrapped(line: str, width: int | None) -> Iterator[str]:
 _FAR_MEAN, _FAR_ZEROS, _FAR_STD = 0.2, 0.05, 0.2
 
 
-def _tensors(rows: Iterable[StoredRow]) -> Iterator[dict[str, Any]]:
-    def walked(value: Any) -> Iterator[dict[str, Any]]:
+def _tensors(rows: Iterable[StoredRow]) -> list[dict[str, Any]]:
+    return [tensor for row in rows for call in row["calls"] for tensor in _tensors_of(call)]
+
+
+def _tensors_of(call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    waiting = [*call["args"], *call["kwargs"].values()]
+    while waiting:
+        value = waiting.pop(0)
         if isinstance(value, list):
-            for item in value:
-                yield from walked(item)
+            waiting = [*value, *waiting]
         elif isinstance(value, dict) and "tensor" in value:
             yield value["tensor"]
 
-    for row in rows:
-        for call in row["calls"]:
-            yield from walked([*call["args"], *call["kwargs"].values()])
 
-
-def _distributions(rows: Iterable[StoredRow]) -> list[Mapping[str, Any]]:
-    return [tensor["values"] for tensor in _tensors(rows)]
-
-
-def _compared(row: StoredRow) -> Any:
-    """Return a row without values and times."""
+def _without_values(row: StoredRow) -> Any:
+    """Return the calls of a row without values and times."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, list):
             return [plain(item) for item in value]
         if isinstance(value, dict) and "tensor" in value:
-            return {
-                name: item for name, item in value["tensor"].items() if name not in ("values", "saved", "since", "since_ns")
-            }
+            left_out = ("values", "saved", "since", "since_ns")
+            return {name: item for name, item in value["tensor"].items() if name not in left_out}
         return value
 
     return [
@@ -554,7 +522,7 @@ def _compared(row: StoredRow) -> Any:
     ]
 
 
-def _far(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _are_far(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two distributions differ clearly."""
     if one["kind"] != other["kind"] or "std" not in one:
         return bool(one["kind"] != other["kind"])

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.reproducers.script import VALUES, Header, differ, file_name, script
+from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds, decide
-from mnistbench.gate.verdict.result import Header as GateHeader
-from mnistbench.gate.verdict.samples import ADDED, BASE, HEAD, OUTSIDE_KIND, Launch, Quantity, Reproducer
+from mnistbench.gate.verdict.samples import ADDED, BASE, HEAD, OUTSIDE_KIND, Header, Launch, Quantity, Reproducer
 
 #: Rows of each side -> what ``launcher.capture`` returns.
 Capture = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[str, Mapping[str, Any]]]
@@ -34,23 +33,29 @@ def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: 
     return [finding for finding in findings if finding.verdict == REGRESSED and not finding.screened.quantity.is_case]
 
 
-def write(header: Mapping[str, Any], findings: Sequence[Finding], capture: Capture, folder: Path) -> tuple[Reproducer, ...]:
+def write(gate: Header, findings: Sequence[Finding], capture: Capture, folder: Path) -> tuple[Reproducer, ...]:
     """Capture the calls of operations on both sides and write their scripts.
 
     Args:
-        header: of the raw samples.
+        gate: header of the raw samples.
         findings: as :func:`slower_operations` returns them.
         capture: describes calls; a MnistbenchError of it is the reason why there are no scripts.
         folder: of the scripts; made if there is one.
     """
-    gate = GateHeader.read(header)
     names = dict(_named([finding for finding in findings if finding.screened.quantity.kind not in _NO_OPERATION], gate))
     found: Mapping[str, Mapping[str, Any]] = {}
     why_none = ""
     if names:
+        wanted = {
+            side: [
+                {"script": name, "case": finding.screened.quantity.case, "rows": _rows(finding.screened.quantity, side)}
+                for name, finding in names.items()
+            ]
+            for side in (BASE, HEAD)
+        }
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            found = capture(_wanted(names), folder.resolve())
+            found = capture(wanted, folder.resolve())
         except MnistbenchError as error:
             why_none = f"its calls could not be captured: {error}"
         except OSError as error:
@@ -64,7 +69,7 @@ def write(header: Mapping[str, Any], findings: Sequence[Finding], capture: Captu
     )
 
 
-def _named(findings: Sequence[Finding], gate: GateHeader) -> Iterator[tuple[str, Finding]]:
+def _named(findings: Sequence[Finding], gate: Header) -> Iterator[tuple[str, Finding]]:
     """Yield each finding with the name of its script: that of the operation, with that of its case if others have it, too."""
     quantities = [finding.screened.quantity for finding in findings]
     for finding, quantity in zip(findings, quantities, strict=True):
@@ -73,26 +78,16 @@ def _named(findings: Sequence[Finding], gate: GateHeader) -> Iterator[tuple[str,
         yield (name if alone else f"{name}-{file_name(gate.name(quantity.case))}"), finding
 
 
-def _wanted(names: Mapping[str, Finding]) -> dict[str, list[dict[str, Any]]]:
-    """Return what is captured on each side: of a replaced operation those that the side calls."""
-
-    def rows(quantity: Quantity, side: str) -> list[list[str]]:
-        if not quantity.replaced:
-            return [list(key) for key in quantity.members]
-        times = {one.key: {BASE: one.base_ns, HEAD: one.head_ns}[side] for one in quantity.replaced}
-        return [list(key) for key, ns in times.items() if ns is not None]
-
-    return {
-        side: [
-            {"script": name, "case": finding.screened.quantity.case, "rows": rows(finding.screened.quantity, side)}
-            for name, finding in names.items()
-        ]
-        for side in (BASE, HEAD)
-    }
+def _rows(quantity: Quantity, side: str) -> list[list[str]]:
+    """Return what is captured on a side: of a replaced operation those that the side calls."""
+    if not quantity.replaced:
+        return [list(key) for key in quantity.members]
+    times = {one.key: {BASE: one.base_ns, HEAD: one.head_ns}[side] for one in quantity.replaced}
+    return [list(key) for key, ns in times.items() if ns is not None]
 
 
 def _reproducer(
-    gate: GateHeader, finding: Finding, name: str, found: Mapping[str, Mapping[str, Any]], folder: Path, why_none: str
+    gate: Header, finding: Finding, name: str, found: Mapping[str, Mapping[str, Any]], folder: Path, why_none: str
 ) -> Reproducer:
     quantity = finding.screened.quantity
     why_not = _NO_OPERATION.get(quantity.kind, why_none)
@@ -104,7 +99,7 @@ def _reproducer(
             where = "" if base["why_not"] == head["why_not"] else f" in the {side}"
             return Reproducer(quantity.key, "", f"{captured['why_not']}{where}")
     has_two = differ(base["rows"], head["rows"])
-    text = script(_header(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else None)
+    text = script(_origin(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else None)
     path = folder / f"{name}.py"
     try:
         path.write_text(text, encoding="utf-8")
@@ -116,9 +111,9 @@ def _reproducer(
     return Reproducer(quantity.key, str(path), "")
 
 
-def _header(gate: GateHeader, finding: Finding, threads: int) -> Header:
+def _origin(gate: Header, finding: Finding, threads: int) -> ScriptOrigin:
     best, quantity = finding.best, finding.best.quantity
-    return Header(
+    return ScriptOrigin(
         title=finding.screened.quantity.title,  # as in the report
         case=gate.name(quantity.case),
         change=min(best.change, _LARGEST),

@@ -15,7 +15,7 @@ import math
 import random
 import resource
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Case, Outcome
 from mnistbench.gate.sides.side import Side
-from mnistbench.gate.sides.turns import Turns
+from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.measuring.timing import Sample
 
 #: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
@@ -97,7 +97,7 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
         case.loops = max(1, round(SAMPLE_NS / longest))
         longest *= case.loops
     in_blocks = shares_core and all(of_one_thread)
-    pairs = _pairs(order, coin, _number(longest, *(FEW_PAIRS if in_blocks else TIMED_PAIRS)))
+    pairs = in_pairs(order, coin, _number(longest, *(FEW_PAIRS if in_blocks else TIMED_PAIRS)))
     _time(side_run, turns, pairs, of_one_thread=all(of_one_thread))
     if in_blocks:
         size = max(1, math.ceil(BLOCK_NS / longest))
@@ -118,7 +118,7 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
         with side_run.side.errors_named():
             found["outcome"] = digest, number if case.is_finite() else None
     if all(profilable):
-        pairs = _pairs(order, coin, _number(longest, *PROFILED_PAIRS))
+        pairs = in_pairs(order, coin, _number(longest, *PROFILED_PAIRS))
         with side_run.side.errors_named():
             found |= case.operations(partial(turns.of, order), turns.of(pairs))
     return {"first": order[0], "sides": {side_run.side.name: found}}
@@ -170,14 +170,6 @@ def _calibrated(side_run: SideRun) -> int:
 def _number(duration_ns: int, factor: float, fewest: int, most: int) -> int:
     """Return the number of pairs or blocks whose iterations take this time, the same for all sides."""
     return max(fewest, min(most, round(factor / math.sqrt(duration_ns / 1e9))))
-
-
-def _pairs(names: Sequence[str], coin: random.Random, pairs: int) -> Iterator[str]:
-    """Yield the sides pair by pair: in random order, then in the reverse order, and so on."""
-    order = list(names)
-    for pair in range(pairs):
-        order = order[::-1] if pair % 2 else coin.sample(order, len(order))
-        yield from order
 
 
 def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, of_one_thread: bool) -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.verdict.samples import BASE
+
+
+def in_pairs(names: Sequence[str], coin: random.Random, pairs: int) -> Iterator[str]:
+    """Yield the sides pair by pair: in random order, then in the reverse order, and so on."""
+    order = list(names)
+    for pair in range(pairs):
+        order = order[::-1] if pair % 2 else coin.sample(order, len(order))
+        yield from order
 
 
 class PeerError(MnistbenchError):

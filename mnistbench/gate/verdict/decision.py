@@ -1,4 +1,4 @@
-"""Effects of two stages -> verdicts. Pure and seeded; does not import torch. ``docs/gate.md`` explains it to users."""
+"""Effects of two stages -> verdicts. Pure and seeded; does not import torch. See ``docs/gate-statistics.md``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from mnistbench.core import units
+from mnistbench.core.options import option, share
 from mnistbench.gate.verdict.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
 from mnistbench.gate.verdict.samples import ADDED, BUSY, CALL, MEAN, OPERATION, REPLACED, Quantity
 
@@ -86,18 +87,18 @@ CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = "contradiction", "unmea
 class Thresholds:
     """The smallest changes that matter, as shares."""
 
-    call: float = 0.02
-    operation: float = 0.05
+    case: float = option("--threshold", share(), "2%", "smallest slowdown of a case that matters", "SHARE")
+    operation: float = option("--op-threshold", share(), "5%", "smallest slowdown of an operation that matters", "SHARE")
 
     def of(self, quantity: Quantity) -> float:
         """Return the smallest change of this quantity that matters; for ADDED as a share of the case."""
         if quantity.is_case:
-            return self.call
+            return self.case
         return self.operation * LARGE_SHARE if quantity.kind == ADDED else self.operation
 
     def to_rule_out(self, quantity: Quantity) -> float:
         """Return the slowdown of this quantity that a pass has to rule out."""
-        return MEAN_FACTOR * self.call if quantity.kind == MEAN else self.of(quantity)
+        return MEAN_FACTOR * self.case if quantity.kind == MEAN else self.of(quantity)
 
 
 @dataclass(frozen=True)

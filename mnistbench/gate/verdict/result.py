@@ -1,4 +1,4 @@
-"""Header and launches -> Verdict, the content of a report. Measured and replayed samples are treated alike."""
+"""Samples -> Verdict, the content of a report. Samples just measured and those of a file are treated alike."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
+from mnistbench.compare.criteria import Acceptance, Excuses
 from mnistbench.compare.exact import TOLERANCE, counted_differences
-from mnistbench.compare.thresholds import Acceptance
-from mnistbench.core import units
+from mnistbench.core import options, units
 from mnistbench.core.operation import shortened
 from mnistbench.core.record import median_ns
 from mnistbench.gate.verdict import samples
@@ -30,29 +31,48 @@ from mnistbench.gate.verdict.decision import (
     Thresholds,
     decide,
 )
-from mnistbench.gate.verdict.samples import BASE, CALL, COMPLETE, HEAD, OTHER, End, Header, Launch, SideSample
+from mnistbench.gate.verdict.samples import BASE, CALL, HEAD, OTHER, End, Header, Launch, Recorded, SideSample
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(Thresholds, Excuses):
+    """The options of all commands that judge samples and report the verdict."""
+
+    inconclusive: str = options.option(
+        "--inconclusive", options.one_of("fail", "ok"), "fail",
+        "fail: exit code 2 if noise or the budget leaves the result open; ok: exit code 0", "WHAT",
+    )  # fmt: skip
+    top: int = options.top()
+    format: str = options.output_format()
+    output: Path | None = options.output()
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The decision and everything else in a report."""
 
-    header: Header
+    recorded: Recorded
+    options: JudgeOptions
     decision: Decision  # its cases have the names of reports
-    thresholds: Thresholds
     accepted: tuple[Finding, ...]
     exceeded: tuple[tuple[Finding, Acceptance], ...]  # slower than the limit of --accept
     unlimited: tuple[tuple[Finding, Acceptance], ...]  # matched by an --accept without a limit
     unused: tuple[str, ...]  # --accept values that matched no regression
-    reason: str  # the value of --reason
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
     different: tuple[str, ...]  # cases in which the sides compute different numbers
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
     unmeasured: tuple[str, ...]  # cases without a time in every launch
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
-    missing_allowed: bool  # cases that the head does not have, or with other Params, do not make it inconclusive
-    end: End
-    seconds: float  # duration of the measurement
+
+    @property
+    def header(self) -> Header:
+        """The first line of the samples."""
+        return self.recorded.header
+
+    @property
+    def end(self) -> End:
+        """How the measurement ended."""
+        return self.recorded.end
 
     @property
     def regressions(self) -> tuple[Finding, ...]:
@@ -71,7 +91,7 @@ class Verdict:
             yield Reason(BROKEN if self.end.broken_off else BUDGET, self.end.cut_short)
         why_missing = self.header.left_out.get(HEAD, {})
         for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "other parameters in the head")):
-            if cases and not self.missing_allowed:
+            if cases and not self.options.allow_missing:
                 more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
                 shown = ", ".join(f"{case} ({why_missing[case]})" if case in why_missing else case for case in cases[:3])
                 yield Reason(MISSING, f"{what}, so not judged: {shown}{more}; add --allow-missing if this is intended")
@@ -107,26 +127,22 @@ class Verdict:
         return all(reason.is_excusable for reason in self.reasons)
 
 
-def conclude(
-    header: Header,
-    launches: Sequence[Launch],
-    thresholds: Thresholds,
-    *,
-    accept: Sequence[Acceptance] = (),
-    reason: str = "",
-    end: End = COMPLETE,
-    allow_missing: bool = False,
-) -> Verdict:
+def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     """Judge the samples of a gate."""
+    header, launches = recorded.header, recorded.launches
     first, second = samples.effects_of_stages(launches)
     of_first_stage = [launch for launch in launches if launch.stage == 1]
 
     def matching(finding: Finding) -> list[Acceptance]:
-        return [one for one in accept if _matches(one, finding, header)] if finding.verdict == REGRESSED else []
+        return [one for one in options.accept if _matches(one, finding, header)] if finding.verdict == REGRESSED else []
 
+    named_first, named_second = (
+        [replace(quantity, case=header.name(quantity.case)) for quantity in stage] for stage in (first, second)
+    )
     decision = decide(
-        *([replace(quantity, case=header.name(quantity.case)) for quantity in stage] for stage in (first, second)),
-        thresholds,
+        named_first,
+        named_second,
+        options,
         header.seed,
         lambda finding: any(map(functools.partial(_allows, finding), matching(finding))),
     )
@@ -134,14 +150,13 @@ def conclude(
     used = {one for finding in decision.findings for one in matching(finding)}
     measured = {quantity.case for quantity in first if quantity.kind == CALL}
     return Verdict(
-        header=header,
+        recorded=recorded,
+        options=options,
         decision=decision,
-        thresholds=thresholds,
         accepted=accepted,
         exceeded=exceeded,
         unlimited=unlimited,
-        unused=tuple(one.text for one in accept if one not in used),
-        reason=reason,
+        unused=tuple(one.text for one in options.accept if one not in used),
         exact_differences=_facts(header, of_first_stage),
         different=tuple(
             header.name(case)
@@ -152,9 +167,6 @@ def conclude(
         not_finite={header.name(case): sides for case in header.labels if (sides := _not_finite(case, launches))},
         unmeasured=tuple(header.name(case) for case in header.labels if case not in measured) if first else (),
         unprofiled=tuple(header.name(case) for case in header.labels if _partly_profiled(case, of_first_stage)),
-        missing_allowed=allow_missing,
-        end=end,
-        seconds=sum(launch.seconds for launch in launches),
     )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from mnistbench import __version__
-from mnistbench.compare.thresholds import Criteria
+from mnistbench.compare.criteria import Criteria
 from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within, wrong
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.operation import OpKey, operation_name, place_name, replacement_name, shortened
@@ -624,6 +624,11 @@ class Recorded:
     header: Header
     launches: list[Launch]
     end: End = COMPLETE
+
+    @property
+    def seconds(self) -> float:
+        """Duration of all launches."""
+        return sum(launch.seconds for launch in self.launches)
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:

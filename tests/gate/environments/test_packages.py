@@ -5,8 +5,7 @@ import json
 import pytest
 from packaging.requirements import Requirement
 
-from mnistbench.core.errors import UsageError
-from mnistbench.gate.environments.packages import Installed, asked, installed, loose_lines, requirement_lines
+from mnistbench.gate.environments.packages import Installed, installed, wanted
 
 #: As with torch 2.15: pins in both directions, a toolkit with extras, a range, and packages that have nothing to do with it.
 PACKAGES = [
@@ -33,7 +32,7 @@ PACKAGES = [
 
 
 def lines(*changes, packages=PACKAGES):
-    return requirement_lines([Requirement(change) for change in changes], packages)
+    return wanted([Requirement(change) for change in changes], packages).lines
 
 
 def test_a_package_that_nothing_is_pinned_to_changes_alone():
@@ -91,36 +90,12 @@ def test_packages_that_pin_each_other_end():
 
 def test_what_a_changed_package_requires_may_change_with_it():
     def loose(*changes):
-        return loose_lines([Requirement(change) for change in changes], PACKAGES)
+        return wanted([Requirement(change) for change in changes], PACKAGES).loose
 
     assert loose("tqdm==4.66.2") == ()
     assert loose("torch==2.13.0") == ("numpy==2.4.6", "pathfinder==1.9.0", "sympy==1.14.0")
     assert loose("torch==2.13.0", "sympy==1.13.1") == ("numpy==2.4.6", "pathfinder==1.9.0")
     assert set(loose("torch==2.13.0")) <= set(lines("torch==2.13.0"))
-
-
-# ---- Options -----------------------------------------------------------------------------------------------------------
-
-
-def test_requirements_are_read_by_name():
-    found = asked("--head-with", ["torch==2.13.0", "Numpy == 2.0"], PACKAGES)
-    assert list(map(str, found)) == ["Numpy==2.0", "torch==2.13.0"]
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["torch=2.13"], "--head-with: 'torch=2.13' is not a requirement; give NAME==VERSION, such as torch==2.13.0"),
-        ([""], "--head-with: '' is not a requirement; give NAME==VERSION, such as torch==2.13.0"),
-        (["torch"], "--head-with: 'torch' names no version; give NAME==VERSION, such as torch==1.0"),
-        (["jax==1.0"], "--head-with: jax is not installed; name an installed package"),
-        (["torch==2.13", "Torch==2.14"], "--head-with: Torch is given twice; give one version"),
-    ],
-)
-def test_what_is_no_change_of_an_installed_package_is_refused(texts, message):
-    with pytest.raises(UsageError) as refused:
-        asked("--head-with", texts, PACKAGES)
-    assert str(refused.value) == message
 
 
 # ---- What is installed -------------------------------------------------------------------------------------------------

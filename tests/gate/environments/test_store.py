@@ -17,7 +17,8 @@ import pytest
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.environments import store
-from mnistbench.gate.environments.store import Removed, Wanted, held, listed, remove_all
+from mnistbench.gate.environments.packages import Wanted
+from mnistbench.gate.environments.store import held, listed, remove_all
 from mnistbench.gate.environments.uv import find
 
 #: Records its arguments; makes a folder with an interpreter, and a distribution per requirement. What FAKE_UV names fails.
@@ -101,7 +102,7 @@ def test_an_environment_is_announced_and_made(uv, home):
     said = []
     with held(TQDM, said.append) as environment:
         assert subprocess.run([environment.python, "-c", ""], check=True)
-    folder = environment.folder
+    folder = Path(environment.folder)
     assert re.fullmatch(r"[0-9a-f]{16}", folder.name)
     place = f"~/.cache/mnistbench/environments/{folder.name}"
     assert said == [f"making an environment with tqdm==4.66.2 in {place}: about 3.00 MiB, less what uv has in its cache"]
@@ -110,17 +111,16 @@ def test_an_environment_is_announced_and_made(uv, home):
         ["pip", "install", "--python", f"{folder}/bin/python", "--requirements", f"{folder}/requirements.txt"],
     ]
     assert (folder / "requirements.txt").read_text(encoding="utf-8") == "numpy==2.0\ntqdm==4.66.2\n"
-    manifest = environment.manifest
-    assert (manifest.asked, manifest.packages) == (("tqdm==4.66.2",), {"numpy": "2.0", "tqdm": "4.66.2"})
-    assert manifest.size_bytes > 100
-    assert manifest.python == sys.version.split()[0]
+    assert (environment.asked, environment.packages) == (("tqdm==4.66.2",), {"numpy": "2.0", "tqdm": "4.66.2"})
+    assert environment.size_bytes > 100
+    assert environment.version == sys.version.split()[0]
     assert left(home) == [folder]
 
 
 def test_versions_that_may_change_are_installed_first(uv):
     loose = Wanted(TQDM.asked, TQDM.lines, 0, ("numpy==2.0",))
     assert store._name(loose) != store._name(TQDM)
-    folder = make(loose).folder
+    folder = Path(make(loose).folder)
     assert (folder / "loose.txt").read_text(encoding="utf-8") == "numpy==2.0\n"
     assert (folder / "requirements.txt").read_text(encoding="utf-8") == "numpy\ntqdm==4.66.2\n"
     install = ["pip", "install", "--python", f"{folder}/bin/python"]
@@ -139,8 +139,8 @@ def test_a_complete_environment_is_used_again(uv, monkeypatch):
     assert len(uv.calls) == 2
     [environment], incomplete = listed()
     assert (environment, incomplete) == (again, 0)
-    assert environment.manifest.created == "2026-11-20T10:00:00+00:00"
-    assert environment.manifest.last_used == "2026-11-22T10:00:00+00:00"
+    assert environment.created == "2026-11-20T10:00:00+00:00"
+    assert environment.last_used == "2026-11-22T10:00:00+00:00"
 
 
 def test_other_requirements_another_interpreter_and_a_wheel_that_was_built_again_give_another_environment(
@@ -160,7 +160,7 @@ def test_other_requirements_another_interpreter_and_a_wheel_that_was_built_again
 
 @pytest.mark.parametrize("damage", ["no manifest", "no JSON", "other JSON", "no interpreter"])
 def test_an_incomplete_environment_is_made_again(uv, home, damage):
-    folder = make().folder
+    folder = Path(make().folder)
     manifest = folder / "mnistbench.json"
     if damage == "no manifest":
         manifest.unlink()
@@ -171,7 +171,7 @@ def test_an_incomplete_environment_is_made_again(uv, home, damage):
         manifest.write_text("{" if damage == "no JSON" else "{}", encoding="utf-8")
     (folder / "remainder").touch()
     assert listed() == ([], 1)
-    assert make().folder == folder
+    assert Path(make().folder) == folder
     assert not (folder / "remainder").exists()
     assert len(uv.calls) == 4
 
@@ -248,16 +248,19 @@ def test_two_gates_use_one_environment_at_the_same_time(uv):
 def test_uv_keeps_the_lock_after_its_parent_was_killed(home, tmp_path):
     lock, ready = home / "lock", home / "ready"
     program = tmp_path / "waits"
-    program.write_text(f"#!{sys.executable} -SE\nimport pathlib, time\npathlib.Path({str(ready)!r}).touch()\ntime.sleep(60)\n")
+    program.write_text(
+        f"#!{sys.executable} -SE\nimport os, pathlib, time\n"
+        f"pathlib.Path({str(ready)!r}).write_text(str(os.getpid()))\ntime.sleep(60)\n"
+    )
     program.chmod(0o755)
     code = (
         f"import fcntl; from mnistbench.gate.environments import uv; stream = open({str(lock)!r}, 'w'); "
         f"fcntl.flock(stream, fcntl.LOCK_EX); uv.run({str(program)!r}, [], stream.fileno())"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    parent = subprocess.Popen([sys.executable, "-c", code])
     try:
         deadline = time.monotonic() + 20
-        while not ready.exists():
+        while not (ready.exists() and ready.read_text()):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         parent.kill()
@@ -265,34 +268,36 @@ def test_uv_keeps_the_lock_after_its_parent_was_killed(home, tmp_path):
         with lock.open() as stream, pytest.raises(BlockingIOError):
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
-        os.killpg(parent.pid, signal.SIGKILL)
+        os.kill(int(ready.read_text()), signal.SIGKILL)
 
 
 # ---- List and remove ---------------------------------------------------------------------------------------------------
 
 
 def test_removing_leaves_what_is_used_and_nothing_else(uv, home):
-    first = make()
-    other = make(Wanted(("numpy==2.1",), ("numpy==2.1",), 0))
-    (first.folder.parent / "incomplete").mkdir()
+    numpy = Wanted(("numpy==2.1",), ("numpy==2.1",), 0)
+    first, other = Path(make().folder), Path(make(numpy).folder)
+    incomplete = first.parent / "incomplete"
+    incomplete.mkdir()
     shared = home / "in the cache of uv"
     shared.write_bytes(b"x" * 1000)
-    (first.folder / "shared").hardlink_to(shared)
-    with held(Wanted(("numpy==2.1",), ("numpy==2.1",), 0), silent):
+    (first / "shared").hardlink_to(shared)
+    with held(numpy, silent):
         removed = remove_all()
-    assert set(removed.folders) == {first.folder, first.folder.parent / "incomplete"}
-    assert removed.used == (other.folder,)
-    assert removed.size_bytes - removed.freed_bytes == 1000
-    assert left(home) == [other.folder]
-    assert remove_all().folders == (other.folder,)
+    assert removed.keys() == {first, incomplete, other}
+    assert (removed[incomplete], removed[other]) == ((0, 0), None)
+    of_all, of_own = removed[first]
+    assert of_all - of_own == 1000
+    assert left(home) == [other]
+    assert remove_all().keys() == {other}
     assert left(home) == []
-    assert remove_all() == Removed((), (), 0, 0)
+    assert remove_all() == {}
 
 
 def test_a_removed_environment_is_made_again(uv):
-    folder = make().folder
+    folder = Path(make().folder)
     remove_all()
-    assert make().folder == folder
+    assert Path(make().folder) == folder
 
 
 # ---- The command -------------------------------------------------------------------------------------------------------
@@ -300,14 +305,14 @@ def test_a_removed_environment_is_made_again(uv):
 
 def test_the_command_lists_and_removes(uv, home, capsys, monkeypatch):
     assert cli.main(["environments"]) == 0
-    said = "no environments; mnistbench gate --base-with, --head-with and --bisect-versions make them\n"
+    said = "no environments; mnistbench gate and bisect make them, for --base-with, --head-with and releases\n"
     assert capsys.readouterr().out == said
     assert cli.main(["environments", "--prune"]) == 0
     assert capsys.readouterr().out == "no environments to remove\n"
 
     monkeypatch.setattr(store, "_now", lambda: "2026-11-20T10:00:00+00:00")
     monkeypatch.setattr(store, "_sizes", lambda folder: (6_000_000_000, 6_000_000))
-    folder = make().folder
+    folder = Path(make().folder)
     (folder.parent / "incomplete").mkdir()
     assert cli.main(["environments"]) == 0
     title, heads, line, row, note = capsys.readouterr().out.splitlines()
@@ -362,7 +367,7 @@ def test_the_real_uv_changes_a_loose_version_only_if_another_package_excludes_it
         write_wheel(tmp_path, *wheel)
     for version, found in (("1.0", "1.0"), ("2.0", "2.0")):
         environment = make(Wanted((f"large=={version}",), (f"large=={version}", "tiny==2.0"), 1000, ("tiny==2.0",)))
-        assert environment.manifest.packages == {"large": version, "tiny": found}
+        assert environment.packages == {"large": version, "tiny": found}
 
 
 def test_the_real_uv_makes_an_environment_with_a_local_package(home, tmp_path, monkeypatch):
@@ -374,8 +379,8 @@ def test_the_real_uv_makes_an_environment_with_a_local_package(home, tmp_path, m
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     wheel = write_wheel(tmp_path, "tiny", "1.0")
     environment = make(Wanted(("tiny==1.0",), (f"tiny @ {wheel.as_uri()}",), 1000))
-    assert environment.manifest.packages == {"tiny": "1.0"}
+    assert environment.packages == {"tiny": "1.0"}
     subprocess.run([environment.python, "-I", "-c", "import tiny"], check=True)
     with pytest.raises(UsageError, match=r"^no environment with tiny==9: uv: Because .*tiny"):
         make(Wanted(("tiny==9",), ("tiny==9",), 1000))
-    assert left(home) == [environment.folder]
+    assert left(home) == [Path(environment.folder)]

@@ -12,8 +12,8 @@ from torch import library, nn
 from torch.autograd import DeviceType
 
 from mnistbench.core.record import NO_MODULE
-from mnistbench.gate.reproducers.capture import Call, Row, capture, rows, times_of_calls
-from mnistbench.gate.reproducers.values import LARGEST_SAVED, description, distribution
+from mnistbench.gate.reproducers.capture import CapturedCall, CapturedRow, capture, rows, times_of_calls
+from mnistbench.gate.reproducers.tensors import LARGEST_SAVED, description, distribution
 from mnistbench.measuring import case
 from mnistbench.measuring.profiling import marked, profile
 
@@ -99,7 +99,7 @@ def test_the_largest_calls_of_a_row_are_kept_until_they_have_most_of_its_element
     times = [7, 1, 5, 2][: len(elements)]  # microseconds; they do not matter
     ranges = [event(f"mnistbench.call:{number}") for number in range(len(times))]
     inner = [event("aten::sin", around, us) for around, us in zip(ranges, times, strict=True)]
-    calls = [Call("aten::sin", "default", [number], elements=size) for number, size in enumerate(elements)]
+    calls = [CapturedCall("aten::sin", "default", [number], elements=size) for number, size in enumerate(elements)]
     events = [*ranges, *inner]
     [row] = rows(events, calls, times_of_calls(events), {("aten::sin", "", NO_MODULE)}).values()
     assert [call.args for call in row.calls] == [[number] for number in chosen]
@@ -296,7 +296,9 @@ def test_the_bytes_that_are_used_after_the_memory_of_a_result_are_counted():
 
 
 def test_a_row_without_the_calls_of_another_one():
-    row = Row((Call("aten::copy_", "default", elements=4), Call("aten::add", "Tensor", elements=3)), positions=(5, 8))
+    row = CapturedRow(
+        (CapturedCall("aten::copy_", "default", elements=4), CapturedCall("aten::add", "Tensor", elements=3)), positions=(5, 8)
+    )
     assert row.elements == 7
     left = row.without({5, 6})
     assert ([call.name for call in left.calls], left.positions) == (["aten::add"], (8,))

@@ -3,9 +3,9 @@
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from mnistbench.gate.reproducers.memory_use import Block, Since, allocated, before_calls
+from mnistbench.gate.reproducers.tensors import HostBlock, Since, allocated, before_calls
 
-A, B, C = Block(1_000, 100), Block(2_000, 500), Block(3_000, 40)
+A, B, C = HostBlock(1_000, 100), HostBlock(2_000, 500), HostBlock(3_000, 40)
 
 
 def test_bytes_and_time_after_the_last_use_are_counted():
@@ -24,14 +24,23 @@ def test_what_is_used_first_was_used_before_an_iteration_of_each_side():
 
 
 def test_memory_that_a_call_has_freed_is_warm_if_most_of_the_new_block_was_in_it():
-    workspace = Block(5_000, 1_000)
-    for new, is_warm in ((Block(5_400, 600), True), (Block(5_400, 1_200), True), (Block(5_400, 1_201), False), (A, False)):
+    workspace = HostBlock(5_000, 1_000)
+    for new, is_warm in (
+        (HostBlock(5_400, 600), True),
+        (HostBlock(5_400, 1_200), True),
+        (HostBlock(5_400, 1_201), False),
+        (A, False),
+    ):
         [[found]] = before_calls([[], [new]], [[workspace], []], {0: 1.0})[1:]
         assert (found == Since(0, 0)) is is_warm, new
 
 
 def test_nothing_is_between_a_call_and_no_block():
-    assert before_calls([[], [None, Block(9, 0), A]], [[B], []], {0: 1.0})[1] == [Since(0, 0), Since(0, 0), Since(1_000, 2_000)]
+    assert before_calls([[], [None, HostBlock(9, 0), A]], [[B], []], {0: 1.0})[1] == [
+        Since(0, 0),
+        Since(0, 0),
+        Since(1_000, 2_000),
+    ]
 
 
 def test_a_call_without_a_time_took_none():
@@ -46,6 +55,6 @@ def test_memory_inside_an_operation_belongs_to_its_call():
         torch.ones(10_000)
     found = allocated(recorded, "call:")
     assert list(found) == [7]
-    assert Block(output.data_ptr(), output.nbytes) in found[7]
+    assert HostBlock(output.data_ptr(), output.nbytes) in found[7]
     matrix = 3 * 5 * 5 * 16 * 16 * 8  # the pixels under the kernel, for each position
     assert max(block.n_bytes for block in found[7]) == matrix

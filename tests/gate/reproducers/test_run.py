@@ -9,11 +9,9 @@ import textwrap
 import pytest
 import reproducer_builders as builders
 
-from mnistbench.core.errors import RecordError
-from mnistbench.gate.reproducers.run import Reproduced, ReproducerError, SideOfRun, is_reproduced, measure, read, sentence
-from mnistbench.gate.reproducers.script import script
+from mnistbench.gate.reproducers.run import ReproducerError, is_reproduced, measure, overall, sentence
 
-SIDES = {side: SideOfRun(sys.executable) for side in ("base", "head")}
+HERE = {"base": sys.executable, "head": sys.executable}
 
 #: A stand-in for a script: appends its side to a file, and prints what its body says for each line of input.
 PROGRAM = """
@@ -30,12 +28,15 @@ for number, _ in enumerate(sys.stdin):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
+    """Run a stand-in; return the change of each launch."""
     monkeypatch.chdir(tmp_path)
 
-    def measured(body, sides=SIDES, **changes):
+    def measured(body, *, pythons=HERE, of_head=(), origin=None, **changes):
         path = tmp_path / "x.py"
         path.write_text(PROGRAM.format(body=textwrap.indent(body, "    ")))
-        return measure(path, sides, **{"launches": 2, "pairs": 4, "seed": 1, **changes})
+        variables = {"base": {}, "head": dict(of_head)}
+        options = {"launches": 2, "pairs": 4, "seed": 1, **changes}
+        return measure(path, origin or builders.header(), pythons, variables, **options)
 
     return measured
 
@@ -45,15 +46,11 @@ def seconds(base, head):
 
 
 def test_the_change_is_that_of_the_head(run):
-    found = run(seconds(0.001, 0.0012))
-    assert found.changes == pytest.approx((0.2, 0.2))
-    assert found.change == pytest.approx(0.2)
-    assert (found.base_s, found.head_s) == (0.001, 0.0012)
+    assert run(seconds(0.001, 0.0012)) == pytest.approx([0.2, 0.2])
 
 
 def test_the_sides_take_turns_and_the_first_measurement_does_not_count(run, tmp_path):
-    found = run(seconds("1.0 if number == 0 else 0.1", 0.1), launches=1)
-    assert found.change == 0
+    assert run(seconds("1.0 if number == 0 else 0.1", 0.1), launches=1) == [0]
     log = (tmp_path / "log").read_text().split()
     assert sorted(log) == ["base"] * 5 + ["head"] * 5
     pairs = [tuple(log[start : start + 2]) for start in range(0, 10, 2)]
@@ -63,8 +60,8 @@ def test_the_sides_take_turns_and_the_first_measurement_does_not_count(run, tmp_
 
 
 def test_a_disturbed_pair_and_a_disturbed_launch_do_not_count(run):
-    assert run(seconds(0.1, "0.5 if number == 2 else 0.11"), pairs=5).change == pytest.approx(0.1)
-    assert Reproduced((0.1, 0.1, 5.0), 1.0, 1.1).change == pytest.approx(0.1)
+    assert overall(run(seconds(0.1, "0.5 if number == 2 else 0.11"), pairs=5)) == pytest.approx(0.1)
+    assert overall([0.1, 0.1, 5.0]) == pytest.approx(0.1)
 
 
 def test_both_processes_have_one_core_and_this_process_keeps_its_own(run):
@@ -76,7 +73,7 @@ def test_both_processes_have_one_core_and_this_process_keeps_its_own(run):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_two_launches_run_at_the_same_time_on_different_cores(run, tmp_path):
     body = 'open(f"cores-{os.getpid()}", "w").write(str(os.sched_getaffinity(0)))\n' + seconds(1.0, 1.0)
-    assert len(run(body, launches=3).changes) == 3
+    assert len(run(body, launches=3)) == 3
     cores = [path.read_text() for path in sorted(tmp_path.glob("cores-*"), key=lambda path: int(path.name[6:]))]
     assert len(cores) == 6
     assert {cores.count(core) for core in cores[:4]} <= {2, 4}
@@ -84,17 +81,19 @@ def test_two_launches_run_at_the_same_time_on_different_cores(run, tmp_path):
 
 
 def test_each_side_has_its_variables_and_pinned_thresholds(run):
-    sides = {**SIDES, "head": SideOfRun(sys.executable, {"OWN": "7"})}
-    body = 'assert "MALLOC_TRIM_THRESHOLD_" in os.environ\n' + seconds(1.0, 'float(os.environ["OWN"])')
-    assert run(body, sides).change == pytest.approx(6.0)
+    """Variables of the command line come before those of the gate."""
+    body = 'assert "MALLOC_TRIM_THRESHOLD_" in os.environ\n'
+    body += seconds('float(os.environ["OF_GATE"])', 'float(os.environ["OWN"]) * float(os.environ["OF_GATE"])')
+    origin = builders.header(variables={"base": {"OF_GATE": "1"}, "head": {"OWN": "2", "OF_GATE": "1"}})
+    assert overall(run(body, of_head={"OWN": "7"}, origin=origin)) == pytest.approx(6.0)
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ('raise ValueError("boom")', r"^(base|head): the script failed: ValueError: boom$"),
-        ("sys.exit(3)", r"^(base|head): the script failed: exit code 3$"),
-        ("os.kill(os.getpid(), 9)", r"^(base|head): the script failed: killed by SIGKILL$"),
+        ('raise ValueError("boom")', r"^(base|head): the script ended with exit code 1: ValueError: boom$"),
+        ("sys.exit(3)", r"^(base|head): the script ended with exit code 3: it printed nothing$"),
+        ("os.kill(os.getpid(), 9)", r"^(base|head): the script was killed by SIGKILL"),
         ('print("{", flush=True)', r"the script printed '\{' instead of its seconds$"),
         ('print("{}", flush=True)', r"the script printed '\{\}' instead of its seconds$"),
         ("print('{\"seconds\": 0}', flush=True)", r"the script measured 0.0 s; its operation may not have run$"),
@@ -107,8 +106,8 @@ def test_a_script_that_fails_is_one_line(run, body, said):
 
 
 def test_an_interpreter_that_cannot_be_started_is_named(run):
-    with pytest.raises(ReproducerError, match=r"^/nowhere: cannot be started "):
-        run(seconds(1.0, 1.0), {**SIDES, "base": SideOfRun("/nowhere")})
+    with pytest.raises(ReproducerError, match=r"^base: /nowhere: cannot be started .*; name a Python interpreter$"):
+        run(seconds(1.0, 1.0), pythons={**HERE, "base": "/nowhere"})
 
 
 HIDDEN = "; the cause is in its surroundings (layout of its input, allocator, cache)"
@@ -127,43 +126,17 @@ LARGER = "; the surroundings hide a part of it (cache, other operations of the p
     ],
 )
 def test_what_is_said(change, low, high, said):
-    assert sentence(Reproduced((change,), 1.0, 1 + change), builders.header(low=low, high=high)) == said
+    assert sentence(change, builders.header(low=low, high=high)) == said
 
 
 @pytest.mark.parametrize(
     ("change", "is_shown"), [(0.013, True), (0.0116, True), (0.0114, False), (0.0144, True), (0.0146, False), (-0.001, False)]
 )
 def test_a_share_of_the_case_is_compared_with_the_width_of_its_own_change(change, is_shown):
-    header = builders.header(change=0.012, low=0.0121, high=0.0139, case_ns=1e8)
-    found = Reproduced((change,), 1.0, 1.0)
-    assert is_reproduced(found, header) == is_shown
-    assert " of the case (the gate: +1.2 %, +1.2 % to +1.4 %)" in sentence(found, header)
+    origin = builders.header(change=0.012, low=0.0121, high=0.0139, case_ns=1e8)
+    assert is_reproduced(change, origin) == is_shown
+    assert " of the case (the gate: +1.2 %, +1.2 % to +1.4 %)" in sentence(change, origin)
 
 
 def test_the_change_of_calls_that_only_the_head_makes_is_a_share_of_the_case(run):
-    found = run(seconds(1e-7, 0.02), case_ns=1e9)
-    assert found.change == pytest.approx(0.02, rel=1e-3)
-
-
-def test_a_script_is_read(tmp_path):
-    path = tmp_path / "x.py"
-    header, row = builders.header(), builders.row()
-    for base, has_both in ((None, False), ([row], True), ([], True)):
-        path.write_text(script(header, [row], base))
-        assert read(path) == (header, has_both)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"import torch\n", "is not a reproducer; name a script that mnistbench gate has written"),
-        (b"\xff\xfe", r"cannot be read \(it is not text\)"),
-        (None, r"cannot be read \(No such file or directory\)"),
-    ],
-)
-def test_another_file_is_one_line(tmp_path, content, said):
-    path = tmp_path / "x.py"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(RecordError, match=f"^{path}: {said}$"):
-        read(path)
+    assert run(seconds(1e-7, 0.02), origin=builders.header(case_ns=1e9)) == pytest.approx([0.02, 0.02], rel=1e-3)

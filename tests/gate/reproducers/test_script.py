@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
 
 import pytest
 import reproducer_builders as builders
@@ -17,7 +18,7 @@ from torch import nn
 from mnistbench.core.errors import RecordError
 from mnistbench.core.record import NO_MODULE
 from mnistbench.gate.reproducers.capture import capture
-from mnistbench.gate.reproducers.script import MOST_LINES, differ, file_name, read_header, script
+from mnistbench.gate.reproducers.script import MOST_LINES, differ, file_name, read, script
 
 F = nn.functional
 
@@ -36,7 +37,7 @@ def test_a_script_for_calls_that_differ_between_the_sides_and_change_a_tensor(go
     }
     found = builders.header(
         title="aten::addcmul_, optimizer", variables={"base": {}, "head": {"ATEN_CPU_CAPABILITY": "default"}},
-        packages={"torch": ["2.14.0", "2.15.0"], "numpy": ["2.3.0", "2.4.0"]},
+        packages={"torch": ("2.14.0", "2.15.0"), "numpy": ("2.3.0", "2.4.0")},
     )  # fmt: skip
     rows = {size: [builders.row(call, row="aten::addcmul_", number=8, whole_ns=1_100_000)] for size, call in calls.items()}
     golden(script(found, rows[80], rows[64]), "reproducer_sides.py.txt")
@@ -50,15 +51,40 @@ def test_a_script_for_a_part_of_an_operation(golden):
     golden(script(found, [row]), "reproducer_part.py.txt")
 
 
-def test_the_header_is_read_again():
-    found = builders.header(variables={"head": {"X": "1"}})
-    assert read_header(script(found, [builders.row()])) == found
+@pytest.mark.parametrize(("base", "has_base"), [(None, False), ([builders.row()], True), ([], True)])
+def test_the_origin_is_read_again(tmp_path, base, has_base):
+    origin = builders.header(variables={"head": {"X": "1"}}, packages={"torch": ("2.14.0", "2.15.0")})
+    path = tmp_path / "x.py"
+    path.write_text(script(origin, [builders.row()], base))
+    assert read(path) == replace(origin, has_base=has_base)
 
 
-@pytest.mark.parametrize("text", ["", "import torch\n", "# mnistbench: {\n", "# mnistbench: {}\n"])
-def test_another_file_is_refused(text):
-    with pytest.raises(RecordError):
-        read_header(text)
+NO_SCRIPT = "is not a reproducer; name a script that mnistbench gate has written"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"import torch\n", NO_SCRIPT),
+        (b"# mnistbench: {\n", NO_SCRIPT),
+        (b"# mnistbench: {}\n", "title: is missing"),
+        (b"\xff\xfe", r"cannot be read \(it is not text\)"),
+        (None, r"cannot be read \(No such file or directory\)"),
+    ],
+)
+def test_another_file_is_one_line(tmp_path, content, said):
+    path = tmp_path / "x.py"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(RecordError, match=f"^{path}: {said}$"):
+        read(path)
+
+
+def test_a_script_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text(script(builders.header(schema=2), [builders.row()]))
+    with pytest.raises(RecordError, match=r"schema: needs the version of this mnistbench, found 2$"):
+        read(path)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +307,7 @@ def test_made_values_are_distributed_like_those_of_the_call(reproduced):
 
 
 def test_first_rows_are_repeated_if_not_all_are_saved(reproduced, monkeypatch):
-    monkeypatch.setattr("mnistbench.gate.reproducers.values.LARGEST_SAVED", 3 * 3 * 64 * 4)
+    monkeypatch.setattr("mnistbench.gate.reproducers.tensors.LARGEST_SAVED", 3 * 3 * 64 * 4)
     names, text, _ = reproduced(
         lambda: F.max_pool2d(IMAGES.repeat(4, 1, 1, 1), 2, return_indices=True), "aten::max_pool2d_with_indices"
     )

@@ -14,7 +14,7 @@ import reproducer_builders
 
 from mnistbench.core.record import OUTSIDE
 from mnistbench.gate.launcher import LaunchError, capture
-from mnistbench.gate.reproducers.script import read_header
+from mnistbench.gate.reproducers.script import read
 from mnistbench.gate.reproducers.write import slower_operations, write
 from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds
 from mnistbench.gate.verdict.samples import (
@@ -70,11 +70,11 @@ def test_a_slower_operation_has_a_script_with_what_the_gate_found(tmp_path):
     [found] = written(tmp_path / "scripts", finding(), describe=describe, packages={"torch": ["2.14.0", "2.15.0"]})
     path = tmp_path / "scripts" / "aten_mm-forward-fc1.py"
     assert (found.key, found.script, found.why_not) == ((CASE, OPERATION, "aten::mm, forward fc1"), str(path), "")
-    header = read_header(path.read_text())
+    header = read(path)
     assert (header.title, header.case) == ("aten::mm, forward fc1", gate_builders.LABEL)
     assert (header.change, header.low, header.high) == (0.1, 0.08, pytest.approx(0.12))
     assert (header.base, header.head, header.packages) == (
-        "origin/main (1a2b3c4)", "5d6e7f8 with changes", {"torch": ["2.14.0", "2.15.0"]},
+        "origin/main (1a2b3c4)", "5d6e7f8 with changes", {"torch": ("2.14.0", "2.15.0")},
     )  # fmt: skip
     wanted = [{"script": "aten_mm-forward-fc1", "case": CASE, "rows": [["aten::mm", "forward", "fc1"]]}]
     assert describe.wanted == {BASE: wanted, HEAD: wanted}
@@ -106,7 +106,7 @@ def test_an_operation_of_two_cases_has_two_scripts(tmp_path):
     other = CASE.replace("b16", "b64")
     found = written(tmp_path, finding(), finding(case=other), labels={CASE: "step b16", other: "step b64"})
     assert [Path(one.script).name for one in found] == [f"aten_mm-forward-fc1-step-{size}.py" for size in ("b16", "b64")]
-    assert [read_header(Path(one.script).read_text()).case for one in found] == ["step b16", "step b64"]
+    assert [read(Path(one.script)).case for one in found] == ["step b16", "step b64"]
 
 
 def test_time_outside_operations_has_a_reason_and_no_process_starts(tmp_path):
@@ -134,7 +134,7 @@ def test_operations_that_only_the_head_has_are_compared_with_nothing(tmp_path):
     assert describe.wanted[BASE][0]["rows"] == []
     text = Path(found.script).read_text()
     assert "\ndef base(): return (lambda: None), [], []\n" in text
-    assert read_header(text).case_ns == 300_000
+    assert read(Path(found.script)).case_ns == 300_000
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,13 @@ def coin(seed=1):
 class TestTurns:
     @pytest.mark.parametrize("seed", range(5))
     def test_every_pair_has_both_sides_and_every_second_is_the_first_turned_round(self, seed):
-        order = list(alternate._pairs(["base", "head"], coin(seed), 6))
+        order = list(alternate.in_pairs(["base", "head"], coin(seed), 6))
         pairs = list(zip(order[::2], order[1::2], strict=True))
         assert all(set(pair) == {"base", "head"} for pair in pairs)
         assert all(second == first[::-1] for first, second in zip(pairs[::2], pairs[1::2], strict=True))
 
     def test_the_coin_decides_who_begins(self):
-        first = {next(alternate._pairs(["base", "head"], coin(seed), 1)) for seed in range(20)}
+        first = {next(alternate.in_pairs(["base", "head"], coin(seed), 1)) for seed in range(20)}
         assert first == {"base", "head"}
 
     @pytest.mark.parametrize(("call_ns", "pairs"), [(1, 64), (10_000_000, 50), (40_000_000, 25), (1_000_000_000, 6)])

@@ -1,17 +1,17 @@
 """Which rows of a group of operations a script has."""
 
-from mnistbench.gate.reproducers.capture import Call, Row
+from mnistbench.gate.reproducers.capture import CapturedCall, CapturedRow
 from mnistbench.gate.sides.capture import MOST_ROWS, _largest
 
 
 def row(**elements):
     """A row whose calls have these positions (``at5``) and numbers of elements; each takes as many nanoseconds."""
-    calls = tuple(Call("aten::x", "default", elements=number, self_ns=number) for number in elements.values())
-    return Row(calls, positions=tuple(int(name.removeprefix("at")) for name in elements))
+    calls = tuple(CapturedCall("aten::x", "default", elements=number, self_ns=number) for number in elements.values())
+    return CapturedRow(calls, positions=tuple(int(name.removeprefix("at")) for name in elements))
 
 
 def test_a_call_is_made_once_and_has_the_time_of_all_rows_that_run_in_it():
-    found = _largest([("inner", row(at1=7)), ("none", Row((), why_not="was not called")), ("outer", row(at1=7, at2=3))])
+    found = _largest([("inner", row(at1=7)), ("none", CapturedRow((), why_not="was not called")), ("outer", row(at1=7, at2=3))])
     assert [(key, [(call.elements, call.self_ns) for call in one.calls]) for key, one in found] == [
         ("outer", [(7, 14), (3, 3)]),
         ("inner", []),

@@ -32,7 +32,7 @@ from gate_builders import (
 )
 from hypothesis import given, settings
 
-from mnistbench.compare.thresholds import Acceptance
+from mnistbench.compare.criteria import Acceptance
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError
 from mnistbench.gate import run

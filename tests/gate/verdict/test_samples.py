@@ -202,7 +202,7 @@ def test_a_drift_of_the_accelerators_clock_is_no_difference_between_the_sides():
     """The sides take turns in an order that is reversed from pair to pair. A clock that slows down hits both alike."""
     for seed in range(20):
         taken = {"base": [], "head": []}
-        for number, name in enumerate(alternate._pairs(["base", "head"], random.Random(seed), 16)):
+        for number, name in enumerate(alternate.in_pairs(["base", "head"], random.Random(seed), 16)):
             taken[name].append(round(1_000_000 * 1.01**number))  # a third slower at the end
         base, new = (on_accelerator(20_000, 25_000)._replace(times={"device": tuple(each)}) for each in taken.values())
         [median, mean] = [one for one in quantities([launch(build(base, new))]) if one.is_case]

@@ -1,7 +1,7 @@
 """A convolution as seven loops, and the same loops replaced by tensors one after the other, from the inside out.
 
 The order of the loops is that of a textbook: batch, filter, channel, row, column, row of the kernel, column of the kernel. Each
-function replaces more loops than the one before, so fewer operations do more work each.
+function replaces more loops than the one before, so fewer operations do more work each. ``im2col`` has none left.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mnistbench.course.studies.convolution.sizes import Sizes
+from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 
 
-def seven_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
+def seven_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Return the convolution, computed by Python's numbers, which are in double precision.
 
     Args:
@@ -40,7 +40,7 @@ def seven_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
     return inputs.new_tensor(output)
 
 
-def six_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
+def six_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Add a row of the output at a time: the loop over its columns is a tensor [OW]. As ``seven_loops`` otherwise."""
     image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
     filters_of_group = sizes.filters // sizes.groups
@@ -56,7 +56,7 @@ def six_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
     return output
 
 
-def five_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
+def five_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Add a whole image of the output at a time, [OH, OW]. As ``seven_loops`` otherwise."""
     image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
     filters_of_group = sizes.filters // sizes.groups
@@ -70,7 +70,7 @@ def five_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
     return output
 
 
-def four_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
+def four_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Add the images of all filters of a group at a time, [F / groups, OH, OW]. As ``seven_loops`` otherwise."""
     image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
     filters_of_group = sizes.filters // sizes.groups
@@ -85,7 +85,7 @@ def four_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
     return output
 
 
-def three_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
+def three_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Add all channels at a time: a matrix product [F / groups, C / groups] x [C / groups, OH * OW]. As ``seven_loops``."""
     image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
     groups, channels = sizes.groups, sizes.channels_of_group
@@ -99,7 +99,7 @@ def three_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
     return output
 
 
-def two_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
+def two_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Add all images of the batch at a time: one product for each position in the kernel. As ``seven_loops`` otherwise."""
     image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
     groups, channels = sizes.groups, sizes.channels_of_group
@@ -112,15 +112,67 @@ def two_loops(inputs: Tensor, weights: Tensor, sizes: Sizes) -> Tensor:
     return output
 
 
-def _padded(inputs: Tensor, sizes: Sizes) -> Tensor:
+def _padded(inputs: Tensor, sizes: ConvolutionSizes) -> Tensor:
     return functional.pad(inputs, [sizes.padding] * 4)
 
 
-def _rows(sizes: Sizes, kh: int) -> slice:
+def _rows(sizes: ConvolutionSizes, kh: int) -> slice:
     """Return the rows of the image under row ``kh`` of the kernel."""
     return slice(kh, kh + sizes.stride * (sizes.out_height - 1) + 1, sizes.stride)
 
 
-def _columns(sizes: Sizes, kw: int) -> slice:
+def _columns(sizes: ConvolutionSizes, kw: int) -> slice:
     """Return the columns of the image under column ``kw`` of the kernel."""
     return slice(kw, kw + sizes.stride * (sizes.out_width - 1) + 1, sizes.stride)
+
+
+# ---- No loop: a matrix product ---------------------------------------------------------------------------------------
+
+# The pixels under the kernel, for each position in the output, are a column of a matrix, which has KH * KW times as many
+# numbers as the image. Source: Chellapilla, Puri, Simard, "High Performance Convolutional Neural Networks for Document
+# Processing" (2006).
+
+
+def im2col(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
+    """Return the convolution.
+
+    Args:
+        inputs: images, [B, C, H, W].
+        weights: kernels, [F, C / groups, KH, KW].
+        sizes: of both.
+
+    Returns:
+        [B, F, OH, OW].
+    """
+    return (_kernels(weights, sizes) @ _matrix(inputs, sizes)).reshape(sizes.output_shape)
+
+
+def im2col_backward(gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> tuple[Tensor, Tensor]:
+    """Return the gradients with respect to the inputs, [B, C, H, W], and the weights, [F, C / groups, KH, KW].
+
+    Args:
+        gradient: with respect to the output, [B, F, OH, OW].
+        inputs: images, [B, C, H, W].
+        weights: kernels, [F, C / groups, KH, KW].
+        sizes: of the convolution.
+    """
+    of_columns = gradient.reshape(sizes.batch, sizes.groups, sizes.filters // sizes.groups, -1)
+    of_weights = (of_columns @ _matrix(inputs, sizes).mT).sum(0)
+    columns = (_kernels(weights, sizes).mT @ of_columns).flatten(1, 2)
+    of_inputs = functional.fold(
+        columns, (sizes.height, sizes.width), (sizes.kernel_height, sizes.kernel_width),
+        padding=sizes.padding, stride=sizes.stride,
+    )  # fmt: skip
+    return of_inputs, of_weights.reshape(sizes.weight_shape)
+
+
+def _matrix(inputs: Tensor, sizes: ConvolutionSizes) -> Tensor:
+    """Return the matrix of each group, [B, groups, C / groups * KH * KW, OH * OW]."""
+    kernel = (sizes.kernel_height, sizes.kernel_width)
+    columns = functional.unfold(inputs, kernel, padding=sizes.padding, stride=sizes.stride)
+    return columns.reshape(sizes.batch, sizes.groups, sizes.terms, -1)
+
+
+def _kernels(weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
+    """Return the kernels as rows, [groups, F / groups, C / groups * KH * KW]."""
+    return weights.reshape(sizes.groups, sizes.filters // sizes.groups, sizes.terms)

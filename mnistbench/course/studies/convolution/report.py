@@ -1,65 +1,67 @@
-"""Operator studies -> tables."""
+"""The result of ``mnistbench study convolution`` as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from mnistbench.core import units
-from mnistbench.course.studies.convolution.result import Cost, Study
-from mnistbench.showing.report import Block
-from mnistbench.showing.table import Table, text_table
+from mnistbench.course.studies.convolution.result import ConvolutionStudy, WayCost
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.table import Column, Table
 
 
-def blocks(study: Study) -> list[Block]:
-    """Return a table for each convolution, and what was refused."""
-    found = [Block("", tables=(table(study, costs),)) for costs in study.by_convolution().values()]
-    return [*found, Block("Left out", lines=study.refused)] if study.refused else found
+def _decimals(scale: float) -> Callable[[float], str]:
+    return lambda value: f"{value / scale:,.2f}"
 
 
-def table(study: Study, costs: Sequence[Cost]) -> Table:
-    """Return a row for each way of a convolution, the fastest first."""
-    one = costs[0]
-    settings = "".join(f", {name} {value}" for name, value in study.settings.items())
-    threads = f", {units.threads(study.threads)}" if study.device == "cpu" else ""
-    return text_table(
-        title=f"{one.convolution}: {one.sizes}, {study.device}{threads}{settings}",
-        headings=(
-            "way", "dtype", "us", "MFLOP", "of definition", "GFLOP/s", "MB moved", "FLOP/byte", "of ceiling", "error", "bound",
-            "algorithm",
-        ),
-        rows=tuple(_row(study, cost) for cost in costs),
-        sums=(),
-        numbers_from=2,
-        lines=tuple(_sentences(study, costs)),
-        words_after=1,
+def _error(value: float) -> str:
+    return f"{value:.1e}"
+
+
+COSTS: tuple[Column[WayCost], ...] = (
+    Column(None, lambda cost: cost.case.convolution, key="convolution"),
+    Column(None, lambda cost: str(cost.case.sizes), key="sizes"),
+    Column("way", lambda cost: cost.case.way, key="way"),
+    Column("dtype", lambda cost: cost.case.dtype, key="dtype"),
+    Column("us", lambda cost: cost.seconds, lambda seconds: units.microseconds(1e9 * seconds), "seconds"),
+    Column("MFLOP", lambda cost: cost.flops, _decimals(1e6), "flops"),
+    Column(None, lambda cost: cost.flops_by_definition, key="flops_by_definition"),
+    Column("of definition", lambda cost: cost.flops / cost.flops_by_definition, units.percent, "of_definition"),
+    Column("GFLOP/s", lambda cost: cost.flops_per_s, _decimals(1e9), "flops_per_s"),
+    Column("MB moved", lambda cost: cost.n_bytes, _decimals(1e6), "n_bytes"),
+    Column("FLOP/byte", lambda cost: cost.flops / cost.n_bytes, _decimals(1), "intensity"),
+    Column("of ceiling", lambda cost: cost.of_ceiling, units.percent, "of_ceiling"),
+    Column("error", lambda cost: cost.error, _error, "error"),
+    Column("bound", lambda cost: cost.bound, _error, "bound"),
+    Column("algorithm", lambda cost: cost.algorithm or None, key="algorithm"),
+)
+
+
+def report_of(study: ConvolutionStudy) -> Report:
+    """Return a table for each convolution, the fastest way first, and what was refused."""
+    every = Table("", COSTS, study.costs)
+    ceilings = {cost.case.dtype: cost.ceilings for cost in study.costs}
+    device, threads = study.settings.device, study.settings.threads
+    machine = f"{device}, {units.threads(threads)}" if device == "cpu" else device
+    by_convolution: dict[str, list[WayCost]] = {cost.case.convolution: [] for cost in study.costs}
+    for cost in sorted(study.costs, key=lambda cost: cost.seconds):
+        by_convolution[cost.case.convolution].append(cost)
+    blocks = [Block("", tables=(_table(costs, machine),)) for costs in by_convolution.values()]
+    if study.refused:
+        blocks.append(Block("Left out", lines=study.refused))
+    data = document(
+        "convolution", device=device, threads=threads, torch=study.torch,
+        ceilings={dtype: asdict(found) for dtype, found in ceilings.items()}, costs=every.records(), refused=study.refused,
     )  # fmt: skip
+    return Report("one convolution, many ways", blocks, data, every)
 
 
-def _row(study: Study, cost: Cost) -> tuple[str, ...]:
-    return (
-        cost.way,
-        cost.dtype,
-        units.microseconds(1e9 * cost.seconds),
-        f"{cost.flops / 1e6:,.2f}",
-        units.percent(cost.flops / cost.flops_by_definition),
-        f"{cost.flops_per_s / 1e9:,.2f}",
-        f"{cost.n_bytes / 1e6:,.2f}",
-        f"{cost.intensity:,.2f}",
-        units.percent(cost.of_ceiling(study.ceilings[cost.dtype])),
-        _error(cost.error),
-        _error(cost.bound),
-        cost.algorithm or units.MISSING,
-    )
-
-
-def _error(value: float | None) -> str:
-    return units.MISSING if value is None else f"{value:.1e}"
-
-
-def _sentences(study: Study, costs: Sequence[Cost]) -> Iterator[str]:
-    for dtype in dict.fromkeys(cost.dtype for cost in costs):
-        found = study.ceilings[dtype]
-        yield (
-            f"Ceilings in {found.precision}: {units.flops_per_s(found.flops_per_s)} (a large matrix product or convolution), "
-            f"{units.bytes_per_s(found.bytes_per_s)} (a large copy)."
-        )
+def _table(costs: Sequence[WayCost], machine: str) -> Table:
+    case = costs[0].case
+    lines = [
+        f"Ceilings in {found.precision}: {units.flops_per_s(found.flops_per_s)} (a large matrix product or convolution), "
+        f"{units.bytes_per_s(found.bytes_per_s)} (a large copy)."
+        for found in {cost.case.dtype: cost.ceilings for cost in costs}.values()
+    ]
+    return Table(f"{case.convolution}: {case.sizes}, {machine}", COSTS, costs, lines=tuple(lines))

@@ -1,26 +1,109 @@
-"""The result of ``mnistbench study convolution``: what each way of a convolution costs. Does not import torch."""
+"""What ``mnistbench study convolution`` measures, and its result. Does not import torch."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
+from mnistbench.core.errors import UsageError
+from mnistbench.core.options import MOST_THREADS, option, output, output_format, some_of, whole
 from mnistbench.core.roofline import Ceilings
+from mnistbench.course.studies.convolution.sizes import GRID, ConvolutionSizes
 
-#: Version of the JSON. A new one removes or renames a key, or changes its meaning.
-SCHEMA = 1
+#: Name of the convolution of --images and --filters.
+_OWN = "own"
+
+#: What --images and --filters give, in this order.
+_IMAGES, _FILTERS = ("batch", "channels", "height", "width"), ("filters", "kernel_height", "kernel_width")
+
+
+def product(form: str, example: str) -> Callable[[str], tuple[int, ...]]:
+    """Return a kind for sizes such as ``1x3x32x32``."""
+
+    def read(text: str) -> tuple[int, ...]:
+        if not re.fullmatch(r"\d{1,9}" + r"x\d{1,9}" * form.count("x"), text):
+            raise ValueError(f"is not of the form {form}; give {example}, for example")
+        return tuple(map(int, text.split("x")))
+
+    return read
+
+
+def ways(text: str) -> tuple[str, ...]:
+    """Return names of ways."""
+    from mnistbench.course.studies.convolution.ways import WAYS  # it imports torch
+
+    return some_of(*WAYS)(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of the command."""
+
+    names: tuple[str, ...] | None = option(
+        "--size", some_of(*GRID), None, "comma list of default sizes: chapter, conv1-b1, conv2-b16, ... (default: all)", "NAMES"
+    )
+    images: tuple[int, ...] | None = option(
+        "--images", product("BxCxHxW", "1x3x32x32"), None, "images of a convolution of your own, such as 1x3x32x32", "BxCxHxW"
+    )
+    filters: tuple[int, ...] | None = option(
+        "--filters", product("FxHxW", "2x5x5"), None, "its filters, such as 2x5x5", "FxHxW"
+    )
+    stride: int | None = option("--stride", whole(1), None, "its stride (default: 1)", "N")
+    padding: int | None = option("--padding", whole(0), None, "its padding (default: 0)", "N")
+    groups: int | None = option("--groups", whole(1), None, "its groups (default: 1)", "N")
+    ways: tuple[str, ...] | None = option(
+        "--way", ways, None, "comma list of ways: seven_loops, im2col, winograd, library, ... (default: all)", "NAMES"
+    )
+    dtypes: tuple[str, ...] = option(
+        "--dtype", some_of("float32", "bfloat16", "float64"), "float32", "comma list of float32, bfloat16 and float64", "NAMES"
+    )
+    device: str = option("--device", str, "cpu", "auto, cpu, cuda, cuda:1, mps", "NAME")
+    threads: int = option("--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N")
+    format: str = output_format(["csv"])
+    output: Path | None = output()
+
+    def __post_init__(self) -> None:
+        if (self.images is None) != (self.filters is None):
+            missing = "--filters" if self.filters is None else "--images"
+            raise UsageError(f"{missing} is missing; give --images and --filters together")
+        for name, value in (("stride", self.stride), ("padding", self.padding), ("groups", self.groups)):
+            if self.images is None and value is not None:
+                raise UsageError(f"--{name}: '{value}' needs a convolution; give --images and --filters, too")
+        if self.images and self.names:
+            raise UsageError(f"--size: {','.join(self.names)!r} cannot be used with --images; give one of them")
+
+    @property
+    def convolutions(self) -> dict[str, ConvolutionSizes]:
+        """The sizes of each convolution.
+
+        Raises:
+            UsageError: --images and --filters do not fit together.
+        """
+        if self.images and self.filters:
+            images, filters = dict(zip(_IMAGES, self.images, strict=True)), dict(zip(_FILTERS, self.filters, strict=True))
+            more = {"stride": self.stride or 1, "padding": self.padding or 0, "groups": self.groups or 1}
+            return {_OWN: ConvolutionSizes(**images, **filters, **more)}
+        return {name: GRID[name] for name in self.names or GRID}
 
 
 @dataclass(frozen=True)
-class Cost:
-    """The work of one call, its time and its error."""
+class WayCase:
+    """A way of a convolution in one dtype."""
 
     convolution: str  # name of its sizes
-    sizes: str
+    sizes: ConvolutionSizes
     way: str
     dtype: str
+
+
+@dataclass(frozen=True)
+class WayCost:
+    """The work of one call, its time and its error."""
+
+    case: WayCase
+    ceilings: Ceilings  # of the device in this dtype
     flops: int  # done; a multiply-add counts as two
     flops_by_definition: int
     n_bytes: int  # read and written by operations, ignoring caches; at least inputs, weights and output, each once
@@ -30,72 +113,21 @@ class Cost:
     algorithm: str = ""  # that the library took; empty if it does not say
 
     @property
-    def intensity(self) -> float:
-        """FLOPs for each byte."""
-        return self.flops / self.n_bytes
-
-    @property
     def flops_per_s(self) -> float:
         """Rate of the FLOPs that are done."""
         return self.flops / self.seconds
 
-    def of_ceiling(self, ceilings: Ceilings) -> float:
-        """Return the rate as a share of the roofline limit at this intensity."""
-        return self.flops_per_s / ceilings.attainable(self.flops, self.n_bytes)
-
-    def to_json(self, ceilings: Ceilings) -> dict[str, Any]:
-        """Return all values, also those that follow from others."""
-        found = {"intensity": self.intensity, "flops_per_s": self.flops_per_s, "of_ceiling": self.of_ceiling(ceilings)}
-        return {**asdict(self), **found}
+    @property
+    def of_ceiling(self) -> float:
+        """The rate as a share of the roofline limit at this intensity."""
+        return self.flops_per_s / self.ceilings.attainable(self.flops, self.n_bytes)
 
 
 @dataclass(frozen=True)
-class Study:
+class ConvolutionStudy:
     """All ways of all sizes, and what could not be computed."""
 
-    device: str
-    threads: int
+    settings: Settings
     torch: str  # version
-    costs: tuple[Cost, ...]
+    costs: tuple[WayCost, ...]
     refused: tuple[str, ...]  # a sentence for each way that cannot compute a size
-    ceilings: Mapping[str, Ceilings]  # by dtype
-    settings: Mapping[str, str] = field(default_factory=dict)  # of oneDNN and cuDNN, those that are given
-
-    def by_convolution(self) -> dict[str, list[Cost]]:
-        """Return the costs of each convolution, the shortest first."""
-        found: dict[str, list[Cost]] = {}
-        for cost in sorted(self.costs, key=lambda cost: cost.seconds):
-            found.setdefault(cost.convolution, []).append(cost)
-        return {name: found[name] for name in dict.fromkeys(cost.convolution for cost in self.costs)}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything."""
-        return {
-            "schema": SCHEMA,
-            "device": self.device,
-            "threads": self.threads,
-            "torch": self.torch,
-            "settings": dict(self.settings),
-            "ceilings": {dtype: asdict(found) for dtype, found in self.ceilings.items()},
-            "costs": [cost.to_json(self.ceilings[cost.dtype]) for cost in self.costs],
-            "refused": list(self.refused),
-        }
-
-
-def dumps(study: Study) -> str:
-    """Return the JSON."""
-    return json.dumps(study.to_json(), indent=1) + "\n"
-
-
-#: Columns of the CSV.
-COLUMNS = (
-    "convolution", "sizes", "way", "dtype", "seconds", "flops", "flops_by_definition", "n_bytes", "intensity", "flops_per_s",
-    "of_ceiling", "error", "bound", "algorithm",
-)  # fmt: skip
-
-
-def csv_rows(study: Study) -> Iterator[Sequence[Any]]:
-    """Yield a row for each cost."""
-    for cost in study.costs:
-        values = cost.to_json(study.ceilings[cost.dtype])
-        yield [values[column] for column in COLUMNS]

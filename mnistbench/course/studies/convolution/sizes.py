@@ -1,18 +1,21 @@
-"""The sizes of a convolution."""
+"""The sizes of a convolution. Does not import torch until numbers are drawn."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from mnistbench.core.errors import UsageError
 
+if TYPE_CHECKING:
+    import torch
+
 
 @dataclass(frozen=True)
-class Sizes:
+class ConvolutionSizes:
     """Sizes of a convolution of images with square strides and paddings.
 
     Raises:
@@ -78,8 +81,10 @@ class Sizes:
         """Products by the definition."""
         return math.prod(self.output_shape) * self.terms
 
-    def tensors(self, dtype: torch.dtype = torch.float32, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """Return normally distributed images [B, C, H, W] and kernels [F, C / groups, KH, KW]."""
+    def tensors(self, dtype: torch.dtype | None = None, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return normally distributed images [B, C, H, W] and kernels [F, C / groups, KH, KW], by default float32."""
+        import torch
+
         generator = torch.Generator().manual_seed(seed)
         inputs, weights = (torch.randn(shape, generator=generator) for shape in (self.input_shape, self.weight_shape))
         return inputs.to(dtype), weights.to(dtype)
@@ -92,3 +97,19 @@ class Sizes:
         )
         images = "x".join(map(str, self.input_shape))
         return f"{images} with {self.filters} filters of {self.kernel_height}x{self.kernel_width}{extra}"
+
+
+#: The chapter's example, and the layers of ConvNet, whose linear layers are convolutions of one pixel.
+GRID: Mapping[str, ConvolutionSizes] = MappingProxyType({
+    "chapter": ConvolutionSizes(1, 3, 32, 32, 2, 5, 5),
+    **{
+        f"{layer}-b{batch}": ConvolutionSizes(batch, *of_layer)
+        for batch in (1, 16)
+        for layer, of_layer in {
+            "conv1": (1, 28, 28, 32, 3, 3),
+            "conv2": (32, 26, 26, 64, 3, 3),
+            "fc1": (9216, 1, 1, 128, 1, 1),
+            "fc2": (128, 1, 1, 10, 1, 1),
+        }.items()
+    },
+})  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ class Cache:
     """A set-associative cache. A direct-mapped one has one way, a fully associative one as many as lines.
 
     Raises:
-        UsageError: no such cache can be simulated.
+        ValueError: no such cache can be simulated.
     """
 
     size: int  # bytes
@@ -32,14 +33,12 @@ class Cache:
 
     def __post_init__(self) -> None:
         if self.line < 4 or self.line & (self.line - 1):
-            raise UsageError(f"a line of {self.line} bytes cannot be used; give a power of two, at least 4")
+            raise ValueError(f"has a line of {self.line} bytes; give a power of two, at least 4")
         if not 1 <= self.ways <= MOST_WAYS:
-            raise UsageError(f"{self.ways} ways cannot be used; give 1 to {MOST_WAYS:,}")
+            raise ValueError(f"has {self.ways} ways; give 1 to {MOST_WAYS:,}")
         if not 1 <= self.size <= MOST_BYTES or self.size % (self.line * self.ways):
-            raise UsageError(
-                f"{self.size} bytes cannot be used; give a multiple of line times ways, "
-                f"{self.line * self.ways}, up to {MOST_BYTES // _UNITS['M']}M"
-            )
+            limits = f"a multiple of line times ways, {self.line * self.ways}, up to {MOST_BYTES // _UNITS['M']}M"
+            raise ValueError(f"has {self.size} bytes; give {limits}")
 
     @property
     def sets(self) -> int:
@@ -67,35 +66,31 @@ _USUAL = "a usual one, because this system does not describe its caches"
 USUAL = Caches(Cache(32 * 1024, 64, 8, _USUAL), Cache(1024**2, 64, 16, _USUAL))
 
 
-def parse(flag: str, text: str) -> Cache:
-    """Return the cache of a text such as ``32K:64:8``: size, line and ways. The flag is its source.
+def cache_of(source: str) -> Callable[[str], Cache]:
+    """Return a kind for caches such as ``32K:64:8``: size, line and ways."""
 
-    Raises:
-        UsageError: the text has another form, or no such cache can be simulated.
-    """
-    found = re.fullmatch(r"([0-9]{1,12})([KM]?):([0-9]{1,12}):([0-9]{1,12})", text)
-    if found is None:
-        raise UsageError(f"{flag}: {text!r} is not of the form SIZE:LINE:WAYS; give 32K:64:8, for example")
-    number, unit, line, ways = found.groups()
-    try:
-        return Cache(int(number) * _UNITS[unit], int(line), int(ways), flag)
-    except UsageError as error:
-        raise UsageError(f"{flag}: {text!r}: {error}") from None
+    def read(text: str) -> Cache:
+        found = re.fullmatch(r"([0-9]{1,12})([KM]?):([0-9]{1,12}):([0-9]{1,12})", text)
+        if found is None:
+            raise ValueError("is not of the form SIZE:LINE:WAYS; give 32K:64:8, for example")
+        number, unit, line, ways = found.groups()
+        return Cache(int(number) * _UNITS[unit], int(line), int(ways), source)
+
+    return read
 
 
 def of_this_machine(directory: Path = LINUX) -> Caches:
     """Return the caches of this machine, as Linux describes them; usual values where it does not."""
+
+    def text(index: Path, name: str) -> str:
+        return (index / name).read_text(encoding="utf-8").strip()
+
+    def cache(index: Path) -> Cache:
+        values = (text(index, name) for name in ("size", "coherency_line_size", "ways_of_associativity"))
+        return cache_of(str(index))(":".join(values))
+
     try:
-        found = {_text(index, "level"): index for index in directory.glob("index*") if _text(index, "type") != "Instruction"}
-        return Caches(_cache(found["1"]), _cache(found["2"]))
-    except (OSError, KeyError, UsageError):
+        found = {text(index, "level"): index for index in directory.glob("index*") if text(index, "type") != "Instruction"}
+        return Caches(cache(found["1"]), cache(found["2"]))
+    except (OSError, KeyError, ValueError, UsageError):
         return USUAL
-
-
-def _cache(index: Path) -> Cache:
-    values = (_text(index, name) for name in ("size", "coherency_line_size", "ways_of_associativity"))
-    return parse(str(index), ":".join(values))
-
-
-def _text(index: Path, name: str) -> str:
-    return (index / name).read_text(encoding="utf-8").strip()

@@ -32,6 +32,7 @@ LAYERS: tuple[Column[LayerRow], ...] = (
     Column("saved for backward", lambda row: row.layer.saved, units.kibibytes, "saved_for_backward_bytes"),
     Column("live peak, predicted", lambda row: row.layer.peak, units.kibibytes, "predicted_peak_bytes"),
     Column("measured", lambda row: row.layer.measured_peak, units.kibibytes, "measured_peak_bytes"),
+    Column("of peak", lambda row: row.layer.peak and row.layer.peak / row.case.predicted.n_bytes, units.percent, "of_peak"),
 )
 
 

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.studies.convolution.errors import reference
-from mnistbench.course.studies.convolution.sizes import Sizes
-from mnistbench.course.studies.convolution.ways import GRID, WAYS
+from mnistbench.course.studies.convolution.sizes import GRID, ConvolutionSizes
+from mnistbench.course.studies.convolution.ways import WAYS, reference
 
 FORWARD = [way for way in WAYS.values() if not way.backward]
 BACKWARD = [way for way in WAYS.values() if way.backward]
@@ -22,7 +21,7 @@ def sizes(draw):
     stride = draw(st.integers(1, 3))
     height, width = (draw(st.integers(max(1, side - 2 * padding), 9)) for side in (kernel_height, kernel_width))
     channels, filters = (groups * draw(st.integers(1, 3)) for _ in range(2))
-    return Sizes(
+    return ConvolutionSizes(
         draw(st.integers(1, 3)), channels, height, width, filters, kernel_height, kernel_width, stride, padding, groups
     )
 
@@ -57,7 +56,7 @@ def test_the_errors_of_real_layers_are_below_their_bounds(name, way):
 
 @pytest.mark.parametrize("way", [way for way in FORWARD if way.name != "seven_loops"], ids=lambda way: way.name)
 def test_the_output_is_on_the_device_of_the_inputs(way):
-    one = Sizes(1, 2, 6, 6, 3, 3, 3)
+    one = ConvolutionSizes(1, 2, 6, 6, 3, 3, 3)
     inputs, weights = (tensor.to("meta") for tensor in one.tensors())  # a device that every machine has
     assert way.compute(inputs, weights, one).device.type == "meta"
 
@@ -101,7 +100,7 @@ def test_gradients_are_those_of_autograd(one, way):
     ],
 )
 def test_what_a_way_cannot_compute_is_refused_by_name(name, changed, said):
-    one = Sizes(
+    one = ConvolutionSizes(
         **{"batch": 1, "channels": 4, "height": 26, "width": 26, "filters": 2, "kernel_height": 3, "kernel_width": 3} | changed
     )
     with pytest.raises(UsageError, match=said) as caught:
@@ -120,7 +119,7 @@ def test_what_a_way_cannot_compute_is_refused_by_name(name, changed, said):
 )
 def test_sizes_without_an_output_are_refused(values, said):
     with pytest.raises(UsageError, match=said):
-        Sizes(*values)
+        ConvolutionSizes(*values)
 
 
 def test_every_way_computes_at_least_one_of_the_default_sizes():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.studies.convolution.sizes import Sizes
+from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 from mnistbench.course.studies.locality.caches import Cache, Caches
 from mnistbench.course.studies.locality.nests import (
     CONVOLUTIONS,
@@ -23,7 +23,7 @@ from mnistbench.course.studies.locality.nests import (
 )
 from mnistbench.course.studies.locality.simulation import simulate
 
-SIZES = Sizes(2, 3, 6, 7, 4, 2, 3)
+SIZES = ConvolutionSizes(2, 3, 6, 7, 4, 2, 3)
 L1 = Cache(48 * 1024, 64, 12)
 side = st.integers(1, 7)
 
@@ -123,7 +123,7 @@ def test_the_innermost_loop_of_a_convolution_is_the_one_of_its_name(order, inner
 def test_a_convolution_that_the_loops_cannot_compute_is_refused(changed):
     values = {"batch": 1, "channels": 3, "height": 6, "width": 6, "filters": 3, "kernel_height": 3, "kernel_width": 3}
     with pytest.raises(UsageError, match="these loops need stride 1, no padding and one group"):
-        convolution("columns_innermost", Sizes(**values | changed))
+        convolution("columns_innermost", ConvolutionSizes(**values | changed))
 
 
 def test_arrays_are_one_after_the_other_at_the_start_of_a_line():
@@ -138,7 +138,11 @@ def test_the_default_tile_is_the_largest_of_whole_lines_of_which_three_fit(l1, s
 
 @pytest.mark.parametrize("order", [*PRODUCTS, *CONVOLUTIONS])
 def test_a_nest_in_l1_has_the_innermost_loop_of_the_whole_one_and_no_misses_but_the_first(order):
-    whole = product(order, 128, 128, 128, 64) if order in PRODUCTS else convolution(order, Sizes(1, 32, 26, 26, 64, 3, 3))
+    whole = (
+        product(order, 128, 128, 128, 64)
+        if order in PRODUCTS
+        else convolution(order, ConvolutionSizes(1, 32, 26, 26, 64, 3, 3))
+    )
     small = in_l1(whole, L1.size // 2)
     counts = simulate(small, Caches(L1, L1), compiled=False)
     lines = sum(-(-np.prod(shape) // 16) for shape in small.shapes.values())

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.course.studies.convolution.sizes import Sizes
+from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 from mnistbench.course.studies.locality.caches import Cache, Caches
 from mnistbench.course.studies.locality.nests import Nest, convolution, product
-from mnistbench.course.studies.locality.simulation import simulate
-from mnistbench.course.studies.locality.traced import touch
+from mnistbench.course.studies.locality.simulation import simulate, touch
 
 #: An L2 whose size does not matter.
 ANY = Cache(64 * 1024, 64, 16)
@@ -127,7 +126,7 @@ def test_l2_sees_what_l1_misses_in_lines_of_its_own():
     [
         product("ijk", 9, 10, 11),
         product("tiled", 9, 10, 11, 4),
-        convolution("filters_innermost", Sizes(1, 3, 6, 6, 8, 3, 3)),
+        convolution("filters_innermost", ConvolutionSizes(1, 3, 6, 6, 8, 3, 3)),
     ],
     ids=lambda nest: nest.order,
 )

@@ -1,0 +1,214 @@
+"""Measure all ways of some convolutions: work, time and error of a call, and the algorithm of the library.
+
+With ``torch.backends.mkldnn.verbose`` oneDNN prints a line for each primitive that it runs. The lines go to the standard output
+of the process, past Python, so a child process runs the convolutions: ``python -m
+mnistbench.course.studies.convolution.measurement``, with the cases as a line of JSON on its standard input.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+
+import torch
+from torch import Tensor
+
+from mnistbench.core.child import Child, ChildError
+from mnistbench.core.errors import UsageError
+from mnistbench.core.record import median_ns
+from mnistbench.core.roofline import Ceilings
+from mnistbench.course.studies.convolution.result import ConvolutionStudy, Settings, WayCase, WayCost
+from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
+from mnistbench.course.studies.convolution.ways import WAYS, Way, by_definition, reference
+from mnistbench.measuring.calls import PROFILED_NS, Call
+from mnistbench.measuring.case import memory_suffices, synchronizer, thread_count
+from mnistbench.measuring.environment import resolve_devices
+from mnistbench.measuring.profiling import has_device_view, profile_call
+from mnistbench.measuring.timing import clocked
+from mnistbench.profile.ceilings import ceilings_of
+from mnistbench.profile.costs import moved_bytes
+
+#: Timed calls: at least this many, and for at least this many seconds.
+_CALLS, _MEASURED_S = 5, 0.1
+
+
+def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> ConvolutionStudy:
+    """Measure each way of each convolution that it can compute.
+
+    Args:
+        settings: what is measured.
+        progress: receives what is measured next.
+
+    Raises:
+        UsageError: no way can compute any of the convolutions, or the device runs out of memory.
+        ChildError: the algorithms could not be read.
+    """
+    device = resolve_devices([settings.device])[-1]  # auto: the accelerator, if there is one
+    refused: dict[str, None] = {}  # in order, each sentence once
+    cases: list[WayCase] = []
+    for (name, sizes), way, dtype in itertools.product(settings.convolutions.items(), settings.ways or WAYS, settings.dtypes):
+        try:
+            WAYS[way].check(sizes, dtype)
+        except UsageError as error:
+            refused[f"{name}: {error}"] = None
+        else:
+            cases.append(WayCase(name, sizes, way, dtype))
+    if not cases:
+        raise UsageError(next(iter(refused)))
+    costs: list[WayCost] = []
+    with thread_count(settings.threads):
+        with memory_suffices(f"memory of {device} does not suffice to measure its ceilings: end what else runs there"):
+            ceilings = {case.dtype: ceilings_of(device, case.dtype, settings.threads) for case in cases}
+        for case in cases:
+            progress(f"{case.convolution} {case.way} {case.dtype}")
+            with memory_suffices(f"memory of {device} does not suffice for {case.sizes}: choose smaller sizes"):
+                costs.append(cost(case, ceilings[case.dtype], device))
+    progress("algorithms of the library")
+    of_library = [number for number, case in enumerate(cases) if WAYS[case.way].is_library]
+    algorithms = _algorithms([cases[number] for number in of_library], device, settings.threads)
+    for number, algorithm in zip(of_library, algorithms, strict=True):
+        costs[number] = replace(costs[number], algorithm=algorithm)
+    return ConvolutionStudy(replace(settings, device=device), torch.__version__, tuple(costs), tuple(refused))
+
+
+def call_of(way: Way, sizes: ConvolutionSizes, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Callable[[], object]:
+    """Return the call of a way, which can compute these sizes, on normally distributed tensors."""
+    inputs, weights = (tensor.to(device) for tensor in sizes.tensors(dtype))
+    if way.backward:
+        gradient = torch.randn(sizes.output_shape, generator=torch.Generator().manual_seed(1)).to(device, dtype)
+        return lambda: way.compute(gradient, inputs, weights, sizes)
+    return lambda: way.compute(inputs, weights, sizes)
+
+
+def cost(case: WayCase, ceilings: Ceilings, device: str = "cpu", *, seconds: float | None = None) -> WayCost:
+    """Return the cost of a call.
+
+    Args:
+        case: the way, the sizes and the dtype.
+        ceilings: of the device in this dtype.
+        device: of the tensors.
+        seconds: of a call, if it has been timed.
+    """
+    way, sizes, dtype = WAYS[case.way], case.sizes, getattr(torch, case.dtype)
+    call = call_of(way, sizes, dtype, device)
+    # All images, kernels and outputs; for gradients, these and their gradients.
+    tensors = sum(math.prod(shape) for shape in (sizes.input_shape, sizes.weight_shape, sizes.output_shape))
+    least_bytes = tensors * dtype.itemsize * (2 if way.backward else 1)
+    with torch.inference_mode():
+        if seconds is None:
+            seconds = _typical_s(call, device)
+        error, bound = (None, None) if way.backward else _error(way, sizes, dtype, device)
+        n_bytes = max(moved_bytes(call), least_bytes)
+    definition = (way.flops if way.backward else by_definition)(sizes)
+    return WayCost(case, ceilings, way.flops(sizes), definition, n_bytes, seconds, error, bound)
+
+
+def _error(way: Way, sizes: ConvolutionSizes, dtype: torch.dtype, device: str) -> tuple[float, float]:
+    """Return the largest error of an output, and the largest bound."""
+    inputs, weights = sizes.tensors(dtype)
+    output: Tensor = way.compute(inputs.to(device), weights.to(device), sizes)
+    error = (output.cpu().double() - reference(inputs, weights, sizes)).abs()
+    return float(error.max()), float(way.bound(inputs, weights, sizes).max())
+
+
+def _typical_s(call: Callable[[], object], device: str) -> float:
+    """Return the median time of a call after one untimed call, in seconds."""
+    wait = synchronizer(torch.device(device))
+
+    def run() -> None:
+        call()
+        wait()
+
+    run()
+    times: list[int] = []
+    while len(times) < _CALLS or sum(times) < _MEASURED_S * 1e9:
+        times.append(clocked(run).wall_ns)
+    return median_ns(times) / 1e9
+
+
+# ---- The algorithm of the library ------------------------------------------------------------------------------------
+
+#: Longest time of the child process, in seconds.
+_PATIENCE_S = 600.0
+
+#: A line before those of a case.
+_CASE = "mnistbench-case:"
+
+#: A primitive that computes, not one that changes the layout of a tensor.
+_COMPUTES = ("convolution", "matmul", "inner_product")
+
+#: ``onednn_verbose,v1,primitive,exec,cpu,convolution,brgconv:avx512_core,forward_training,...``; older versions lack the second
+#: and the third field.
+_LINE = re.compile(r"^onednn_verbose(?:,v\d+)?(?:,primitive)?,exec,cpu,(?P<kind>\w+),(?P<algorithm>[^,]+),(?P<direction>\w+),")
+
+
+def _algorithms(cases: Sequence[WayCase], device: str, threads: int) -> list[str]:
+    """Return which algorithm the library takes for each case: as oneDNN reports it, or the names of the kernels."""
+    if has_device_view(device):
+        return [", ".join(kernels(case, device)) for case in cases]
+    if device != "cpu" or not cases:
+        return [""] * len(cases)
+    return [algorithm or "PyTorch's own code" for algorithm in onednn_algorithms(cases, threads)]
+
+
+def kernels(case: WayCase, device: str) -> tuple[str, ...]:
+    """Return the names of the kernels that a call runs on an accelerator, each once, in the order of its operations."""
+    call = Call(call_of(WAYS[case.way], case.sizes, getattr(torch, case.dtype), device))
+    tables = profile_call(call, iterations=1, duration_ns=PROFILED_NS, device=device)
+    return tuple(dict.fromkeys(name for table in tables for row in table.rows for name in row.kernels))
+
+
+def onednn_algorithms(cases: Sequence[WayCase], threads: int) -> list[str]:
+    """Return for each case the algorithms that oneDNN took; empty where PyTorch did not call it.
+
+    Raises:
+        ChildError: the child process failed.
+    """
+    job = {"cases": [asdict(case) for case in cases], "threads": threads}
+    try:
+        with Child([sys.executable, "-P", "-m", "mnistbench.course.studies.convolution.measurement"], os.environ) as child:
+            child.tell(json.dumps(job))
+            lines = child.output(_PATIENCE_S).splitlines()
+    except ChildError as error:
+        raise ChildError(f"the process that asks oneDNN for its algorithms {error}") from None
+    return [summary(of_case) for of_case in _by_case(lines)]
+
+
+def summary(lines: Sequence[str]) -> str:
+    """Return the algorithms in the lines of one case, and how many tensors were brought into another layout."""
+    found = [match for line in lines if (match := _LINE.match(line))]
+    computing = [match["algorithm"] for match in found if match["kind"] in _COMPUTES]
+    reorders = sum(match["kind"] == "reorder" for match in found)
+    names = " + ".join(dict.fromkeys(computing))
+    return f"{names}, {reorders} reorder{'s' if reorders > 1 else ''}" if names and reorders else names
+
+
+def _by_case(lines: Sequence[str]) -> Iterator[list[str]]:
+    starts = [number for number, line in enumerate(lines) if line.startswith(_CASE)]
+    for start, end in itertools.pairwise([*starts, len(lines)]):
+        yield list(lines[start + 1 : end])
+
+
+def main() -> None:
+    """Run the cases of the standard input."""
+    job = json.loads(sys.stdin.readline())
+    torch.set_num_threads(job["threads"])
+    for found in job["cases"]:
+        way, sizes, dtype = WAYS[found["way"]], ConvolutionSizes(**found["sizes"]), getattr(torch, found["dtype"])
+        call = call_of(way, sizes, dtype)
+        with torch.inference_mode():
+            call()  # weights may be packed once
+            sys.stdout.write(f"{_CASE}\n")
+            sys.stdout.flush()
+            with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):  # type: ignore[no-untyped-call]
+                call()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""``mnistbench list``, ``history``, ``export`` and ``prune``: the settings of each and what it does with saved runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mnistbench.core import options
+from mnistbench.core.errors import UsageError
+from mnistbench.core.units import printable
+from mnistbench.saved_runs.find import OR_TRACE, all_runs, find, is_trace
+from mnistbench.saved_runs.report import history_table, list_table, run_csv
+from mnistbench.saved_runs.storage import SavedRun, tensorboard_directory
+from mnistbench.showing.output import PASSED, deliver_text
+from mnistbench.showing.terminal import draw
+
+
+@dataclass(frozen=True, kw_only=True)
+class List:
+    """The options of ``list``."""
+
+    storage: Path = options.storage()
+
+    def run(self) -> int:
+        """Print the saved runs, oldest first; return 0."""
+        print(draw(list_table(all_runs(self.storage))))
+        return PASSED
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """The options of ``history``."""
+
+    case: str = options.argument("CASE", str, "title of the case in a table, or its pytest id")
+    op: str = options.option("--op", str, "", "show this operation of the case: aten::addmm", "NAME")
+    module: str = options.option("--module", str, "", "show this module of the case: conv2", "NAME")
+    storage: Path = options.storage()
+
+    def run(self) -> int:
+        """Print the time of the case, of an operation or of a module in every saved run; return 0."""
+        if is_trace(self.case):
+            raise UsageError(f"{self.case!r} is a trace, not a case of saved runs; compare two traces with: mnistbench compare")
+        print(draw(history_table(all_runs(self.storage), self.case, self.op, self.module)))
+        return PASSED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """The options of ``export``."""
+
+    which: str | None = options.argument("RUN", str, f"{OR_TRACE} (default: latest)", required=False)
+    output: Path | None = options.output()
+    storage: Path = options.storage()
+
+    def run(self) -> int:
+        """Write the cases and operations of a run as CSV; return 0."""
+        [found] = find(self.storage, self.which or "latest")
+        deliver_text(run_csv(found[-1].run), self.output)
+        return PASSED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prune:
+    """The options of ``prune``."""
+
+    keep: int | None = options.option("--keep", options.whole(1), None, "number of newest runs to keep, required", "N")
+    yes: bool = options.switch("--yes", "remove the files; without it they are only listed")
+    storage: Path = options.storage()
+
+    def run(self) -> int:
+        """List what goes and, with ``--yes``, remove it; return 0."""
+        if self.keep is None:
+            raise UsageError("--keep: is missing; give the number of newest runs to keep, such as --keep 20")
+        files, directories, left = plan(all_runs(self.storage), self.keep, self.storage / "tensorboard")
+        for line in left:
+            print(line)
+        if not files:
+            print(f"nothing to remove: there are no more than {self.keep} saved runs")
+            return PASSED
+        for path in (*files, *directories):
+            print(f"{'removing' if self.yes else 'would remove'} {printable(str(path))}")
+        if self.yes:
+            remove(files, directories)
+        else:
+            print(f"{len(files)} saved runs and {len(directories)} TensorBoard directories; add --yes to remove them")
+        return PASSED
+
+
+def plan(runs: Sequence[SavedRun], keep: int, tensorboard: Path) -> tuple[list[Path], list[Path], list[str]]:
+    """Return the files and TensorBoard directories of all but the newest ``keep`` runs, and a line per directory to keep.
+
+    A directory that a kept run uses too is not returned.
+    """
+    old, kept = runs[:-keep], runs[-keep:]
+    still_used = set(_directories(kept, tensorboard))
+    directories = [path for path in _directories(old, tensorboard) if path not in still_used]
+    elsewhere = {
+        case.directory
+        for saved in old
+        for case in saved.run.cases
+        if case.directory
+        and os.path.isdir(case.directory)  # noqa: PTH112  # Path.is_dir raises where a name is too long
+        and tensorboard_directory(case.directory, tensorboard) is None
+    }
+    left = [f"left alone, outside {tensorboard}: {directory!r}" for directory in sorted(elsewhere)]
+    return [saved.path for saved in old], directories, left
+
+
+def _directories(runs: Iterable[SavedRun], tensorboard: Path) -> list[Path]:
+    found = [tensorboard_directory(case.directory, tensorboard) for saved in runs for case in saved.run.cases if case.directory]
+    return list(dict.fromkeys(path for path in found if path))
+
+
+def remove(files: Iterable[Path], directories: Iterable[Path]) -> None:
+    """Remove directories, then files: after an error, the same call can be repeated.
+
+    Raises:
+        UsageError: a path cannot be removed; the following ones are kept.
+    """
+    path = Path()
+    try:
+        for path in directories:
+            shutil.rmtree(path)
+        for path in files:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be removed ({error.strerror}); what follows it stays") from None

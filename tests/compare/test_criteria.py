@@ -1,0 +1,192 @@
+import pytest
+import strategies
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnistbench.compare.criteria import Acceptance, Criteria, Excuses, Threshold, case_threshold, mark_thresholds
+from mnistbench.core.errors import UsageError
+from mnistbench.core.options import options_of, read
+
+#: Texts near what a threshold looks like, so that drawing finds more than refusals.
+NEARLY = st.text("019.:% \t\n-+eaeé٣²conv", max_size=12)
+
+
+def result_of(function, *arguments, **keywords):
+    """What a function returns, and nothing; or None, and why it refused."""
+    try:
+        return function(*arguments, **keywords), ""
+    except (ValueError, UsageError) as error:
+        return None, str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "share"),
+    [
+        ("10%", "", 0.1),
+        ("10 %", "", 0.1),
+        ("  10%\t", "", 0.1),
+        ("0.5%", "", 0.005),
+        ("1000000%", "", 10_000),
+        ("aten::addmm:5%", "aten::addmm", 0.05),
+        ("aten::addmm : 5 %", "aten::addmm", 0.05),
+        ("features.0:12.5%", "features.0", 0.125),
+        # Operations have colons and spaces in their names: the last colon divides.
+        ("autograd::engine::evaluate_function: X:5%", "autograd::engine::evaluate_function: X", 0.05),
+        ("aten::mm, backward fc1:5%", "aten::mm, backward fc1", 0.05),
+        ("50%:5%", "50%", 0.05),
+    ],
+)
+def test_a_threshold_is_a_percentage_with_or_without_a_name(text, name, share):
+    assert Threshold.parse(text) == Threshold(name, share)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "%", "10", ".5%", "5.%", "-5%", "+5%", "0%", "conv2:0%", "nan%", "1e3%", "5%%", "5 5%", "5%:conv2", "conv2 5%",
+        "conv2", "conv2:", "conv2:%", "conv2:5",
+        ":5%",  # a name was meant and is missing: that is not "every operation"
+        " :5%",
+        "1000001%",  # would let anything pass
+        "9" * 400 + "%",  # no float is that large
+        "²%",
+        "conv\n2:5%",  # no name has a line end
+    ],
+)  # fmt: skip
+def test_anything_else_is_no_threshold(text):
+    with pytest.raises(ValueError, match=r"^is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module$"):
+        Threshold.parse(text)
+
+
+@given(st.integers(min_value=1, max_value=100_000))
+def test_a_threshold_is_the_nearest_number_to_the_text(thousandths):
+    # A change of exactly 0.7 % must not be above a limit of 0.7 %: dividing 0.7 by 100 makes a limit just below it.
+    assert Threshold.parse(f"{thousandths // 1000}.{thousandths % 1000:03}%").share == thousandths / 100_000
+
+
+@given(NEARLY | strategies.TEXTS)
+def test_any_text_is_a_threshold_or_an_error_of_one_line(text):
+    threshold, refusal = result_of(Threshold.parse, text)
+    assert refusal.isprintable()
+    if threshold:
+        assert 0 < threshold.share <= 10_000
+        assert threshold.name == threshold.name.strip()
+
+
+def test_the_threshold_of_an_iteration_has_no_name():
+    assert case_threshold(" 2.5 % ") == Threshold("", 0.025)
+    for text in ("conv2:5%", "5", "0%", ""):
+        with pytest.raises(ValueError, match=r"^is not a threshold for an iteration; give 10%$"):
+            case_threshold(text)
+
+
+# ---- Thresholds of a test ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "expected"),
+    [
+        (("5%",), {}, (("5%",), "")),
+        (("5%", "aten::addmm:3%"), {"case": "4%"}, (("5%", "aten::addmm:3%"), "4%")),
+        ((), {"case": "4 %"}, ((), "4 %")),
+        (("5%",), {"case": ""}, (("5%",), "")),
+    ],
+)
+def test_a_mark_has_thresholds_of_operations_and_of_the_iteration(arguments, options, expected):
+    assert mark_thresholds(arguments, options) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((), {}, 'opgate(): needs thresholds: @pytest.mark.opgate("10%", "aten::addmm:5%", case="5%")'),
+        ((), {"case": ""}, "opgate(case=''): needs thresholds: @pytest.mark.opgate("),
+        (("5%",), {"op": "5%"}, "opgate('5%', op='5%'): needs thresholds: @pytest.mark.opgate("),
+        (("5%", "5"), {}, "opgate('5%', '5'): is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
+        ((None,), {}, "opgate('None'): is not a threshold; give 10%"),
+        (("5%",), {"case": "conv2:5%"}, "opgate('5%', case='conv2:5%'): is not a threshold for an iteration; give 10%"),
+        ((), {"case": 5}, "opgate(case=5): is not a threshold for an iteration; give 10%"),
+        (("a\nb",), {}, "opgate('a\\nb'): is not a threshold"),
+    ],
+)
+def test_a_mark_that_cannot_be_used_is_shown_in_the_error(arguments, options, message):
+    with pytest.raises(UsageError) as caught:
+        mark_thresholds(arguments, options)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.lists(NEARLY | st.integers() | st.none(), max_size=3), st.dictionaries(st.sampled_from(["case", "x"]), NEARLY))
+def test_any_mark_is_read_or_refused_in_one_line(arguments, options):
+    found, refusal = result_of(mark_thresholds, arguments, options)
+    if found is None:
+        assert refusal.startswith("opgate(")
+        assert "\n" not in refusal
+    else:
+        # The texts in a record are read once more when it is judged.
+        texts, case = found
+        assert [Threshold.parse(text) for text in texts] or case_threshold(case)
+
+
+# ---- Options -----------------------------------------------------------------------------------------------------------
+
+
+def test_all_options_are_read():
+    texts = {
+        "op_fail": ["10%", "conv2:5%"], "case_fail": "3%", "min_share": "0.5%", "by": "module", "across_versions": True,
+        "across_machines": True, "allow_missing": True, "allow_incomparable": True, "pool_commits": True, "inconclusive": "ok",
+        "accept": ["a:b:5%", "a:c"], "reason": "  exact  ",
+    }  # fmt: skip
+    assert set(texts) == set(options_of(Criteria))
+    assert read(Criteria, texts) == Criteria(
+        op_fail=(Threshold("", 0.1), Threshold("conv2", 0.05)),
+        case_fail=Threshold("", 0.03),
+        min_share=0.005,
+        by="module",
+        across_versions=True,
+        across_machines=True,
+        allow_missing=True,
+        allow_incomparable=True,
+        pool_commits=True,
+        inconclusive="ok",
+        accept=(Acceptance("a:b", 0.05), Acceptance("a:c", None)),
+        reason="exact",
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"op_fail": ["10%", "5"]}, "--op-fail: '5' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation"),
+        ({"case_fail": "conv2:5%"}, "--case-fail: 'conv2:5%' is not a threshold for an iteration; give 10%"),
+        ({"min_share": "100.1%"}, "--op-min-share: '100.1%' is not a percentage that can be used; give 2%"),
+        ({"inconclusive": "yes"}, "--inconclusive: 'yes' is not known; choose fail or ok"),
+        ({"accept": ["a:b"]}, "--accept: 'a:b' needs a reason for the report; add --reason TEXT"),
+        ({"reason": "exact"}, "--reason: 'exact' is given without --accept; add --accept CASE:OP:LIMIT"),
+        ({"accept": ["a:b", "conv2"], "reason": "x"}, "--accept: 'conv2' needs a case, an operation and a limit: CASE:OP:5%"),
+        ({"accept": ["case:"], "reason": "x"}, "--accept: 'case:' needs a case, an operation and a limit: CASE:OP:5%"),
+        ({"accept": [":op"], "reason": "x"}, "--accept: ':op' needs a case, an operation and a limit: CASE:OP:5%"),
+        ({"accept": ["a:b:0%"], "reason": "x"}, "--accept: 'a:b:0%' has a limit that allows nothing or everything; give"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_option_and_the_value(texts, message):
+    with pytest.raises(UsageError) as caught:
+        read(Criteria, texts)
+    assert str(caught.value).startswith(message)
+
+
+def test_excuses_come_from_the_command_line_only():
+    fixed = {name for name, each in options_of(Criteria).items() if not each.configurable}
+    assert fixed >= set(options_of(Excuses))
+    assert set(options_of(Criteria)) - fixed == {"op_fail", "case_fail", "min_share", "by"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("step[b1]:aten::mm", True), ("other:fc1", True), ("*:*", True), ("st*:*mm", True),
+        ("step?b1?:aten::mm", False), ("step[b1]:aten::m", False), ("b1:aten::mm", False), ("STEP[b1]:fc1", False),
+    ],
+)  # fmt: skip
+def test_an_acceptance_matches_any_name_and_star_is_its_only_wildcard(pattern, matched):
+    assert Acceptance(pattern, None).matches(["step[b1]", "other"], {"aten::mm", "fc1"}) is matched
