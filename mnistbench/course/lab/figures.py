@@ -22,7 +22,7 @@ from mnistbench.core.operation import operation_name
 from mnistbench.course.lab.chapters import operation_times, shares, top_keys
 from mnistbench.course.lab.explain import best_view, main_place
 from mnistbench.course.lab.findings import UNTRAINED, Findings, WarmTime
-from mnistbench.course.lab.sheets import Place, Sheets, in_a_name, samples_seen, shape
+from mnistbench.course.lab.sheets import DevicePlace, Sheets, in_a_name, samples_seen, shape
 from mnistbench.course.lab.texts import Texts
 
 #: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.
@@ -295,8 +295,8 @@ class Figures:
         axes.margins(y=0.12)
 
 
-def _place(time: WarmTime) -> Place:
-    return Place(time.device, time.threads)
+def _place(time: WarmTime) -> DevicePlace:
+    return DevicePlace(time.device, time.threads)
 
 
 def _as_it_is(name: str) -> str:

@@ -41,7 +41,7 @@ class LabSettings:
         "--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME"
     )  # fmt: skip
     batch_sizes: Annotated[tuple[Positive, ...], Members("at least one")] = option(
-        "--batch-size", several(whole(1)), "1,16,64", "comma list", "SIZES"
+        "--batch-size", several(whole(1)), "1,16,64", "comma list of batch sizes", "SIZES"
     )  # ascending
     devices: Annotated[tuple[str, ...], Members("at least one")] = option(
         "--device", several(str), "auto", "comma list of auto, cpu, cuda, cuda:1, mps", "NAMES"

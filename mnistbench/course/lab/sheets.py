@@ -57,7 +57,7 @@ class Label(Word):
 
 
 @dataclass(frozen=True)
-class Place:
+class DevicePlace:
     """A device and its number of threads."""
 
     device: str
@@ -294,7 +294,7 @@ CEILINGS = (
 _CASE: tuple[Column[WarmTime], ...] = (
     _word("device", lambda time: time.device),
     _number("count", "threads", lambda time: time.threads),
-    Column("place", lambda time: Place(time.device, time.threads)),
+    Column("place", lambda time: DevicePlace(time.device, time.threads)),
     _word("phase", lambda time: Label(time.phase), "measured"),
     _number("label", "batch_size", lambda time: time.batch_size, "batch_size"),
 )
