@@ -28,9 +28,11 @@ def _lines() -> Iterator[str]:
     yield ""
     for name, (path, text) in cli.COMMANDS.items():
         yield from (f"### `mnistbench {name}`", "", f"{_text(text[0].upper() + text[1:])}.", "")
-        options = list(options_of(import_module(f"mnistbench.{path}").Settings).values()) if path else []
+        where, _, settings = path.partition(":")
+        options = options_of(getattr(import_module(f"mnistbench.{where}"), settings or "Settings")) if path else {}
         if options:
-            yield from (*_table(("Argument", "Meaning"), ((_usage(each), _text(each.shown)) for each in options)), "")
+            rows = ((_usage(each), _text(each.shown)) for each in options.values())
+            yield from (*_table(("Argument", "Meaning"), rows), "")
     yield "## pytest"
     yield ""
     yield "Each option with a setting can also be set in pytest's configuration; the command line overrides it."

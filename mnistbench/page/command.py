@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
-from mnistbench.compare.judge import Judgement, judge
+from mnistbench.compare.judge import judge
 from mnistbench.core import options
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import Run
@@ -18,7 +18,6 @@ from mnistbench.page.content import PageRun
 from mnistbench.page.html_page import page
 from mnistbench.saved_runs.find import OR_TRACE, all_runs, find
 from mnistbench.saved_runs.storage import SavedRun, read_json
-from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.output import PASSED, write
 
 
@@ -47,10 +46,10 @@ def run(settings: Settings) -> int:
     bases = named.pop(0) if settings.base else []
     if not settings.runs and any(saved.run.trace for saved in bases):
         raise UsageError(f"--base: {settings.base!r} is a trace; name the traces to compare with it")
-    found = [saved for runs in named for saved in runs]
+    found = [saved for saved_runs in named for saved in saved_runs]
     if not settings.runs:
-        saved_runs = all_runs(settings.storage)
-        found = [saved for saved in saved_runs if not saved.run.plain][-2:] or saved_runs[-2:]
+        everything = all_runs(settings.storage)
+        found = [saved for saved in everything if not saved.run.plain][-2:] or everything[-2:]
     runs, passed_over = shown_runs(found, bases, settings)
     for line in passed_over:
         print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
@@ -79,19 +78,12 @@ def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: C
             run = _whole(saved)
             before = [one.summary for one in shown[-1:]]
             others = [base.run for base in bases if base.path.resolve() != saved.path.resolve()] if bases else before
-            judgement = _judgement(others, saved.run, criteria)
+            judgement = judge(compare(others, saved.run, **criteria.of_comparison), criteria) if others else None
         except RecordError as error:
             passed_over.append(str(error))
             continue
-        shown.append(
-            PageRun(
-                name=saved.path.name,
-                number=saved.number or saved.path.name,
-                run=run,
-                summary=saved.run,
-                judgement=judgement,
-            )
-        )
+        number = saved.number or saved.path.name
+        shown.append(PageRun(name=saved.path.name, number=number, run=run, summary=saved.run, judgement=judgement))
     if not shown:
         several = f"none of {len(ordered)} saved runs can be shown, the first of them: " if len(ordered) > 1 else ""
         advice = "; save a run with: pytest bench --benchmark-autosave" if all(saved.run.plain for saved in ordered) else ""
@@ -106,9 +98,3 @@ def _whole(saved: SavedRun) -> Run:
     if saved.run.plain:
         raise RecordError(f"{saved.path}: no benchmark in it has an operation record")
     return Run.from_json(read_json(saved.path), str(saved.path))
-
-
-def _judgement(bases: Sequence[RunSummary], head: RunSummary, criteria: Criteria) -> Judgement | None:
-    if not bases:
-        return None
-    return judge(compare(bases, head, **criteria.of_comparison), criteria)
