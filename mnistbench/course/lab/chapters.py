@@ -22,7 +22,6 @@ from mnistbench.course.lab.sheets import (
     Cell,
     Cells,
     CitedNumber,
-    DevicePlace,
     Label,
     Sheet,
     Sheets,
@@ -217,7 +216,7 @@ class Chapters:
             ("batches", "iterations", self._sheets.iterations), ("epochs", "epochs", self._sheets.epochs),
         ):  # fmt: skip
             blocks += self._picture(picture, [sheet])
-            rows = [time for time in sheet.rows if DevicePlace(time.device, time.threads) in main]
+            rows = [time for time in sheet.rows if time.place in main]
             blocks.append(texts.table(caption, sheet, rows))
         return blocks
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from mnistbench.core.record import NOT_OPERATIONS
 from mnistbench.course.lab.document import Code
-from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
-from mnistbench.course.lab.sheets import Cell, CitedNumber, DevicePlace, Sheet, Sheets, Word, rate, ratio, share
+from mnistbench.course.lab.findings import TRAINED, UNTRAINED, DevicePlace, Findings
+from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, rate, ratio, share
 
 #: Times that differ by less than this factor count as equal.
 SAME = 1.05
@@ -208,7 +208,7 @@ def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Warn of the case with the widest spread, if that is unusually wide."""
     spreads = []
     for time in findings.iteration_times:
-        place, size = DevicePlace(time.device, time.threads), time.batch_size
+        place, size = time.place, time.batch_size
         iqrs, medians = (_by_size(sheets.iterations, column, place, time.phase) for column in ("iqr_ns", "median_ns"))
         numbers = _complete(iqr=iqrs.get(size), median=medians.get(size))
         if numbers and numbers["iqr"].value >= DISTURBED * numbers["median"].value:

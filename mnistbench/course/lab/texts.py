@@ -11,7 +11,8 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.course.lab.document import Cited, Code, Exhibit, Text
-from mnistbench.course.lab.sheets import CitedNumber, DevicePlace, Sheet, Word
+from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.sheets import CitedNumber, Sheet, Word
 from mnistbench.showing.table import Column, Table, text_table
 
 LANGUAGES = ("en", "zh")

@@ -27,7 +27,8 @@ from mnistbench.course.lab import explain as explain_module
 from mnistbench.course.lab.chapters import Chapters, Merged
 from mnistbench.course.lab.document import Cited, Code, Document, Exhibit, Section, cell_texts, html, markdown
 from mnistbench.course.lab.explain import explain
-from mnistbench.course.lab.sheets import DevicePlace, sheets_of
+from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts, wording
 from mnistbench.showing.table import text_table
 

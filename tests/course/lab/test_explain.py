@@ -29,8 +29,8 @@ from mnistbench.core.record import OUTSIDE
 from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.course.lab.document import Code
 from mnistbench.course.lab.explain import best_view, explain
-from mnistbench.course.lab.findings import LabSettings
-from mnistbench.course.lab.sheets import DevicePlace, Word, sheets_of
+from mnistbench.course.lab.findings import DevicePlace, LabSettings
+from mnistbench.course.lab.sheets import Word, sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
 
 
