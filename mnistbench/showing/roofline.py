@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from mnistbench.core import units
 from mnistbench.core.roofline import Ceilings, Point
+from mnistbench.showing.plot import Plot
 
 #: Size of the plot in characters.
 _WIDTH, _HEIGHT = 64, 14
@@ -26,26 +27,15 @@ def plot(points: Sequence[Point], ceilings: Ceilings) -> str:
     high_x = math.log2(max(ridge, *(point.x for point in points))) + 1
     high_y = math.log2(max(peak, *(point.y for point in points))) + 0.5
     low_y = min(math.log2(bandwidth) + low_x, *(math.log2(point.y) for point in points)) - 0.5
-    grid = [[" "] * _WIDTH for _ in range(_HEIGHT)]
-
-    def put(log_x: float, log_y: float, mark: str) -> None:
-        column = round((log_x - low_x) / (high_x - low_x) * (_WIDTH - 1))
-        line = round((high_y - log_y) / (high_y - low_y) * (_HEIGHT - 1))
-        while grid[line][column] in _MARKS and column < _WIDTH - 1:  # move a second operation of one place to the right
-            column += 1
-        grid[line][column] = mark
-
+    grid = Plot((low_x, high_x), (low_y, high_y), _WIDTH, _HEIGHT)
     for column in range(_WIDTH):
         log_x = low_x + column * (high_x - low_x) / (_WIDTH - 1)
-        put(log_x, min(math.log2(peak), math.log2(bandwidth) + log_x), "-" if log_x >= math.log2(ridge) else "/")
+        roof = min(math.log2(peak), math.log2(bandwidth) + log_x)
+        grid.put(log_x, roof, "-" if log_x >= math.log2(ridge) else "/")
     for mark, point in zip(_MARKS, points, strict=False):
-        put(math.log2(point.x), math.log2(point.y), mark)
-    labels = [units.flops_per_s(2**high_y), *[""] * (_HEIGHT - 2), units.flops_per_s(2**low_y)]
-    width = max(map(len, labels))
-    left, right = f"{2**low_x:.2g}", f"{2**high_x:.3g} FLOP/byte"
-    lines = [f"{label:>{width}} |{''.join(line).rstrip()}" for label, line in zip(labels, grid, strict=True)]
-    lines += [f"{'':{width}} +{'-' * _WIDTH}", f"{'':{width}}  {left}{right:>{_WIDTH - len(left)}}"]
-    return "\n".join([*lines, *_legend(points, ridge)])
+        grid.put(math.log2(point.x), math.log2(point.y), mark, beside=_MARKS)
+    ends = (units.flops_per_s(2**low_y), units.flops_per_s(2**high_y), f"{2**low_x:.2g}", f"{2**high_x:.3g} FLOP/byte")
+    return grid.drawn(*ends, _legend(points, ridge))
 
 
 def _legend(points: Sequence[Point], ridge: float) -> Iterator[str]:
