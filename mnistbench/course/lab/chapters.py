@@ -23,7 +23,6 @@ from mnistbench.course.lab.sheets import (
     Cells,
     CitedNumber,
     Label,
-    Place,
     Sheet,
     Sheets,
     Word,
@@ -217,7 +216,7 @@ class Chapters:
             ("batches", "iterations", self._sheets.iterations), ("epochs", "epochs", self._sheets.epochs),
         ):  # fmt: skip
             blocks += self._picture(picture, [sheet])
-            rows = [time for time in sheet.rows if Place(time.device, time.threads) in main]
+            rows = [time for time in sheet.rows if time.place in main]
             blocks.append(texts.table(caption, sheet, rows))
         return blocks
 

@@ -10,7 +10,6 @@ import base64
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mnistbench.core.units import printable
 from mnistbench.showing.table import Table
@@ -72,11 +71,8 @@ class Document:
 
 def cell_texts(table: Table) -> list[list[Text]]:
     """Return the text of each cell of a table whose values may be running text."""
-    return [[_text(column.value(row)) for column in table.drawn] for row in table.rows]
-
-
-def _text(value: Any) -> Text:
-    return value if isinstance(value, tuple) else (value,)
+    values = ([column.value(row) for column in table.drawn] for row in table.rows)
+    return [[value if isinstance(value, tuple) else (value,) for value in row] for row in values]
 
 
 # ---- Markdown --------------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from mnistbench.core.record import NOT_OPERATIONS
 from mnistbench.course.lab.document import Code
-from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
-from mnistbench.course.lab.sheets import Cell, CitedNumber, Place, Sheet, Sheets, Word, rate, ratio, share
+from mnistbench.course.lab.findings import TRAINED, UNTRAINED, DevicePlace, Findings
+from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, rate, ratio, share
 
 #: Times that differ by less than this factor count as equal.
 SAME = 1.05
@@ -47,9 +47,9 @@ class Sentence:
     numbers: Mapping[str, CitedNumber] = field(default_factory=dict)
 
 
-def main_place(findings: Findings, device: str) -> Place:
+def main_place(findings: Findings, device: str) -> DevicePlace:
     """Return the place at which the tables of a device were measured."""
-    return Place(device, findings.environment.threads)
+    return DevicePlace(device, findings.environment.threads)
 
 
 def convolutions(sheet: Sheet) -> list[str]:
@@ -115,7 +115,7 @@ def top_operation(sheet: Sheet) -> str:
     return max(times, key=lambda name: (times[name], name), default="")
 
 
-def _dominating(sheet: Sheet, place: Place, phase: str, size: int) -> Sentence:
+def _dominating(sheet: Sheet, place: DevicePlace, phase: str, size: int) -> Sentence:
     top, whole = top_operation(sheet), sheet.total("self_ns")
     numbers = _complete(share=share(sheet.total("self_ns", operation=top), whole), whole=whole)
     if not numbers:
@@ -124,7 +124,7 @@ def _dominating(sheet: Sheet, place: Place, phase: str, size: int) -> Sentence:
     return Sentence("dominates" if numbers["share"].value >= MOST else "leads", words, numbers)
 
 
-def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, place: Place, size: int) -> Iterator[Sentence]:
+def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, place: DevicePlace, size: int) -> Iterator[Sentence]:
     times = dict(zip(("convolution", "addmm"), convolution_and_addmm(sheet), strict=True))
     where: Words = {"place": place, "size": size}
     if missing := [noun for noun, time in times.items() if not (time and time.value)]:
@@ -164,7 +164,7 @@ def _matches(time: float, flops: float, moved: float) -> str:
     return "below_both" if time < min(flops, moved) else "between"
 
 
-def _ratio_over_batches(tables: Mapping[int, Sheet], place: Place) -> Iterator[Sentence]:
+def _ratio_over_batches(tables: Mapping[int, Sheet], place: DevicePlace) -> Iterator[Sentence]:
     small, large = min(tables), max(tables)
     before, after = convolution_and_addmm(tables[small]), convolution_and_addmm(tables[large])
     ends = _complete(first=ratio(*before), last=ratio(*after))
@@ -208,24 +208,24 @@ def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Warn of the case with the widest spread, if that is unusually wide."""
     spreads = []
     for time in findings.iteration_times:
-        words: Words = {"place": Place(time.device, time.threads), "phase": Word(time.phase), "size": time.batch_size}
-        sizes = _by_size(sheets.iterations, "iqr_ns", Place(time.device, time.threads), time.phase)
-        medians = _by_size(sheets.iterations, "median_ns", Place(time.device, time.threads), time.phase)
-        numbers = _complete(iqr=sizes.get(time.batch_size), median=medians[time.batch_size])
+        place, size = time.place, time.batch_size
+        iqrs, medians = (_by_size(sheets.iterations, column, place, time.phase) for column in ("iqr_ns", "median_ns"))
+        numbers = _complete(iqr=iqrs.get(size), median=medians.get(size))
         if numbers and numbers["iqr"].value >= DISTURBED * numbers["median"].value:
+            words: Words = {"place": place, "phase": Word(time.phase), "size": size}
             spreads.append((numbers["iqr"].value / numbers["median"].value, Sentence("disturbed", words, numbers)))
     if spreads:
         yield max(spreads, key=lambda spread: spread[0])[1]
 
 
-def _by_size(sheet: Sheet, column: str, place: Place, phase: str) -> dict[int, CitedNumber]:
+def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[int, CitedNumber]:
     """Return a column's numbers at a place by batch size, ascending."""
     where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase}
     sizes = sorted(int(str(size)) for size in sheet.values("batch_size", **where))
     return {size: found for size in sizes if (found := sheet.total(column, **where, batch_size=size))}
 
 
-def _over_batches(sheet: Sheet, place: Place, phase: str) -> Iterator[Sentence]:
+def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sentence]:
     words: Words = {"place": place, "phase": Word(phase)}
     batch, sample = (_by_size(sheet, column, place, phase) for column in ("median_ns", "sample_ns"))
     if len(sample) < 2:
@@ -256,7 +256,7 @@ def _where_it_stops(sample: Mapping[int, CitedNumber], words: Words) -> Sentence
     return Sentence("stops_improving", words | {"enough": enough, "large": last}, gain)
 
 
-def _calls_over_batches(findings: Findings, sheets: Sheets, place: Place) -> Iterator[Sentence]:
+def _calls_over_batches(findings: Findings, sheets: Sheets, place: DevicePlace) -> Iterator[Sentence]:
     """Compare the number of operation calls: a fixed time per call is shared by the samples of a batch."""
     small, large = findings.settings.batch_sizes[0], findings.settings.batch_sizes[-1]
     where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "host"}
@@ -269,7 +269,7 @@ def _calls_over_batches(findings: Findings, sheets: Sheets, place: Place) -> Ite
         yield Sentence("calls_same" if same else "calls_differ", {"place": place, "small": small, "large": large}, numbers)
 
 
-def _epoch_over_batches(sheet: Sheet, place: Place, phase: str) -> Sentence:
+def _epoch_over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Sentence:
     words: Words = {"place": place, "phase": Word(phase)}
     epochs = _by_size(sheet, "epoch_ns", place, phase)
     if len(epochs) < 2:
@@ -300,7 +300,7 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     yield from _where_time_moves(sheets, cpu, other, sizes[-1])
 
 
-def _speedup(sheets: Sheets, cpu: Place, other: Place, phase: str, sizes: Sequence[int]) -> Sentence:
+def _speedup(sheets: Sheets, cpu: DevicePlace, other: DevicePlace, phase: str, sizes: Sequence[int]) -> Sentence:
     of_cpu, of_other = (_by_size(sheets.epochs, "epoch_ns", place, phase) for place in (cpu, other))
     ratios = {size: ratio(of_cpu.get(size), of_other.get(size)) for size in sizes}
     found = {size: number for size, number in ratios.items() if number}
@@ -315,7 +315,7 @@ def _speedup(sheets: Sheets, cpu: Place, other: Place, phase: str, sizes: Sequen
     return Sentence(key, words | {"small": small, "large": large}, {"first": found[small], "last": found[large]})
 
 
-def _idle(sheets: Sheets, place: Place, size: int) -> Sentence:
+def _idle(sheets: Sheets, place: DevicePlace, size: int) -> Sentence:
     """Compare the time in which the accelerator ran kernels with the time of a step."""
     where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "device", "batch_size": size}
     numbers = _complete(busy=sheets.profiler.total("busy_ns", **where), step=sheets.profiler.total("untraced_ns", **where))
@@ -325,7 +325,7 @@ def _idle(sheets: Sheets, place: Place, size: int) -> Sentence:
     return Sentence("idle" if numbers["busy"].value < MOST * numbers["step"].value else "busy", words, numbers)
 
 
-def _where_time_moves(sheets: Sheets, cpu: Place, other: Place, size: int) -> Iterator[Sentence]:
+def _where_time_moves(sheets: Sheets, cpu: DevicePlace, other: DevicePlace, size: int) -> Iterator[Sentence]:
     first, second = (best_view(sheets, "step", place.device, size) for place in (cpu, other))
     if not (first and second):
         return
@@ -344,7 +344,9 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     if many < 2:
         yield Sentence("one_thread")
         return
-    one_thread, all_threads = (_by_size(sheets.iterations, "median_ns", Place("cpu", threads), "step") for threads in (1, many))
+    one_thread, all_threads = (
+        _by_size(sheets.iterations, "median_ns", DevicePlace("cpu", threads), "step") for threads in (1, many)
+    )
     for size in _ends(findings.settings.batch_sizes):
         words: Words = {"size": size, "threads": many}
         one, all_ = one_thread.get(size), all_threads.get(size)
@@ -370,7 +372,7 @@ def first_iterations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         yield from _first_iteration(sheets, main_place(findings, device), phase, size)
 
 
-def _first_iteration(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator[Sentence]:
+def _first_iteration(sheets: Sheets, place: DevicePlace, phase: str, size: int) -> Iterator[Sentence]:
     where: dict[str, Cell] = {"device": place.device, "phase": phase, "batch_size": size}
     words: Words = {"place": place, "phase": Word(phase), "size": size}
     first, warm = (sheets.first_iterations.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))

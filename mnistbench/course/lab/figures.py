@@ -6,6 +6,7 @@ The colours are Okabe and Ito's, which colour-blind readers can distinguish.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +22,8 @@ from mnistbench.core import units
 from mnistbench.core.operation import operation_name
 from mnistbench.course.lab.chapters import operation_times, shares, top_keys
 from mnistbench.course.lab.explain import best_view, main_place
-from mnistbench.course.lab.findings import UNTRAINED, Findings, WarmTime
-from mnistbench.course.lab.sheets import Place, Sheets, in_a_name, samples_seen, shape
+from mnistbench.course.lab.findings import UNTRAINED, Findings
+from mnistbench.course.lab.sheets import Sheets, in_a_name, samples_seen, shape
 from mnistbench.course.lab.texts import Texts
 
 #: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.
@@ -169,7 +170,7 @@ class Figures:
     def _curves(self, figure: Figure, findings: Findings, device: str) -> None:
         loss, accuracy = figure.subplots(1, 2)
         runs = [run for run in findings.trainings if run.device == device]
-        for run, colour in zip(runs, _cycled(COLOURS), strict=False):
+        for run, colour in zip(runs, itertools.cycle(COLOURS), strict=False):
             name = self._label("batch", size=run.batch_size)
             seen = samples_seen(run.curve)
             ends = [findings.train_samples * epoch.number for epoch in run.epochs]
@@ -201,7 +202,7 @@ class Figures:
             axes = figure.add_subplot()
             names = [self._label("batch", size=size) for size in found]
             left = [0.0] * len(found)
-            for key, colour in zip(keys, _cycled(COLOURS), strict=False):
+            for key, colour in zip(keys, itertools.cycle(COLOURS), strict=False):
                 parts = [100 * shares(times).get(key, 0.0) for times in found.values()]
                 axes.barh(names, parts, left=left, color=colour, edgecolor="white", label=_as_it_is(operation_name(*key)))
                 left = [before + part for before, part in zip(left, parts, strict=True)]
@@ -219,10 +220,10 @@ class Figures:
     def _batches(self, figure: Figure, findings: Findings) -> None:
         batch, sample = figure.subplots(1, 2)
         for (place, phase), colour, marker in zip(
-            dict.fromkeys((_place(row), row.phase) for row in findings.iteration_times),
-            _cycled(COLOURS), _cycled(_MARKERS), strict=False,
+            dict.fromkeys((row.place, row.phase) for row in findings.iteration_times),
+            itertools.cycle(COLOURS), itertools.cycle(_MARKERS), strict=False,
         ):  # fmt: skip
-            rows = [row for row in findings.iteration_times if (_place(row), row.phase) == (place, phase)]
+            rows = [row for row in findings.iteration_times if (row.place, row.phase) == (place, phase)]
             sizes = [row.batch_size for row in rows]
             label = f"{self._label(phase)}, {self._texts.place(place, short=True)}"
             for axes, times in (
@@ -240,10 +241,10 @@ class Figures:
     def _epochs(self, figure: Figure, findings: Findings) -> None:
         for axes, phase in zip(figure.subplots(1, 2), ("train", "eval"), strict=True):
             rows = [row for row in findings.epoch_times if row.phase == phase]
-            places = list(dict.fromkeys(_place(row) for row in rows))
+            places = list(dict.fromkeys(row.place for row in rows))
             sizes = findings.settings.batch_sizes
             for number, place in enumerate(places):
-                times = {row.batch_size: row.whole_ns / 1e9 for row in rows if _place(row) == place}
+                times = {row.batch_size: row.whole_ns / 1e9 for row in rows if row.place == place}
                 self._bars(axes, number, len(places), [times.get(size) for size in sizes], self._texts.place(place, short=True))
             axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
             axes.set_xlabel(self._label("batch_size"))
@@ -267,11 +268,11 @@ class Figures:
         """Draw the time per sample of a training step, with a line per machine and place."""
         with self._canvas("machines", (9.6, 4.2)) as figure:
             axes = figure.add_subplot()
-            colours, markers = _cycled(COLOURS), _cycled(_MARKERS)
+            colours, markers = itertools.cycle(COLOURS), itertools.cycle(_MARKERS)
             for name, findings in machines.items():
                 for device in findings.settings.devices:
                     place = main_place(findings, device)
-                    rows = [row for row in findings.iteration_times if row.phase == "step" and _place(row) == place]
+                    rows = [row for row in findings.iteration_times if row.phase == "step" and row.place == place]
                     times = [row.median_ns / row.batch_size / 1e6 for row in rows]
                     label = f"{_as_it_is(name)}: {self._texts.place(place, short=True)}"
                     axes.plot([row.batch_size for row in rows], times, color=next(colours), marker=next(markers), label=label)
@@ -293,10 +294,6 @@ class Figures:
         texts = [units.MISSING if height is None else f"{height:.3g}" for height in heights]
         axes.bar_label(drawn, texts, fontsize=8, padding=2)
         axes.margins(y=0.12)
-
-
-def _place(time: WarmTime) -> Place:
-    return Place(time.device, time.threads)
 
 
 def _as_it_is(name: str) -> str:
@@ -323,8 +320,3 @@ def _logarithmic_values(axes: Any) -> None:
 
 def _gaps(values: Iterable[float | None]) -> list[float]:
     return [float("nan") if value is None else value for value in values]
-
-
-def _cycled(values: Sequence[str]) -> Iterator[str]:
-    while True:
-        yield from values

@@ -41,7 +41,7 @@ class LabSettings:
         "--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME"
     )  # fmt: skip
     batch_sizes: Annotated[tuple[Positive, ...], Members("at least one")] = option(
-        "--batch-size", several(whole(1)), "1,16,64", "comma list", "SIZES"
+        "--batch-size", several(whole(1)), "1,16,64", "comma list of batch sizes", "SIZES"
     )  # ascending
     devices: Annotated[tuple[str, ...], Members("at least one")] = option(
         "--device", several(str), "auto", "comma list of auto, cpu, cuda, cuda:1, mps", "NAMES"
@@ -59,6 +59,14 @@ class LabSettings:
 
 
 @dataclass(frozen=True)
+class DevicePlace:
+    """A device and its number of threads."""
+
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True)
 class WarmTime:
     """Untraced wall time of one warm iteration: of one batch (forward, step), or of one pass over a set (train, eval)."""
 
@@ -71,6 +79,11 @@ class WarmTime:
     iterations: int  # timed
     samples: Positive  # in one timed iteration; a timed pass may cover a part of the set
     whole_set: Positive  # samples of the whole set, or of the batch
+
+    @property
+    def place(self) -> DevicePlace:
+        """Where it was measured."""
+        return DevicePlace(self.device, self.threads)
 
     @property
     def whole_ns(self) -> int:

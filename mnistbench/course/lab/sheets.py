@@ -56,14 +56,6 @@ class Label(Word):
     section = "label"
 
 
-@dataclass(frozen=True)
-class Place:
-    """A device and its number of threads."""
-
-    device: str
-    threads: int
-
-
 # ---- Numbers ---------------------------------------------------------------------------------------------------------
 
 
@@ -294,7 +286,7 @@ CEILINGS = (
 _CASE: tuple[Column[WarmTime], ...] = (
     _word("device", lambda time: time.device),
     _number("count", "threads", lambda time: time.threads),
-    Column("place", lambda time: Place(time.device, time.threads)),
+    Column("place", lambda time: time.place),
     _word("phase", lambda time: Label(time.phase), "measured"),
     _number("label", "batch_size", lambda time: time.batch_size, "batch_size"),
 )

@@ -11,7 +11,8 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.course.lab.document import Cited, Code, Exhibit, Text
-from mnistbench.course.lab.sheets import CitedNumber, Place, Sheet, Word
+from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.sheets import CitedNumber, Sheet, Word
 from mnistbench.showing.table import Column, Table, text_table
 
 LANGUAGES = ("en", "zh")
@@ -75,13 +76,13 @@ class Texts:
                 return (value,)
             case Word():
                 return self.text(value.section, value)
-            case Place():
+            case DevicePlace():
                 return (self.place(value),) if value.device == "cpu" else (Code(value.device),)
             case int():
                 return (units.count(value),)
         return (str(value),)
 
-    def place(self, place: Place, *, short: bool = False) -> str:
+    def place(self, place: DevicePlace, *, short: bool = False) -> str:
         """Return a place as text."""
         if place.device != "cpu":
             return place.device
@@ -106,7 +107,7 @@ class Texts:
             return (units.MISSING,)
         if isinstance(value, tuple):
             return value
-        if isinstance(value, Place):
+        if isinstance(value, DevicePlace):
             return (self.place(value, short=True),)
         return (column.shown(value),) if column.shown and not isinstance(value, str) else self.words(value)
 

@@ -93,17 +93,15 @@ def figure(scaling: Scaling) -> str:
     plot = Plot((0, most), (0, highest))
     if scaling.alone:
         for column in range(0, WIDTH, 2):
-            ideal = column / (WIDTH - 1) * most
-            plot.put(ideal, ideal, _IDEAL)
+            plot.put(most * column / (WIDTH - 1), most * column / (WIDTH - 1), _IDEAL)
     for launch, value in points:
         plot.put(launch.ranks, value, _OVERSUBSCRIBED if scaling.oversubscribed(launch) else _MEASURED)
-    legend = []
     oversubscribed = [scaling.oversubscribed(launch) for launch in scaling.launches]
-    if not all(oversubscribed):
-        legend.append(f"{_MEASURED}  measured")
-    if any(oversubscribed):
-        legend.append(f"{_OVERSUBSCRIBED}  measured, oversubscribed")
-    if scaling.alone:
-        legend.append(f"{_IDEAL}  ideal: N ranks are N times as fast as one")
+    legend = {
+        f"{_MEASURED}  measured": not all(oversubscribed),
+        f"{_OVERSUBSCRIBED}  measured, oversubscribed": any(oversubscribed),
+        f"{_IDEAL}  ideal: N ranks are N times as fast as one": scaling.alone is not None,
+    }
     top = units.factor(highest) if scaling.alone else units.count(round(highest))
-    return plot.drawn("0", top, "0", f"{most} rank{'s' if most > 1 else ''}", legend)
+    right = f"{most} rank{'s' if most > 1 else ''}"
+    return plot.drawn("0", top, "0", right, [line for line, is_shown in legend.items() if is_shown])

@@ -20,7 +20,8 @@ from lab_builders import (
 )
 
 from mnistbench.course.lab.claims import FAILS, HOLDS, PARTLY, UNKNOWN, check
-from mnistbench.course.lab.sheets import Place, sheets_of
+from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
 
 
@@ -202,4 +203,4 @@ def test_every_claim_verdict_reason_and_figure_has_a_wording(language):
 
 
 def test_a_claim_names_the_place_where_it_was_checked():
-    assert claim(cluster(), "negligible", "cuda").words["place"] == Place("cuda", 8)
+    assert claim(cluster(), "negligible", "cuda").words["place"] == DevicePlace("cuda", 8)

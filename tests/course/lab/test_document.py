@@ -27,7 +27,8 @@ from mnistbench.course.lab import explain as explain_module
 from mnistbench.course.lab.chapters import Chapters, Merged
 from mnistbench.course.lab.document import Cited, Code, Document, Exhibit, Section, cell_texts, html, markdown
 from mnistbench.course.lab.explain import explain
-from mnistbench.course.lab.sheets import Place, sheets_of
+from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts, wording
 from mnistbench.showing.table import text_table
 
@@ -367,7 +368,7 @@ def test_no_two_wordings_are_the_same():
 
 
 def test_a_space_separates_chinese_and_latin_text():
-    said = Texts("zh").plain("explain", "operations_missing", place=Place("cpu", 2))
+    said = Texts("zh").plain("explain", "operations_missing", place=DevicePlace("cpu", 2))
     assert said.startswith("没有记录各算子在 2 线程 CPU 上自身时间")
     assert Texts("zh").text("explain", "no_cpu", device=Code("cuda"))[1] == Code("cuda")
 

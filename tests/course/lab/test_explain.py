@@ -29,8 +29,8 @@ from mnistbench.core.record import OUTSIDE
 from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.course.lab.document import Code
 from mnistbench.course.lab.explain import best_view, explain
-from mnistbench.course.lab.findings import LabSettings
-from mnistbench.course.lab.sheets import Place, Word, sheets_of
+from mnistbench.course.lab.findings import DevicePlace, LabSettings
+from mnistbench.course.lab.sheets import Word, sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
 
 
@@ -176,7 +176,7 @@ def test_reading_weights_once_per_batch_is_named_only_where_bytes_grow_like_the_
 
 
 def test_on_an_accelerator_its_own_clock_counts():
-    found = [s for s in sentences(cluster(), "operations") if s.words.get("place") == Place("cuda", 8)]
+    found = [s for s in sentences(cluster(), "operations") if s.words.get("place") == DevicePlace("cuda", 8)]
     assert found[0].numbers["share"].over.file == "tables/operations-forward-cuda-device-b64.csv"
     assert next(s for s in found if s.key.startswith("ratio_")).numbers["time"].value == pytest.approx(151.5 / 20)
 
@@ -190,7 +190,9 @@ def test_the_time_to_launch_work_is_not_the_work_s():
     found = without_device_view(cluster())
     sheets = sheets_of(found)
     assert best_view(sheets, "step", "cuda", 64) is None
-    assert [s.key for s in sentences(found, "operations") if s.words.get("place") == Place("cuda", 8)] == ["operations_missing"]
+    assert [s.key for s in sentences(found, "operations") if s.words.get("place") == DevicePlace("cuda", 8)] == [
+        "operations_missing"
+    ]
     assert not {"same_top", "other_top"} & set(keys(found, "devices"))
     for view, clock in (("host", None), ("device", 1)):
         table = sheets_of(cluster()).operations["forward", "cuda", view, 64]
@@ -269,7 +271,7 @@ def test_calls_that_spread_widely_are_said_to_be_disturbed():
 
     assert "disturbed" not in keys(spread(1 * MS, None, 4_999 * US), "batches")
     found = said(spread(5 * MS, 30 * MS, 20 * MS), "batches", "disturbed")
-    assert found.words == {"place": Place("cpu", 2), "phase": Word("step"), "size": 16}
+    assert found.words == {"place": DevicePlace("cpu", 2), "phase": Word("step"), "size": 16}
     assert (found.numbers["iqr"].value, found.numbers["median"].value) == (30 * MS, 10 * MS)
 
 
