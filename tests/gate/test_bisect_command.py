@@ -1,4 +1,4 @@
-"""``mnistbench gate --bisect-versions``: the gates that it runs, its report and exit code, and wrong usage."""
+"""``mnistbench bisect``: the gates that it runs, its report and exit code, and wrong usage."""
 
 import json
 import sys
@@ -11,7 +11,6 @@ from gate_builders import CASE, LABEL, Measured, header, series
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import run
 from mnistbench.gate.environments.packages import Installed
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.verdict import samples
@@ -28,42 +27,34 @@ def gate(tmp_path, monkeypatch):
     """Run the command with invented releases, environments and samples; ``slower`` has what ends a gate, by release."""
     seen = SimpleNamespace(requests=[], asked=[], wanted=[], ends={}, elapsed_s=100.0)
 
-    def releases(flag, wanted):
-        seen.wanted.append((flag, *wanted))
+    def releases(wanted):
+        seen.wanted.append(tuple(wanted))
         return RELEASES
-
-    @contextmanager
-    def held(wanted, say):
-        [release] = (line.partition("==")[2] for line in wanted.asked)
-        if seen.ends.get(release) == "no environment":
-            raise UsageError(f"no environment with tqdm=={release}: uv: Because of something")
-        yield SimpleNamespace(python=release)
 
     def measure(request, progress):
         seen.requests.append(request)
-        end = seen.ends.get(request.head_python, 1.0)
+        [release] = (each.specifier.__str__().removeprefix("==") for each in request.head_with)
+        end = seen.ends.get(release, 1.0)
         if isinstance(end, BaseException):
             raise end
         cases = {case: Measured(factor=1.0 if case == OTHER else end) for case in request.only or LABELS}
         launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4) if end != 1.0 else [])]
-        path = tmp_path / f"{request.head_python}.jsonl.gz"
-        found = header(labels={case: LABELS[case] for case in cases}, packages={"tqdm": [RELEASES[0], request.head_python]})
-        return run.Measured(path, found, launches, samples.End(elapsed_s=seen.elapsed_s))
+        path = tmp_path / f"{release}.jsonl.gz"
+        found = header(labels={case: LABELS[case] for case in cases}, packages={"tqdm": (RELEASES[0], release)})
+        return samples.Recorded(path, found, launches, samples.End(elapsed_s=seen.elapsed_s))
 
     def started(*arguments):
-        return cli.main(["gate", *arguments])
+        return cli.main(["bisect", *arguments])
 
     seen.run = started
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    monkeypatch.setattr("mnistbench.gate.command.installed", lambda: [Installed("tqdm", "4.70.1"), Installed("numpy", "2.4")])
-    monkeypatch.setattr("mnistbench.gate.command.held", held)
-    monkeypatch.setattr("mnistbench.gate.command.measure", measure)
+    monkeypatch.setattr("mnistbench.gate.bisect_command.measure", measure)
     monkeypatch.setattr("mnistbench.gate.bisect_command.releases", releases)
     return seen
 
 
-RANGE = ("--bisect-versions", "tqdm==4.64.0..4.68.0")
+RANGE = ("tqdm==4.64.0..4.68.0",)
 
 
 def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
@@ -74,11 +65,12 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
     assert last.startswith(
         "first slower release: tqdm 4.67.0 (4.66.0 is not slower); regressed: 2 confirmed by fresh launches: "
     )
-    assert gate.wanted == [("--bisect-versions", "tqdm", "4.64.0", "4.68.0")]
-    assert [(one.base_python, one.head_python, one.only) for one in gate.requests] == [
-        ("4.64.0", "4.68.0", ()), ("4.64.0", "4.66.0", (CASE,)), ("4.64.0", "4.67.0", (CASE,))
+    assert gate.wanted == [("tqdm", "4.64.0", "4.68.0")]
+    assert [(*map(str, (*one.base_with, *one.head_with)), one.only) for one in gate.requests] == [
+        ("tqdm==4.64.0", "tqdm==4.68.0", ()), ("tqdm==4.64.0", "tqdm==4.66.0", (CASE,)),
+        ("tqdm==4.64.0", "tqdm==4.67.0", (CASE,)),
     ]  # fmt: skip
-    assert {(one.base, one.base_dir, one.launches, one.arguments) for one in gate.requests} == {("", "", 9, ("bench", "-x"))}
+    assert {(one.base, one.base_dir, one.launches, one.pytest) for one in gate.requests} == {(None, None, 9, ("bench", "-x"))}
     assert shown.err.splitlines()[0] == (
         "5 releases of tqdm: 4.64.0, 4.65.0, 4.66.0, 4.67.0, 4.68.0; "
         "at most 3 gates, and one more for each that cannot judge its release"
@@ -95,7 +87,12 @@ def test_nothing_slower_passes(gate, capsys):
 
 
 def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
-    gate.ends = {"4.68.0": 1.1, "4.67.0": 1.1, "4.66.0": LaunchError("head: boom"), "4.65.0": "no environment"}
+    gate.ends = {
+        "4.68.0": 1.1,
+        "4.67.0": 1.1,
+        "4.66.0": LaunchError("head: boom"),
+        "4.65.0": UsageError("no environment with tqdm==4.65.0: uv: Because of something"),
+    }
     assert gate.run(*RANGE, "--inconclusive", "ok") == INCONCLUSIVE
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == (
@@ -107,7 +104,7 @@ def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
 
 
 def test_the_first_gate_that_cannot_be_run_is_one_line(gate, capsys):
-    gate.ends = {"4.68.0": "no environment"}
+    gate.ends = {"4.68.0": UsageError("no environment with tqdm==4.68.0: uv: Because of something")}
     assert gate.run(*RANGE) == INCONCLUSIVE
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -153,39 +150,14 @@ def test_a_report_goes_where_it_is_asked_for(gate, capsys, monkeypatch, tmp_path
 
 
 @pytest.mark.parametrize(
-    "option",
-    [
-        "--base=HEAD", "--base-dir=.", "--replay=raw.jsonl.gz", "--base-python=python", "--head-python=python",
-        "--base-env=A=1", "--head-env=A=1", "--base-with=numpy==2.0", "--head-with=numpy==2.0",
-    ],
-)  # fmt: skip
-def test_options_that_name_a_side_are_refused(gate, capsys, option):
-    assert gate.run(*RANGE, option) == INCONCLUSIVE
-    assert capsys.readouterr().err == (
-        "mnistbench: --bisect-versions: compares releases under the working tree as it is, so "
-        f"{option.partition('=')[0]} cannot be given; remove it\n"
-    )
-    assert (gate.wanted, gate.requests) == ([], [])
-
-
-def test_a_search_among_commits_is_another(gate, capsys):
-    assert gate.run(*RANGE, "--bisect") == STOPS
-    assert capsys.readouterr().err.endswith("so --bisect cannot be given; remove it\n")
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--bisect-versions", " "], "--bisect-versions: ' ' is no value; give one, or leave the option out"),
         (
-            ["--bisect-versions", "tqdm==4.64.0"],
-            (
-                "--bisect-versions: 'tqdm==4.64.0' is not a range of releases; "
-                "give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0"
-            ),
+            ["tqdm==4.64.0"],
+            ("RANGE: 'tqdm==4.64.0' is not a range of releases; give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0"),
         ),
-        (["--bisect-versions", "jax==1..2"], "--bisect-versions: jax is not installed; name an installed package"),
         ([*RANGE, "--budget", "soon"], "--budget: 'soon' is not a time; give 5m or 300s"),
+        ([*RANGE, "--base=HEAD"], "unrecognized arguments: --base=HEAD; see: mnistbench --help"),
         ([*RANGE, "--output", "."], "--output: . cannot be written (Is a directory); name another file"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -194,17 +166,6 @@ def test_wrong_usage_is_one_line_before_uv_is_asked(gate, capsys, arguments, mes
     assert gate.run(*arguments) == INCONCLUSIVE
     assert capsys.readouterr().err == f"mnistbench: {message}\n"
     assert (gate.wanted, gate.requests) == ([], [])
-
-
-def test_a_torch_that_is_too_old_is_refused_before_an_environment_is_made(gate, capsys, monkeypatch):
-    monkeypatch.setattr("mnistbench.gate.command.installed", lambda: [Installed("torch", "2.15.0")])
-    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda *_: ("2.4.0", "2.15.0"))
-    assert gate.run("--bisect-versions", "torch==2.4.0..2.15.0") == INCONCLUSIVE
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        "mnistbench: --bisect-versions: torch==2.4.0 is older than 2.6, the oldest torch that the gate measures; "
-        "give a newer version"
-    )
-    assert gate.requests == []
 
 
 # ---- A real run --------------------------------------------------------------------------------------------------------
@@ -250,7 +211,7 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     monkeypatch.setattr("mnistbench.gate.command.installed", lambda: [Installed("part", "1.0")])
     monkeypatch.setattr("mnistbench.gate.command.held", held)
     monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda *_: ("1.0", "1.1", "1.2"))
-    code = cli.main(["gate", "--bisect-versions", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
+    code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
     shown = capsys.readouterr()
     assert code == REGRESSED, shown.out + shown.err
     assert shown.out.splitlines()[-1].startswith("first slower release: part 1.1 (1.0 is not slower); regressed: ")
