@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells, operation_name
 from mnistbench.core.roofline import Ceilings, OperationSum
+from mnistbench.showing.plot import Plot
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import Column, Table
 
@@ -94,26 +95,14 @@ def _plot(rows: Sequence[OperationSum], ceilings: Ceilings) -> str:
     high_x = math.log2(max(ridge, *(x for x, _ in points))) + 1
     high_y = math.log2(max(peak, *(y for _, y in points))) + 0.5
     low_y = min(math.log2(bandwidth) + low_x, *(math.log2(y) for _, y in points)) - 0.5
-    grid = [[" "] * _WIDTH for _ in range(_HEIGHT)]
-
-    def put(log_x: float, log_y: float, mark: str) -> None:
-        column = round((log_x - low_x) / (high_x - low_x) * (_WIDTH - 1))
-        line = round((high_y - log_y) / (high_y - low_y) * (_HEIGHT - 1))
-        while grid[line][column] in _MARKS and column < _WIDTH - 1:  # move a second operation of one place to the right
-            column += 1
-        grid[line][column] = mark
-
+    drawn = Plot((low_x, high_x), (low_y, high_y), _WIDTH, _HEIGHT)
     for column in range(_WIDTH):
         log_x = low_x + column * (high_x - low_x) / (_WIDTH - 1)
-        put(log_x, min(math.log2(peak), math.log2(bandwidth) + log_x), "-" if log_x >= math.log2(ridge) else "/")
+        drawn.put(log_x, min(math.log2(peak), math.log2(bandwidth) + log_x), "-" if log_x >= math.log2(ridge) else "/")
     for mark, (x, y) in zip(_MARKS, points, strict=False):
-        put(math.log2(x), math.log2(y), mark)
-    labels = [units.flops_per_s(2**high_y), *[""] * (_HEIGHT - 2), units.flops_per_s(2**low_y)]
-    width = max(map(len, labels))
-    left, right = f"{2**low_x:.2g}", f"{2**high_x:.3g} FLOP/byte"
-    lines = [f"{label:>{width}} |{''.join(line).rstrip()}" for label, line in zip(labels, grid, strict=True)]
-    lines += [f"{'':{width}} +{'-' * _WIDTH}", f"{'':{width}}  {left}{right:>{_WIDTH - len(left)}}"]
-    return "\n".join([*lines, *_legend(rows, ridge)])
+        drawn.put(math.log2(x), math.log2(y), mark, beside=_MARKS)
+    low, high = units.flops_per_s(2**low_y), units.flops_per_s(2**high_y)
+    return drawn.drawn(low, high, f"{2**low_x:.2g}", f"{2**high_x:.3g} FLOP/byte", _legend(rows, ridge))
 
 
 def _legend(rows: Sequence[OperationSum], ridge: float) -> Iterator[str]:
