@@ -283,7 +283,7 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
             for case, builds in first.cases.items()
         },
         "case_seconds": {case: max(half.case_seconds.get(case, 0.0) for half in halves) for case in first.cases},
-        "order": first.order,
+        "order": list(first.order),
         "seconds": max(half.seconds for half in halves),
     }
 

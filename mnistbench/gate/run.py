@@ -378,7 +378,6 @@ class _Gate:
             round_began = self._now()
             self._round(measured, stage, min(self._at_once, count - done), cases)
             durations.append(self._now() - round_began)
-        self._progress.say(f"{count} {'fresh ' if stage == 2 else ''}launches done")
         return True
 
     def _for_fewer_fresh(self, done: int, each: float) -> float:

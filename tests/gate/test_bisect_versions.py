@@ -154,7 +154,7 @@ def test_a_report_goes_where_it_is_asked_for(gate, capsys, monkeypatch, tmp_path
         ),
         ([RANGE, "--budget", "soon"], "--budget: 'soon' is not a time; give 5m or 300s"),
         ([RANGE, "--output", "."], "--output: . cannot be written (Is a directory); name another file"),
-        ([RANGE, "--base", "HEAD"], "unrecognized arguments: --base HEAD; see: mnistbench --help"),
+        ([RANGE, "--base", "HEAD"], "'--base' is not known; see: mnistbench bisect --help"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
