@@ -142,8 +142,6 @@ def _main(given: list[str]) -> int:
 
 def _run(parsed: argparse.Namespace) -> int:
     settings, run = parsed._command  # noqa: SLF001  # no option has this name
-    if settings is None:
-        return int(run(parsed))
     configured, file = project_table(settings)
     return int(run(read(settings, vars(parsed), configured, file)))
 
@@ -164,10 +162,7 @@ def parser(*called: str) -> argparse.ArgumentParser:
         elif not called or name in (called[0], " ".join(called)):
             where, _, shared = path.partition(":")
             module = import_module(f"mnistbench.{where}")
-            settings: Any = getattr(module, shared or "Settings", None)
-            if settings:
-                add_options(subparser, settings)
-            else:
-                module.add_arguments(subparser)
+            settings: Any = getattr(module, shared or "Settings")
+            add_options(subparser, settings)
             subparser.set_defaults(_command=(settings, settings.run if shared else module.run))
     return made

@@ -14,7 +14,8 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file, why_not_writable
 from mnistbench.course.studies.graph.report import report_of
 from mnistbench.course.studies.graph.result import GraphStudy, Settings
-from mnistbench.showing.output import check, deliver, progress_bar
+from mnistbench.showing.output import check, deliver
+from mnistbench.showing.progress import Progress
 from mnistbench.showing.report import Report
 
 #: What the process prints: what it does next, after this word; and that its result is written.
@@ -42,8 +43,8 @@ def report(settings: Settings) -> Report:
     """
     if settings.write:
         _make(settings.write)
-    with progress_bar("part") as progress:
-        found = study(settings, progress)
+    with Progress(sys.stderr, quiet=True) as progress:
+        found = study(settings, progress.step)
     if settings.write:
         _write(found, settings.write)
     return report_of(found)
