@@ -785,7 +785,7 @@ def test_what_is_no_operation_and_no_module_cannot_be_named(name):
     assert texts(judged(head, head, limits(f"{name}:5%"))) == [f"--op-fail {name!r} is no operation or module of any case"]
 
 
-def test_a_mark_is_judged_to_its_own_case():
+def test_a_mark_applies_to_its_own_case():
     other = case(row("aten::conv", LARGE, module="conv2"), batch_size=1)
     base = builders.summary(other, case(row("aten::mm", LARGE)))
     head = builders.summary(other, case(row("aten::mm", LARGE), op_fail=("10%", "conv2:5%")))
@@ -1243,7 +1243,7 @@ def test_an_operation_that_is_gone_is_improved_by_either_rule(count):
     assert verdicts(judged(bases, mm(LARGE)))["aten::conv -> nothing, forward conv2"] == "improved"
 
 
-def test_what_replaces_a_named_operation_is_judged_to_its_threshold():
+def test_what_replaces_a_named_operation_is_judged_by_its_threshold():
     base, head = run(row("aten::addmm", LARGE)), run(row("aten::_scaled_mm", 3 * LARGE))
     for gate in (("aten::addmm:5%",), ("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",)):
         [(_, checked)] = judged(base, head, limits(*gate)).regressions

@@ -72,7 +72,7 @@ def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(pro
     assert len(same) > 12
 
 
-def test_what_got_no_slower_is_judged(project):
+def test_a_session_without_a_slowdown_passes(project):
     save_a_base(project, factor=1_000)
     result = project.run("--benchmark-compare", "--op-fail=10%", "--case-fail=5%")
     assert result.ret == PASSED
