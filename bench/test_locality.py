@@ -15,7 +15,7 @@ SIDE, TILE = 128, 64
 @pytest.mark.parametrize("order", PRODUCTS)
 def test_locality(benchmark, order):
     pytest.importorskip("numba", reason="needs pip install 'mnistbench[studies]'")
-    from mnistbench.course.studies.locality.timing import arrays_of, call_of
+    from mnistbench.course.studies.locality.compiled import arrays_of, call_of
 
     nest = product(order, SIDE, SIDE, SIDE, TILE)
     call = call_of(nest, arrays_of(nest, line=64))

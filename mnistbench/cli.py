@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from mnistbench import __version__
-from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.machine import restart_pinned
 from mnistbench.core.options import Parser, add_options, project_table, read
 from mnistbench.showing.output import BISECT_STOPS, PASSED, UNJUDGED, print_error
@@ -121,7 +121,9 @@ def _main(given: list[str]) -> int:
     if given[0] in ("gate", "bisect") and "--" in given:  # pytest's arguments follow
         given, after = given[: given.index("--")], given[given.index("--") + 1 :]
     try:
-        parsed = parser(*given[:2]).parse_args(given, argparse.Namespace(pytest=after))
+        parsed, unknown = parser(*given[:2]).parse_known_args(given, argparse.Namespace(pytest=after))
+        if unknown:
+            raise UsageError(f"{unknown[0]!r} is not known; see: mnistbench {given[0]} --help")
         code = _run(parsed)
         sys.stdout.flush()
     except MnistbenchError as error:

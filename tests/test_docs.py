@@ -21,9 +21,10 @@ import trace_builders
 
 import mnistbench
 from mnistbench import cli
+from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
-from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.machine import PINNED
+from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.run import LAUNCHES
@@ -128,7 +129,7 @@ class WouldMeasureError(Exception):
 
 
 #: Options that make training short.
-SHORT = ["--dry-run", "--dataset=digits", "--model=lenet5", "--no-tensorboard", "--output=trained"]
+SHORT = ["--dry-run", "--dataset=digits", "--model=lenet5", "--output=trained"]
 
 
 def write_traces(words):
@@ -151,7 +152,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     if words[0] == "profile":
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
-    monkeypatch.setattr("mnistbench.train.scale.run.run", measure)
+    monkeypatch.setattr("mnistbench.train.scale.command.measured", measure)
     for where in ("operators.convolution.run.study", "commands.studies.locality.measured", "operators.memory.run.measured",
                   "commands.studies.graph.study"):  # fmt: skip
         monkeypatch.setattr(f"mnistbench.{where}", measure)
@@ -168,7 +169,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("mnistbench.course.lab.command._measure", measure)
     monkeypatch.setattr("mnistbench.course.lab.command._merge", measure)
     if "--resume" in words:
-        begun = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--epochs=1", "--no-accel", "--no-tensorboard"]
+        begun = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--epochs=1", "--no-accel"]
         assert cli.main(["train", *begun, "--output", words[words.index("--resume") + 1]]) == PASSED
         words = [*words, "--epochs=2"]
     elif words[0] == "train":
@@ -281,7 +282,9 @@ def test_the_oldest_python_is_the_one_that_readme_names():
 
 def test_the_page_on_comparing_lists_the_options_that_need_the_command_line():
     [sentence] = re.findall(r"can only be given on the command line: ([^.]*)\.", COMPARING)
-    assert re.findall(r"`(--[a-z-]+)`", sentence) == [setting.flag for setting in SETTINGS if not setting.configurable]
+    assert re.findall(r"`(--[a-z-]+)`", sentence) == [
+        each.name for each in options_of(Criteria).values() if not each.configurable
+    ]
 
 
 def test_the_exit_codes_are_those_of_the_code():

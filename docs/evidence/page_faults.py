@@ -22,7 +22,7 @@ from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
 from mnistbench.measuring.case import build
 from mnistbench.measuring.events_to_table import table
-from mnistbench.measuring.marks import marked
+from mnistbench.measuring.profiling import marked
 from mnistbench.workloads.workload import builtin_workloads
 
 

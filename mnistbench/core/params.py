@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Annotated, Any
+from typing import Any
 
 from mnistbench.core.errors import UsageError
 
@@ -44,20 +44,16 @@ class Params:
     compile: bool  # the model went through torch.compile
     seed: int
     dataset: str  # digits, mnist, or the name from a user's workload
-    # One of STEPS; records of earlier versions have none. The note is document.OPTIONAL: every pytest run imports this file.
-    step: Annotated[str, "optional"] = REFERENCE
+    step: str = REFERENCE  # one of STEPS
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value, expected = getattr(self, field.name), _TYPES[field.name]
-            if type(value) is not expected:
-                raise UsageError(f"{field.name}={value!r}: needs {expected.__name__}")
-        if self.phase not in (*PHASES, CALL):
-            raise UsageError(f"phase {self.phase!r} is not known: one of {', '.join(PHASES)}")
-        if self.dtype not in DTYPES:
-            raise UsageError(f"dtype {self.dtype!r} is not known: one of {', '.join(DTYPES)}")
-        if self.step not in STEPS:
-            raise UsageError(f"step {self.step!r} is not known: one of {', '.join(STEPS)}")
+            value = getattr(self, field.name)
+            if type(value).__name__ != field.type:  # a text, because annotations are postponed
+                raise UsageError(f"{field.name}={value!r}: needs {field.type}")
+        for name, choices in (("phase", (*PHASES, CALL)), ("dtype", DTYPES), ("step", STEPS)):
+            if (value := getattr(self, name)) not in choices:
+                raise UsageError(f"{name} {value!r} is not known: one of {', '.join(c for c in choices if c != CALL)}")
         if self.batch_size < 1:
             raise UsageError(f"batch size {self.batch_size} is below 1: give a number of samples")
         if self.threads < 1:
@@ -85,12 +81,6 @@ class Params:
         """Return the differences: field name -> (own value, value of the other)."""
         mine, others = asdict(self), asdict(other)
         return {name: (mine[name], others[name]) for name in mine if mine[name] != others[name]}
-
-
-_TYPES: dict[str, type] = {
-    "workload": str, "phase": str, "batch_size": int, "device": str, "dtype": str,
-    "threads": int, "compile": bool, "seed": int, "dataset": str, "step": str,
-}  # fmt: skip
 
 
 def params_of_call(test: str, device: str, threads: int) -> Params:

@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from mnistbench.core.document import (
     LARGEST,
-    OPTIONAL,
     FieldError,
     Members,
     Nanoseconds,
@@ -33,8 +32,6 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.params import Params
 
 #: Version of what is written below the key "mnistbench".
-#:
-#: 1 (0.1.0): the first.
 SCHEMA = 1
 
 KEY = "mnistbench"
@@ -53,9 +50,6 @@ NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED))
 
 #: Module of an operation that cannot be attributed to a module; ``measuring/profiling`` explains why.
 NO_MODULE = ""
-
-#: What an attachment of this name is merged into; any other name is kept as it is.
-_ATTACHED_FIELDS = ("operation_tables", "training_scalars", "notes")
 
 #: A curve has at most this many points per tag: a page draws no more, and files stay small.
 MAX_POINTS = 100
@@ -112,9 +106,9 @@ class OpTable:
     rows: tuple[OpRow, ...]
     first_of_process: bool = False  # cold tables: no case had run before, so libraries were initialised too
     profiler_ns: Nanoseconds = 0  # profiler overhead per operation call, measured in this process; 0: not measured
-    # Time of each iteration in which the accelerator ran at least one kernel or copy; empty in a host table and in files of
-    # earlier versions. Of kernels that run at once it counts one, so it is at most the sum of the rows.
-    busy_ns: Annotated[_Times, OPTIONAL] = ()
+    # Time of each iteration in which the accelerator ran at least one kernel or copy; empty in a host table. Of kernels that
+    # run at once it counts one, so it is at most the sum of the rows.
+    busy_ns: _Times = ()
 
     @property
     def clock(self) -> str:
@@ -264,24 +258,21 @@ class CaseRecord:
         """
         if not isinstance(attachments, Mapping):
             raise RecordError(f"attachments need a dict of names and values, not {type(attachments).__name__}")
-        tables = attachments.get("operation_tables", ())
-        if not isinstance(tables, list | tuple) or not all(isinstance(table, OpTable) for table in tables):
-            raise RecordError("operation_tables needs a list of OpTable objects")
-        scalars = attachments.get("training_scalars", self.scalars)
+        others = dict(attachments)
+        tables, notes = others.pop("operation_tables", ()), others.pop("notes", ())
+        for name, members, kind, needed in (
+            ("operation_tables", tables, OpTable, "OpTable objects"), ("notes", notes, str, "texts"),
+        ):  # fmt: skip
+            if not isinstance(members, list | tuple) or not all(isinstance(member, kind) for member in members):
+                raise RecordError(f"{name} needs a list of {needed}")
+        scalars = others.pop("training_scalars", self.scalars)
         if not (scalars is None or isinstance(scalars, Scalars)):
             raise RecordError(f"training_scalars needs a Scalars object, not {type(scalars).__name__}")
-        notes = attachments.get("notes", ())
-        if not isinstance(notes, list | tuple) or not all(isinstance(note, str) for note in notes):
-            raise RecordError("notes needs a list of texts")
-        others = {name: value for name, value in attachments.items() if name not in _ATTACHED_FIELDS}
         try:
             merged = replace(
-                self,
-                tables=(*self.tables, *tables),
-                scalars=scalars,
-                notes=(*self.notes, *notes),
+                self, tables=(*self.tables, *tables), scalars=scalars, notes=(*self.notes, *notes),
                 attached={**self.attached, **others},
-            )
+            )  # fmt: skip
             return CaseRecord.from_json(merged.to_json(), self.timing)  # a value that cannot be read back is an error now
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise RecordError(f"{', '.join(sorted(map(str, attachments)))}: not JSON ({error})") from None
@@ -451,7 +442,7 @@ def table_to_json(table: OpTable) -> dict[str, str]:
         "first_of_process": table.first_of_process,
         "profiler_ns": table.profiler_ns,
         "iteration_ns": table.iteration_ns,
-        **({"busy_ns": table.busy_ns} if table.busy_ns else {}),
+        "busy_ns": table.busy_ns,
         "self_ns": [row.self_ns(clock) for row in rows],
         "spread_ns": [row.spread_ns(clock) for row in rows],
     }

@@ -45,7 +45,11 @@ def bytes_per_s(rate: float) -> str:
 
 def factor(ratio: float) -> str:
     """Return a ratio of two numbers with three significant digits: ``4.17``."""
-    return _significant(ratio)
+    for decimals in (2, 1):
+        text = f"{ratio:,.{decimals}f}"
+        if len(text.replace(",", "").replace(".", "")) <= _SIGNIFICANT_DIGITS:
+            return text
+    return f"{ratio:,.0f}"
 
 
 def microseconds(nanoseconds: float, *, signed: bool = False) -> str:
@@ -107,20 +111,12 @@ def listed(value: object) -> str:
 
 def _scaled(value: float, units: tuple[tuple[str, float], ...]) -> str:
     sign, magnitude = ("-" if value < 0 else ""), abs(value)
-    for position, (name, factor) in enumerate(units):
-        text = _significant(magnitude / factor)
+    for position, (name, one) in enumerate(units):
+        text = factor(magnitude / one)
         larger = units[position + 1] if position + 1 < len(units) else None
-        if larger is None or float(text.replace(",", "")) < larger[1] / factor:
+        if larger is None or float(text.replace(",", "")) < larger[1] / one:
             return f"{_without_negative_zero(sign + text)} {name}"
     raise AssertionError("the largest unit takes any value")
-
-
-def _significant(value: float) -> str:
-    for decimals in (2, 1):
-        text = f"{value:,.{decimals}f}"
-        if len(text.replace(",", "").replace(".", "")) <= _SIGNIFICANT_DIGITS:
-            return text
-    return f"{value:,.0f}"
 
 
 def _without_negative_zero(text: str) -> str:

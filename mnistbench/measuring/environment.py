@@ -74,31 +74,31 @@ def resolve_devices(requested: Sequence[str]) -> list[str]:
     return found
 
 
-def device_of_rank(requested: Sequence[str], place: Rank) -> str:
+def device_of_rank(requested: Sequence[str], rank: Rank) -> str:
     """Return the device of one of several ranks; ``auto`` means a CUDA device for each rank, or the CPU if there is none.
 
     Args:
         requested: one of ``auto``, ``cpu`` and ``cuda``, alone.
-        place: the rank; on CUDA it has the device with its number on this node.
+        rank: this process; on CUDA it has the device with its number on this node.
 
     Raises:
         UsageError: other devices are requested, or this node has fewer CUDA devices than ranks.
     """
     if tuple(requested) not in ((AUTO,), ("cpu",), ("cuda",)):
         raise UsageError(
-            f"--device: {','.join(requested)!r} cannot be used by {place.world_size} ranks, each on its own device; "
+            f"--device: {','.join(requested)!r} cannot be used by {rank.world_size} ranks, each on its own device; "
             "give cpu or cuda"
         )
     [name] = requested
     present = [device for device in accelerators() if device.startswith("cuda")]
     if name == "cpu" or (name == AUTO and not present):
         return "cpu"
-    if place.local_rank >= len(present):
+    if rank.local_rank >= len(present):
         raise UsageError(
-            f"--device: rank {place.rank} is number {place.local_rank + 1} of its node, which has {len(present)} CUDA "
+            f"--device: rank {rank.rank} is number {rank.local_rank + 1} of its node, which has {len(present)} CUDA "
             f"device{'' if len(present) == 1 else 's'}; start one rank for each with --nproc-per-node, or give --device cpu"
         )
-    return present[place.local_rank]
+    return present[rank.local_rank]
 
 
 def multiplies_bfloat16(device: str) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -28,6 +27,7 @@ from mnistbench.core.operation import (
     PHASE,
     OpKey,
     RowSums,
+    Scope,
     covered,
     is_communication,
     is_runtime_call,
@@ -93,14 +93,6 @@ def _without_own_overhead(host: Sequence[Event]) -> Iterator[Event]:
 
 
 # ---- Rows of a table ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Place:
-    """The phase and the module of an event, from the ranges around it."""
-
-    phase: str
-    module: str
 
 
 class _Iterations:
@@ -218,23 +210,23 @@ def _launches(event: Event) -> bool:
     return event.scope != _USER_SCOPE and not _is_of_runtime(event)
 
 
-def _row_of(event: Event, place: Place) -> OpKey:
+def _row_of(event: Event, scope: Scope) -> OpKey:
     if _is_range(event):
-        return (OUTSIDE, place.phase, NO_MODULE)
-    return (RUNTIME, "", NO_MODULE) if _is_of_runtime(event) else (event.name, place.phase, place.module)
+        return (OUTSIDE, scope.phase, NO_MODULE)
+    return (RUNTIME, "", NO_MODULE) if _is_of_runtime(event) else (event.name, scope.phase, scope.module)
 
 
 def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_host: bool) -> dict[OpKey, RowSums]:
     """Sum the events of each row in each iteration."""
     samples: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(iterations.events)))
     elsewhere: dict[tuple[str, int], float] = defaultdict(float)  # (phase, iteration) -> self time on other threads
-    for event, place in _walked(host, _forward_modules(host)):
+    for event, scope in _walked(host, _forward_modules(host)):
         slot = iterations.slot_of(event)
         beside = runs_beside(event.name)
-        row = samples[key := _row_of(event, place)]
+        row = samples[key := _row_of(event, scope)]
         row.self_cpu[slot] += event.cpu_time_total if beside else event.self_cpu_time_total
         if event.thread != iterations.thread and not beside:
-            elsewhere[place.phase, slot] += event.self_cpu_time_total
+            elsewhere[scope.phase, slot] += event.self_cpu_time_total
         if key[0] == OUTSIDE:
             row.total_cpu[slot] += event.self_cpu_time_total
             continue
@@ -262,29 +254,29 @@ def _forward_modules(events: Iterable[Event]) -> dict[tuple[int, int], str]:
     """
     found: dict[tuple[int, int], str] = {}
     in_order = sorted(_walked(events, {}), key=lambda placed: placed[0].time_range.start)
-    for event, place in in_order:
-        if place.phase == "forward" and event.sequence_nr >= 0 and event.scope != _USER_SCOPE:
-            found[event.thread, event.sequence_nr] = place.module
+    for event, scope in in_order:
+        if scope.phase == "forward" and event.sequence_nr >= 0 and event.scope != _USER_SCOPE:
+            found[event.thread, event.sequence_nr] = scope.module
     return found
 
 
-def placed(events: Iterable[Event]) -> Iterator[tuple[Event, Place]]:
+def placed(events: Iterable[Event]) -> Iterator[tuple[Event, Scope]]:
     """Yield every host event with its phase and module."""
     host = [event for event in events if event.device_type == DeviceType.CPU]
     return _walked(host, _forward_modules(host))
 
 
-def _walked(events: Iterable[Event], forward_modules: dict[tuple[int, int], str]) -> Iterator[tuple[Event, Place]]:
-    """Walk the call trees; yield every event with the place that its ancestors set."""
-    pending = [(event, Place("", NO_MODULE)) for event in events if event.cpu_parent is None]
+def _walked(events: Iterable[Event], forward_modules: dict[tuple[int, int], str]) -> Iterator[tuple[Event, Scope]]:
+    """Walk the call trees; yield every event with the scope that its ancestors set."""
+    pending = [(event, Scope("", NO_MODULE)) for event in events if event.cpu_parent is None]
     while pending:
-        event, place = pending.pop()
+        event, scope = pending.pop()
         if event.name.startswith(PHASE):
-            place = Place(event.name.removeprefix(PHASE), NO_MODULE)
+            scope = Scope(event.name.removeprefix(PHASE), NO_MODULE)
         elif event.name.startswith(MODULE):
-            place = Place(place.phase, event.name.removeprefix(MODULE))
+            scope = Scope(scope.phase, event.name.removeprefix(MODULE))
         elif event.name.startswith(ENGINE_NODE):
             tie = (event.fwd_thread or 0, event.sequence_nr)
-            place = Place("backward", forward_modules.get(tie, NO_MODULE))
-        yield event, place
-        pending.extend((child, place) for child in event.cpu_children)
+            scope = Scope("backward", forward_modules.get(tie, NO_MODULE))
+        yield event, scope
+        pending.extend((child, scope) for child in event.cpu_children)

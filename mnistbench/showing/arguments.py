@@ -9,9 +9,8 @@ import argparse
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from mnistbench.compare.settings import Setting
 from mnistbench.core.errors import UsageError
 
 #: Help for an argument that names a saved run.
@@ -31,16 +30,6 @@ _DIGITS = 20
 
 #: The largest number of threads: OpenMP crashes if the system cannot create that many.
 MOST_THREADS = 1024
-
-
-def add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:
-    """Declare settings of a comparison."""
-    for setting in settings:
-        if not setting.metavar:
-            parser.add_argument(setting.flag, action="store_true", help=setting.shown)
-        else:
-            action = "append" if setting.repeatable else "store"
-            parser.add_argument(setting.flag, action=action, metavar=setting.metavar, help=setting.shown)
 
 
 def add_top(parser: argparse.ArgumentParser) -> None:

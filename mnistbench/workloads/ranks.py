@@ -106,7 +106,7 @@ class Alone:
 class Group(Alone):
     """A process among several: see :class:`Alone`."""
 
-    def __init__(self, launch: Rank, device: torch.device) -> None:
+    def __init__(self, rank: Rank, device: torch.device) -> None:
         """Join the other ranks.
 
         Raises:
@@ -118,7 +118,7 @@ class Group(Alone):
         if device.type == "cuda":
             torch.cuda.set_device(device)  # where NCCL puts the objects that are gathered
             device = torch.device("cuda", torch.cuda.current_device())  # NCCL refuses a device without an index
-        self.rank, self.world_size, self._device = launch.rank, launch.world_size, device
+        self.rank, self.world_size, self._device = rank.rank, rank.world_size, device
         self._weight, self._counted = 1.0, 0
         self._stop_requested = self._stop_agreed = False  # by this rank; by all ranks
         try:

@@ -24,6 +24,7 @@ from mnistbench.core.options import (
     option,
     options_of,
     path,
+    plain,
     project_table,
     read,
     seconds,
@@ -307,3 +308,23 @@ def test_pytest_reads_the_same_fields(pytester, words, ini, line):
     pytester.makeini(f"[pytest]\n{ini}\n")
     result = pytester.runpytest_subprocess("-p", "no:mnistbench", "-p", "no:cacheprovider", *words)
     (result.stderr if line.startswith("ERROR") else result.stdout).fnmatch_lines([line])
+
+
+# ---- What was given, and JSON ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumable:
+    epochs: int = option("--epochs", whole(1), "14", "passes", "N")
+    output: Path | None = option("--output", path, None, "directory", "DIR")
+    given: frozenset[str] = frozenset()
+
+
+def test_settings_can_have_the_names_of_the_options_that_were_given():
+    assert read(Resumable, {"epochs": "14", "output": None}) == Resumable(given=frozenset({"epochs"}))
+    assert read(Resumable, {}).given == frozenset()
+
+
+def test_options_for_json_have_paths_as_texts():
+    assert plain(Resumable(output=Path("run"))) == {"epochs": 14, "output": "run"}
+    assert plain(Resumable(), leave_out=["output"]) == {"epochs": 14}

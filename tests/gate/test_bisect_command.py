@@ -4,18 +4,18 @@ import json
 import sys
 import venv
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from gate_builders import CASE, LABEL, Measured, header, series
+from gate_builders import CASE, LABEL, Measured, recorded, series
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.environments.packages import Installed
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.verdict import samples
 
-PASSED, REGRESSED, INCONCLUSIVE, STOPS = 0, 1, 2, 128
+PASSED, REGRESSED, INCONCLUSIVE = 0, 1, 2
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 LABELS = {CASE: LABEL, OTHER: "step lenet5-b1-cpu on digits"}
@@ -24,8 +24,8 @@ RELEASES = ("4.64.0", "4.65.0", "4.66.0", "4.67.0", "4.68.0")
 
 @pytest.fixture
 def gate(tmp_path, monkeypatch):
-    """Run the command with invented releases, environments and samples; ``slower`` has what ends a gate, by release."""
-    seen = SimpleNamespace(requests=[], asked=[], wanted=[], ends={}, elapsed_s=100.0)
+    """Run the command with invented releases and samples; ``ends`` has what ends a gate, by release."""
+    seen = SimpleNamespace(requests=[], wanted=[], ends={}, elapsed_s=100.0)
 
     def releases(wanted):
         seen.wanted.append(tuple(wanted))
@@ -33,20 +33,17 @@ def gate(tmp_path, monkeypatch):
 
     def measure(request, progress):
         seen.requests.append(request)
-        [release] = (each.specifier.__str__().removeprefix("==") for each in request.head_with)
-        end = seen.ends.get(release, 1.0)
+        base, head = (str(requirement).partition("==")[2] for requirement in (*request.base_with, *request.head_with))
+        end = seen.ends.get(head, 1.0)
         if isinstance(end, BaseException):
             raise end
         cases = {case: Measured(factor=1.0 if case == OTHER else end) for case in request.only or LABELS}
         launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4) if end != 1.0 else [])]
-        path = tmp_path / f"{release}.jsonl.gz"
-        found = header(labels={case: LABELS[case] for case in cases}, packages={"tqdm": (RELEASES[0], release)})
-        return samples.Recorded(path, found, launches, samples.End(elapsed_s=seen.elapsed_s))
+        of_header = {"labels": {case: LABELS[case] for case in cases}, "packages": {"tqdm": (base, head)}}
+        found = recorded(launches, end=samples.End(elapsed_s=seen.elapsed_s), **of_header)
+        return replace(found, path=tmp_path / f"{head}.jsonl.gz")
 
-    def started(*arguments):
-        return cli.main(["bisect", *arguments])
-
-    seen.run = started
+    seen.run = lambda *arguments: cli.main(["bisect", *arguments])
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     monkeypatch.setattr("mnistbench.gate.bisect_command.measure", measure)
@@ -54,22 +51,22 @@ def gate(tmp_path, monkeypatch):
     return seen
 
 
-RANGE = ("tqdm==4.64.0..4.68.0",)
+RANGE = "tqdm==4.64.0..4.68.0"
+NO_ENVIRONMENT = UsageError("no environment with it: uv: Because of something")
 
 
 def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
     gate.ends = dict.fromkeys(("4.67.0", "4.68.0"), 1.1)
-    assert gate.run(*RANGE, "--launches", "9", "--", "bench", "-x") == REGRESSED
+    assert gate.run(RANGE, "--launches", "9", "--", "bench", "-x") == REGRESSED
     shown = capsys.readouterr()
     last = shown.out.splitlines()[-1]
     assert last.startswith(
         "first slower release: tqdm 4.67.0 (4.66.0 is not slower); regressed: 2 confirmed by fresh launches: "
     )
     assert gate.wanted == [("tqdm", "4.64.0", "4.68.0")]
-    assert [(*map(str, (*one.base_with, *one.head_with)), one.only) for one in gate.requests] == [
-        ("tqdm==4.64.0", "tqdm==4.68.0", ()), ("tqdm==4.64.0", "tqdm==4.66.0", (CASE,)),
-        ("tqdm==4.64.0", "tqdm==4.67.0", (CASE,)),
-    ]  # fmt: skip
+    assert [(str(one.base_with[0]), str(one.head_with[0]), one.only) for one in gate.requests] == [
+        ("tqdm==4.64.0", f"tqdm=={head}", only) for head, only in (("4.68.0", ()), ("4.66.0", (CASE,)), ("4.67.0", (CASE,)))
+    ]
     assert {(one.base, one.base_dir, one.launches, one.pytest) for one in gate.requests} == {(None, None, 9, ("bench", "-x"))}
     assert shown.err.splitlines()[0] == (
         "5 releases of tqdm: 4.64.0, 4.65.0, 4.66.0, 4.67.0, 4.68.0; "
@@ -80,40 +77,35 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
 
 
 def test_nothing_slower_passes(gate, capsys):
-    assert gate.run(*RANGE) == PASSED
+    assert gate.run(RANGE) == PASSED
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("no slower release: tqdm 4.68.0 is not slower than 4.64.0; passed: no regression of ")
     assert len(gate.requests) == 1
 
 
 def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
-    gate.ends = {
-        "4.68.0": 1.1,
-        "4.67.0": 1.1,
-        "4.66.0": LaunchError("head: boom"),
-        "4.65.0": UsageError("no environment with tqdm==4.65.0: uv: Because of something"),
-    }
-    assert gate.run(*RANGE, "--inconclusive", "ok") == INCONCLUSIVE
+    gate.ends = {"4.68.0": 1.1, "4.67.0": 1.1, "4.66.0": LaunchError("head: boom"), "4.65.0": NO_ENVIRONMENT}
+    assert gate.run(RANGE, "--inconclusive", "ok") == INCONCLUSIVE
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == (
         "inconclusive: the first slower release is tqdm 4.65.0, 4.66.0 or 4.67.0 (4.64.0 is not slower); "
         "4.65.0 and 4.66.0 could not be judged; measure again, or increase --launches"
     )
     assert "4.66.0: not judged: head: boom\n" in out
-    assert "4.65.0: not judged: no environment with tqdm==4.65.0: uv: Because of something\n" in out
+    assert f"4.65.0: not judged: {NO_ENVIRONMENT}\n" in out
 
 
 def test_the_first_gate_that_cannot_be_run_is_one_line(gate, capsys):
-    gate.ends = {"4.68.0": UsageError("no environment with tqdm==4.68.0: uv: Because of something")}
-    assert gate.run(*RANGE) == INCONCLUSIVE
+    gate.ends = {"4.68.0": NO_ENVIRONMENT}
+    assert gate.run(RANGE) == INCONCLUSIVE
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.splitlines()[-1] == "mnistbench: no environment with tqdm==4.68.0: uv: Because of something"
+    assert shown.err.splitlines()[-1] == f"mnistbench: {NO_ENVIRONMENT}"
 
 
 def test_an_interrupt_reports_what_was_found(gate, capsys):
     gate.ends = {"4.68.0": 1.1, "4.67.0": 1.1, "4.66.0": KeyboardInterrupt()}
-    assert gate.run(*RANGE) == INCONCLUSIVE
+    assert gate.run(RANGE) == INCONCLUSIVE
     assert capsys.readouterr().out.splitlines()[-1] == (
         "inconclusive: the first slower release is tqdm 4.65.0, 4.66.0, 4.67.0 or 4.68.0 (4.64.0 is not slower); interrupted"
     )
@@ -121,7 +113,7 @@ def test_an_interrupt_reports_what_was_found(gate, capsys):
 
 def test_the_budget_is_of_all_gates_together(gate, capsys):
     gate.ends = dict.fromkeys(("4.66.0", "4.67.0", "4.68.0"), 1.1)
-    assert gate.run(*RANGE, "--budget", "200s") == INCONCLUSIVE
+    assert gate.run(RANGE, "--budget", "200s") == INCONCLUSIVE
     assert [request.budget_s for request in gate.requests] == [200.0, 100.0]
     assert capsys.readouterr().out.splitlines()[-1] == (
         "inconclusive: the first slower release is tqdm 4.65.0 or 4.66.0 (4.64.0 is not slower); "
@@ -131,13 +123,13 @@ def test_the_budget_is_of_all_gates_together(gate, capsys):
 
 def test_an_accepted_regression_is_not_slower(gate):
     gate.ends = {"4.68.0": 1.1}
-    assert gate.run(*RANGE, "--accept", "*:*:50%", "--reason", "a better one") == PASSED
+    assert gate.run(RANGE, "--accept", "*:*:50%", "--reason", "a better one") == PASSED
 
 
 def test_a_report_goes_where_it_is_asked_for(gate, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     gate.ends = dict.fromkeys(("4.66.0", "4.67.0", "4.68.0"), 1.1)
-    assert gate.run(*RANGE, "--format", "json", "--output", "report.json") == REGRESSED
+    assert gate.run(RANGE, "--format", "json", "--output", "report.json") == REGRESSED
     assert capsys.readouterr().out == ""
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert report["candidates"] == ["4.66.0"]
@@ -154,11 +146,15 @@ def test_a_report_goes_where_it_is_asked_for(gate, capsys, monkeypatch, tmp_path
     [
         (
             ["tqdm==4.64.0"],
-            ("RANGE: 'tqdm==4.64.0' is not a range of releases; give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0"),
+            "RANGE: 'tqdm==4.64.0' is not a range of releases; give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0",
         ),
-        ([*RANGE, "--budget", "soon"], "--budget: 'soon' is not a time; give 5m or 300s"),
-        ([*RANGE, "--base=HEAD"], "unrecognized arguments: --base=HEAD; see: mnistbench --help"),
-        ([*RANGE, "--output", "."], "--output: . cannot be written (Is a directory); name another file"),
+        (
+            ["torch==2.4.0..2.15.0"],
+            "RANGE: 'torch==2.4.0..2.15.0' is older than 2.6, the oldest torch that the gate measures; give a newer version",
+        ),
+        ([RANGE, "--budget", "soon"], "--budget: 'soon' is not a time; give 5m or 300s"),
+        ([RANGE, "--output", "."], "--output: . cannot be written (Is a directory); name another file"),
+        ([RANGE, "--base", "HEAD"], "'--base' is not known; see: mnistbench bisect --help"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -208,9 +204,9 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
     project.write("conftest.py", "from part import Part\n" + conftest.replace(model, model.replace("nn.ReLU()", "Part()")))
     monkeypatch.chdir(project.path)
-    monkeypatch.setattr("mnistbench.gate.command.installed", lambda: [Installed("part", "1.0")])
-    monkeypatch.setattr("mnistbench.gate.command.held", held)
-    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda *_: ("1.0", "1.1", "1.2"))
+    monkeypatch.setattr("mnistbench.gate.environments.uv.check_can_be_changed", lambda change: None)
+    monkeypatch.setattr("mnistbench.gate.environments.sides.held", held)
+    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda _: ("1.0", "1.1", "1.2"))
     code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
     shown = capsys.readouterr()
     assert code == REGRESSED, shown.out + shown.err

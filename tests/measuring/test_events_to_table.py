@@ -12,7 +12,7 @@ from torch_builders import CPU, tiny_batch, tiny_model
 
 from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpRow, OpTable
 from mnistbench.measuring.events_to_table import table
-from mnistbench.measuring.marks import LOSS, MODEL
+from mnistbench.measuring.profiling import LOSS, MODEL
 
 pytestmark = pytest.mark.versions
 

@@ -12,8 +12,7 @@ from torch_builders import CPU, tiny_params, tiny_workload
 
 from mnistbench.core.record import NO_MODULE
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
-from mnistbench.measuring.marks import LOSS, marked
-from mnistbench.measuring.profiling import profile, profile_first_call
+from mnistbench.measuring.profiling import LOSS, marked, profile, profile_first_call
 
 pytestmark = pytest.mark.versions
 

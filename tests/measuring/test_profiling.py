@@ -18,8 +18,7 @@ from mnistbench.core.record import NO_MODULE, OUTSIDE, OpRow, OpTable
 from mnistbench.measuring import host_events, profiling
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.events_to_table import events_of
-from mnistbench.measuring.marks import LOSS, MODEL
-from mnistbench.measuring.profiling import has_device_view, profile, profile_first_call, record_warm
+from mnistbench.measuring.profiling import LOSS, MODEL, has_device_view, profile, profile_first_call, record_warm
 from mnistbench.workloads.models import ConvNet, LeNet5
 from mnistbench.workloads.workload import Workload
 

@@ -206,7 +206,7 @@ class PlainCase(SideCase):
 
     def operations(self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]) -> dict[str, Any]:
         """Profile the call; one of a short function is repeated."""
-        profiled, marks = self._load("mnistbench.gate.sides.workload_case"), self._load("mnistbench.measuring.marks")
+        profiled, marks = self._load("mnistbench.gate.sides.workload_case"), self._load("mnistbench.measuring.profiling")
         loops = max(1, round(self.loops * PROFILED_NS / SAMPLE_NS)) if self.loops > 1 else 1
         function = self._call.function
 
@@ -233,7 +233,7 @@ class PlainCase(SideCase):
     @contextlib.contextmanager
     def marked(self) -> Iterator[Callable[[], None]]:
         """Put the marks of profiled iterations on the case while the body runs; give what runs one iteration."""
-        marks = self._load("mnistbench.measuring.marks")
+        marks = self._load("mnistbench.measuring.profiling")
 
         def run() -> None:
             with self._call.prepared() as function, marks.forward_range():

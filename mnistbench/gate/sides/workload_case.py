@@ -22,8 +22,7 @@ from mnistbench.gate.sides.case import WARMUP_CALLS, Outcome, SideCase, seed_all
 from mnistbench.measuring.case import on_device
 from mnistbench.measuring.events_to_table import events_of, table
 from mnistbench.measuring.host_events import host_events
-from mnistbench.measuring.marks import marked
-from mnistbench.measuring.profiling import activities_of, has_device_view, started
+from mnistbench.measuring.profiling import activities_of, has_device_view, marked, started
 from mnistbench.measuring.timing import Sample, timed
 
 

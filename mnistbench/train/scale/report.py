@@ -8,12 +8,10 @@ from dataclasses import asdict
 from mnistbench.core import units
 from mnistbench.core.options import plain
 from mnistbench.core.params import device_label
+from mnistbench.showing.plot import WIDTH, Plot
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 from mnistbench.train.scale.result import Launched, Scaling
-
-#: Size of the figure in characters.
-_WIDTH, _HEIGHT = 56, 14
 
 _IDEAL, _MEASURED, _OVERSUBSCRIBED = ".", "o", "x"
 
@@ -92,27 +90,18 @@ def figure(scaling: Scaling) -> str:
     points = [(launch, scaling.speedup(launch) or launch.samples_per_s) for launch in scaling.launches]
     most = max(launch.ranks for launch, _ in points)
     highest = max([value for _, value in points] + ([float(most)] if scaling.alone else []))
-    grid = [[" "] * (_WIDTH + 1) for _ in range(_HEIGHT + 1)]
-
-    def put(ranks: float, value: float, mark: str) -> None:
-        grid[_HEIGHT - round(value / highest * _HEIGHT)][round(ranks / most * _WIDTH)] = mark
-
+    plot = Plot((0, most), (0, highest))
     if scaling.alone:
-        for column in range(0, _WIDTH + 1, 2):
-            put(column / _WIDTH * most, column / _WIDTH * most, _IDEAL)
+        for column in range(0, WIDTH, 2):
+            plot.put(most * column / (WIDTH - 1), most * column / (WIDTH - 1), _IDEAL)
     for launch, value in points:
-        put(launch.ranks, value, _OVERSUBSCRIBED if scaling.oversubscribed(launch) else _MEASURED)
-    top = units.factor(highest) if scaling.alone else units.count(round(highest))
-    labels = [top, *[""] * (_HEIGHT - 1), "0"]
-    width = max(map(len, labels))
-    lines = [f"{label:>{width}} |{''.join(line).rstrip()}" for label, line in zip(labels, grid, strict=True)]
-    right = f"{most} rank{'s' if most > 1 else ''}"
-    lines += [f"{'':{width}} +{'-' * (_WIDTH + 1)}", f"{'':{width}}  0{right:>{_WIDTH}}"]
+        plot.put(launch.ranks, value, _OVERSUBSCRIBED if scaling.oversubscribed(launch) else _MEASURED)
     oversubscribed = [scaling.oversubscribed(launch) for launch in scaling.launches]
-    if not all(oversubscribed):
-        lines.append(f"{_MEASURED}  measured")
-    if any(oversubscribed):
-        lines.append(f"{_OVERSUBSCRIBED}  measured, oversubscribed")
-    if scaling.alone:
-        lines.append(f"{_IDEAL}  ideal: N ranks are N times as fast as one")
-    return "\n".join(lines)
+    legend = {
+        f"{_MEASURED}  measured": not all(oversubscribed),
+        f"{_OVERSUBSCRIBED}  measured, oversubscribed": any(oversubscribed),
+        f"{_IDEAL}  ideal: N ranks are N times as fast as one": scaling.alone is not None,
+    }
+    top = units.factor(highest) if scaling.alone else units.count(round(highest))
+    right = f"{most} rank{'s' if most > 1 else ''}"
+    return plot.drawn("0", top, "0", right, [line for line, is_shown in legend.items() if is_shown])

@@ -15,8 +15,7 @@ from mnistbench.core.record import NO_MODULE
 from mnistbench.gate.reproducers.capture import CapturedCall, CapturedRow, capture, rows, times_of_calls
 from mnistbench.gate.reproducers.tensors import LARGEST_SAVED, description, distribution
 from mnistbench.measuring import case
-from mnistbench.measuring.marks import marked
-from mnistbench.measuring.profiling import profile
+from mnistbench.measuring.profiling import marked, profile
 
 
 def captured(run, *names):

@@ -6,7 +6,7 @@ import os
 
 from mnistbench.course.studies.convolution.report import report_of
 from mnistbench.course.studies.convolution.result import Settings
-from mnistbench.measuring import import_torch
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import check, deliver, progress_bar
 from mnistbench.showing.report import Report
 

@@ -4,7 +4,7 @@ Question: how does the order of the loops change the cache misses, and do the mi
 Input: sizes of a matrix product and of a convolution, and two caches (``caches``).
 Output: accesses, hits and misses of each loop nest, its time, and the pairs whose misses and times are in opposite order.
 
-``products`` and ``convolutions`` are the loops, to be read. ``nests`` gives them shapes. ``simulation`` runs them on stand-ins
-for arrays that count misses (``traced``). ``compiled`` compiles the same functions with numba, and ``timing`` times them.
-``ranking`` compares misses with times, and ``run`` does all of it.
+``loops`` are to be read. ``nests`` gives them shapes. ``simulation`` runs them on stand-ins for arrays that count misses.
+``compiled`` compiles the same functions with numba, and times them. ``command`` does all of it, and ``result`` compares misses
+with times.
 """

@@ -1,10 +1,12 @@
-"""The size, the line and the ways of a cache, and those of this machine. Does not import torch."""
+"""The size, the line and the ways of a cache, those of this machine, and a simulated cache. Does not import torch."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mnistbench.core.errors import UsageError
 
@@ -14,6 +16,9 @@ LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
 #: Bytes of the largest cache, and the most ways: the simulation searches the ways one by one.
 MOST_BYTES, MOST_WAYS = 2**30, 1024
 
+#: Dimensions of a stand-in for an array: numba's types have a fixed number of them.
+DIMENSIONS = 4
+
 _UNITS = {"": 1, "K": 1024, "M": 1024**2}
 
 
@@ -22,7 +27,7 @@ class Cache:
     """A set-associative cache. A direct-mapped one has one way, a fully associative one as many as lines.
 
     Raises:
-        UsageError: no such cache can be simulated.
+        ValueError: no such cache can be simulated.
     """
 
     size: int  # bytes
@@ -32,14 +37,12 @@ class Cache:
 
     def __post_init__(self) -> None:
         if self.line < 4 or self.line & (self.line - 1):
-            raise UsageError(f"a line of {self.line} bytes cannot be used; give a power of two, at least 4")
+            raise ValueError(f"has a line of {self.line} bytes; give a power of two, at least 4")
         if not 1 <= self.ways <= MOST_WAYS:
-            raise UsageError(f"{self.ways} ways cannot be used; give 1 to {MOST_WAYS:,}")
+            raise ValueError(f"has {self.ways} ways; give 1 to {MOST_WAYS:,}")
         if not 1 <= self.size <= MOST_BYTES or self.size % (self.line * self.ways):
-            raise UsageError(
-                f"{self.size} bytes cannot be used; give a multiple of line times ways, "
-                f"{self.line * self.ways}, up to {MOST_BYTES // _UNITS['M']}M"
-            )
+            limits = f"a multiple of line times ways, {self.line * self.ways}, up to {MOST_BYTES // _UNITS['M']}M"
+            raise ValueError(f"has {self.size} bytes; give {limits}")
 
     @property
     def sets(self) -> int:
@@ -67,35 +70,99 @@ _USUAL = "a usual one, because this system does not describe its caches"
 USUAL = Caches(Cache(32 * 1024, 64, 8, _USUAL), Cache(1024**2, 64, 16, _USUAL))
 
 
-def parse(flag: str, text: str) -> Cache:
-    """Return the cache of a text such as ``32K:64:8``: size, line and ways. The flag is its source.
+def cache_of(source: str) -> Callable[[str], Cache]:
+    """Return a kind for caches such as ``32K:64:8``: size, line and ways."""
 
-    Raises:
-        UsageError: the text has another form, or no such cache can be simulated.
-    """
-    found = re.fullmatch(r"([0-9]{1,12})([KM]?):([0-9]{1,12}):([0-9]{1,12})", text)
-    if found is None:
-        raise UsageError(f"{flag}: {text!r} is not of the form SIZE:LINE:WAYS; give 32K:64:8, for example")
-    number, unit, line, ways = found.groups()
-    try:
-        return Cache(int(number) * _UNITS[unit], int(line), int(ways), flag)
-    except UsageError as error:
-        raise UsageError(f"{flag}: {text!r}: {error}") from None
+    def read(text: str) -> Cache:
+        found = re.fullmatch(r"([0-9]{1,12})([KM]?):([0-9]{1,12}):([0-9]{1,12})", text)
+        if found is None:
+            raise ValueError("is not of the form SIZE:LINE:WAYS; give 32K:64:8, for example")
+        number, unit, line, ways = found.groups()
+        return Cache(int(number) * _UNITS[unit], int(line), int(ways), source)
+
+    return read
 
 
 def of_this_machine(directory: Path = LINUX) -> Caches:
     """Return the caches of this machine, as Linux describes them; usual values where it does not."""
+
+    def text(index: Path, name: str) -> str:
+        return (index / name).read_text(encoding="utf-8").strip()
+
+    def cache(index: Path) -> Cache:
+        values = (text(index, name) for name in ("size", "coherency_line_size", "ways_of_associativity"))
+        return cache_of(str(index))(":".join(values))
+
     try:
-        found = {_text(index, "level"): index for index in directory.glob("index*") if _text(index, "type") != "Instruction"}
-        return Caches(_cache(found["1"]), _cache(found["2"]))
-    except (OSError, KeyError, UsageError):
+        found = {text(index, "level"): index for index in directory.glob("index*") if text(index, "type") != "Instruction"}
+        return Caches(cache(found["1"]), cache(found["2"]))
+    except (OSError, KeyError, ValueError, UsageError):
         return USUAL
 
 
-def _cache(index: Path) -> Cache:
-    values = (_text(index, name) for name in ("size", "coherency_line_size", "ways_of_associativity"))
-    return parse(str(index), ":".join(values))
+# ---- Stand-ins for arrays --------------------------------------------------------------------------------------------
+
+# They run in Python and compiled by numba (``compiled``), so they use only what numba supports.
 
 
-def _text(index: Path, name: str) -> str:
-    return (index / name).read_text(encoding="utf-8").strip()
+def touch(sets: Any, line: int) -> bool:
+    """Use a line; return whether the cache had it.
+
+    Args:
+        sets: [sets, ways] numbers of lines, those of each set from the last used to the first used.
+        line: number of the line, its address divided by the bytes of a line.
+    """
+    ways = sets[line % len(sets)]
+    last = len(ways) - 1
+    position = 0
+    while position < last and ways[position] != line:
+        position += 1
+    found = ways[position] == line
+    while position > 0:
+        ways[position] = ways[position - 1]
+        position -= 1
+    ways[0] = line
+    return bool(found)
+
+
+class Traced:
+    """A stand-in for an array: it holds no numbers, counts its accesses, and passes each to the caches."""
+
+    def __init__(self, first: int, strides: Any, of_l1_line: int, of_l2_line: int, l1: Any, l2: Any) -> None:
+        """Set the place in memory.
+
+        Args:
+            first: number of the first element in memory.
+            strides: elements that an index of each dimension skips; a tuple of ``DIMENSIONS``.
+            of_l1_line: elements of a line of L1.
+            of_l2_line: elements of a line of L2.
+            l1: the lines that L1 has, as :func:`touch` takes them; shared by all arrays.
+            l2: those of L2.
+        """
+        self.first = first
+        self.strides = strides
+        self.of_l1_line = of_l1_line
+        self.of_l2_line = of_l2_line
+        self.l1 = l1
+        self.l2 = l2
+        self.accesses = 0
+        self.l1_misses = 0
+        self.l2_misses = 0
+
+    def access(self, index: tuple[int, ...]) -> None:
+        """Count an access to an element."""
+        element = self.first
+        for dimension in range(len(index)):
+            element += index[dimension] * self.strides[dimension]
+        self.accesses += 1
+        if not touch(self.l1, element // self.of_l1_line):
+            self.l1_misses += 1
+            if not touch(self.l2, element // self.of_l2_line):
+                self.l2_misses += 1
+
+    def __getitem__(self, index: tuple[int, ...]) -> float:
+        self.access(index)
+        return 0.0
+
+    def __setitem__(self, index: tuple[int, ...], value: float) -> None:
+        self.access(index)

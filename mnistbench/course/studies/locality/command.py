@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import math
+import statistics
+from collections.abc import Callable, Sequence
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.studies.locality.caches import Caches, of_this_machine, parse
-from mnistbench.course.studies.locality.report import blocks
-from mnistbench.course.studies.locality.result import COLUMNS, Study, csv_rows, dumps
-from mnistbench.measuring import import_torch
-from mnistbench.showing.arguments import add_format, add_output, given, one_of, parts, whole, wholes
-from mnistbench.showing.output import deliver_tables, output_file, progress_bar
-
-if TYPE_CHECKING:
-    from mnistbench.course.studies.locality.run import Task
-
-#: Largest side of a matrix or a tile.
-_LARGEST = 1024
+from mnistbench.course.studies.convolution.sizes import GRID
+from mnistbench.course.studies.locality.caches import Caches, of_this_machine
+from mnistbench.course.studies.locality.nests import (
+    CONVOLUTIONS,
+    ITEM,
+    PRODUCTS,
+    Nest,
+    convolution,
+    in_l1,
+    product,
+    tile_that_fits,
+)
+from mnistbench.course.studies.locality.report import INSTALL, report_of
+from mnistbench.course.studies.locality.result import Computation, LocalityStudy, NestResult, Settings
+from mnistbench.course.studies.locality.simulation import simulate
+from mnistbench.showing.output import check, deliver, progress_bar
+from mnistbench.showing.report import Report
 
 #: Times of each loop nest.
 _ROUNDS = 11
@@ -30,96 +34,96 @@ _ROUNDS = 11
 _SIZES, _CONVOLUTION = (120, 128), "conv2-b1"
 _SIZES_IN_PYTHON, _CONVOLUTION_IN_PYTHON = (112,), "conv1-b1"
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add = parser.add_argument
-    add("--size", metavar="N", help="comma list of sides of square matrices (default: 120,128; without numba: 112)")
-    add("--convolution", metavar="NAME", help="chapter, conv1-b1, conv2-b16, ... (default: conv2-b1; without numba: conv1-b1)")
-    add("--order", metavar="NAMES", help="comma list of loop orders: ijk, tiled, columns_innermost, ... (default: all)")
-    add("--tile", metavar="N", help="side of a tile (default: the largest of whole lines of which L1 holds three)")
-    add("--l1", metavar="SIZE:LINE:WAYS", help="first cache, such as 32K:64:8 (default: that of this machine)")
-    add("--l2", metavar="SIZE:LINE:WAYS", help="second cache, such as 1M:64:16 (default: that of this machine)")
-    add_format(parser, "csv")
-    add_output(parser)
+#: Most multiply-adds of a nest, with and without numba: a simulation compiled by numba does about 10 million in a second.
+MOST, MOST_IN_PYTHON = 1024**3, 128**3
 
 
-def run(parsed: argparse.Namespace) -> int:
-    """Simulate, measure, report, and return 0.
-
-    Raises:
-        MnistbenchError: an option cannot be used.
-    """
-    from mnistbench.course.studies.locality.nests import ORDERS
-
-    sizes = None if parsed.size is None else wholes("--size", parsed.size, 2, _LARGEST)
-    tile = None if parsed.tile is None else whole("--tile", parsed.tile, 1, _LARGEST)
-    orders = [one_of("--order", name, ORDERS) for name in parts("--order", given("--order", parsed.order, ",".join(ORDERS)))]
-    _check_needed(parsed, orders)
-    caches = _caches(parsed)
-    output = output_file(parsed)
-    found = measured(sizes, parsed.convolution, orders, caches, tile)
-    deliver_tables(
-        parsed.format, output, blocks=blocks(found), heading="loop orders, cache misses and time", json=dumps(found),
-        columns=COLUMNS, rows=csv_rows(found),
-    )  # fmt: skip
+def run(settings: Settings) -> int:
+    """Simulate, measure, report, and return 0."""
+    if settings.output:
+        check(settings.output)
+    deliver(report(settings), settings.format, settings.output)
     return 0
 
 
-def _check_needed(parsed: argparse.Namespace, orders: Sequence[str]) -> None:
-    """Check that each option is used.
+def report(settings: Settings) -> Report:
+    """Simulate each loop nest, and time it if numba is installed.
 
     Raises:
-        UsageError: none of the orders uses it.
+        UsageError: the caches do not fit together, or the loops cannot compute something or take too long.
     """
-    from mnistbench.course.studies.locality.nests import CONVOLUTIONS, PRODUCTS
+    numba, caches = numba_version(), settings.caches
+    wanted = [(name, text, nests) for name, text, nests in _wanted(settings, caches, bool(numba)) if nests]
+    for name, _, [nest, *_] in wanted:
+        most = MOST if numba else MOST_IN_PYTHON
+        if nest.multiply_adds > most:
+            remedy = "" if numba else f", or {INSTALL}"
+            raise UsageError(
+                f"{name}: {nest.multiply_adds:,} multiply-adds are too many to simulate; give at most {most:,}{remedy}"
+            )
+    with progress_bar("order") as progress:
+        found = tuple(computed(*each, caches, _ROUNDS if numba else 0, progress) for each in wanted)
+    return report_of(LocalityStudy(caches, numba, found))
 
-    users = {"size": tuple(PRODUCTS), "tile": ("tiled",), "convolution": tuple(CONVOLUTIONS)}
-    for name, using in users.items():
-        if getattr(parsed, name) is not None and not set(using) & set(orders):
-            raise UsageError(f"--{name} is used by none of the orders; add {' or '.join(using)} to --order")
+
+def numba_version() -> str:
+    """Return the version of numba; empty if it cannot be imported, for example because it is too old for this numpy."""
+    try:
+        import numba
+    except ImportError:
+        return ""
+    return str(numba.__version__)
 
 
-def _caches(parsed: argparse.Namespace) -> Caches:
-    own = {name: parse(f"--{name}", getattr(parsed, name)) for name in ("l1", "l2") if getattr(parsed, name) is not None}
-    return replace(of_this_machine(), **own)
+def _wanted(settings: Settings, caches: Caches, has_numba: bool) -> Sequence[tuple[str, str, Sequence[Nest]]]:
+    """Return the name, a description and the loop nests of each computation."""
+    products = [order for order in settings.orders if order in PRODUCTS]
+    convolutions = [order for order in settings.orders if order in CONVOLUTIONS]
+    tile = settings.tile or tile_that_fits(caches.l1)
+    tiles = f", tiles of {tile}x{tile}" if "tiled" in products else ""
+    name = settings.convolution or (_CONVOLUTION if has_numba else _CONVOLUTION_IN_PYTHON)
+    return [
+        *(
+            (f"product-{n}", f"product of {n}x{n} matrices{tiles}", [product(order, n, n, n, tile) for order in products])
+            for n in settings.sizes or (_SIZES if has_numba else _SIZES_IN_PYTHON)
+        ),
+        (name, f"convolution {GRID[name]}", [convolution(order, GRID[name]) for order in convolutions]),
+    ]
 
 
-def measured(
-    sizes: Sequence[int] | None, convolution: str | None, orders: Sequence[str], caches: Caches, tile: int | None
-) -> Study:
-    """Return the study, with the defaults of the command for what is None.
+def computed(
+    name: str, text: str, nests: Sequence[Nest], caches: Caches, rounds: int, progress: Callable[[str], None]
+) -> Computation:
+    """Simulate all nests of a computation, and time them.
 
     Args:
-        sizes: sides of the matrices.
-        convolution: name of a default size of ``mnistbench study convolution``.
-        orders: names of loop orders.
+        name: of the computation.
+        text: its description.
+        nests: on the same arrays.
         caches: to simulate.
-        tile: side of a tile.
-
-    Raises:
-        UsageError: the convolution is not known, or a simulation takes too long.
+        rounds: times of each nest; 0: they are not timed, and nothing is compiled.
+        progress: receives what is done next.
     """
-    from mnistbench.course.studies.locality.run import study
+    counts = []
+    for nest in nests:
+        progress(f"{name} {nest.order}: misses")
+        counts.append(simulate(nest, caches, compiled=rounds > 0))
+    progress(f"{name}: time")
+    times = _times(nests, caches.l2.line, rounds) if rounds else [((), None)] * len(counts)
+    found = tuple(
+        NestResult(nest.order, nest.multiply_adds, of_arrays, rounds_ns, in_l1_ns)
+        for nest, of_arrays, (rounds_ns, in_l1_ns) in zip(nests, counts, times, strict=True)
+    )
+    lines = sum(math.ceil(math.prod(shape) * ITEM / caches.l1.line) for shape in nests[0].shapes.values())
+    return Computation(name, text, nests[0].n_bytes, lines, found)
 
-    tasks = list(_tasks(sizes, convolution, orders, caches, tile))
-    with progress_bar("order") as progress:
-        return study(tasks, caches, rounds=_ROUNDS, progress=progress)
 
+def _times(nests: Sequence[Nest], line: int, rounds: int) -> list[tuple[tuple[float, ...], float | None]]:
+    """Return for each nest the time of a multiply-add in each round, and the median with data in L1, in nanoseconds."""
+    from mnistbench.course.studies.locality.compiled import rounds_ns
 
-def _tasks(
-    sizes: Sequence[int] | None, convolution: str | None, orders: Sequence[str], caches: Caches, tile: int | None
-) -> Iterator[Task]:
-    from mnistbench.course.studies.locality.compiled import numba_version
-    from mnistbench.course.studies.locality.nests import CONVOLUTIONS, tile_that_fits
-    from mnistbench.course.studies.locality.run import convolution_task, product_task
-
-    has_numba = bool(numba_version())
-    for size in sizes or (_SIZES if has_numba else _SIZES_IN_PYTHON):
-        yield product_task(size, orders, tile or tile_that_fits(caches.l1))
-    if set(orders) & set(CONVOLUTIONS):
-        import_torch()
-        from mnistbench.course.studies.convolution.sizes import GRID
-
-        name = convolution or (_CONVOLUTION if has_numba else _CONVOLUTION_IN_PYTHON)
-        yield convolution_task(name, GRID[one_of("--convolution", name, GRID)], orders)
+    small = [in_l1(nest, of_this_machine().l1.size // 2) for nest in nests]
+    timed = iter(rounds_ns([*nests, *(nest for nest in small if nest is not None)], line, rounds))
+    of_nests = [next(timed) for _ in nests]
+    in_l1_ns = [None if nest is None else statistics.median(next(timed)) for nest in small]
+    return list(zip(of_nests, in_l1_ns, strict=True))

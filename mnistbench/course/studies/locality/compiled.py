@@ -1,4 +1,4 @@
-"""What numba compiles: the loops on arrays, the loops on stand-ins that count misses, and the stand-ins.
+"""What numba compiles: the loops on arrays, which are timed, and the loops on stand-ins that count misses.
 
 numba compiles a function for the types of its arguments, so the loops that are timed and those that are simulated are the same
 functions. It compiles without ``fastmath``: a sum is added in the order of its loop.
@@ -7,22 +7,21 @@ functions. It compiles without ``fastmath``: a sum is added in the order of its 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from mnistbench.course.studies.locality.caches import Cache
-from mnistbench.course.studies.locality.traced import Traced, touch
+from mnistbench.course.studies.locality.caches import Cache, Traced, touch
+from mnistbench.course.studies.locality.nests import ITEM, Nest, starts, strides
+from mnistbench.measuring.timing import clocked
 
+#: A timed block of calls takes at least about this long, so that the call from Python does not count.
+_BLOCK_NS = 2_000_000
 
-def numba_version() -> str:
-    """Return the version of numba; empty if it cannot be imported, for example because it is too old for this numpy."""
-    try:
-        import numba
-    except ImportError:
-        return ""
-    return str(numba.__version__)
+#: The first array begins at a multiple of this many bytes, as in the simulation, where it begins at 0.
+_PAGE = 4096
 
 
 @functools.cache
@@ -54,7 +53,7 @@ def repeated(loops: Callable[..., None]) -> Callable[..., None]:
 
 @functools.cache
 def compiled_traced() -> Callable[..., Any]:
-    """Return the class :class:`traced.Traced`, compiled."""
+    """Return the class :class:`caches.Traced`, compiled."""
     from numba import int64
     from numba.experimental import jitclass
     from numba.extending import register_jitable
@@ -74,3 +73,72 @@ def compiled_traced() -> Callable[..., Any]:
 def tags_array(cache: Cache, line: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """Return the lines that a cache has, [sets, ways], each the same number."""
     return np.full((cache.sets, cache.ways), line, dtype=np.int64)
+
+
+# ---- Times -----------------------------------------------------------------------------------------------------------
+
+# CPU times, which leave out the time in which other programs had the core, of blocks of calls, and all nests in each round.
+# ``measuring.timing`` measures wall times of single calls.
+
+
+def rounds_ns(nests: Sequence[Nest], line: int, rounds: int) -> list[tuple[float, ...]]:
+    """Return for each nest the time of a multiply-add in each round, in nanoseconds.
+
+    A round times each nest once, so that a slow phase of the machine is a slow phase of all of them.
+
+    Args:
+        nests: to time. Those with the same shapes use the same arrays.
+        line: bytes; each array begins at a multiple of it.
+        rounds: number of them.
+    """
+    arrays = {shapes: arrays_of(nest, line) for nest in nests for shapes in [tuple(nest.shapes.items())]}
+    blocks = [_Block(nest, arrays[tuple(nest.shapes.items())]) for nest in nests]
+    times = [[block.ns_per_multiply_add() for block in blocks] for _ in range(rounds)]
+    return [tuple(of_nest) for of_nest in zip(*times, strict=True)]
+
+
+def call_of(nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[[int], object]:
+    """Return the function that runs a nest as often as its argument says; its first call compiles the loops."""
+    calls = repeated(nest.loops)
+    # For indices that can be negative, numba adds a check, and with it LLVM does not vectorize the loops of a tile.
+    lengths = [np.uintp(length) for length in nest.lengths]
+    return lambda number: calls(number, *arrays, *lengths)
+
+
+def arrays_of(nest: Nest, line: int) -> list[np.ndarray[Any, Any]]:
+    """Return the arrays of a nest, where the simulation has them; random numbers from 0 to 1, and zeros in the result.
+
+    Args:
+        nest: with the arrays.
+        line: bytes; each array begins at a multiple of it.
+    """
+    memory = np.zeros(nest.n_bytes + len(nest.shapes) * line + _PAGE, dtype=np.uint8)
+    memory = memory[-memory.ctypes.data % _PAGE :]
+    found = [
+        np.ndarray(shape, np.float32, memory, first * ITEM, [stride * ITEM for stride in strides(shape)])
+        for first, shape in zip(starts(nest, line), nest.shapes.values(), strict=True)
+    ]
+    random = np.random.default_rng(0)
+    for array in found[:-1]:
+        array[...] = random.random(array.shape)
+    return found
+
+
+class _Block:
+    """A number of calls that are timed together."""
+
+    def __init__(self, nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Compile the loops, and choose the number of calls."""
+        self._call = call_of(nest, arrays)
+        self._multiply_adds = nest.multiply_adds
+        self._number = 1
+        self._call(1)  # compiles
+        while (taken_ns := self._timed_ns()) < _BLOCK_NS / 2:
+            self._number *= min(100, math.ceil(_BLOCK_NS / max(taken_ns, 1)))
+
+    def ns_per_multiply_add(self) -> float:
+        """Time the block once."""
+        return self._timed_ns() / self._number / self._multiply_adds
+
+    def _timed_ns(self) -> int:
+        return clocked(functools.partial(self._call, self._number)).cpu_ns

@@ -6,29 +6,23 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.studies.locality import convolutions, products
+from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
+from mnistbench.course.studies.locality import loops
 from mnistbench.course.studies.locality.caches import Cache
-
-if TYPE_CHECKING:
-    from mnistbench.course.studies.convolution.sizes import ConvolutionSizes  # it imports torch
 
 #: Bytes of an element: float32.
 ITEM = 4
 
 #: Order -> the loops of a matrix product.
 PRODUCTS: Mapping[str, Callable[..., None]] = MappingProxyType({
-    loops.__name__: loops
-    for loops in (
-        products.ijk, products.jik, products.ikj, products.kij, products.jki, products.kji, products.tiled,
-    )
+    order.__name__: order for order in (loops.ijk, loops.jik, loops.ikj, loops.kij, loops.jki, loops.kji, loops.tiled)
 })  # fmt: skip
 
 #: Order -> the loops of a convolution.
 CONVOLUTIONS: Mapping[str, Callable[..., None]] = MappingProxyType(
-    {loops.__name__: loops for loops in (convolutions.columns_innermost, convolutions.filters_innermost)}
+    {order.__name__: order for order in (loops.columns_innermost, loops.filters_innermost)}
 )
 
 #: All orders.

@@ -1,39 +1,107 @@
-"""Misses and times of loop nests -> a figure, a table, and where both are in different order."""
+"""The result of ``mnistbench study locality``: a figure and a table, and where misses and times are in different order."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from mnistbench.core import units
 from mnistbench.course.studies.locality.caches import Cache
-from mnistbench.course.studies.locality.measured import Measured, Problem
-from mnistbench.course.studies.locality.ranking import (
+from mnistbench.course.studies.locality.result import (
     INSTRUCTIONS,
     L2_MISSES,
+    Computation,
     Disagreement,
+    LocalityStudy,
+    NestResult,
     agreement,
     disagreements,
     rank_by_misses,
     rank_by_time,
 )
-from mnistbench.course.studies.locality.result import INSTALL, Study
-from mnistbench.showing.report import Block
-from mnistbench.showing.table import Table, text_table
+from mnistbench.showing.plot import bars, beside
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.table import Column, Table
 
-#: Characters of the longest bar of a panel, and of the number before it.
-_BAR, _NUMBER = 24, 6
+#: What compiles the loops, so that they can be timed.
+INSTALL = "pip install 'mnistbench[studies]'"
 
 #: A bar; of a time, the part that is there with data in L1. Neither has a meaning in Markdown.
 _MARK, _IN_L1 = "x", "="
 
 
-def blocks(study: Study) -> list[Block]:
-    """Return the caches, and a figure and a table for each problem."""
-    return [Block("Simulated caches", tuple(_caches(study))), *(_block(problem) for problem in study.problems)]
+class NestRow(NamedTuple):
+    """A loop nest of a computation."""
+
+    computation: Computation
+    nest: NestResult
 
 
-def _caches(study: Study) -> Iterator[str]:
+def _number(value: float | None) -> str:
+    return units.MISSING if value is None else f"{value:.3f}"
+
+
+NESTS: tuple[Column[NestRow], ...] = (
+    Column(None, lambda row: row.computation.name, key="problem"),
+    Column("order", lambda row: row.nest.order, key="order"),
+    Column(None, lambda row: row.nest.multiply_adds, key="multiply_adds"),
+    Column("accesses", lambda row: row.nest.counts.accesses, units.count, "accesses"),
+    Column("L1 hits", lambda row: row.nest.counts.l1_hits, units.count, "l1_hits"),
+    Column("L1 misses", lambda row: row.nest.counts.l1_misses, units.count, "l1_misses"),
+    Column("L2 hits", lambda row: row.nest.counts.l2_hits, units.count, "l2_hits"),
+    Column("L2 misses", lambda row: row.nest.counts.l2_misses, units.count, "l2_misses"),
+    Column("L1 misses per multiply-add", lambda row: row.nest.l1_misses, _number, "l1_misses_per_multiply_add"),
+    Column("ns per multiply-add", lambda row: row.nest.ns, _number, "ns_per_multiply_add"),
+    Column("with data in L1", lambda row: row.nest.in_l1_ns, _number, "ns_per_multiply_add_in_l1"),
+    Column("rank by misses", lambda row: rank_by_misses(row.nest, row.computation.nests), units.count, "rank_by_misses"),
+    Column("rank by time", lambda row: rank_by_time(row.nest, row.computation.nests), units.count, "rank_by_time"),
+)
+
+
+def report_of(study: LocalityStudy) -> Report:
+    """Return the caches, and a figure and a table for each computation."""
+    every = Table("", NESTS, [NestRow(each, nest) for each in study.computations for nest in each.nests])
+    more = [
+        {"rounds_ns": row.nest.rounds_ns, "arrays": {name: asdict(counts) for name, counts in row.nest.arrays.items()}}
+        for row in every.rows
+    ]
+    data = document(
+        "locality", l1=_cache_json(study.caches.l1), l2=_cache_json(study.caches.l2), numba=study.numba or None,
+        nests=[record | raw for record, raw in zip(every.records(), more, strict=True)],
+        problems=[_computation_json(each) for each in study.computations],
+    )  # fmt: skip
+    blocks = [Block("Simulated caches", tuple(_caches(study))), *(_block(each) for each in study.computations)]
+    return Report("loop orders, cache misses and time", blocks, data, every)
+
+
+def _cache_json(cache: Cache) -> dict[str, Any]:
+    return {**asdict(cache), "sets": cache.sets}
+
+
+def _computation_json(found: Computation) -> dict[str, Any]:
+    pairs = agreement(found.nests)
+    return {
+        "name": found.name,
+        "text": found.text,
+        "n_bytes": found.n_bytes,
+        "lines": found.lines,
+        "pairs": {**asdict(pairs), "kendall_tau": pairs.kendall_tau},
+        "disagreements": [
+            {
+                "slower": each.slower.order,
+                "faster": each.faster.order,
+                "slower_has_fewer_misses": each.fewer,
+                "share_of_difference_in_l1": each.in_l1,
+                "cause": each.cause,
+            }
+            for each in disagreements(found.nests)
+        ],
+    }
+
+
+def _caches(study: LocalityStudy) -> Iterator[str]:
     yield f"L1: {_cache(study.caches.l1)}"
     yield f"L2: {_cache(study.caches.l2)}"
     given = any(cache.source.startswith("--") for cache in (study.caches.l1, study.caches.l2))
@@ -47,47 +115,17 @@ def _cache(cache: Cache) -> str:
     return f"{units.size(cache.size)}, lines of {cache.line} bytes, {cache.ways} ways, {cache.sets:,} sets ({cache.source})"
 
 
-def _block(problem: Problem) -> Block:
-    nests = sorted(problem.nests, key=lambda nest: nest.counts.l1_misses)
-    return Block(f"{problem.name}, for each multiply-add", tables=(table(problem, nests),), drawing=figure(nests))
+def _block(found: Computation) -> Block:
+    nests = sorted(found.nests, key=lambda nest: nest.counts.l1_misses)
+    title = f"{found.name}: {found.text}, {units.size(found.n_bytes)} in {found.lines:,} lines"
+    table = Table(title, NESTS, [NestRow(found, nest) for nest in nests], lines=tuple(_sentences(nests)))
+    return Block(f"{found.name}, for each multiply-add", tables=(table,), drawing=figure(nests))
 
 
-# ---- Table -----------------------------------------------------------------------------------------------------------
+# ---- Sentences -------------------------------------------------------------------------------------------------------
 
 
-def table(problem: Problem, nests: Sequence[Measured]) -> Table:
-    """Return a row for each nest."""
-    return text_table(
-        title=f"{problem.name}: {problem.text}, {units.size(problem.n_bytes)} in {problem.lines:,} lines",
-        headings=(
-            "order", "accesses", "L1 hits", "L1 misses", "L2 hits", "L2 misses", "L1 misses per multiply-add",
-            "ns per multiply-add", "with data in L1", "rank by misses", "rank by time",
-        ),
-        rows=tuple(_row(nest, nests) for nest in nests),
-        sums=(),
-        numbers_from=1,
-        lines=tuple(_sentences(nests)),
-    )  # fmt: skip
-
-
-def _row(nest: Measured, nests: Sequence[Measured]) -> tuple[str, ...]:
-    counts, rank = nest.counts, rank_by_time(nest, nests)
-    return (
-        nest.order,
-        *map(units.count, (counts.accesses, counts.l1_hits, counts.l1_misses, counts.l2_hits, counts.l2_misses)),
-        _number(counts.l1_misses / nest.multiply_adds),
-        _number(nest.ns),
-        _number(nest.in_l1_ns),
-        units.count(rank_by_misses(nest, nests)),
-        units.MISSING if rank is None else units.count(rank),
-    )
-
-
-def _number(value: float | None) -> str:
-    return units.MISSING if value is None else f"{value:.3f}"
-
-
-def _sentences(nests: Sequence[Measured]) -> Iterator[str]:
+def _sentences(nests: Sequence[NestResult]) -> Iterator[str]:
     """Yield how well both orders agree, and a sentence for each nest that is slower than its misses say."""
     pairs = agreement(nests)
     if any(nest.ns is not None for nest in nests):
@@ -133,40 +171,18 @@ def _range(values: Sequence[float]) -> str:
 # ---- Figure ----------------------------------------------------------------------------------------------------------
 
 
-def figure(nests: Sequence[Measured]) -> str:
+def figure(nests: Sequence[NestResult]) -> str:
     """Return three bars for each nest: L1 misses, L2 misses and time of a multiply-add, linear from 0.
 
     Both kinds of misses have the same scale.
     """
-    names = max(len(nest.order) for nest in nests)
-    l1_misses = [nest.counts.l1_misses / nest.multiply_adds for nest in nests]
-    l2_misses = [nest.counts.l2_misses / nest.multiply_adds for nest in nests]
-    panels = [_misses("L1 misses", l1_misses, max(l1_misses)), _misses("L2 misses", l2_misses, max(l1_misses))]
-    if all(nest.ns is not None for nest in nests):
-        panels.append(_times(nests))
-    labels = ["", *(nest.order for nest in nests)]
-    lines = ["  ".join([f"{label:<{names}}", *parts]).rstrip() for label, *parts in zip(labels, *panels, strict=True)]
-    return "\n".join(lines)
-
-
-def _misses(title: str, values: Sequence[float], longest: float) -> list[str]:
-    return _panel(title, values, [_MARK * _length(value, longest) for value in values])
-
-
-def _times(nests: Sequence[Measured]) -> list[str]:
-    values = [nest.ns or 0.0 for nest in nests]
-    bars = []
-    for nest, value in zip(nests, values, strict=True):
-        whole, part = (_length(each, max(values)) for each in (value, min(nest.in_l1_ns or 0.0, value)))
-        bars.append(_IN_L1 * part + _MARK * (whole - part))
-    return _panel(f"ns ({_IN_L1} with data in L1)", values, bars)
-
-
-def _length(value: float, longest: float) -> int:
-    return round(value / longest * _BAR)
-
-
-def _panel(title: str, values: Sequence[float], bars: Sequence[str]) -> list[str]:
-    width = _NUMBER + 2 + _BAR
-    rows = [f"{_number(value):>{_NUMBER}} |{bar}" for value, bar in zip(values, bars, strict=True)]
-    return [f"{row:<{width}}" for row in (f"{'':{_NUMBER}}  {title}", *rows)]
+    most = max(nest.l1_misses for nest in nests)
+    panels = [
+        bars("L1 misses", [(_number(nest.l1_misses), [(nest.l1_misses, _MARK)]) for nest in nests], most),
+        bars("L2 misses", [(_number(nest.l2_misses), [(nest.l2_misses, _MARK)]) for nest in nests], most),
+    ]
+    timed = [(nest.ns, min(nest.in_l1_ns or 0.0, nest.ns)) for nest in nests if nest.ns is not None]
+    if len(timed) == len(nests):
+        rows = [(_number(ns), [(in_l1, _IN_L1), (ns - in_l1, _MARK)]) for ns, in_l1 in timed]
+        panels.append(bars(f"ns ({_IN_L1} with data in L1)", rows, max(ns for ns, _ in timed)))
+    return beside([nest.order for nest in nests], *panels)

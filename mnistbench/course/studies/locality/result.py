@@ -1,107 +1,257 @@
-"""The result of ``mnistbench study locality``: misses and times of loop nests. Does not import torch."""
+"""What ``mnistbench study locality`` measures, its result, and the order of loop nests by misses and by time.
+
+Imports neither torch nor numba.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+import itertools
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from mnistbench.course.studies.locality.caches import Cache, Caches
-from mnistbench.course.studies.locality.measured import Counts, Measured, Problem
-from mnistbench.course.studies.locality.ranking import agreement, disagreements, rank_by_misses, rank_by_time
+from mnistbench.core.errors import UsageError
+from mnistbench.core.options import one_of, option, output, output_format, several, some_of, whole
+from mnistbench.course.studies.convolution.sizes import GRID
+from mnistbench.course.studies.locality.caches import Cache, Caches, cache_of, of_this_machine
+from mnistbench.course.studies.locality.nests import CONVOLUTIONS, ORDERS, PRODUCTS
 
-#: Version of the JSON. A new one removes or renames a key, or changes its meaning.
-SCHEMA = 1
+#: Largest side of a matrix or a tile.
+_LARGEST = 1024
 
-#: What compiles the loops, so that they can be timed.
-INSTALL = "pip install 'mnistbench[studies]'"
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of the command."""
+
+    sizes: tuple[int, ...] | None = option(
+        "--size", several(whole(2, _LARGEST)), None,
+        "comma list of sides of square matrices (default: 120,128; without numba: 112)", "N",
+    )  # fmt: skip
+    convolution: str | None = option(
+        "--convolution", one_of(*GRID), None,
+        "chapter, conv1-b1, conv2-b16, ... (default: conv2-b1; without numba: conv1-b1)", "NAME",
+    )  # fmt: skip
+    orders: tuple[str, ...] = option("--order", some_of(*ORDERS), ",".join(ORDERS), "comma list of loop orders", "NAMES")
+    tile: int | None = option(
+        "--tile", whole(1, _LARGEST), None, "side of a tile (default: the largest of whole lines of which L1 holds three)", "N"
+    )
+    l1: Cache | None = option(
+        "--l1", cache_of("--l1"), None, "first cache, such as 32K:64:8 (default: that of this machine)", "SIZE:LINE:WAYS"
+    )
+    l2: Cache | None = option(
+        "--l2", cache_of("--l2"), None, "second cache, such as 1M:64:16 (default: that of this machine)", "SIZE:LINE:WAYS"
+    )
+    format: str = output_format(["csv"])
+    output: Path | None = output()
+
+    def __post_init__(self) -> None:
+        users = {
+            "size": (self.sizes, PRODUCTS),
+            "tile": (self.tile, ("tiled",)),
+            "convolution": (self.convolution, CONVOLUTIONS),
+        }
+        for name, (value, using) in users.items():
+            if value is not None and not set(using) & set(self.orders):
+                raise UsageError(f"--{name} is used by none of the orders; add {' or '.join(using)} to --order")
+
+    @property
+    def caches(self) -> Caches:
+        """The caches to simulate.
+
+        Raises:
+            UsageError: they do not fit together.
+        """
+        found = of_this_machine()
+        return replace(found, l1=self.l1 or found.l1, l2=self.l2 or found.l2)
 
 
 @dataclass(frozen=True)
-class Study:
-    """All problems, and the caches that were simulated."""
+class CacheCounts:
+    """Accesses to elements, and those whose line was not in a cache. Only misses of L1 reach L2."""
+
+    accesses: int
+    l1_misses: int
+    l2_misses: int
+
+    @property
+    def l1_hits(self) -> int:
+        """Accesses whose line was in L1."""
+        return self.accesses - self.l1_misses
+
+    @property
+    def l2_hits(self) -> int:
+        """Misses of L1 whose line was in L2."""
+        return self.l1_misses - self.l2_misses
+
+
+@dataclass(frozen=True)
+class NestResult:
+    """One loop nest."""
+
+    order: str
+    multiply_adds: int
+    arrays: Mapping[str, CacheCounts]  # of one run that begins with empty caches
+    rounds_ns: tuple[float, ...] = ()  # time of a multiply-add in each round; empty without numba
+    in_l1_ns: float | None = None  # median, of the same innermost loop with its data in L1; None if not measured
+
+    @property
+    def counts(self) -> CacheCounts:
+        """The sums over all arrays."""
+        every = self.arrays.values()
+        return CacheCounts(
+            sum(one.accesses for one in every), sum(one.l1_misses for one in every), sum(one.l2_misses for one in every)
+        )
+
+    @property
+    def l1_misses(self) -> float:
+        """L1 misses for each multiply-add."""
+        return self.counts.l1_misses / self.multiply_adds
+
+    @property
+    def l2_misses(self) -> float:
+        """L2 misses for each multiply-add."""
+        return self.counts.l2_misses / self.multiply_adds
+
+    @property
+    def ns(self) -> float | None:
+        """Median time of a multiply-add."""
+        return statistics.median(self.rounds_ns) if self.rounds_ns else None
+
+
+@dataclass(frozen=True)
+class Computation:
+    """One computation by several loop nests, each on the same arrays."""
+
+    name: str
+    text: str  # with its sizes
+    n_bytes: int  # of all arrays
+    lines: int  # of L1 that the arrays occupy; each nest misses at least as often
+    nests: tuple[NestResult, ...]
+
+
+@dataclass(frozen=True)
+class LocalityStudy:
+    """All computations, and the caches that were simulated."""
 
     caches: Caches
     numba: str  # version; empty if it is not installed, and then there are no times
-    problems: tuple[Problem, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything."""
-        return {
-            "schema": SCHEMA,
-            "l1": _cache_json(self.caches.l1),
-            "l2": _cache_json(self.caches.l2),
-            "numba": self.numba or None,
-            "problems": [_problem_json(problem) for problem in self.problems],
-        }
+    computations: tuple[Computation, ...]
 
 
-def _cache_json(cache: Cache) -> dict[str, int]:
-    return {**asdict(cache), "sets": cache.sets}
+# ---- The order by misses and the order by time -----------------------------------------------------------------------
+
+#: Misses or times that differ by at most this share count as the same.
+SAME = 0.05
+
+#: Of two nests, one is faster if at most this share of the rounds says the opposite.
+CONTRARY = 0.1
+
+#: A number is a cause if it explains at least this share of the difference in time.
+EXPLAINS = 0.5
+
+#: Causes of a disagreement.
+INSTRUCTIONS, L2_MISSES, UNKNOWN = "instructions", "l2_misses", "unknown"
 
 
-def _problem_json(problem: Problem) -> dict[str, Any]:
-    pairs = agreement(problem.nests)
-    return {
-        "name": problem.name,
-        "text": problem.text,
-        "n_bytes": problem.n_bytes,
-        "lines": problem.lines,
-        "nests": [_nest_json(nest, problem) for nest in problem.nests],
-        "pairs": {**asdict(pairs), "kendall_tau": pairs.kendall_tau},
-        "disagreements": [
-            {
-                "slower": found.slower.order,
-                "faster": found.faster.order,
-                "slower_has_fewer_misses": found.fewer,
-                "share_of_difference_in_l1": found.in_l1,
-                "cause": found.cause,
-            }
-            for found in disagreements(problem.nests)
-        ],
-    }
+@dataclass(frozen=True)
+class Disagreement:
+    """Two nests, of which the slower one does not have more L1 misses."""
+
+    slower: NestResult
+    faster: NestResult
+
+    @property
+    def fewer(self) -> bool:
+        """Whether the slower one has fewer L1 misses, not as many."""
+        return has_fewer(self.slower.counts.l1_misses, self.faster.counts.l1_misses)
+
+    @property
+    def in_l1(self) -> float | None:
+        """The difference in time with all data in L1, as a share of the difference; None if it was not measured."""
+        slow, fast = self.slower, self.faster
+        if slow.ns is None or fast.ns is None or slow.in_l1_ns is None or fast.in_l1_ns is None:
+            return None
+        return (slow.in_l1_ns - fast.in_l1_ns) / (slow.ns - fast.ns)
+
+    @property
+    def cause(self) -> str:
+        """The instructions, if they make most of the difference without misses; else more L2 misses; else unknown."""
+        if self.in_l1 is not None and self.in_l1 >= EXPLAINS:
+            return INSTRUCTIONS
+        return L2_MISSES if has_fewer(self.faster.counts.l2_misses, self.slower.counts.l2_misses) else UNKNOWN
 
 
-def _nest_json(nest: Measured, problem: Problem) -> dict[str, Any]:
-    return {
-        "order": nest.order,
-        "multiply_adds": nest.multiply_adds,
-        **_counts_json(nest.counts),
-        "ns_per_multiply_add": nest.ns,
-        "ns_per_multiply_add_in_l1": nest.in_l1_ns,
-        "rank_by_misses": rank_by_misses(nest, problem.nests),
-        "rank_by_time": rank_by_time(nest, problem.nests),
-        "rounds_ns": list(nest.rounds_ns),
-        "arrays": {name: _counts_json(counts) for name, counts in nest.arrays.items()},
-    }
+@dataclass(frozen=True)
+class Agreement:
+    """How many pairs of nests are in the same order by L1 misses and by time."""
+
+    same: int
+    opposite: int
+    only_times_differ: int
+    only_misses_differ: int
+    neither_differs: int
+
+    @property
+    def kendall_tau(self) -> float | None:
+        """Kendall's tau-b, with what counts as the same as a tie: 1 for the same order, -1 for the opposite one.
+
+        None if no pair differs in misses, or none in time. Source: Kendall, "The treatment of ties in ranking problems",
+        Biometrika 33 (1945) 239.
+        """
+        differ = self.same + self.opposite
+        scale = math.sqrt((differ + self.only_times_differ) * (differ + self.only_misses_differ))
+        return (self.same - self.opposite) / scale if scale else None
 
 
-def _counts_json(counts: Counts) -> dict[str, int]:
-    return {
-        "accesses": counts.accesses,
-        "l1_hits": counts.l1_hits,
-        "l1_misses": counts.l1_misses,
-        "l2_hits": counts.l2_hits,
-        "l2_misses": counts.l2_misses,
-    }
+def has_fewer(one: float, other: float) -> bool:
+    """Whether a number is smaller by more than ``SAME``."""
+    return one * (1 + SAME) < other
 
 
-def dumps(study: Study) -> str:
-    """Return the JSON."""
-    return json.dumps(study.to_json(), indent=1) + "\n"
+def is_faster(one: NestResult, other: NestResult) -> bool:
+    """Whether the median of a nest is smaller by more than ``SAME``, and nearly all rounds say the same."""
+    if one.ns is None or other.ns is None or not has_fewer(one.ns, other.ns):
+        return False
+    contrary = sum(mine >= its for mine, its in zip(one.rounds_ns, other.rounds_ns, strict=True))
+    return contrary <= CONTRARY * len(one.rounds_ns)
 
 
-#: Columns of the CSV.
-COLUMNS = (
-    "problem", "order", "multiply_adds", "accesses", "l1_hits", "l1_misses", "l2_hits", "l2_misses", "ns_per_multiply_add",
-    "ns_per_multiply_add_in_l1", "rank_by_misses", "rank_by_time",
-)  # fmt: skip
+def disagreements(nests: Sequence[NestResult]) -> list[Disagreement]:
+    """Return the pairs whose slower nest does not have more L1 misses than the faster one."""
+    return [
+        Disagreement(slower, faster)
+        for slower, faster in itertools.permutations(nests, 2)
+        if is_faster(faster, slower) and not has_fewer(faster.counts.l1_misses, slower.counts.l1_misses)
+    ]
 
 
-def csv_rows(study: Study) -> Iterator[Sequence[Any]]:
-    """Yield a row for each loop nest."""
-    for problem in study.problems:
-        for nest in problem.nests:
-            values = {"problem": problem.name, **_nest_json(nest, problem)}
-            yield [values[column] for column in COLUMNS]
+def agreement(nests: Sequence[NestResult]) -> Agreement:
+    """Compare all pairs of nests that have times."""
+    pairs = list(_signs([nest for nest in nests if nest.ns is not None]))
+    return Agreement(
+        same=sum(misses * times > 0 for misses, times in pairs),
+        opposite=sum(misses * times < 0 for misses, times in pairs),
+        only_times_differ=sum(misses == 0 != times for misses, times in pairs),
+        only_misses_differ=sum(times == 0 != misses for misses, times in pairs),
+        neither_differs=pairs.count((0, 0)),
+    )
+
+
+def _signs(nests: Sequence[NestResult]) -> Iterator[tuple[int, int]]:
+    """Yield for each pair whether the first has more misses (1), fewer (-1) or as many (0), and the same of its time."""
+    for one, other in itertools.combinations(nests, 2):
+        mine, its = one.counts.l1_misses, other.counts.l1_misses
+        yield has_fewer(its, mine) - has_fewer(mine, its), is_faster(other, one) - is_faster(one, other)
+
+
+def rank_by_misses(nest: NestResult, nests: Sequence[NestResult]) -> int:
+    """Return 1 and how many nests have fewer L1 misses."""
+    return 1 + sum(has_fewer(other.counts.l1_misses, nest.counts.l1_misses) for other in nests)
+
+
+def rank_by_time(nest: NestResult, nests: Sequence[NestResult]) -> int | None:
+    """Return 1 and how many nests are faster; None without a time."""
+    return None if nest.ns is None else 1 + sum(is_faster(other, nest) for other in nests)

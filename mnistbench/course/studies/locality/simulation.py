@@ -1,23 +1,24 @@
-"""Hits and misses of a loop nest in two simulated caches."""
+"""Hits and misses of a loop nest in two simulated caches: it runs on arrays without numbers that count misses.
+
+Each cache is set-associative. A set keeps its lines in the order of their last use and replaces the least recently used one
+(LRU). A write to a line that is not there loads it (write-allocate). Writes back to memory are not counted.
+Source: Hennessy and Patterson, "Computer Architecture: A Quantitative Approach", appendix B.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from mnistbench.course.studies.locality.caches import Cache, Caches
-from mnistbench.course.studies.locality.measured import Counts
+from mnistbench.course.studies.locality.caches import DIMENSIONS, Cache, Caches, Traced
 from mnistbench.course.studies.locality.nests import ITEM, Nest, starts, strides
-from mnistbench.course.studies.locality.traced import Traced
-
-#: Dimensions of a stand-in for an array: numba's types have a fixed number of them.
-_DIMENSIONS = 4
+from mnistbench.course.studies.locality.result import CacheCounts
 
 #: Number of a line that a way has before it has one.
 _EMPTY = -1
 
 
-def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, Counts]:
+def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCounts]:
     """Return the counts of each array of a nest; both caches are empty before.
 
     Args:
@@ -39,7 +40,8 @@ def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, Counts]
     ]
     loops(*arrays, *nest.lengths)
     return {
-        name: Counts(array.accesses, array.l1_misses, array.l2_misses) for name, array in zip(nest.shapes, arrays, strict=True)
+        name: CacheCounts(array.accesses, array.l1_misses, array.l2_misses)
+        for name, array in zip(nest.shapes, arrays, strict=True)
     }
 
 
@@ -48,4 +50,4 @@ def _lists(cache: Cache, line: int) -> list[list[int]]:
 
 
 def _padded(values: tuple[int, ...]) -> tuple[int, ...]:
-    return (*values, *[0] * (_DIMENSIONS - len(values)))
+    return (*values, *[0] * (DIMENSIONS - len(values)))

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import MODULE, PHASE
 from mnistbench.course.studies.memory.result import ROLES, LayerMemory, Site
-from mnistbench.measuring.marks import LOSS, in_ranges
+from mnistbench.measuring.profiling import LOSS, in_ranges
 from mnistbench.workloads.step import Inference, Step
 from mnistbench.workloads.workload import Batch, Optimizer
 

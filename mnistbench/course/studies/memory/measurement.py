@@ -34,8 +34,7 @@ from mnistbench.measuring.case import Case, build, fork_random, memory_suffices,
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.events_to_table import Event, placed
 from mnistbench.measuring.host_events import allocations, host_events
-from mnistbench.measuring.marks import in_ranges
-from mnistbench.measuring.profiling import WARMUP_ITERATIONS, record_warm
+from mnistbench.measuring.profiling import WARMUP_ITERATIONS, in_ranges, record_warm
 from mnistbench.profile.run import too_large
 from mnistbench.workloads.workload import Workload, builtin_workloads
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mnistbench.course.studies.memory.layers import Iteration, Ledger, Places, n_bytes, run_and_divide, storages
 from mnistbench.course.studies.memory.result import LayerMemory, Peak
 from mnistbench.course.studies.memory.workspaces import changes
-from mnistbench.measuring.marks import in_ranges
+from mnistbench.measuring.profiling import in_ranges
 from mnistbench.workloads.step import Inference, Step
 from mnistbench.workloads.workload import Batch, Workload
 

@@ -10,12 +10,10 @@ import pytest
 
 from mnistbench import cli
 from mnistbench.course.studies.locality.caches import Cache, Caches
-from mnistbench.course.studies.locality.measured import Counts, Measured, Problem
 from mnistbench.course.studies.locality.nests import ORDERS, product
-from mnistbench.course.studies.locality.report import blocks
-from mnistbench.course.studies.locality.result import Study, dumps
-from mnistbench.showing.markdown import markdown_report
-from mnistbench.showing.terminal import draw_report
+from mnistbench.course.studies.locality.report import report_of
+from mnistbench.course.studies.locality.result import CacheCounts, Computation, LocalityStudy, NestResult
+from mnistbench.showing.output import render
 
 TINY = ("study", "locality", "--size", "8", "--convolution", "chapter", "--l1", "512:64:2", "--l2", "4K:64:4", "--tile", "4")
 
@@ -23,10 +21,10 @@ TINY = ("study", "locality", "--size", "8", "--convolution", "chapter", "--l1", 
 def of(order, ns, in_l1_ns, l1_misses, l2_misses=3_072):
     """A nest whose rounds differ by a hundredth."""
     arrays = {
-        "a": Counts(3_153_920, l1_misses // 2, 1_024),
-        "b": Counts(3_153_920, l1_misses - l1_misses // 2, l2_misses - 1_024),
+        "a": CacheCounts(3_153_920, l1_misses // 2, 1_024),
+        "b": CacheCounts(3_153_920, l1_misses - l1_misses // 2, l2_misses - 1_024),
     }
-    return Measured(order, 2_097_152, arrays, tuple(ns * factor for factor in (1.0, 1.01, 0.99)) if ns else (), in_l1_ns)
+    return NestResult(order, 2_097_152, arrays, tuple(ns * factor for factor in (1.0, 1.01, 0.99)) if ns else (), in_l1_ns)
 
 
 def study(*, timed=True):
@@ -42,19 +40,18 @@ def study(*, timed=True):
         of("ikj", 0.10, None, 90_000),
     )
     if not timed:
-        nests = tuple(Measured(nest.order, nest.multiply_adds, nest.arrays) for nest in nests)
-    problem = Problem("product-128", "product of 128x128 matrices, tiles of 64x64", 196_608, 3_072, nests)
-    return Study(Caches(l1, l2), "0.68.1" if timed else "", (problem,))
+        nests = tuple(NestResult(nest.order, nest.multiply_adds, nest.arrays) for nest in nests)
+    computation = Computation("product-128", "product of 128x128 matrices, tiles of 64x64", 196_608, 3_072, nests)
+    return LocalityStudy(Caches(l1, l2), "0.68.1" if timed else "", (computation,))
 
 
-def test_the_report(golden):
-    golden(draw_report(blocks(study())) + "\n", "study_locality.txt")
-    golden(markdown_report(blocks(study()), "loop orders, cache misses and time"), "study_locality.markdown")
-    golden(dumps(study()), "study_locality.json")
+@pytest.mark.parametrize(("form", "ending"), [("terminal", "txt"), ("json", "json")])
+def test_the_report(form, ending, golden):
+    golden(render(report_of(study()), form), f"study_locality.{ending}")
 
 
 def test_without_times_the_report_says_how_to_get_them(golden):
-    golden(draw_report(blocks(study(timed=False))) + "\n", "study_locality_without_times.txt")
+    golden(render(report_of(study(timed=False)), "terminal"), "study_locality_without_times.txt")
 
 
 def test_without_numba_misses_are_counted_and_there_are_no_times(monkeypatch, capsys):
@@ -63,16 +60,15 @@ def test_without_numba_misses_are_counted_and_there_are_no_times(monkeypatch, ca
     found = json.loads(capsys.readouterr().out)
     assert found["numba"] is None
     assert [problem["name"] for problem in found["problems"]] == ["product-8", "chapter"]
-    nests = [nest for problem in found["problems"] for nest in problem["nests"]]
-    assert [nest["order"] for nest in nests] == list(ORDERS)
-    for problem in found["problems"]:
-        for nest in problem["nests"]:
-            assert nest["accesses"] == nest["l1_hits"] + nest["l1_misses"]
-            assert nest["l1_misses"] == nest["l2_hits"] + nest["l2_misses"]
-            assert nest["l1_misses"] >= problem["lines"]
-            assert nest["l1_misses"] == sum(of["l1_misses"] for of in nest["arrays"].values())
-            assert nest["ns_per_multiply_add"] is nest["ns_per_multiply_add_in_l1"] is nest["rank_by_time"] is None
-        assert problem["disagreements"] == []
+    assert [nest["order"] for nest in found["nests"]] == list(ORDERS)
+    lines = {problem["name"]: problem["lines"] for problem in found["problems"]}
+    for nest in found["nests"]:
+        assert nest["accesses"] == nest["l1_hits"] + nest["l1_misses"]
+        assert nest["l1_misses"] == nest["l2_hits"] + nest["l2_misses"]
+        assert nest["l1_misses"] >= lines[nest["problem"]]
+        assert nest["l1_misses"] == sum(of["l1_misses"] for of in nest["arrays"].values())
+        assert nest["ns_per_multiply_add"] is nest["ns_per_multiply_add_in_l1"] is nest["rank_by_time"] is None
+    assert all(problem["disagreements"] == [] for problem in found["problems"])
 
 
 def test_orders_are_timed_where_numba_is_installed(capsys):
@@ -85,7 +81,7 @@ def test_orders_are_timed_where_numba_is_installed(capsys):
 
 def test_compiled_loops_compute_the_product():
     pytest.importorskip("numba", reason="numba is an optional package")
-    from mnistbench.course.studies.locality.timing import arrays_of, call_of, rounds_ns
+    from mnistbench.course.studies.locality.compiled import arrays_of, call_of, rounds_ns
 
     nest = product("tiled", 9, 21, 10, 4)
     a, b, c = arrays = arrays_of(nest, 64)
@@ -105,17 +101,12 @@ STUDY = ("study", "locality")
     ("arguments", "said"),
     [
         ((*STUDY, "--size", "1"), "--size: '1'"),
-        ((*STUDY, "--size", "128,"), "--size: '128,' has an empty entry"),
-        ((*STUDY, "--size", "4096"), "--size: '4096'"),
-        ((*STUDY, "--tile", "0"), "--tile: '0'"),
         ((*STUDY, "--order", "ikk"), "--order: 'ikk' is not"),
-        ((*STUDY, "--order", ""), "--order: '' is no value"),
-        ((*STUDY, "--convolution", "conv9"), "--convolution: 'conv9' is not"),
         ((*STUDY, "--convolution", "conv1-b1", "--order", "ijk"), "--convolution is used by none of the orders"),
         ((*STUDY, "--tile", "8", "--order", "ijk"), "--tile is used by none of the orders; add tiled"),
         ((*STUDY, "--size", "8", "--order", "columns_innermost"), "--size is used by none of the orders"),
         ((*STUDY, "--l1", "32K"), "--l1: '32K' is not of the form SIZE:LINE:WAYS"),
-        ((*STUDY, "--l2", "1M:64:3"), "--l2: '1M:64:3': 1048576 bytes cannot be used"),
+        ((*STUDY, "--l2", "1M:64:3"), "--l2: '1M:64:3' has 1048576 bytes; give a multiple"),
         ((*STUDY, "--l1", "32K:128:8", "--l2", "1M:64:16"), "--l2: a line of 64 bytes is smaller than one of L1"),
         ((*STUDY, "--output", "missing/locality.txt"), "missing"),
     ],

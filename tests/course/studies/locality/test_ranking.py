@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from mnistbench.course.studies.locality.measured import Counts, Measured
-from mnistbench.course.studies.locality.ranking import (
+from mnistbench.course.studies.locality.result import (
     INSTRUCTIONS,
     L2_MISSES,
     UNKNOWN,
     Agreement,
+    CacheCounts,
+    NestResult,
     agreement,
     disagreements,
     rank_by_misses,
@@ -21,7 +22,7 @@ from mnistbench.course.studies.locality.ranking import (
 
 
 def nest(order, l1_misses, *rounds_ns, l2_misses=0, in_l1_ns=None):
-    return Measured(order, 1000, {"a": Counts(10**9, l1_misses, l2_misses)}, rounds_ns, in_l1_ns)
+    return NestResult(order, 1000, {"a": CacheCounts(10**9, l1_misses, l2_misses)}, rounds_ns, in_l1_ns)
 
 
 def named(*nests):
