@@ -235,10 +235,7 @@ def with_recorded_roles(recorded: Pool) -> None:
     ]
     kinds = decision._kinds(quantities)  # noqa: SLF001
     p = np.minimum(
-        *(
-            permutation.directed_test(recorded.logs["pairs"], kinds, np.full(len(quantities), sign), 1)
-            for sign in (1.0, -1.0)
-        )
+        *(permutation.directed_test(recorded.logs["pairs"], kinds, np.full(len(quantities), sign), 1) for sign in (1.0, -1.0))
     )
     smallest = quantities[int(np.argmin(p))]
     print(f"  all {recorded.launches} launches together: smallest adjusted p {p.min():.2f} ({smallest.case}, {smallest.title})")
