@@ -480,8 +480,7 @@ def test_fresh_launches_go_on_while_a_slowdown_is_neither_confirmed_nor_ruled_ou
 
 def test_what_changed_by_less_than_matters_is_not_measured_again(gate, launches):
     launches.factors[SLOW] = 1.1
-    thresholds = run.Thresholds(call=0.5, operation=0.5)
-    assert stages_of(gate(launches=8, thresholds=thresholds)) == [1] * 8
+    assert stages_of(gate(launches=8, case=0.5, operation=0.5)) == [1] * 8
 
 
 # ---- A budget ----------------------------------------------------------------------------------------------------------

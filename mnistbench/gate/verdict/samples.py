@@ -92,7 +92,7 @@ class SideSample(NamedTuple):
         for name in ("queued_ns", *(("cpu_ns",) if stored.block_ns else ())):
             column = getattr(stored, name)
             if column and len(column) != len(stored.wall_ns):
-                raise wrong(column, f"{len(stored.wall_ns)} times", name)
+                raise wrong(list(column), f"{len(stored.wall_ns)} times", name)
         if stored.queued_ns:
             times[WALL] = _without_queue(stored.wall_ns, stored.queued_ns, stored.cpu_ns)
         busy_ns = {BUSY: stored.busy_ns} if stored.busy_ns else {}

@@ -96,7 +96,7 @@ def test_the_same_code_passes():
     verdict = concluded(series())
     assert (verdict.outcome, verdict.reasons, verdict.decision.findings) == (PASSED, (), ())
     assert (verdict.exact_differences, verdict.different, verdict.unused, verdict.regressions) == ({}, (), (), ())
-    assert verdict.seconds == 8 * 20
+    assert verdict.recorded.seconds == 8 * 20
 
 
 def test_slower_code_regresses(slower):
@@ -104,7 +104,7 @@ def test_slower_code_regresses(slower):
     assert verdict.outcome == REGRESSED
     assert verdicts(verdict) == {"wall": REGRESSED, "cpu": REGRESSED, MM_TEXT: REGRESSED}
     assert verdict.regressions == verdict.decision.findings
-    assert verdict.seconds == 16 * 20
+    assert verdict.recorded.seconds == 16 * 20
 
 
 def test_sides_that_change_names_improve(slower):
@@ -209,7 +209,7 @@ ALL_CALLS = f"{LABEL}:call"
 def test_a_case_and_an_operation_are_accepted_by_any_of_their_names(slower, case, name):
     verdict = concluded(slower, f"{case}:{name}")
     assert [finding.screened.quantity.name for finding in verdict.accepted] == [MM_TEXT]
-    assert (verdict.unused, verdict.reason) == ((), "it is exact now")
+    assert (verdict.unused, verdict.options.reason) == ((), "it is exact now")
     # The calls that got slower with it are accepted apart.
     assert verdict.outcome == REGRESSED
 

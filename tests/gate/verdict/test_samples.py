@@ -707,13 +707,6 @@ def test_how_a_run_ended_is_the_last_line(tmp_path, end):
     assert load(path) == Recorded(path, header(), [launch()], end)
 
 
-def test_a_file_that_does_not_tell_how_long_its_run_took_is_read(tmp_path):
-    end = {"end": {"cut_short": "", "broken_off": False}}
-    assert load(written(tmp_path / "x.jsonl.gz", header().line(), line(launch()), end)).end == End(
-        "", broken_off=False, elapsed_s=0.0
-    )
-
-
 def test_samples_that_an_earlier_version_saved_are_read():
     recorded = load(Path(__file__).parents[2] / "data" / "gate_samples_0.1.0.jsonl.gz")
     assert recorded.end == End("the budget allowed 4 of 10 launches", elapsed_s=61.5)
@@ -945,14 +938,14 @@ def test_the_samples_of_a_series_mean_what_was_put_into_them():
 )
 def test_a_spoiled_header_is_named_by_its_field(tmp_path, changes, expected):
     path = written(tmp_path / "x.jsonl.gz", {**header().line(), **changes}, line(launch()))
-    assert refusal(path).startswith(f"{path}: {expected}")
+    assert refusal(path).startswith(expected)
 
 
 @pytest.mark.parametrize("name", ["schema", "base", "arguments", "seed", "labels", "exact", "only_base", "torch"])
 def test_what_a_header_lacks_is_named(tmp_path, name):
     first = header().line()
     del first[name]
-    assert f": {name}: is missing" in refusal(written(tmp_path / "x.jsonl.gz", first))
+    assert f"{name}: is missing" in refusal(written(tmp_path / "x.jsonl.gz", first))
 
 
 def test_a_launch_of_a_case_that_the_header_does_not_name_is_refused(tmp_path):
