@@ -1,19 +1,17 @@
-"""Write docs/reference.md, all options and settings, from the parsers: ``python docs/make_reference.py``."""
+"""Write docs/reference.md, all options and settings, from their declarations: ``python docs/make_reference.py``."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from mnistbench import cli
-from mnistbench.compare.settings import SETTINGS
-from mnistbench.pytest_plugin.options import OPTIONS
+from mnistbench.compare.criteria import Criteria
+from mnistbench.core.options import Option, options_of
+from mnistbench.pytest_plugin.options import Options
 
 PAGE = Path(__file__).with_name("reference.md")
-
-#: argparse of Python 3.11 and 3.12 appends this to the help of ``--x, --no-x``.
-_APPENDED = " (default: %(default)s)"
 
 
 def reference() -> str:
@@ -28,68 +26,47 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "## Commands"
     yield ""
-    yield from _commands("mnistbench", cli.parser())
+    for name, (path, text) in cli.COMMANDS.items():
+        yield from (f"### `mnistbench {name}`", "", f"{_text(text[0].upper() + text[1:])}.", "")
+        where, _, settings = path.partition(":")
+        options = options_of(getattr(import_module(f"mnistbench.{where}"), settings or "Settings")) if path else {}
+        if options:
+            rows = ((_usage(each), _text(each.shown)) for each in options.values())
+            yield from (*_table(("Argument", "Meaning"), rows), "")
     yield "## pytest"
     yield ""
     yield "Each option with a setting can also be set in pytest's configuration; the command line overrides it."
     yield ""
-    options = [(_flag(option.flag, option.metavar), f"`{option.dest}`", _text(option.shown)) for option in OPTIONS]
-    yield from (*_table(("Option", "Setting", "Meaning"), options), "")
+    yield from (*_settings(Options), "")
     yield "These settings apply to `--benchmark-compare`:"
     yield ""
-    limits = [
-        (_flag(setting.flag, setting.metavar), f"`{setting.name}`" if setting.configurable else "-", _text(setting.shown))
-        for setting in SETTINGS
-    ]
-    yield from (*_table(("Option", "Setting", "Meaning"), limits), "")
+    yield from (*_settings(Criteria), "")
     yield "## `[tool.mnistbench]`"
     yield ""
-    yield (
-        "`mnistbench compare`, `export` and `report` read these settings from the nearest `pyproject.toml`; "
-        "options override them."
-    )
+    yield ("`mnistbench compare` and `report` read these settings from the nearest `pyproject.toml`; options override them.")
     yield ""
-    table = [
-        (f"`{setting.name}`", "list of texts" if setting.repeatable else "text", _text(setting.shown))
-        for setting in SETTINGS
-        if setting.configurable
-    ]
-    yield from _table(("Setting", "Type", "Meaning"), table)
+    configurable = [each for each in options_of(Criteria).values() if each.configurable]
+    rows = ((f"`{each.key}`", "list of texts" if each.many else "text", _text(each.shown)) for each in configurable)
+    yield from _table(("Setting", "Type", "Meaning"), rows)
 
 
-def _commands(called: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield a section for each subcommand, and for those that it has."""
-    for action in parser._actions:  # noqa: SLF001
-        for name, subparser in action.choices.items() if isinstance(action.choices, dict) else ():
-            yield from (f"### `{called} {name}`", "", f"{_text(subparser.description)}.", "")
-            rows = [
-                (_usage(one), _text(one.help))
-                for one in subparser._actions  # noqa: SLF001
-                if one.dest != "help" and not isinstance(one.choices, dict)
-            ]
-            if rows:
-                yield from (*_table(("Argument", "Meaning"), rows), "")
-            yield from _commands(f"{called} {name}", subparser)
+def _settings(settings: type) -> Iterator[str]:
+    """Yield a table of pytest's options, with their keys in its configuration."""
+    options = options_of(settings).values()
+    rows = ((_usage(each), f"`{each.key}`" if each.configurable else "-", _text(each.shown)) for each in options)
+    return _table(("Option", "Setting", "Meaning"), rows)
 
 
-def _usage(action: argparse.Action) -> str:
-    """Return the spellings of an argument, each with its placeholder: ``-o FILE``, ``--output FILE``."""
-    placeholder = action.metavar or (f"{{{','.join(action.choices)}}}" if action.choices else "")
-    if action.nargs in ("*", "+"):
-        placeholder = f"{placeholder} ..."
-    if not action.option_strings:
-        return f"`{placeholder}`"
-    return ", ".join(_flag(flag, placeholder if action.nargs != 0 else "") for flag in action.option_strings)
+def _usage(option: Option) -> str:
+    """Return the spellings of an option, each with its placeholder: ``-o FILE``, ``--output FILE``."""
+    if not option.flags:
+        return f"`{option.metavar} ...`" if option.many else f"`{option.metavar}`"
+    return ", ".join(f"`{flag} {option.metavar}`" if option.metavar else f"`{flag}`" for flag in option.flags)
 
 
-def _flag(flag: str, placeholder: object) -> str:
-    return f"`{flag} {placeholder}`" if placeholder else f"`{flag}`"
-
-
-def _text(shown: str | None) -> str:
-    """Return the text of a help: argparse doubles percent signs, and Markdown gives ``|`` and ``*`` a meaning."""
-    text = (shown or "").removesuffix(_APPENDED).replace("%%", "%")
-    return text.replace("|", r"\|").replace("*", r"\*")
+def _text(shown: str) -> str:
+    """Return the text of a help, in which ``|`` and ``*`` are no Markdown."""
+    return shown.replace("|", r"\|").replace("*", r"\*")
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

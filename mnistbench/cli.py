@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from mnistbench import __version__
-from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.machine import restart_pinned
 from mnistbench.core.options import Parser, add_options, project_table, read
 from mnistbench.showing.output import BISECT_STOPS, PASSED, UNJUDGED, print_error
@@ -121,7 +121,9 @@ def _main(given: list[str]) -> int:
     if given[0] in ("gate", "bisect") and "--" in given:  # pytest's arguments follow
         given, after = given[: given.index("--")], given[given.index("--") + 1 :]
     try:
-        parsed = parser(*given[:2]).parse_args(given, argparse.Namespace(pytest=after))
+        parsed, unknown = parser(*given[:2]).parse_known_args(given, argparse.Namespace(pytest=after))
+        if unknown:
+            raise UsageError(f"{unknown[0]!r} is not known; see: mnistbench {given[0]} --help")
         code = _run(parsed)
         sys.stdout.flush()
     except MnistbenchError as error:
@@ -140,8 +142,6 @@ def _main(given: list[str]) -> int:
 
 def _run(parsed: argparse.Namespace) -> int:
     settings, run = parsed._command  # noqa: SLF001  # no option has this name
-    if settings is None:
-        return int(run(parsed))
     configured, file = project_table(settings)
     return int(run(read(settings, vars(parsed), configured, file)))
 
@@ -162,10 +162,7 @@ def parser(*called: str) -> argparse.ArgumentParser:
         elif not called or name in (called[0], " ".join(called)):
             where, _, shared = path.partition(":")
             module = import_module(f"mnistbench.{where}")
-            settings: Any = getattr(module, shared or "Settings", None)
-            if settings:
-                add_options(subparser, settings)
-            else:
-                module.add_arguments(subparser)
+            settings: Any = getattr(module, shared or "Settings")
+            add_options(subparser, settings)
             subparser.set_defaults(_command=(settings, settings.run if shared else module.run))
     return made

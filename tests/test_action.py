@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from mnistbench import cli
-from mnistbench.gate.command import _seconds
+from mnistbench.core.options import seconds
 
 REPOSITORY = Path(__file__).parent.parent
 ACTION = yaml.safe_load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))
@@ -181,7 +181,7 @@ def test_the_arguments_of_the_gate_are_those_that_the_command_takes(job):
     words = job().gate
     parsed = cli.parser("gate").parse_args(words[: words.index("--")])
     assert (parsed.base, parsed.format, parsed.inconclusive) == ("origin/main...", "markdown", "fail")
-    assert _seconds(parsed.budget) == 420
+    assert seconds(parsed.budget_s) == 420
 
 
 @pytest.mark.parametrize("code", [REGRESSED, UNJUDGED])

@@ -21,9 +21,10 @@ import trace_builders
 
 import mnistbench
 from mnistbench import cli
+from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
-from mnistbench.compare.settings import SETTINGS
 from mnistbench.core.machine import PINNED
+from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.run import LAUNCHES
@@ -281,7 +282,9 @@ def test_the_oldest_python_is_the_one_that_readme_names():
 
 def test_the_page_on_comparing_lists_the_options_that_need_the_command_line():
     [sentence] = re.findall(r"can only be given on the command line: ([^.]*)\.", COMPARING)
-    assert re.findall(r"`(--[a-z-]+)`", sentence) == [setting.flag for setting in SETTINGS if not setting.configurable]
+    assert re.findall(r"`(--[a-z-]+)`", sentence) == [
+        each.name for each in options_of(Criteria).values() if not each.configurable
+    ]
 
 
 def test_the_exit_codes_are_those_of_the_code():

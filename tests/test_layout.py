@@ -37,7 +37,7 @@ ONLY = {
 WITHOUT_TORCH = ("core", "showing", "traces", "saved_runs", "compare", "page", "gate", "cli")
 
 #: The part of the gate that runs inside a launch, and the capture of calls for reproducers.
-IN_A_LAUNCH = {"gate.sides.profiled", "gate.sides.workload_case", "gate.reproducers.capture", "gate.reproducers.tensors"}
+IN_A_LAUNCH = {"gate.sides.workload_case", "gate.reproducers.capture", "gate.reproducers.tensors"}
 
 TORCH = {"torch", "torchvision", "tensorboard", "sklearn"}
 HEAVY = TORCH | {"numpy", "matplotlib", "scipy", "jinja2"}

@@ -1,4 +1,4 @@
-"""The JSON of ``compare``, ``gate`` and ``gate --bisect-versions`` is what the files in docs/schema/ describe."""
+"""The JSON of ``compare``, ``gate`` and ``bisect`` is what the files in docs/schema/ describe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import builders
 import gate_builders
 import pytest
 import strategies
-from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, header, series
+from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, recorded, series
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -27,12 +27,12 @@ from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.core import params
 from mnistbench.core.options import GROUPINGS
-from mnistbench.gate import bisection, bisection_report
+from mnistbench.gate import bisect_command, bisection
 from mnistbench.gate import report as gate_report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from mnistbench.gate.verdict import decision, samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds, decide
-from mnistbench.gate.verdict.result import Verdict, conclude
+from mnistbench.gate.verdict.result import JudgeOptions, Verdict, conclude
 from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, Replaced
 from mnistbench.saved_runs.compatibility import BLOCKING
 
@@ -44,8 +44,8 @@ DOCUMENTS = {
 #: Report -> its schema of this version.
 CURRENT = {
     "compare": "comparison.json",
-    "gate": f"gate-{gate_report.SCHEMA}.json",
-    "bisect": f"bisect-{bisection_report.SCHEMA}.json",
+    "gate": "gate.json",
+    "bisect": "bisection.json",
 }
 
 GOLDEN = sorted(
@@ -81,15 +81,15 @@ def report_of(path):
 
 
 def as_json(verdict):
-    return json.loads(gate_report.rendered(verdict, "json", 10))
+    return json.loads(gate_report.report(verdict).json)
 
 
 def concluded(measured, fresh=0, **changes):
-    """The verdict over eight launches of a case, and so many fresh ones; keywords are of the header or of ``conclude``."""
+    """The verdict over eight launches of a case, and so many fresh ones; keywords are of the header or of the options."""
     launches = [*series(measured, seed=3), *(series(measured, stage=2, seed=4, count=fresh) if fresh else [])]
-    of_header = {name: changes.pop(name) for name in tuple(changes) if name not in ("accept", "reason", "end", "allow_missing")}
-    changes["accept"] = tuple(map(Acceptance.parse, changes.get("accept", ())))
-    return conclude({**header(labels={CASE: LABEL}), **of_header}, launches, Thresholds(), **changes)
+    options = {name: changes.pop(name) for name in ("reason", "allow_missing") if name in changes}
+    accept = tuple(map(Acceptance.parse, changes.pop("accept", ())))
+    return conclude(recorded(launches, **changes), JudgeOptions(accept=accept, **options))
 
 
 QUIET = Measured().operations
@@ -112,7 +112,7 @@ VERDICTS = {
     "interrupted": (INCONCLUSIVE, lambda: concluded(Measured(), end=INTERRUPTED)),
     "nothing measured": (
         INCONCLUSIVE,
-        lambda: conclude(header(), series(count=3), Thresholds()),
+        lambda: conclude(recorded(series(count=3)), JudgeOptions()),
     ),
     "no operations": (PASSED, lambda: concluded(Measured(operations={}))),
     "not finite": (PASSED, lambda: concluded(Measured(outcomes=(("aa", 0.5), ("bb", None))))),
@@ -163,7 +163,7 @@ def made(report):
     if report == "compare":
         return json.loads(compare_report.report(compared(), 10).json)
     if report == "bisect":
-        return json.loads(bisection_report.rendered(searched(), "json", 10))
+        return json.loads(bisect_command.report(searched()).json)
     return as_json(concluded(REPLACED_CASE, 8, only_base=[OTHER]))
 
 
@@ -207,7 +207,7 @@ def test_a_report_is_valid(report):
 
 def effect(logs, **changes):
     """An effect of a case of ``empty_verdict``; its logarithms may be too large for the times of an ordinary one."""
-    return dataclasses.replace(gate_builders.effect((0.0,) * 8, case=LABEL, **changes), logs=logs)
+    return dataclasses.replace(gate_builders.quantity((0.0,) * 8, case=LABEL, **changes), logs=logs)
 
 
 LOGS = st.sampled_from([0.0, 0.01, -0.01, 0.3, 43.0, -43.0, 800.0, -800.0, math.nan]) | st.floats(-43, 43)
@@ -239,7 +239,7 @@ def test_whatever_was_measured_the_verdict_is_valid(effects, again):
 
 @functools.cache
 def empty_verdict() -> Verdict:
-    return conclude(header(), series(count=1), Thresholds())
+    return conclude(recorded(series(count=1)), JudgeOptions())
 
 
 def test_a_change_that_is_not_finite_is_null():

@@ -233,7 +233,12 @@ def with_recorded_roles(recorded: Pool) -> None:
     quantities = [
         replace(quantity, logs=tuple(row)) for quantity, row in zip(recorded.quantities, recorded.logs["pairs"], strict=True)
     ]
-    p = permutation.family_test(recorded.logs["pairs"], decision._kinds(quantities), 1)  # noqa: SLF001
+    p = np.minimum(
+        *(
+            permutation.directed_test(recorded.logs["pairs"], decision._kinds(quantities), np.full(len(quantities), sign), 1)  # noqa: SLF001
+            for sign in (1.0, -1.0)
+        )
+    )
     smallest = quantities[int(np.argmin(p))]
     print(f"  all {recorded.launches} launches together: smallest adjusted p {p.min():.2f} ({smallest.case}, {smallest.title})")
     starts = range(recorded.launches - LAUNCHES - FRESH + 1)

@@ -8,48 +8,41 @@ import os
 import sys
 import tempfile
 import time
+from typing import ClassVar
 
 from mnistbench import cli
-from mnistbench.course.lab import progress
+from mnistbench.course.lab import run
 
 
-class Clock:
-    """A progress display that keeps the time of each step."""
+class Clock(run.Progress):
+    """A display of progress that keeps the time of each step."""
 
-    def __init__(self, *_):
-        self.rows = []
-        self.last = (time.perf_counter(), 0.0)
+    rows: ClassVar[list] = []
+    what = "imports, data"
+    last = (time.perf_counter(), 0.0)
 
-    def lap(self, what):
+    def step(self, text, **_):
+        self.lap(text)
+
+    def __exit__(self, *_):
+        if self._total is not None:  # of the steps
+            self.lap("report")
+
+    @classmethod
+    def lap(cls, following):
+        """Note the time since the last lap, and what follows."""
         now = time.perf_counter(), sum(os.times()[:4])
-        self.rows.append((what, now[0] - self.last[0], now[1] - self.last[1]))
-        self.last = now
-
-    def begin(self, *_):
-        self.lap("imports, data")
-
-    def step(self, what, _):
-        self.what = what
-        return lambda _: None
-
-    def done(self, **_):
-        self.lap(self.what)
-
-    def note(self, text):
-        print(text, file=sys.stderr)
-
-    def close(self):
-        pass
+        cls.rows.append((cls.what, now[0] - cls.last[0], now[1] - cls.last[1]))
+        cls.what, cls.last = following, now
 
 
 def main():
-    clock = Clock()
-    progress.Bar = progress.Lines = lambda _: clock
+    run.Progress = Clock
     with tempfile.TemporaryDirectory() as folder:
         code = cli.main(["lab", "-o", folder, *sys.argv[1:]])
-    clock.lap("report")
-    clock.rows.append(("total", sum(row[1] for row in clock.rows), sum(row[2] for row in clock.rows)))
-    for what, wall_s, cpu_s in clock.rows:
+    Clock.lap("")
+    total = ("total", *(sum(row[position] for row in Clock.rows) for position in (1, 2)))
+    for what, wall_s, cpu_s in (*Clock.rows, total):
         print(f"{what:44} {wall_s:7.1f} s {cpu_s:7.1f} s CPU")
     return code
 

@@ -255,7 +255,7 @@ def compare(
         key = base.key
         having = [(run, cases_of[key]) for run, cases_of in zip(bases, by_key, strict=True) if key in cases_of]
         allowed = {"across_versions": across_versions, "across_machines": across_machines}
-        counted = _counted(having, case, head, allowed, pool_commits=pool_commits)
+        counted = _samples(having, case, head, allowed, pool_commits=pool_commits)
         counted.left_out[ABSENT] = len(bases) - len(having)
         cases.append(_compare_case(counted, case, by))
     paired = {id(case) for case, _ in pairs}
@@ -354,7 +354,7 @@ def _without_earlier_forms(
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _Samples:
     """The base runs of one case."""
 
     cases: tuple[CaseSummary, ...]  # the samples, oldest first; where none is comparable, the newest
@@ -364,14 +364,14 @@ class _Counted:
     across_machines: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
 
-def _counted(
+def _samples(
     having: Sequence[tuple[RunSummary, CaseSummary]],
     case: CaseSummary,
     head: RunSummary,
     allowed: Mapping[str, bool],
     *,
     pool_commits: bool,
-) -> _Counted:
+) -> _Samples:
     """Choose the samples of a case among the base runs that have it, oldest first.
 
     Runs of one commit with a clean tree are replicates. The code of a dirty tree is not known, so such a run is alone. Of runs
@@ -380,7 +380,7 @@ def _counted(
     different = [blocking_differences(run.environment, head.environment, case.params, **allowed) for run, _ in having]
     comparable = [one for one, differing in zip(having, different, strict=True) if not differing]
     if not comparable:
-        return _Counted((having[-1][1],), (), Counter({ELSEWHERE: len(having)}), different[-1])
+        return _Samples((having[-1][1],), (), Counter({ELSEWHERE: len(having)}), different[-1])
     newest, _ = comparable[-1]
     if any(allowed.values()):
         like_newest = functools.partial(blocking_differences, head=newest.environment, params=case.params)
@@ -390,7 +390,7 @@ def _counted(
     left_out = Counter(reason for reason in reasons if reason)
     left_out[ELSEWHERE] = len(having) - len(comparable)
     across = blocking_differences(newest.environment, head.environment, case.params)
-    return _Counted(
+    return _Samples(
         cases=tuple(found for _, found in samples),
         used=tuple(run for run, _ in samples),
         left_out=left_out,
@@ -411,7 +411,7 @@ def _not_a_replicate(run: RunSummary, newest: RunSummary) -> str:
 # ---- One case --------------------------------------------------------------------------------------------------------
 
 
-def _compare_case(counted: _Counted, head: CaseSummary, by: str) -> CaseComparison:
+def _compare_case(counted: _Samples, head: CaseSummary, by: str) -> CaseComparison:
     last = counted.cases[-1]
     clock = "device" if _on_device(last) and _on_device(head) else "cpu"
     view = "device" if clock == "device" else "host"
@@ -470,7 +470,7 @@ def _times_of_runs(
 ) -> tuple[dict[OpKey, list[int]], dict[OpKey, tuple[int, int]]]:
     """Return for each operation its times in all runs, 0 where a run is without it; and how many have it and the last of them.
 
-    Runs of the same code share one ``Counted``; their times are transposed together, which takes a third of the time of a
+    Runs of the same code share one ``TableCounts``; their times are transposed together, which takes a third of the time of a
     dictionary per run.
     """
     positions: dict[int, list[int]] = defaultdict(list)

@@ -27,8 +27,8 @@ FEW, LONGEST = 2, 80
 _COUNTED_LISTS = ("shapes", "kernels")
 
 
-class Counts(Protocol):
-    """Counts of an operation on one side, per iteration."""
+class SideCounts(Protocol):
+    """SideCounts of an operation on one side, per iteration."""
 
     @property
     def calls(self) -> float:
@@ -63,12 +63,12 @@ class CountedChange(Protocol):
         """Module; empty if modules are summed or unknown."""
 
     @property
-    def base(self) -> Counts | None:
-        """Counts of the base; None for a new operation."""
+    def base(self) -> SideCounts | None:
+        """SideCounts of the base; None for a new operation."""
 
     @property
-    def head(self) -> Counts | None:
-        """Counts of the new run; None for an operation that is gone."""
+    def head(self) -> SideCounts | None:
+        """SideCounts of the new run; None for an operation that is gone."""
 
 
 _Change = TypeVar("_Change", bound=CountedChange)
@@ -132,7 +132,7 @@ def _of_operations(
             yield f"{name}: {', '.join(different)}"
 
 
-def _of_sides(base: Counts, head: Counts, listed: Sequence[str], *, brief: bool) -> Iterable[str]:
+def _of_sides(base: SideCounts, head: SideCounts, listed: Sequence[str], *, brief: bool) -> Iterable[str]:
     if base.calls != head.calls:
         yield f"{_arrow(base.calls, head.calls, units.count)} calls"
     if base.memory_bytes != head.memory_bytes:

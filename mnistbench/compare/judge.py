@@ -35,9 +35,6 @@ REGRESSED, IMPROVED, WITHIN, SUSPECT, INCONCLUSIVE = "regressed", "improved", "w
 #: Names of the quantities that are not one operation; ``--accept CASE:OP`` takes them too.
 OTHER, ITERATION = "other", "iteration"
 
-#: The earlier name of ITERATION, which ``--accept`` still takes.
-_CALL = "call"
-
 
 @dataclass(frozen=True)
 class CheckedQuantity:
@@ -436,8 +433,6 @@ def _matches(acceptance: Acceptance, case: CaseComparison, checked: CheckedQuant
     names = {checked.name}
     if checked.kind == OTHER:
         names.add(OTHER)  # also of a module; the name of one operation does not accept those pooled with it
-    elif checked.kind == ITERATION:
-        names.add(_CALL)
-    else:
+    elif checked.kind != ITERATION:
         names.update(name for change in checked.members for name in (*change.names, change.module) if name)
     return acceptance.matches(case.head.names, names)

@@ -1,4 +1,4 @@
-"""Work of operations and the roofline limit: FLOPs, bytes, and the rates that a machine reaches.
+"""Operations summed into rows, their work, and the roofline limit: FLOPs, bytes, and the rates that a machine reaches.
 
 Williams, Waterman and Patterson, "Roofline", CACM 52 (2009) 65. Times are nanoseconds, sizes are bytes.
 """
@@ -6,10 +6,14 @@ Williams, Waterman and Patterson, "Roofline", CACM 52 (2009) 65. Times are nanos
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from mnistbench.core.document import Within
+from mnistbench.core.operation import OpKey, grouped
+from mnistbench.core.record import OpRow, OpTable, median_ns
 
 _Rate = Annotated[float, Within(sys.float_info.min, sys.float_info.max, "a rate above 0")]
 
@@ -20,6 +24,14 @@ class Cost:
 
     flops: int | None  # a multiply-add counts as two; None if there is no formula for the operation
     n_bytes: int  # every tensor read plus every tensor written, ignoring caches
+    precision: str = ""  # number format of the multiplications: float32 and tf32; empty if it is not known
+
+
+def total_cost(costs: Iterable[Cost]) -> Cost:
+    """Return the sum of works, with the FLOPs of those that have a formula."""
+    listed = list(costs)
+    flops = [cost.flops for cost in listed if cost.flops is not None]
+    return Cost(sum(flops) if flops else None, sum(cost.n_bytes for cost in listed))
 
 
 @dataclass(frozen=True)
@@ -35,30 +47,95 @@ class Ceilings:
         return min(self.flops_per_s, self.bytes_per_s * flops / n_bytes) if n_bytes else self.flops_per_s
 
 
-class Point(NamedTuple):
-    """One operation of a roofline plot."""
+@dataclass(frozen=True, kw_only=True)
+class OperationSum:
+    """One or more operations, or time that is no operation's, in one row of a table."""
 
-    name: str
-    x: float  # FLOP per byte
-    y: float  # FLOP/s
-    of_roof: float  # y as a share of the attainable FLOP/s
+    key: OpKey
+    calls: float
+    self_cpu_ns: int
+    total_cpu_ns: int | None  # with the operations that they called; None for a sum of rows that contain each other
+    self_device_ns: int | None  # of the kernels, copies and fills that they launched; None in a host table
+    memory_bytes: int = 0
+    kernels: int = 0  # launched, copies and fills included
+    shapes: tuple[str, ...] = ()
+    cost: Cost | None = None  # None: not known
+    uncounted: str = ""  # why
+    ceilings: Ceilings | None = None  # with which their work is compared; None: with none
+
+    @property
+    def self_ns(self) -> int:
+        """Device time, or host time in a host table."""
+        return self.self_cpu_ns if self.self_device_ns is None else self.self_device_ns
+
+    @property
+    def flops(self) -> int | None:
+        """FLOPs; None if they are not known."""
+        return self.cost.flops if self.cost else None
+
+    @property
+    def n_bytes(self) -> int | None:
+        """Bytes read and written; None if they are not known."""
+        return self.cost.n_bytes if self.cost else None
+
+    @property
+    def of_roof(self) -> float | None:
+        """Achieved as a share of attainable FLOP/s, or bytes/s where FLOPs are not counted; None if not known.
+
+        A share above 1 means that the data came from a cache: the bandwidth is that of a copy too large for one.
+        """
+        if self.cost is None or self.ceilings is None or self.self_ns <= 0:
+            return None
+        if self.cost.flops:
+            return self.cost.flops / (self.self_ns / 1e9) / self.ceilings.attainable(self.cost.flops, self.cost.n_bytes)
+        return self.cost.n_bytes / (self.self_ns / 1e9) / self.ceilings.bytes_per_s
+
+    @property
+    def limit(self) -> str | None:
+        """What limits them: memory, or multiplication in a number format; None if not known."""
+        if self.cost is None or self.ceilings is None or self.of_roof is None:
+            return None
+        flops, n_bytes = self.cost.flops, self.cost.n_bytes
+        of_memory = not flops or self.ceilings.attainable(flops, n_bytes) < self.ceilings.flops_per_s
+        return "memory" if of_memory else self.ceilings.precision
 
 
-def point(name: str, cost: Cost | None, ns: float, ceilings: Ceilings) -> Point | None:
-    """Return the point of an operation; None where its time, FLOPs or bytes are not known."""
-    share = of_roof(ceilings, cost, ns)
-    if share is None or cost is None or not cost.flops or not cost.n_bytes:
-        return None
-    return Point(name, cost.flops / cost.n_bytes, cost.flops / (ns / 1e9), share)
+def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, OperationSum]:
+    """Sum the rows of a table by ``op``, ``module`` or ``op,module``.
 
-
-def of_roof(ceilings: Ceilings | None, cost: Cost | None, ns: float) -> float | None:
-    """Return achieved as a share of attainable FLOP/s, or bytes/s where FLOPs are not counted; None if not known.
-
-    A share above 1 means that the data came from a cache: the bandwidth is that of a copy too large for one.
+    Args:
+        table: the table.
+        by: how rows are summed.
+        of_all: times and calls of all iterations together; else those of one, times as medians.
     """
-    if cost is None or ceilings is None or ns <= 0:
-        return None
-    if cost.flops:
-        return cost.flops / (ns / 1e9) / ceilings.attainable(cost.flops, cost.n_bytes)
-    return cost.n_bytes / (ns / 1e9) / ceilings.bytes_per_s
+    found: dict[OpKey, list[OpRow]] = defaultdict(list)
+    for row in table.rows:
+        found[grouped(row.key, by)].append(row)
+    iterations, time = (len(table.iteration_ns), sum) if of_all else (1, median_ns)
+    return {
+        key: OperationSum(
+            key=key,
+            calls=sum(row.calls for row in rows) * iterations,
+            self_cpu_ns=sum(time(row.self_cpu_ns) for row in rows),
+            # Operations of a module call each other, so the sum of their totals would count time twice.
+            total_cpu_ns=sum(time(row.self_cpu_ns if by == "module" else row.total_cpu_ns) for row in rows),
+            self_device_ns=sum(time(row.self_device_ns) for row in rows) if table.view == "device" else None,
+            memory_bytes=sum(row.memory_bytes for row in rows),
+            shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
+        )
+        for key, rows in found.items()
+    }
+
+
+def total(rows: Iterable[OperationSum], name: str) -> OperationSum:
+    """Return the sum of rows as a row of this name."""
+    listed = list(rows)
+    of_device = [row.self_device_ns for row in listed if row.self_device_ns is not None]
+    return OperationSum(
+        key=(name, "", ""),
+        calls=sum(row.calls for row in listed),
+        self_cpu_ns=sum(row.self_cpu_ns for row in listed),
+        total_cpu_ns=None,
+        self_device_ns=sum(of_device) if of_device else None,
+        kernels=sum(row.kernels for row in listed),
+    )

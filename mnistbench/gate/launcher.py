@@ -197,12 +197,12 @@ def capture(
     Args:
         plan: of the gate.
         seed: of hashes, the same for both sides.
-        wanted: side -> rows of operation tables, as ``gate.capture.capture`` takes them.
+        wanted: side -> rows of operation tables, as ``sides.survey.capture`` takes them.
         folder: receives files of values.
         log: path of the log; each side has its own, with its name at the end.
 
     Returns:
-        Side -> what ``gate.capture.capture`` sends.
+        Side -> what ``sides.survey.capture`` sends.
 
     Raises:
         LaunchError: a side cannot be run.
@@ -283,7 +283,7 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
             for case, builds in first.cases.items()
         },
         "case_seconds": {case: max(half.case_seconds.get(case, 0.0) for half in halves) for case in first.cases},
-        "order": first.order,
+        "order": list(first.order),
         "seconds": max(half.seconds for half in halves),
     }
 

@@ -26,7 +26,7 @@ from mnistbench.gate.verdict.decision import (
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict
-from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, Header, Quantity
+from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, GateHeader, Quantity
 from mnistbench.showing.output import append_text_to_step_summary, deliver, print_error, render
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
@@ -110,7 +110,7 @@ def _head(verdict: Verdict) -> Iterable[str]:
     yield from _selection(header)
 
 
-def _selection(header: Header) -> Iterable[str]:
+def _selection(header: GateHeader) -> Iterable[str]:
     """Yield what was copied beside the commits, and the tests that are not judged."""
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),

@@ -42,7 +42,7 @@ from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LEAST_LAUNCHES, LOOKS, candidates, decide, is_settled, least_fresh
 from mnistbench.gate.verdict.result import JudgeOptions
-from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, End, Header, Launch, Recorded, Reproducer
+from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, End, GateHeader, Launch, Recorded, Reproducer
 from mnistbench.showing.progress import Progress
 
 #: Launches of the first stage (docs/evidence/gate_power.py). The numbers of fresh launches are decision.LOOKS.
@@ -246,7 +246,7 @@ class _Gate:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
         return listing
 
-    def _header(self, here: Path, listing: Mapping[str, Listing]) -> Header:
+    def _header(self, here: Path, listing: Mapping[str, Listing]) -> GateHeader:
         commit, dirty = snapshot.head_of(here)
         head = f"{commit}{' with changes' if dirty else ''}" if commit else str(here)
         sides = listing[BASE], listing[HEAD]
@@ -259,7 +259,7 @@ class _Gate:
         if failed := [found.failed[case] for case in common for found in sides if case in found.failed]:
             raise LaunchError(failed[0])
         remarks = {name: {case: _joined(listing, name, case) for case in common} for name in ("notes", "uncompared")}
-        return Header(
+        return GateHeader(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             base=self._plan.trees[BASE].what if self._request.base or self._request.base_dir else head,
             head=head,
@@ -291,7 +291,7 @@ class _Gate:
         threads = {self._plan.threads(side) or params["threads"] for side in (BASE, HEAD)}
         return params["device"] == "cpu" and threads == {1}
 
-    def _launches_at_once(self, header: Header, listing: Mapping[str, Listing]) -> int:
+    def _launches_at_once(self, header: GateHeader, listing: Mapping[str, Listing]) -> int:
         """Return how many launches run at the same time: as many as cores and memory allow, at most MOST_AT_ONCE."""
         cases = [(side, listing[side].cases[case].params) for side in (BASE, HEAD) for case in header.labels]
         if any(params["device"] != "cpu" for _, params in cases):
@@ -378,7 +378,6 @@ class _Gate:
             round_began = self._now()
             self._round(measured, stage, min(self._at_once, count - done), cases)
             durations.append(self._now() - round_began)
-        self._progress.say(f"{count} {'fresh ' if stage == 2 else ''}launches done")
         return True
 
     def _for_fewer_fresh(self, done: int, each: float) -> float:

@@ -18,7 +18,7 @@ from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, OpTable, Run, Scalars, median_ns
 from mnistbench.measuring.command import environment_rows
 from mnistbench.page import charts
-from mnistbench.saved_runs.operation_tables import Column, batch_groups, operation_table, ranked, rest_names
+from mnistbench.saved_runs.operation_tables import TimesOfCase, batch_groups, operation_table, ranked, rest_names
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import Table
@@ -284,7 +284,7 @@ def _title(quantity: str) -> str:
 
 def group_view(group: Sequence[CaseRecord]) -> GroupView:
     """Return the operations of cases that differ only in batch size, as a table and as bars of three measures."""
-    columns = [Column(table) for case in group if (table := case.table("warm"))]
+    columns = [TimesOfCase(table) for case in group if (table := case.table("warm"))]
     keys = ranked(columns)
     samples = [case.samples for case in group]
     totals = [column.total for column in columns]
@@ -329,7 +329,7 @@ def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
             yield chart
 
 
-def _stacked(column: Column, keys: Sequence[tuple[str, str, str]], divisor: float) -> Iterable[tuple[str, float, str]]:
+def _stacked(column: TimesOfCase, keys: Sequence[tuple[str, str, str]], divisor: float) -> Iterable[tuple[str, float, str]]:
     """Yield the parts of a bar: numbered operations, the other operations together, and what is no operation."""
     parts = [
         *((str(number), operation_name(*key), column.sum([key]) or 0) for number, key in enumerate(keys[:STACKED], 1)),

@@ -2,8 +2,8 @@
 
 Question: which time, FLOPs and bytes does each operation have, and how close is it to the ceilings?
 Input: the cases to profile and the number of iterations.
-Output: ``Profiled`` (``result``), one for each case, which is JSON and imports no torch.
+Output: ``Profiled`` (``result``), one for each case, which imports no torch.
 
-``run`` profiles, ``ranks`` as one of several processes; ``costs`` counts FLOPs and bytes; ``ceilings`` measures the machine;
+``run`` profiles, also as one of several ranks; ``costs`` counts FLOPs and bytes; ``ceilings`` measures the machine;
 ``first_call`` measures first iterations in new processes.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from mnistbench.core.operation import OWN_SHARE, OpKey
-from mnistbench.core.roofline import Cost
+from mnistbench.core.roofline import Cost, total_cost
 from mnistbench.measuring.case import Case
 from mnistbench.measuring.events_to_table import Event, events_of, placed
 from mnistbench.measuring.profiling import activities_of, record
@@ -79,7 +79,7 @@ def _by_doer(events: Sequence[Event], counted: Sequence[tuple[str, Cost]]) -> di
     for (name, cost), by_key in zip(counted[:per_iteration], self_us, strict=True):
         if by_key and (cost.flops or cost.n_bytes):  # a view has neither
             found[_doer(name, by_key)].append(cost)
-    return {key: _sum(costs) for key, costs in found.items()}
+    return {key: total_cost(costs) for key, costs in found.items()}
 
 
 def _doer(name: str, self_us: Mapping[OpKey, float]) -> OpKey:
@@ -93,12 +93,6 @@ def _below(event: Event) -> Iterator[Event]:
     for child in event.cpu_children:
         yield child
         yield from _below(child)
-
-
-def _sum(costs: Iterable[Cost]) -> Cost:
-    listed = list(costs)
-    flops = [cost.flops for cost in listed if cost.flops is not None]
-    return Cost(sum(flops) if flops else None, sum(cost.n_bytes for cost in listed))
 
 
 class _Counting(TorchDispatchMode):

@@ -17,10 +17,8 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -29,7 +27,7 @@ from typing import Any, Self
 
 import platformdirs
 
-from mnistbench.core.child import measuring_environment
+from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.params import Params
@@ -45,9 +43,8 @@ LATER_CALLS = 5
 #: Advice of madvise, from Linux 5.14; Python's mmap does not name them.
 _POPULATE_READ, _POPULATE_WRITE = 22, 23
 
-#: Time limit of a process, in seconds, and of the end of one that is told to end.
+#: Time limit of a job, in seconds.
 _TIMEOUT_S = 600
-_END_S = 2
 
 
 def cold_calls(
@@ -78,16 +75,15 @@ def cold_calls(
 
 
 class Processes:
-    """Runs each job in a new process: forked from a server where that is possible, else started."""
+    """Runs each job in a new process: forked from a server where that is possible, else started.
+
+    Args:
+        fork: fork the processes from a server where that is possible.
+    """
 
     def __init__(self, *, fork: bool = True) -> None:
-        """Start nothing yet.
-
-        Args:
-            fork: fork the processes from a server where that is possible.
-        """
         self._fork = fork and sys.platform == "linux"
-        self._server: _Process | None = None
+        self._server: Child | None = None
 
     def __enter__(self) -> Self:
         """Return self."""
@@ -96,7 +92,7 @@ class Processes:
     def __exit__(self, *_: object) -> None:
         """End the server."""
         if self._server:
-            self._server.close()
+            self._server.stop()
             self._server = None
 
     def run(self, job: dict[str, Any]) -> list[ColdCall]:
@@ -105,103 +101,50 @@ class Processes:
         Raises:
             UsageError: the process failed.
         """
-        if self._fork and job["params"]["device"] == "cpu":  # an accelerator may not be usable after a fork
-            self._server = self._server or _Process({"OPENBLAS_NUM_THREADS": "1"})  # else numpy starts a thread on import
-            try:
-                answer = self._server.ask({**job, "fork": True})
-            except BaseException:
-                self.__exit__()
-                raise
-            if "unfit" not in answer.mapping():
-                return _calls(answer)
-            self.__exit__()
-            self._fork = False
-        process = _Process({})
         try:
-            return _calls(process.ask({**job, "fork": False}))
-        finally:
-            process.close()
+            if self._fork and job["params"]["device"] == "cpu":  # an accelerator may not be usable after a fork
+                self._server = self._server or _start({"OPENBLAS_NUM_THREADS": "1"})  # else numpy starts a thread on import
+                try:
+                    answer = _ask(self._server, {**job, "fork": True})
+                except BaseException:
+                    self.__exit__()
+                    raise
+                if "unfit" not in answer.mapping():
+                    return _calls(answer)
+                self.__exit__()
+                self._fork = False
+            with _start({}) as process:
+                return _calls(_ask(process, {**job, "fork": False}))
+        except (ChildError, RecordError, ValueError) as error:
+            raise UsageError(f"first iteration: its process failed ({error}); try again") from None
+
+
+def _start(variables: dict[str, str]) -> Child:
+    """Start a process that runs ``main``. It ends when its standard input is closed, so also when this process is killed."""
+    environment = measuring_environment(os.environ, platformdirs.user_cache_path("mnistbench") / "pycache")
+    package = str(Path(__file__).parents[2])  # a checkout need not be installed
+    path = os.pathsep.join(filter(None, (package, environment.get("PYTHONPATH"))))
+    command = [sys.executable, "-P", "-m", "mnistbench.profile.first_call"]
+    return Child(command, {**environment, **variables, "PYTHONPATH": path})
+
+
+def _ask(process: Child, job: dict[str, Any]) -> Reader:
+    """Return the answer to a job.
+
+    Raises:
+        ChildError: the process or its fork failed, or exceeded the time limit.
+    """
+    process.tell(json.dumps(job))
+    answer = Reader(json.loads(process.hear(_TIMEOUT_S)))
+    if "failed" in answer.mapping():
+        raise ChildError(": ".join([answer["failed"].text(), *process.errors()[-1:]]))
+    return answer
 
 
 def _calls(answer: Reader) -> list[ColdCall]:
-    try:
-        if answer.mapping().get("error"):
-            raise UsageError(answer["error"].text())
-        return list(answer["calls"].read(tuple[ColdCall, ...]))
-    except RecordError as error:
-        raise _failed(str(error)) from None
-
-
-def _failed(why: str) -> UsageError:
-    return UsageError(f"first iteration: its process failed ({why}); try again")
-
-
-class _Process:
-    """A process that runs ``main``. It ends when its standard input is closed, so also when this process is killed."""
-
-    def __init__(self, variables: dict[str, str]) -> None:
-        environment = measuring_environment(os.environ, platformdirs.user_cache_path("mnistbench") / "pycache")
-        package = str(Path(__file__).parents[2])  # a checkout need not be installed
-        path = os.pathsep.join(filter(None, (package, environment.get("PYTHONPATH"))))
-        command = [sys.executable, "-P", "-m", "mnistbench.profile.first_call"]
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close; a pipe that nobody reads could fill up
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-                env={**environment, **variables, "PYTHONPATH": path},
-            )  # fmt: skip
-        except OSError as error:
-            self._errors.close()
-            raise _failed(str(error)) from None
-
-    def ask(self, job: dict[str, Any]) -> Reader:
-        """Return the answer to a job.
-
-        Raises:
-            UsageError: the process failed, or exceeded the time limit.
-        """
-        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: PT018
-        begin = self._errors.seek(0, os.SEEK_END)
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            self._end()
-
-        limit = threading.Timer(_TIMEOUT_S, stop)
-        limit.start()
-        try:
-            with contextlib.suppress(BrokenPipeError):  # it has ended: there is no answer to read either
-                self._process.stdin.write(json.dumps(job) + "\n")
-                self._process.stdin.flush()
-            read = Reader(json.loads(self._process.stdout.readline() or "{}"))
-            if not read.mapping() or "failed" in read.mapping():
-                self._errors.seek(begin)
-                lines = self._errors.read().decode(errors="replace").strip().splitlines()
-                why = read["failed"].text() if read.mapping() else "it ended"
-                raise _failed(f"it took more than {_TIMEOUT_S} s" if late.is_set() else ": ".join([why, *lines[-1:]]))
-        except (ValueError, RecordError) as error:
-            raise _failed(str(error)) from None
-        finally:
-            limit.cancel()
-        return read
-
-    def close(self) -> None:
-        """End the process."""
-        self._end()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._errors.close()
-
-    def _end(self) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # unsent input, and the process has ended
-            self._process.stdin.close()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+    if answer.mapping().get("error"):
+        raise UsageError(answer["error"].text())
+    return list(answer["calls"].read(tuple[ColdCall, ...]))
 
 
 # ---- The process -----------------------------------------------------------------------------------------------------
@@ -220,6 +163,15 @@ def main() -> None:
         out.flush()
 
 
+#: What ``_measure`` imports before a first iteration.
+_IMPORTED = (
+    "mnistbench.measuring.profiling",
+    "mnistbench.workloads.workload",
+    "torch._dynamo",  # by the constructor of an optimizer
+    "torch._inductor",  # by the start of the profiler
+)
+
+
 def _answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"calls": _measure(job)}
@@ -232,7 +184,8 @@ def _forked(job: dict[str, Any]) -> dict[str, Any]:
 
     Exit if standard input is closed.
     """
-    _import_modules()
+    for name in _IMPORTED:
+        importlib.import_module(name)
     if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:  # a fork has one thread: libraries would wait for the others
         return {"unfit": True}
     pages = _present_pages()
@@ -306,17 +259,6 @@ def _exit_with_answer(job: dict[str, Any], pages: Sequence[tuple[int, int, int]]
         sys.stderr.flush()
     finally:
         os._exit(code)
-
-
-def _import_modules() -> None:
-    """Import what ``_measure`` imports before a first iteration."""
-    for name in (
-        "mnistbench.measuring.profiling",
-        "mnistbench.workloads.workload",
-        "torch._dynamo",  # by the constructor of an optimizer
-        "torch._inductor",  # by the start of the profiler
-    ):
-        importlib.import_module(name)
 
 
 def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:

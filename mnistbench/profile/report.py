@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, replace
 
 from mnistbench.core import units
-from mnistbench.core.operation import OpKey, is_communication, operation_cells, operation_name
+from mnistbench.core.operation import OpKey, grouped, is_communication, operation_cells, operation_name
 from mnistbench.core.params import device_label
-from mnistbench.core.record import OpTable, median_ns, quartiles_ns
-from mnistbench.core.roofline import of_roof, point
-from mnistbench.profile.result import ColdCall, Profiled
-from mnistbench.profile.rows import Row, rows_of, worked_in
-from mnistbench.showing.report import Block
-from mnistbench.showing.roofline import plot
-from mnistbench.showing.table import Table, text_table
-
-#: Sort keys, and the titles of their columns.
-SORTS = {
-    "self-cpu": "self CPU time",
-    "self-device": "self device time",
-    "total": "total CPU time",
-    "memory": "memory allocated less freed",
-    "calls": "calls",
-}
+from mnistbench.core.record import NOT_OPERATIONS, OpTable, median_ns, quartiles_ns
+from mnistbench.core.roofline import Cost, OperationSum, summed, total_cost
+from mnistbench.profile.result import SORTS, ColdCall, Layer, Profiled, Settings
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.roofline import NAMES, paired, rooflines, work_columns
+from mnistbench.showing.table import Column, Table, text_table
 
 #: Above this idle share of an iteration, an accelerator is limited by kernel launches.
 LAUNCH_BOUND = 0.5
@@ -33,20 +22,34 @@ LAUNCH_BOUND = 0.5
 #: Rows of the table of a first call: a few operations take most of it.
 COLD_ROWS = 5
 
-
-@dataclass(frozen=True)
-class Shown:
-    """The options of the report."""
-
-    top: int = 10
-    min_share: float = 0.01
-    sort: str = ""  # one of SORTS; empty: by the clock of the table
-    by: str = "op,module"
-    shapes: bool = False
-    memory: bool = False
+#: Sort key -> value of a row.
+_VALUES: Mapping[str, Callable[[OperationSum], float]] = {
+    "self-cpu": lambda row: row.self_cpu_ns,
+    "self-device": lambda row: row.self_device_ns or 0,
+    "total": lambda row: row.total_cpu_ns or 0,
+    "memory": lambda row: row.memory_bytes,
+    "calls": lambda row: row.calls,
+}
 
 
-def blocks(cases: Sequence[Profiled], shown: Shown) -> list[Block]:
+def profile_report(cases: Sequence[Profiled], shown: Settings) -> Report:
+    """Return the report of profiled cases."""
+    data = [
+        {
+            **asdict(replace(case, costs={})),  # operations have them
+            "operations": _csv([case], shown).records(),
+        }
+        for case in cases
+    ]
+    return Report(
+        "operations: time, FLOPs and bytes, roofline limit",
+        blocks(cases, shown),
+        document("profile", cases=data),
+        _csv(cases, shown),
+    )
+
+
+def blocks(cases: Sequence[Profiled], shown: Settings) -> list[Block]:
     """Return the whole report: batch sizes side by side, then each case, its layers and its first calls."""
     found: list[Block] = []
     one_of_each = {case.params.workload: case for case in cases}
@@ -56,9 +59,11 @@ def blocks(cases: Sequence[Profiled], shown: Shown) -> list[Block]:
             found.append(Block("", tables=tuple(side_by_side(group, view, shown) for view in views)))
         for case in group:
             found += [Block("", tables=tuple(work_table(case, table, shown) for table in case.tables))]
-        found += [Block(f"Roofline, {_title(group[-1])}", drawing=drawing) for drawing in roofline(group[-1], shown)]
+        if group[-1].tables:
+            table = group[-1].tables[-1]
+            found += rooflines(_title(group[-1]), _picked(rows_of(group[-1], table, shown.by), table, shown))
     found += [Block("", tables=(layer_table(case),)) for case in one_of_each.values() if case.layers]
-    found += [Block("", tables=(table,)) for case in cases for table in cold_tables(case)]
+    found += [Block("", tables=(cold_table(case),)) for case in cases if case.cold]
     return found
 
 
@@ -84,89 +89,34 @@ def _view(table: OpTable) -> str:
     return "host and device activities" if table.view == "device" else "host activities"
 
 
-def _sort(table: OpTable, shown: Shown) -> str:
+def _sort(table: OpTable, shown: Settings) -> str:
     """Return the sort key of a table: device time only if the device was profiled."""
     own = "self-device" if table.clock == "device" else "self-cpu"
-    return own if shown.sort in ("", "self-device") else shown.sort
+    return own if shown.sort in (None, "self-device") else shown.sort
 
 
-# ---- Batch sizes side by side ----------------------------------------------------------------------------------------
+# ---- Rows ------------------------------------------------------------------------------------------------------------
 
 
-def side_by_side(group: Sequence[Profiled], view: str, shown: Shown) -> Table:
-    """Return a row per operation and, for each batch size, a column of the sort key and one of its share."""
-    tables = [table for case in group if (table := case.table(view))]
-    sort = _sort(tables[0], shown)
-    columns = [_Column(case, table, sort, shown.by) for case, table in zip(group, tables, strict=True)]
-    shares = {key: max(column.share(key) for column in columns) for key in {key for one in columns for key in one.rows}}
-    keys = [key for key in sorted(shares, key=lambda key: (-shares[key], key)) if shares[key] >= shown.min_share][: shown.top]
-    rest = [key for key in shares if key not in keys]
-
-    def row(first: Sequence[str], cells: Callable[[_Column], tuple[str, str]]) -> tuple[str, ...]:
-        return (*first, *(cell for column in columns for cell in cells(column)))
-
-    def summed(first: Sequence[str], keys: Sequence[OpKey]) -> tuple[str, ...]:
-        return row(first, lambda column: column.cells(keys))
-
-    other = f"other ({len(rest)} operation{'s' if len(rest) > 1 else ''})"
-    sums = [summed((other, "", ""), rest)] if rest else []
-    if sort.startswith("self"):
-        clock = "device" if sort == "self-device" else "cpu"
-        names = dict.fromkeys(name for table in tables for name in table.rest_ns(clock))
-        sums += [row((operation_name(name, "", ""), "", ""), partial(_Column.rest_cells, name=name)) for name in names]
-        if view == "device":
-            sums.append(row(("device busy time", "", ""), _Column.busy_cells))
-        without = "one iteration without the profiler"
-        sums.append(row((without, "", ""), lambda column: (units.microseconds(column.case.call_ns), "")))
-    return text_table(
-        title=f"{_title(group[0], batch=False)}, {_view(tables[0])}: {SORTS[sort]} per iteration",
-        headings=row(("operation", "phase", "module"), lambda column: (column.head, "share")),
-        rows=tuple(summed(operation_cells(*key), [key]) for key in keys),
-        sums=tuple(sums),
-        numbers_from=3,
-    )
+def rows_of(case: Profiled, table: OpTable, by: str) -> dict[OpKey, OperationSum]:
+    """Return the operations of a table with their work, without the time outside operations."""
+    costs: dict[OpKey, list[Cost]] = defaultdict(list)
+    for key, cost in case.costs.items():
+        costs[grouped(key, by)].append(cost)
+    ceilings = case.ceilings if worked_in(case, table) else None
+    return {
+        key: replace(row, cost=total_cost(costs[key]) if key in costs else None, ceilings=ceilings)
+        for key, row in summed(table, by).items()
+        if key[0] not in NOT_OPERATIONS
+    }
 
 
-class _Column:
-    """The sort key of one batch size, by operation."""
-
-    def __init__(self, case: Profiled, table: OpTable, sort: str, by: str) -> None:
-        self.case, self.rows = case, rows_of(table, case.costs, by)
-        self._table, self._sort, self._whole = table, sort, _whole(table, self.rows, sort)
-
-    @property
-    def head(self) -> str:
-        """Batch size and unit."""
-        unit = {"memory": "KiB", "calls": "calls"}.get(self._sort, "us")
-        return f"b{self.case.params.batch_size} {unit}"
-
-    def share(self, key: OpKey) -> float:
-        """Return the operation's share; 0 where it did not run."""
-        return self.rows[key].value(self._sort) / self._whole if key in self.rows and self._whole else 0.0
-
-    def cells(self, keys: Iterable[OpKey]) -> tuple[str, str]:
-        """Return the sum of these operations and its share; no numbers where none of them ran."""
-        rows = [self.rows[key] for key in keys if key in self.rows]
-        if not rows:
-            return (units.MISSING, units.MISSING)
-        value = sum(row.value(self._sort) for row in rows)
-        if self._sort == "memory":
-            text = _kib(sum(row.memory_bytes for row in rows))
-        else:
-            text = units.count(value) if self._sort == "calls" else units.microseconds(value)
-        return (text, _share(value, self._whole))
-
-    def rest_cells(self, name: str) -> tuple[str, str]:
-        """Return the time of what is no operation and its share."""
-        rest = self._table.rest_ns("device" if self._sort == "self-device" else "cpu").get(name, 0)
-        return (units.microseconds(rest), _share(rest, self._whole))
-
-    def busy_cells(self) -> tuple[str, str]:
-        """Return the time in which the accelerator ran kernels or copies."""
-        return (units.microseconds(median_ns(self.case.busy_ns)), "")
+def worked_in(case: Profiled, table: OpTable) -> bool:
+    """Whether the times of a table are those of the work itself. The host of an accelerator only launches it."""
+    return table.view == "device" or case.params.device == "cpu"
 
 
-def _whole(table: OpTable, rows: Mapping[OpKey, Row], sort: str) -> float:
+def _whole(table: OpTable, rows: Mapping[OpKey, OperationSum], sort: str) -> float:
     """Return the value of the whole iteration, of which the operations have shares.
 
     Communication runs beside the operations, so it has a share but is not a part of the sum.
@@ -176,107 +126,135 @@ def _whole(table: OpTable, rows: Mapping[OpKey, Row], sort: str) -> float:
         return sum(row.self_ns(clock) for row in table.rows if not is_communication(row.name))
     if sort == "total":
         return median_ns(table.iteration_ns)
-    return sum(row.value(sort) for row in rows.values())
+    return sum(abs(_VALUES[sort](row)) for row in rows.values())
 
 
-def _kib(n_bytes: int) -> str:
-    return f"{n_bytes / 1024:,.1f}"
+def _picked(rows: Mapping[OpKey, OperationSum], table: OpTable, shown: Settings) -> list[OperationSum]:
+    """Return the rows that the options show, in their order."""
+    sort = _sort(table, shown)
+    whole, value = _whole(table, rows, sort), _VALUES[sort]
+    ordered = sorted(rows.values(), key=lambda row: (-abs(value(row)), row.key))
+    return [row for row in ordered if whole and abs(value(row)) / whole >= shown.min_share][: shown.top]
 
 
-# ---- One case --------------------------------------------------------------------------------------------------------
+def _csv(cases: Sequence[Profiled], shown: Settings) -> Table:
+    rows = [
+        ((case, table), row)
+        for case in cases
+        for table in case.tables
+        for row in sorted(rows_of(case, table, shown.by).values(), key=lambda row: (-row.self_ns, row.key))
+    ]
+    return paired(_CASE, _columns(1, shown, worked=True), rows)
 
 
-def work_table(case: Profiled, table: OpTable, shown: Shown) -> Table:
-    """Return the time, the FLOPs and bytes, and the share of the roofline limit of each operation of a case."""
-    work: dict[str, Callable[[Row], str]] = {}
-    if worked_in(case, table):
-        work = cost_columns(table.clock)
-        work["of roof"] = lambda row: percent(of_roof(case.ceilings, row.cost, row.self_ns(table.clock)))
-    lines = (*(sentences(case, table) if worked_in(case, table) else ()), *rank_sentences(case))
-    return operations_table(_title(case), table, rows_of(table, case.costs, shown.by), shown, work, lines)
+def _of_params(name: str, key: str = "") -> Column[tuple[Profiled, OpTable]]:
+    return Column(None, lambda of: getattr(of[0].params, name), key=key or name)
 
 
-def operations_table(
-    title: str,
-    table: OpTable,
-    rows: Mapping[OpKey, Row],
-    shown: Shown,
-    work: Mapping[str, Callable[[Row], str]],
-    lines: Iterable[str],
-    words: Mapping[str, Callable[[Row], str]] | None = None,
-) -> Table:
-    """Return the table of the operations that the options show.
+#: Columns of CSV and JSON before those of an operation.
+_CASE: tuple[Column[tuple[Profiled, OpTable]], ...] = (
+    *(
+        _of_params(name, "phase_of_case" if name == "phase" else name)
+        for name in ("workload", "phase", "batch_size", "device", "dtype", "threads", "dataset")
+    ),
+    Column(None, lambda of: of[1].view, key="view"),
+)
 
-    Args:
-        title: what was profiled.
-        table: all operations.
-        rows: the operations, grouped.
-        shown: the options.
-        work: columns about the work of an operation, after those with times.
-        lines: sentences under the table.
-        words: columns of words, at the end.
-    """
-    sort, clock = _sort(table, shown), table.clock
-    picked, rest = picked_rows(rows, table, shown)
-    left_out = [f"{rest} smaller operation{'s are' if rest > 1 else ' is'} not shown."] if rest else []
-    whole = _whole(table, rows, "self-device" if clock == "device" else "self-cpu")
-    columns: dict[str, Callable[[Row], str]] = {
-        "calls": lambda row: units.count(row.calls),
-        "self us": lambda row: units.microseconds(row.self_ns(clock)),
-        "share": lambda row: _share(row.self_ns(clock), whole),
-        "total us": lambda row: units.microseconds(row.total_ns),
-    }
-    if shown.memory:
-        columns["kept KiB"] = lambda row: _kib(row.memory_bytes)
-    columns |= work
-    columns |= words or {}
-    if shown.shapes:
-        columns["shapes"] = lambda row: "; ".join(row.shapes) or units.MISSING
+
+# ---- Batch sizes side by side ----------------------------------------------------------------------------------------
+
+
+def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table:
+    """Return a row per operation and, for each batch size, a column of the sort key and one of its share."""
+    cases = [(case, table) for case in group if (table := case.table(view))]
+    tables = [table for _, table in cases]
+    sort = _sort(tables[0], shown)
+    unit, text = {"memory": ("KiB", units.kibibytes), "calls": ("calls", units.count)}.get(sort, ("us", units.microseconds))
+    rows = [rows_of(case, table, shown.by) for case, table in cases]
+    values = [{key: _VALUES[sort](row) for key, row in of_case.items()} for of_case in rows]
+    wholes = [_whole(table, of_case, sort) for table, of_case in zip(tables, rows, strict=True)]
+    shares: dict[OpKey, float] = defaultdict(float)
+    for of_case, whole in zip(values, wholes, strict=True):
+        for key, value in of_case.items():
+            shares[key] = max(shares[key], abs(value) / whole if whole else 0.0)
+    keys = [key for key in sorted(shares, key=lambda key: (-shares[key], key)) if shares[key] >= shown.min_share][: shown.top]
+
+    def cells(found: Iterable[float | None]) -> Iterator[str]:
+        for value, whole in zip(found, wholes, strict=True):
+            yield from (units.MISSING, units.MISSING) if value is None else (text(value), _share(abs(value), whole))
+
+    def summed_cells(keys: Sequence[OpKey]) -> Iterator[str]:  # no number where none of them ran
+        found = ([of_case[key] for key in keys if key in of_case] for of_case in values)
+        yield from cells(sum(each) if each else None for each in found)
+
+    sums: list[tuple[str, ...]] = []
+    if rest := [key for key in shares if key not in keys]:
+        sums.append((f"other ({len(rest)} operation{'s' if len(rest) > 1 else ''})", "", "", *summed_cells(rest)))
+    if sort.startswith("self"):
+        rests = [table.rest_ns("device" if sort == "self-device" else "cpu") for table in tables]
+        names = dict.fromkeys(name for of_table in rests for name in of_table)
+        sums += [(operation_name(name, "", ""), "", "", *cells(found.get(name, 0) for found in rests)) for name in names]
+        sums += _times_of_iterations([case for case, _ in cases], view)
+    heads = (head for case, _ in cases for head in (f"b{case.params.batch_size} {unit}", "share"))
     return text_table(
-        title=f"{title}, {_view(table)}: by {SORTS[sort]}",
-        headings=("operation", "phase", "module", *columns),
-        rows=tuple((*operation_cells(*row.key), *(cell(row) for cell in columns.values())) for row in picked),
-        sums=(),
+        title=f"{_title(group[0], batch=False)}, {_view(tables[0])}: {SORTS[sort]} per iteration",
+        headings=("operation", "phase", "module", *heads),
+        rows=tuple((*operation_cells(*key), *summed_cells([key])) for key in keys),
+        sums=tuple(sums),
         numbers_from=3,
-        lines=(*left_out, *lines),
-        words_after=len(words or ()) + int(shown.shapes),
     )
 
 
-def cost_columns(clock: str) -> dict[str, Callable[[Row], str]]:
-    """Return the columns with FLOPs, bytes and their rates."""
-    return {
-        "MFLOP": lambda row: _millions(row.cost.flops if row.cost else None),
-        "GFLOP/s": lambda row: _giga_per_s(row.cost.flops if row.cost else None, row.self_ns(clock)),
-        "MB moved": lambda row: _millions(row.cost.n_bytes if row.cost else None),
-        "GB/s": lambda row: _giga_per_s(row.cost.n_bytes if row.cost else None, row.self_ns(clock)),
-    }
-
-
-def picked_rows(rows: Mapping[OpKey, Row], table: OpTable, shown: Shown) -> tuple[list[Row], int]:
-    """Return the rows that the options show, in their order, and the number of the others."""
-    sort = _sort(table, shown)
-    whole = _whole(table, rows, sort)
-    ordered = sorted(rows.values(), key=lambda row: (-row.value(sort), row.key))
-    picked = [row for row in ordered if whole and row.value(sort) / whole >= shown.min_share][: shown.top]
-    return picked, len(rows) - len(picked)
+def _times_of_iterations(cases: Sequence[Profiled], view: str) -> Iterator[tuple[str, ...]]:
+    times = {"device busy time": [median_ns(case.busy_ns) for case in cases]} if view == "device" else {}
+    times["one iteration without the profiler"] = [case.call_ns for case in cases]
+    for name, of_case in times.items():
+        yield (name, "", "", *(cell for ns in of_case for cell in (units.microseconds(ns), "")))
 
 
 def _share(value: float, whole: float) -> str:
     return units.percent(value / whole) if whole else units.MISSING
 
 
-def percent(share: float | None) -> str:
-    """Return a share as a percentage; no number for None."""
-    return units.MISSING if share is None else units.percent(share)
+# ---- One case --------------------------------------------------------------------------------------------------------
 
 
-def _millions(number: int | None) -> str:
-    return units.MISSING if number is None else f"{number / 1e6:,.2f}"
+def work_table(case: Profiled, table: OpTable, shown: Settings) -> Table:
+    """Return the time, the FLOPs and bytes, and the share of the roofline limit of each operation of a case."""
+    rows, worked = rows_of(case, table, shown.by), worked_in(case, table)
+    picked = _picked(rows, table, shown)
+    left_out = len(rows) - len(picked)
+    lines = [f"{left_out} smaller operation{'s are' if left_out > 1 else ' is'} not shown."] if left_out else []
+    lines += [*(sentences(case, table) if worked else ()), *rank_sentences(case)]
+    whole = _whole(table, rows, "self-device" if table.clock == "device" else "self-cpu")
+    return Table(
+        f"{_title(case)}, {_view(table)}: by {SORTS[_sort(table, shown)]}",
+        _columns(whole, shown, worked=worked),
+        picked,
+        lines=tuple(lines),
+    )
 
 
-def _giga_per_s(number: int | None, ns: int) -> str:
-    return units.MISSING if number is None or ns <= 0 else f"{number / ns:,.1f}"
+def _columns(whole: float, shown: Settings, *, worked: bool) -> tuple[Column[OperationSum], ...]:
+    """Return the columns of operations.
+
+    Args:
+        whole: time of which each operation has a share.
+        shown: the options.
+        worked: show the columns about work.
+    """
+    return (
+        *NAMES,
+        Column("calls", lambda row: row.calls, units.count, key="calls"),
+        Column(None, lambda row: row.self_cpu_ns, key="self_cpu_ns"),
+        Column(None, lambda row: row.self_device_ns, key="self_device_ns"),
+        Column("self us", lambda row: row.self_ns, units.microseconds),
+        Column("share", lambda row: row.self_ns / whole if whole else None, units.percent),
+        Column("total us", lambda row: row.total_cpu_ns, units.microseconds, key="total_cpu_ns"),
+        Column("kept KiB" if shown.memory else None, lambda row: row.memory_bytes, units.kibibytes, key="memory_bytes"),
+        *(column if worked else replace(column, heading=None) for column in work_columns()),
+        Column("shapes" if shown.shapes else None, lambda row: "; ".join(row.shapes) or None),
+    )
 
 
 def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
@@ -327,55 +305,48 @@ def rank_sentences(case: Profiled) -> Iterator[str]:
     )
 
 
-def roofline(case: Profiled, shown: Shown) -> Iterator[str]:
-    """Yield the plot of a case's operations, or nothing where no operation has a place in it."""
-    if case.ceilings is None or not case.tables or not worked_in(case, case.tables[-1]):
-        return
-    table = case.tables[-1]
-    rows, _ = picked_rows(rows_of(table, case.costs, shown.by), table, shown)
-    found = (point(operation_name(*row.key), row.cost, row.self_ns(table.clock), case.ceilings) for row in rows)
-    if points := [one for one in found if one]:
-        yield plot(points, case.ceilings)
-
-
 # ---- Layers and first calls ------------------------------------------------------------------------------------------
+
+_LAYERS: tuple[Column[Layer], ...] = (
+    Column("layer", lambda layer: layer.name),
+    Column("kind", lambda layer: layer.kind),
+    Column("output", lambda layer: (" x ".join(map(str, layer.output_shape)) or "1") if layer.kind else ""),
+    Column("parameters", lambda layer: layer.parameters, units.count),
+    Column("MFLOP", lambda layer: layer.flops, lambda flops: f"{flops / 1e6:,.2f}"),
+    Column("output KiB", lambda layer: layer.output_bytes, units.kibibytes),
+    Column("parameters KiB", lambda layer: layer.parameter_bytes, units.kibibytes),
+)
 
 
 def layer_table(case: Profiled) -> Table:
     """Return every layer of the network with its shape, parameters, FLOPs and bytes, for one sample."""
     flops = [layer.flops for layer in case.layers if layer.flops is not None]
-    return text_table(
-        title=f"{case.params.workload}: layers, forward, one sample",
-        headings=("layer", "kind", "output", "parameters", "MFLOP", "output KiB", "parameters KiB"),
-        rows=tuple(
-            (
-                layer.name, layer.kind, " x ".join(map(str, layer.output_shape)) or "1", f"{layer.parameters:,}",
-                _millions(layer.flops), _kib(layer.output_bytes), _kib(layer.parameter_bytes),
-            )
-            for layer in case.layers
-        ),
-        sums=(
-            (
-                "all", "", "", f"{sum(layer.parameters for layer in case.layers):,}", _millions(sum(flops) if flops else None),
-                _kib(sum(layer.output_bytes for layer in case.layers)),
-                _kib(sum(layer.parameter_bytes for layer in case.layers)),
-            ),
-        ),
-        numbers_from=3,
-        lines=("MFLOP: only of layers with a FLOP formula; one multiplication and one addition count as two.",),
-    )  # fmt: skip
+    whole = Layer(
+        name="all",
+        kind="",
+        output_shape=(),
+        parameters=sum(layer.parameters for layer in case.layers),
+        parameter_bytes=sum(layer.parameter_bytes for layer in case.layers),
+        flops=sum(flops) if flops else None,
+        output_bytes=sum(layer.output_bytes for layer in case.layers),
+    )
+    return Table(
+        f"{case.params.workload}: layers, forward, one sample",
+        _LAYERS,
+        case.layers,
+        (whole,),
+        ("MFLOP: only of layers with a FLOP formula; one multiplication and one addition count as two.",),
+    )
 
 
-def cold_tables(case: Profiled) -> Iterator[Table]:
-    """Yield a table of the first call and later calls of a process, by operation."""
-    if not case.cold:
-        return
+def cold_table(case: Profiled) -> Table:
+    """Return the table of the first call and later calls of a process, by operation."""
     warm = case.table("host")
     tables = [*(call.table for call in case.cold), *([warm] if warm else [])]
     columns = [_ns_by_name(table) for table in tables]
     names = sorted({name for column in columns for name in column}, key=lambda name: -max(c.get(name, 0) for c in columns))
     heads = [_cold_head(call, case.trained_steps) for call in case.cold] + (["warm us"] if warm else [])
-    yield text_table(
+    return text_table(
         title=f"{_title(case)}: the first call of a process, self CPU time",
         headings=("operation", *heads),
         rows=tuple(

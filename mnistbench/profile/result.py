@@ -1,27 +1,94 @@
-"""The result of ``mnistbench profile``: operations with their times, FLOPs and bytes, and the ceilings of the machine.
+"""What ``mnistbench profile`` measures: operations with their times, FLOPs and bytes, and the ceilings of the machine.
 
-This module does not import torch, so that results can be read and drawn anywhere. Times are integer nanoseconds, sizes are
-bytes.
+This module does not import torch, so that results can be drawn anywhere. Times are integer nanoseconds, sizes are bytes.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Annotated, Any
 
-from mnistbench.core.document import OPTIONAL, Members, Nanoseconds, Reader
-from mnistbench.core.errors import RecordError
+from mnistbench.core import options
+from mnistbench.core.document import Members, Nanoseconds, Reader
+from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import OpKey
-from mnistbench.core.params import Params
-from mnistbench.core.ranks import RankTimes
-from mnistbench.core.record import SCHEMA, OpTable, check_schema, median_ns, table_to_json
+from mnistbench.core.options import MOST_THREADS, one_of, option, several, share, some_of, switch, whole
+from mnistbench.core.params import DATASETS, DTYPES, Params
+from mnistbench.core.ranks import Rank, RankTimes
+from mnistbench.core.record import OpTable, median_ns
 from mnistbench.core.roofline import Ceilings, Cost
 
-_Times = tuple[Nanoseconds, ...]
+#: Sort keys, and the titles of their columns.
+SORTS = {
+    "self-cpu": "self CPU time",
+    "self-device": "self device time",
+    "total": "total CPU time",
+    "memory": "memory allocated less freed",
+    "calls": "calls",
+}
+
 _COST = Annotated[tuple[str, str, str, int | None, int], Members("operation, phase, module, FLOPs and bytes")]
+
+#: Default batch sizes.
+_BATCH_SIZES = (1, 16, 64)
+
+
+def _trace_file(text: str) -> Path:
+    if not text.endswith((".json", ".json.gz")):
+        raise ValueError("does not end in .json or .json.gz; name such a file")
+    return Path(text)
+
+
+def _share_or_0(text: str) -> float:
+    return 0.0 if text in ("0", "0%") else share()(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options: what is profiled, and what the report shows."""
+
+    model: str = option("--model", str, "convnet", "convnet or lenet5", "NAME")
+    batch_sizes: tuple[int, ...] = option(
+        "--batch-size", several(whole(1)), None, "comma list; samples of all ranks under torchrun (default: 1,16,64)", "SIZES"
+    )
+    devices: tuple[str, ...] = option("--device", several(str), "auto", "comma list of auto, cpu, cuda, cuda:1, mps", "NAMES")
+    phases: tuple[str, ...] = option("--phase", some_of("forward", "step"), "step", "comma list of forward and step", "NAMES")
+    dtype: str = option("--dtype", one_of(*DTYPES), "float32", "float32, or bfloat16 by autocast", "NAME")
+    threads: int = option("--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N")
+    dataset: str = option("--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME")
+    data_dir: Path | None = options.data_dir()
+    seed: int = option("--seed", whole(0, 2**63 - 1), "1", "seed of weights, batch and dropout", "N")
+    iterations: int = option("--iterations", whole(1), "10", "profiled iterations of each case", "N")
+    top: int = options.top()
+    min_share: float = option("--min-share", _share_or_0, "1%", "hide operations below this share of their case", "SHARE")
+    sort: str | None = option(
+        "--sort", one_of(*SORTS), None, f"{', '.join(list(SORTS)[:-1])} or {list(SORTS)[-1]} (default: self time)", "KEY"
+    )
+    by: str = options.by()
+    shapes: bool = switch("--shapes", "show input shapes")
+    memory: bool = switch("--memory", "show allocated minus freed memory")
+    cold: bool = switch("--cold", "also measure first iterations, each in a new process")
+    trace: Path | None = option(
+        "--trace", _trace_file, None, "write a trace for https://ui.perfetto.dev, such as trace.json.gz", "FILE"
+    )
+    format: str = options.output_format(("csv",))
+    output: Path | None = options.output()
+
+    def batch_sizes_for(self, place: Rank) -> tuple[int, ...]:
+        """Return the batch sizes; by default those that have a sample for each rank.
+
+        Raises:
+            UsageError: a batch has no sample for each rank.
+        """
+        sizes, ranks = self.batch_sizes, place.world_size
+        if not sizes:
+            return tuple(size for size in _BATCH_SIZES if size >= ranks) or (ranks,)
+        if min(sizes) < ranks:
+            raise UsageError(f"--batch-size: {min(sizes)} has no sample for each of {ranks} ranks; give {ranks} at least")
+        return sizes
 
 
 @dataclass(frozen=True)
@@ -58,14 +125,14 @@ class Profiled:
     params: Params
     parameter_count: int
     samples: int  # per iteration
-    calls_ns: _Times  # wall time of single iterations without the profiler; empty if they were not timed
+    calls_ns: tuple[Nanoseconds, ...]  # wall time of single iterations without the profiler; empty if they were not timed
     tables: tuple[OpTable, ...]  # warm: a host table, and a device table if there is an accelerator
     costs: Mapping[OpKey, Cost] = field(default_factory=dict)
     ceilings: Ceilings | None = None  # None if they could not be measured
     layers: tuple[Layer, ...] = ()
     cold: tuple[ColdCall, ...] = ()
     trained_steps: int = 0  # training steps between the cold iterations
-    ranks: Annotated[RankTimes | None, OPTIONAL] = None  # of several ranks, of which this is number 0; None: one process
+    ranks: RankTimes | None = None  # of several ranks, of which this is number 0; None: one process
 
     def table(self, view: str) -> OpTable | None:
         """Return the warm table of a view."""
@@ -111,21 +178,9 @@ class Profiled:
         return max(0.0, 1 - statistics.median(self.busy_ns) / self.call_ns)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the case as JSON values."""
-        return {
-            "params": asdict(self.params),
-            "parameter_count": self.parameter_count,
-            "samples": self.samples,
-            "calls_ns": list(self.calls_ns),
-            "tables": [table_to_json(table) for table in self.tables],
-            "costs": [[*key, cost.flops, cost.n_bytes] for key, cost in self.costs.items()],
-            "ceilings": asdict(self.ceilings) if self.ceilings else None,
-            "layers": [asdict(layer) for layer in self.layers],
-            "busy_ns": list(self.busy_ns),
-            "cold": [{"trained": call.trained, "first": call.first, "table": table_to_json(call.table)} for call in self.cold],
-            "trained_steps": self.trained_steps,
-            **({"ranks": {"world_size": self.ranks.ranks, **asdict(self.ranks)}} if self.ranks else {}),
-        }
+        """Return the fields for JSON, for :meth:`from_stored`. Records in them are left as they are."""
+        costs = [[*key, cost.flops, cost.n_bytes] for key, cost in self.costs.items()]
+        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "costs": costs}
 
     @classmethod
     def from_stored(cls, stored: Any) -> Profiled:
@@ -136,26 +191,4 @@ class Profiled:
         """
         case = Reader(stored)
         costs = {cells[:3]: Cost(*cells[3:]) for cells in case["costs"].read(tuple[_COST, ...])}
-        return cls(**case.members(cls, [field.name for field in fields(cls) if field.name != "costs"]), costs=costs)
-
-
-def dumps(cases: Sequence[Profiled]) -> str:
-    """Return cases as the text of a JSON file."""
-    return json.dumps({"schema": SCHEMA, "cases": [case.to_json() for case in cases]}, indent=1, allow_nan=False) + "\n"
-
-
-def loads(text: str, source: str) -> list[Profiled]:
-    """Read what :func:`dumps` returned.
-
-    Raises:
-        RecordError: names ``source`` and the field that is missing or wrong.
-    """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{source}: is not JSON ({error})") from None
-    try:
-        check_schema(data)
-        return list(Reader(data)["cases"].read(tuple[Profiled, ...]))
-    except RecordError as error:
-        raise RecordError(f"{source}: {error}") from None
+        return cls(**case.members(cls, [each.name for each in fields(cls) if each.name != "costs"]), costs=costs)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,7 @@ from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.options import read_pytest
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options, read_criteria
+from mnistbench.showing.progress import Progress
 
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
@@ -234,39 +235,9 @@ class Session:
         if not on_terminal:
             yield batches
             return
-        from tqdm import tqdm
-
-        with (
-            released(),
-            tqdm(
-                batches,
-                total=total,
-                desc=description,
-                unit="batch",
-                delay=SHOW_PROGRESS_AFTER,
-                leave=False,
-                file=_OnNewLine(sys.stderr),
-                dynamic_ncols=True,
-            ) as bar,
-        ):
-            yield bar
-
-
-class _OnNewLine:
-    """A stream that starts a new line before the first text, so that the bar does not overwrite pytest's dots."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._started = False
-
-    def write(self, text: str) -> None:
-        if not self._started:
-            self._stream.write("\n")
-            self._started = True
-        self._stream.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        with released(), Progress(sys.stderr, total=total, after_s=SHOW_PROGRESS_AFTER, below=True) as bar:
+            bar.step(description)
+            yield bar.over(batches)
 
 
 def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from mnistbench.core.errors import UsageError
 from mnistbench.saved_runs.storage import SavedRun, Storage
-from mnistbench.traces.reader import ENDINGS, GZIP
 
 #: Help for an argument that names a saved run or a trace.
 OR_TRACE = "a file, a number (0003), a glob, latest, a commit or a branch, or a trace"
@@ -19,6 +18,10 @@ OR_TRACE = "a file, a number (0003), a glob, latest, a commit or a branch, or a 
 _KEY = re.compile(rb'"(traceEvents|benchmarks)"\s*:')
 
 _CHUNK, _OVERLAP = 2**20, 64
+
+#: First bytes of a compressed trace, and endings of the names of traces.
+_GZIP = b"\x1f\x8b"
+_ENDINGS = (".json", ".json.gz")
 
 
 def find(root: Path, *references: str) -> list[list[SavedRun]]:
@@ -77,7 +80,7 @@ def is_trace(reference: str | Path) -> bool:
     try:
         with Path(reference).open("rb") as file:
             while chunk := file.read(_CHUNK):
-                if not before and chunk.startswith(GZIP):
+                if not before and chunk.startswith(_GZIP):
                     return True
                 if found := _KEY.search(before + chunk):
                     return found[1] == b"traceEvents"
@@ -88,7 +91,7 @@ def is_trace(reference: str | Path) -> bool:
 
 
 def _find(storage: Storage, reference: str) -> list[SavedRun]:
-    if reference.endswith(ENDINGS) and not os.path.lexists(reference) and not any(sign in reference for sign in "*?["):
+    if reference.endswith(_ENDINGS) and not os.path.lexists(reference) and not any(sign in reference for sign in "*?["):
         raise UsageError(f"{reference!r} does not exist; name a saved run or a trace")
     try:
         return storage.find(reference)

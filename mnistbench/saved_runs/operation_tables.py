@@ -34,7 +34,7 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     Rows: the ``top`` operations by their largest share in any column; the rest as ``other``, so that columns add up.
     """
     tables = [table for record in records if (table := record.table("warm"))]
-    columns = [Column(table) for table in tables]
+    columns = [TimesOfCase(table) for table in tables]
     keys = ranked(columns)
     shown, rest = keys[:top], keys[top:]
     params, clock = records[0].params, tables[0].clock
@@ -71,23 +71,23 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     )
 
 
-def _operation_row(key: tuple[str, str, str], columns: Sequence[Column]) -> tuple[str, ...]:
+def _operation_row(key: tuple[str, str, str], columns: Sequence[TimesOfCase]) -> tuple[str, ...]:
     return (*operation_cells(*key), *_cells(columns, lambda column: column.sum([key])))
 
 
-def ranked(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
+def ranked(columns: Sequence[TimesOfCase]) -> list[tuple[str, str, str]]:
     """Return the operations by their largest share in any column."""
     found = {key for column in columns for key in column.operations}
     return sorted(found, key=lambda key: (-max(column.share(key) for column in columns), key))
 
 
-def rest_names(columns: Iterable[Column]) -> list[str]:
+def rest_names(columns: Iterable[TimesOfCase]) -> list[str]:
     """Return the names of what is no operation in any column, in the order of tables."""
     found = {name for column in columns for name in column.rest}
     return [name for name in (OUTSIDE, RUNTIME, UNATTRIBUTED) if name in found]
 
 
-class Column:
+class TimesOfCase:
     """The warm table of one case, by operation."""
 
     def __init__(self, table: OpTable) -> None:
@@ -106,11 +106,11 @@ class Column:
         return self._ns.get(key, 0) / self.total if self.total else 0.0
 
 
-def _rest_of(name: str) -> Callable[[Column], int | None]:
+def _rest_of(name: str) -> Callable[[TimesOfCase], int | None]:
     return lambda column: column.rest.get(name)
 
 
-def _cells(columns: Iterable[Column], value: Callable[[Column], int | None]) -> list[str]:
+def _cells(columns: Iterable[TimesOfCase], value: Callable[[TimesOfCase], int | None]) -> list[str]:
     """Return time and share of each column."""
     cells = []
     for column in columns:

@@ -21,8 +21,7 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.record import Run
-from mnistbench.saved_runs.summary import RunSummary, Shared
-from mnistbench.saved_runs.summary_cache import FEWEST, SummaryCache
+from mnistbench.saved_runs.summary import FEWEST, RunSummary, Shared, SummaryCache
 
 #: Larger files are not read; a run of 100 cases has 5 MB.
 LARGEST_FILE = 64 * 1024**2

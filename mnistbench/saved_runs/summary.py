@@ -6,15 +6,22 @@ of the running session, in the same way: a comparison does not depend on which.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import json
 import operator
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+from mnistbench import __version__
 from mnistbench.core import units
 from mnistbench.core.document import OPTIONAL, FieldError, Nanoseconds, Reader, Seconds
 from mnistbench.core.errors import RecordError
+from mnistbench.core.files import replace_file
 from mnistbench.core.operation import OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.record import (
@@ -45,7 +52,7 @@ class OpSummary(NamedTuple):
     kernels: tuple[str, ...]
 
 
-class Counted(NamedTuple):
+class TableCounts(NamedTuple):
     """Counts of a table, in columns. Runs of the same code share one object."""
 
     keys: tuple[OpKey, ...]
@@ -59,7 +66,7 @@ class TableSummary(NamedTuple):
     """A warm table in columns, with an entry per operation."""
 
     profiler_ns: int  # profiler overhead per operation call
-    counted: Counted
+    counted: TableCounts
     self_ns: tuple[int, ...]
     spread_ns: tuple[int, ...]
     busy_ns: int = 0  # median time per iteration in which the accelerator ran; 0 in a host table and if it is unknown
@@ -198,7 +205,7 @@ class Shared:
     """Objects that saved runs have in common: runs that are read with one ``Shared`` have one object of each."""
 
     def __init__(self) -> None:
-        self.counted: dict[str, Counted] = {}  # by the text of a saved table
+        self.counted: dict[str, TableCounts] = {}  # by the text of a saved table
         self._params: dict[str, Params] = {}
         self._environments: dict[str, Mapping[str, Any]] = {}
 
@@ -217,7 +224,7 @@ class Shared:
             self._params[identity] = stored.read(Params)
         return self._params[identity]
 
-    def counted_of(self, table: Reader) -> Counted:
+    def counted_of(self, table: Reader) -> TableCounts:
         """Return the counts of a saved table.
 
         Raises:
@@ -227,7 +234,7 @@ class Shared:
         if text not in self.counted:
             names, phases, modules, *counts = table["operations"].parsed().columns(OpRow, COUNTED).values()
             _check_lengths(table, names, phases, modules, *counts)
-            self.counted[text] = Counted(tuple(zip(names, phases, modules, strict=True)), *counts)
+            self.counted[text] = TableCounts(tuple(zip(names, phases, modules, strict=True)), *counts)
         return self.counted[text]
 
 
@@ -309,3 +316,146 @@ def _table(table: Reader, shared: Shared) -> TableSummary:
 def _check_lengths(table: Reader, *columns: tuple[Any, ...]) -> None:
     if len(set(map(len, columns))) > 1:
         raise FieldError("has columns of different length", table.path)
+
+
+# ---- The cache -------------------------------------------------------------------------------------------------------
+#
+# Summaries of saved runs in one file beside them, so that a thousand saved runs are parsed once and not in every command. A
+# summary is found by the hash of the content of its file: it cannot be that of an earlier content, and it is still found where
+# saved runs were copied or restored. The cache is never needed: a run that it does not have is read from its own file, and so
+# are all runs if it is damaged, is of another version or cannot be written.
+
+#: Folder of the cache in a folder of saved runs. pytest-benchmark and git ignore it.
+FOLDER = ".mnistbench_cache"
+
+#: Fewer runs than these are parsed in a tenth of a second: they are not worth a file.
+FEWEST = 32
+
+#: Version of the file. Raise it with every change of what a summary contains or how it is made from a saved run.
+_FORMAT = 1
+
+#: Environments, params, texts of counts, and the rows of the runs.
+_EMPTY: tuple[Any, ...] = ([], [], [], {})
+
+_CASE_FIELDS = tuple(field.name for field in fields(CaseSummary))
+
+
+class SummaryCache:
+    """The cached summaries of the saved runs below one folder."""
+
+    def __init__(self, root: Path, shared: Shared) -> None:
+        self._shared = shared
+        self._file = root / FOLDER / "summaries"
+        self._stored = _CacheReader(self._read(), shared)
+        self._runs: dict[str, RunSummary] = {}  # by hash: those that were asked for or added
+        self._fresh = 0
+
+    def get(self, content: bytes, source: str) -> RunSummary | None:
+        """Return the summary of a file; None if it is not cached."""
+        key = _key(content)
+        if key not in self._stored.rows:
+            return None
+        self._runs[key] = found = self._stored.run(key, source)
+        return found
+
+    def add(self, content: bytes, run: RunSummary) -> None:
+        """Add the summary of a file."""
+        self._runs[_key(content)] = run
+        self._fresh += 1
+
+    def save(self) -> None:
+        """Write the file if enough summaries were added; do nothing if it cannot be written."""
+        if self._fresh < FEWEST:
+            return
+        for key, (source, *_) in self._stored.rows.items():
+            if key not in self._runs and Path(source).exists():
+                self._runs[key] = self._stored.run(key, source)
+        payload = json.dumps(_CacheWriter(self._shared).content(self._runs), separators=(",", ":")).encode()
+        with contextlib.suppress(OSError):
+            self._file.parent.mkdir(exist_ok=True)
+            (self._file.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+            replace_file(self._file, _header(payload) + payload)
+        self._fresh = 0
+
+    def _read(self) -> Any:
+        try:
+            header, _, payload = self._file.read_bytes().partition(b"\n")
+        except OSError:
+            return _EMPTY
+        return json.loads(payload) if header + b"\n" == _header(payload) else _EMPTY
+
+
+def _key(content: bytes) -> str:
+    return hashlib.sha256(content, usedforsecurity=False).hexdigest()
+
+
+def _header(payload: bytes) -> bytes:
+    """Return the first line: of another version or of a damaged file, it differs."""
+    return f"mnistbench {__version__} summaries {_FORMAT} {zlib.crc32(payload):08x}\n".encode()
+
+
+class _CacheReader:
+    """The runs of a cache file. What runs have in common is stored once; rows name it by its position."""
+
+    def __init__(self, content: Sequence[Any], shared: Shared) -> None:
+        environments, params, operations, self.rows = content
+        self._environments = list(map(shared.environment_of, map(_as_read, environments)))
+        self._params = list(map(shared.params_of, map(Reader, params)))
+        self._counted = [shared.counted_of(Reader({"operations": text})) for text in operations]
+
+    def run(self, key: str, source: str) -> RunSummary:
+        """Return a run of the file."""
+        _, environment, cases, saved_at, commit, dirty, branch, plain = self.rows[key]
+        cases = tuple(map(self._case, cases))
+        return RunSummary(self._environments[environment], cases, saved_at, commit, dirty, branch, plain, source)
+
+    def _case(self, row: Sequence[Any]) -> CaseSummary:
+        fields = dict(zip(_CASE_FIELDS, row, strict=True))
+        fields["params"] = None if fields["params"] is None else self._params[fields["params"]]
+        fields["tables"] = {view: self._table(*columns) for view, *columns in fields["tables"]}
+        for name in ("device_ns", "op_fail"):
+            fields[name] = tuple(fields[name])
+        return CaseSummary(**fields)
+
+    def _table(self, profiler_ns: int, operations: int, self_ns: list[int], spread_ns: list[int], busy_ns: int) -> TableSummary:
+        return TableSummary(profiler_ns, self._counted[operations], tuple(self_ns), tuple(spread_ns), busy_ns)
+
+
+def _as_read(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an environment as records have it: JSON has no tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in environment.items()}
+
+
+class _CacheWriter:
+    """Runs as the JSON that ``_CacheReader`` reads."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._pools: tuple[list[Any], ...] = ([], [], [])  # as in _EMPTY
+        self._positions: dict[int, int] = {}  # id of an object that runs share -> its position in its pool
+        self._texts = {id(counted): text for text, counted in shared.counted.items()}
+
+    def content(self, runs: Mapping[str, RunSummary]) -> list[Any]:
+        """Return the content of the file."""
+        rows = {key: self._row(run) for key, run in runs.items()}
+        return [*self._pools, rows]
+
+    def _row(self, run: RunSummary) -> list[Any]:
+        cases = [[self._cell(name, value) for name, value in vars(case).items()] for case in run.cases]
+        environment = self._position(0, run.environment, run.environment)
+        return [run.source, environment, cases, run.saved_at, run.commit, run.dirty, run.branch, run.plain]
+
+    def _cell(self, name: str, value: Any) -> Any:
+        if name == "params":
+            return value and self._position(1, value, value)
+        if name == "tables":
+            return [
+                (view, table.profiler_ns, self._position(2, table.counted, self._texts[id(table.counted)]), *table[2:])
+                for view, table in value.items()
+            ]
+        return value
+
+    def _position(self, pool: int, shared: object, stored: Any) -> int:
+        position = self._positions.setdefault(id(shared), len(self._pools[pool]))
+        if position == len(self._pools[pool]):
+            self._pools[pool].append(asdict(stored) if isinstance(stored, Params) else stored)
+        return position

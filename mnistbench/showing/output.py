@@ -1,26 +1,22 @@
-"""What a command gives back: exit codes, the line of an error, progress, and a report in a format, printed or in a file."""
+"""What a command gives back: exit codes, the line of an error, and a report in a format, printed or in a file."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
 import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.ranks import Rank
 from mnistbench.core.units import printable
-from mnistbench.showing.arguments import given
-from mnistbench.showing.report import Block, Report
-from mnistbench.showing.table import csv_text
+from mnistbench.showing.report import Report
 from mnistbench.showing.terminal import colours
 
 #: Exit codes: passed or done; regressed; undecided, wrong usage or failed.
@@ -42,7 +38,7 @@ def print_error(error: MnistbenchError | str) -> None:
 
 
 @contextmanager
-def rank_0_reports(place: Rank) -> Iterator[None]:
+def rank_0_reports(rank: Rank) -> Iterator[None]:
     """Run the body; delay an error of it on every rank but rank 0.
 
     Rank 0 usually has the same error. It prints the error and ends, and then the launcher ends the other ranks, so the error is
@@ -51,27 +47,9 @@ def rank_0_reports(place: Rank) -> Iterator[None]:
     try:
         yield
     except MnistbenchError:
-        if place.rank:
+        if rank.rank:
             time.sleep(_DELAY_S)
         raise
-
-
-@contextmanager
-def progress_bar(unit: str) -> Iterator[Callable[[str], None]]:
-    """Show a bar without an end on a terminal while the body runs; yield what receives the text of each next step.
-
-    Args:
-        unit: of the steps.
-    """
-    from tqdm import tqdm
-
-    with tqdm(unit=unit, file=sys.stderr, disable=None, leave=False) as bar:
-
-        def progress(what: str) -> None:
-            bar.set_description(what)
-            bar.update()
-
-        yield progress
 
 
 def render(report: Report, form: str, *, colour: bool = False) -> str:
@@ -173,27 +151,3 @@ def append_text_to_step_summary(text: str) -> str:
     except OSError as error:
         return f"GITHUB_STEP_SUMMARY: {path} cannot be written ({error.strerror})"
     return ""
-
-
-# ---- Until every command returns a Report ----------------------------------------------------------------------------
-
-
-def output_file(parsed: argparse.Namespace) -> str:
-    """Return the file that ``--output`` names; empty if it was not given. Called before anything is measured."""
-    output = given("--output", parsed.output)
-    if output:
-        check(Path(output))
-    return output
-
-
-def deliver_tables(
-    form: str, output: str, *, blocks: Sequence[Block], heading: str, json: str, columns: Sequence[str], rows: Iterable[Any]
-) -> None:
-    """Write or print a report in the format ``terminal``, ``markdown``, ``json`` or ``csv``."""
-    if form == "json":
-        text = json
-    elif form == "csv":
-        text = csv_text(columns, rows)
-    else:
-        text = render(Report(heading, blocks), form)
-    deliver_text(text, Path(output) if output else None)

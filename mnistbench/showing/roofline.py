@@ -1,57 +1,117 @@
-"""A roofline plot made of characters: FLOP/s over FLOP per byte, both logarithmic.
+"""Columns of operations that commands share, and a roofline plot made of characters.
 
-Williams, Waterman and Patterson, "Roofline", CACM 52 (2009) 65.
+The plot shows FLOP/s over FLOP per byte, both logarithmic: Williams, Waterman and Patterson, "Roofline", CACM 52 (2009) 65.
 """
 
 from __future__ import annotations
 
 import math
 import string
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from mnistbench.core import units
-from mnistbench.core.roofline import Ceilings, Point
+from mnistbench.core.operation import operation_cells, operation_name
+from mnistbench.core.roofline import Ceilings, OperationSum
+from mnistbench.showing.plot import Plot
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Column, Table
+
+_First = TypeVar("_First")
+
+#: The first columns of a table of operations. CSV and JSON have the names as torch has them.
+NAMES: tuple[Column[OperationSum], ...] = (
+    Column("operation", lambda row: units.printable(operation_cells(*row.key)[0])),
+    Column("phase", lambda row: units.printable(operation_cells(*row.key)[1])),
+    Column("module", lambda row: units.printable(operation_cells(*row.key)[2])),
+    Column(None, lambda row: row.key[0], key="operation"),
+    Column(None, lambda row: row.key[1], key="phase"),
+    Column(None, lambda row: row.key[2], key="module"),
+)
+
+
+def work_columns(iterations: int = 1) -> tuple[Column[OperationSum], ...]:
+    """Return the columns about the work of an operation in one iteration; the times of rows are those of this many."""
+
+    def millions(number: int) -> str:
+        return f"{number / iterations / 1e6:,.2f}"
+
+    def rate(number: Callable[[OperationSum], int | None]) -> Callable[[OperationSum], float | None]:
+        return lambda row: None if (found := number(row)) is None or row.self_ns <= 0 else found / row.self_ns
+
+    return (
+        Column("MFLOP", lambda row: row.flops, millions, key="flops"),
+        Column("GFLOP/s", rate(lambda row: row.flops), "{:,.1f}".format),
+        Column("MB moved", lambda row: row.n_bytes, millions, key="bytes"),
+        Column("GB/s", rate(lambda row: row.n_bytes), "{:,.1f}".format),
+        Column("of roof", lambda row: row.of_roof, units.percent, key="of_roof"),
+        Column("limit", lambda row: row.limit, key="limit"),
+    )
+
+
+def paired(first: Sequence[Column[_First]], columns: Sequence[Column[Any]], rows: Iterable[tuple[_First, Any]]) -> Table:
+    """Return the table for CSV and JSON of rows that have a first member in common: its columns come first."""
+
+    def of(column: Column[Any], position: int) -> Column[Any]:
+        return replace(column, value=lambda row: column.value(row[position]))
+
+    return Table("", (*(of(column, 0) for column in first), *(of(column, 1) for column in columns)), tuple(rows))
+
+
+# ---- The plot --------------------------------------------------------------------------------------------------------
 
 #: Size of the plot in characters.
 _WIDTH, _HEIGHT = 64, 14
 _MARKS = string.ascii_lowercase
 
 
-def plot(points: Sequence[Point], ceilings: Ceilings) -> str:
-    """Return the plot of at least one point, with a line of text for each; more points than letters are left out."""
-    points = points[: len(_MARKS)]
+def rooflines(title: str, rows: Iterable[OperationSum]) -> Iterator[Block]:
+    """Yield a plot of operations for each number format. Those in several formats are left out: each has a peak of its own."""
+    found: dict[Ceilings, list[OperationSum]] = defaultdict(list)
+    for row in rows:
+        if row.ceilings and row.flops and row.n_bytes and row.of_roof is not None and " and " not in row.ceilings.precision:
+            found[row.ceilings].append(row)
+    for ceilings, of_ceilings in found.items():
+        yield Block(f"Roofline, {title}, {ceilings.precision}", drawing=_plot(of_ceilings[: len(_MARKS)], ceilings))
+
+
+def _intensity(row: OperationSum) -> float:
+    """Return FLOP per byte."""
+    return (row.flops or 0) / (row.n_bytes or 1)
+
+
+def _flops_per_s(row: OperationSum) -> float:
+    return (row.flops or 0) / (row.self_ns / 1e9)
+
+
+def _plot(rows: Sequence[OperationSum], ceilings: Ceilings) -> str:
+    """Return the plot of at least one operation, with a line of text for each."""
+    points = [(_intensity(row), _flops_per_s(row)) for row in rows]
     peak, bandwidth = ceilings.flops_per_s, ceilings.bytes_per_s
     ridge = peak / bandwidth
-    low_x = math.log2(min(ridge, *(point.x for point in points))) - 1
-    high_x = math.log2(max(ridge, *(point.x for point in points))) + 1
-    high_y = math.log2(max(peak, *(point.y for point in points))) + 0.5
-    low_y = min(math.log2(bandwidth) + low_x, *(math.log2(point.y) for point in points)) - 0.5
-    grid = [[" "] * _WIDTH for _ in range(_HEIGHT)]
-
-    def put(log_x: float, log_y: float, mark: str) -> None:
-        column = round((log_x - low_x) / (high_x - low_x) * (_WIDTH - 1))
-        line = round((high_y - log_y) / (high_y - low_y) * (_HEIGHT - 1))
-        while grid[line][column] in _MARKS and column < _WIDTH - 1:  # move a second operation of one place to the right
-            column += 1
-        grid[line][column] = mark
-
+    low_x = math.log2(min(ridge, *(x for x, _ in points))) - 1
+    high_x = math.log2(max(ridge, *(x for x, _ in points))) + 1
+    high_y = math.log2(max(peak, *(y for _, y in points))) + 0.5
+    low_y = min(math.log2(bandwidth) + low_x, *(math.log2(y) for _, y in points)) - 0.5
+    grid = Plot((low_x, high_x), (low_y, high_y), _WIDTH, _HEIGHT)
     for column in range(_WIDTH):
         log_x = low_x + column * (high_x - low_x) / (_WIDTH - 1)
-        put(log_x, min(math.log2(peak), math.log2(bandwidth) + log_x), "-" if log_x >= math.log2(ridge) else "/")
-    for mark, point in zip(_MARKS, points, strict=False):
-        put(math.log2(point.x), math.log2(point.y), mark)
-    labels = [units.flops_per_s(2**high_y), *[""] * (_HEIGHT - 2), units.flops_per_s(2**low_y)]
-    width = max(map(len, labels))
-    left, right = f"{2**low_x:.2g}", f"{2**high_x:.3g} FLOP/byte"
-    lines = [f"{label:>{width}} |{''.join(line).rstrip()}" for label, line in zip(labels, grid, strict=True)]
-    lines += [f"{'':{width}} +{'-' * _WIDTH}", f"{'':{width}}  {left}{right:>{_WIDTH - len(left)}}"]
-    return "\n".join([*lines, *_legend(points, ridge)])
+        roof = min(math.log2(peak), math.log2(bandwidth) + log_x)
+        grid.put(log_x, roof, "-" if log_x >= math.log2(ridge) else "/")
+    for mark, (x, y) in zip(_MARKS, points, strict=False):
+        grid.put(math.log2(x), math.log2(y), mark, beside=_MARKS)
+    ends = (units.flops_per_s(2**low_y), units.flops_per_s(2**high_y), f"{2**low_x:.2g}", f"{2**high_x:.3g} FLOP/byte")
+    return grid.drawn(*ends, _legend(rows, ridge))
 
 
-def _legend(points: Sequence[Point], ridge: float) -> Iterator[str]:
-    for mark, point in zip(_MARKS, points, strict=False):
-        limit = "compute" if point.x >= ridge else "memory"
-        cached = " (its data came from a cache)" if point.of_roof > 1 and limit == "memory" else ""
-        reached = f"{units.percent(point.of_roof)} of the {limit} limit{cached}"
-        text = f"{mark}  {point.name}: {point.x:.1f} FLOP/byte, {units.flops_per_s(point.y)}, {reached}"
-        yield units.printable(text)
+def _legend(rows: Sequence[OperationSum], ridge: float) -> Iterator[str]:
+    for mark, row in zip(_MARKS, rows, strict=False):
+        limit, share = "compute" if _intensity(row) >= ridge else "memory", row.of_roof or 0
+        cached = " (its data came from a cache)" if share > 1 and limit == "memory" else ""
+        reached = f"{units.percent(share)} of the {limit} limit{cached}"
+        name = operation_name(*row.key)
+        yield units.printable(
+            f"{mark}  {name}: {_intensity(row):.1f} FLOP/byte, {units.flops_per_s(_flops_per_s(row))}, {reached}"
+        )

@@ -1,23 +1,24 @@
-"""A file -> what it contains: operation tables, kernels, timelines of the accelerators, and how much has no place."""
+"""A file -> what it contains: operation tables, kernels, timelines of the accelerators, and how much has no place.
+
+A folder with the trace of each rank -> one distributed run.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import OpKey, covered, is_communication
 from mnistbench.core.record import OpRow, OpTable
-from mnistbench.traces.calls import link_calls
-from mnistbench.traces.events import PYTHON, RANGE, DeviceEvent, Trace
-from mnistbench.traces.links import link_kernels
-from mnistbench.traces.places import place
-from mnistbench.traces.reader import read
-from mnistbench.traces.steps import Steps, steps_of
+from mnistbench.traces.costs import Costs, costs_of
+from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Steps, Trace, steps_of
+from mnistbench.traces.links import link_calls, link_kernels, set_scopes
+from mnistbench.traces.reader import ENDINGS, read
 from mnistbench.traces.table import key_of, tables
-from mnistbench.traces.timeline import Timeline, timelines
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Analysis:
     are_steps_marked: bool  # False: the only step is the whole trace
     host: OpTable
     device: OpTable | None  # None: no accelerator was recorded
+    costs: Costs  # work of the rows of ``table``; empty if it was not counted
     kernels: tuple[Kernel, ...]  # the longest first
     timelines: tuple[Timeline, ...]  # of each accelerator that ran something
     unplaced: Unplaced
@@ -75,27 +77,21 @@ class Analysis:
         """Elapsed time without the time in communication between ranks."""
         return self.elapsed_ns - self.collectives_ns
 
-    def kernel_counts(self) -> dict[OpKey, int]:
-        """Return the number of kernels, copies and fills of each row of the device table, in all steps."""
-        counts: dict[OpKey, int] = defaultdict(int)
-        for kernel in self.kernels:
-            counts[kernel.key] += kernel.count
-        return dict(counts)
 
-
-def analyse(path: Path) -> Analysis:
-    """Read a trace and gather its operations.
+def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
+    """Read a trace, gather its operations and, if asked to, count their work.
 
     Raises:
         RecordError: the file is no trace, or damaged.
     """
     with gc_paused():
         trace = linked(path)
-        return analysis_of(trace, steps_of(trace))
+        steps = steps_of(trace)
+        return _gathered(trace, steps, costs_of(trace, steps) if counts_work else Costs({}, {}))
 
 
 def linked(path: Path) -> Trace:
-    """Read a trace, and set the callers and the places of its events and the operations of its kernels.
+    """Read a trace, and set the callers and the scopes of its events and the operations of its kernels.
 
     Raises:
         RecordError: the file is no trace, or damaged.
@@ -103,22 +99,25 @@ def linked(path: Path) -> Trace:
     trace = read(path)
     link_calls(trace)
     link_kernels(trace)
-    place(trace)
+    set_scopes(trace)
     return trace
 
 
-def analysis_of(trace: Trace, steps: Steps) -> Analysis:
-    """Gather the operations of a trace that :func:`linked` returned."""
+def _gathered(trace: Trace, steps: Steps, costs: Costs) -> Analysis:
     host, device = tables(trace, steps)
     launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
     ran = timelines(trace)
     memory = {device.name: device.memory_bytes for device in trace.devices}
+    outside = (event for event in trace.host if event.replaced_by is None and steps.slot_of(event.start) < 0)
+    of_backends = (event for event in trace.host if is_communication(event.name) and steps.slot_of(event.start) >= 0)
+    host_communication_ns = covered((one.start, min(one.end, steps.ends[steps.slot_of(one.start)])) for one in of_backends)
     return Analysis(
         source=trace.source,
         steps=steps.names,
         are_steps_marked=steps.are_marked,
         host=host,
         device=device,
+        costs=costs,
         kernels=_kernels(launched),
         timelines=ran,
         unplaced=_unplaced(host, device),
@@ -127,25 +126,11 @@ def analysis_of(trace: Trace, steps: Steps) -> Analysis:
         rank=trace.rank,
         ranks=trace.ranks,
         unfinished=trace.unfinished,
-        outside_ns=_outside_ns(trace, steps),
+        outside_ns=sum(event.self_ns for event in outside if event.kind not in (PYTHON, RANGE)),
         outside_device_ns=sum(event.ns for event in trace.device) - sum(event.ns for event in launched),
         elapsed_ns=max((each.span_ns for each in ran), default=sum(steps.ns)),
-        collectives_ns=max((each.communication_ns for each in ran), default=_host_communication_ns(trace, steps)),
+        collectives_ns=max((each.communication_ns for each in ran), default=host_communication_ns),
     )
-
-
-def _outside_ns(trace: Trace, steps: Steps) -> int:
-    return sum(
-        event.self_ns
-        for event in trace.host
-        if event.kind not in (PYTHON, RANGE) and event.replaced_by is None and steps.slot_of(event.start) < 0
-    )
-
-
-def _host_communication_ns(trace: Trace, steps: Steps) -> int:
-    """Return the time in which a backend for the CPU communicated in the steps."""
-    ranges = (event for event in trace.host if is_communication(event.name) and steps.slot_of(event.start) >= 0)
-    return covered((event.start, min(event.end, steps.ends[steps.slot_of(event.start)])) for event in ranges)
 
 
 def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:
@@ -171,3 +156,126 @@ def _unplaced(host: OpTable, device: OpTable | None) -> Unplaced:
         device_phase=share(ran, "device", "phase"),
         device_module=share(ran, "device", "module"),
     )
+
+
+# ---- Timelines: busy and idle time, and copies and communication beside which nothing else ran -----------------------
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """An accelerator from the start of its first event to the end of its last. Times are nanoseconds."""
+
+    device: str  # number, as the trace has it
+    name: str  # empty where the trace does not describe its machine
+    span_ns: int
+    busy_ns: int  # at least one kernel, copy or fill ran
+    computation_ns: int  # a kernel that is not communication, or a fill, ran
+    communication_ns: int  # a kernel that communicates between ranks ran
+    exposed_communication_ns: int  # and no computation
+    copies_ns: int  # a copy ran
+    exposed_copies_ns: int  # and neither computation nor communication
+    starved_ns: int  # idle, and no launched event was waiting
+    kernels: int
+    copies: int  # and fills
+    launches: int  # runtime calls that launched at least one event
+    unlinked: int  # events without a launch in the trace
+    unlinked_ns: int  # their time
+
+    @property
+    def idle_ns(self) -> int:
+        """Time in which nothing ran."""
+        return self.span_ns - self.busy_ns
+
+
+def timelines(trace: Trace) -> tuple[Timeline, ...]:
+    """Return the timeline of each accelerator that ran something."""
+    of_device: dict[str, list[DeviceEvent]] = defaultdict(list)
+    for event in trace.device:
+        of_device[event.device].append(event)
+    return tuple(_timeline(number, trace.name_of(number), found) for number, found in sorted(of_device.items()))
+
+
+def _timeline(number: str, name: str, found: list[DeviceEvent]) -> Timeline:
+    copies = [event for event in found if event.kind == COPY]
+    communication = [event for event in found if event.is_communication]
+    computation = [event for event in found if event.kind != COPY and not event.is_communication]
+    busy_ns, span_ns = _ran_ns(found), max(event.end for event in found) - min(event.start for event in found)
+    waiting = [(event.launch.end, event.start) for event in found if event.launch is not None]
+    first = min(event.start for event in found)
+    queued_ns = covered(
+        [*((event.start, event.end) for event in found), *((max(first, launched), began) for launched, began in waiting)]
+    )
+    unlinked = [event for event in found if event.launch is None]
+    return Timeline(
+        device=number,
+        name=name,
+        span_ns=span_ns,
+        busy_ns=busy_ns,
+        computation_ns=_ran_ns(computation),
+        communication_ns=_ran_ns(communication),
+        exposed_communication_ns=_ran_ns([*communication, *computation]) - _ran_ns(computation),
+        copies_ns=_ran_ns(copies),
+        exposed_copies_ns=busy_ns - _ran_ns([*communication, *computation]),
+        starved_ns=span_ns - queued_ns,
+        kernels=sum(event.kind == KERNEL for event in found),
+        copies=sum(event.kind != KERNEL for event in found),
+        launches=len({id(event.launch) for event in found if event.launch is not None}),
+        unlinked=len(unlinked),
+        unlinked_ns=sum(event.ns for event in unlinked),
+    )
+
+
+def _ran_ns(found: Iterable[DeviceEvent]) -> int:
+    return covered((event.start, event.end) for event in found)
+
+
+# ---- Ranks -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RanksRun:
+    """The traces of one run, by rank. ``rank`` of each is a number."""
+
+    folder: str
+    ranks: tuple[Analysis, ...]
+    missing: tuple[int, ...]  # ranks of the run without a file
+
+    @property
+    def slowest(self) -> Analysis:
+        """The rank with the longest time outside collectives: the others wait for it in a collective."""
+        return max(self.ranks, key=lambda rank: rank.outside_collectives_ns)
+
+
+def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
+    """Read every trace in a folder.
+
+    Args:
+        folder: its files that end in .json or .json.gz are the traces of one run.
+        progress: called with the name of each file before it is read.
+
+    Raises:
+        UsageError: the folder has no trace, or the files are not the ranks of one run.
+        RecordError: a file is no trace, or damaged.
+    """
+    try:
+        files = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
+    except OSError as error:
+        raise RecordError(f"{folder}: cannot be read ({error.strerror})") from None
+    if not files:
+        raise UsageError(f"{folder}: has no file that ends in .json or .json.gz; name a folder with a trace of each rank")
+    advice = "leave one run in the folder, or name its files one by one"
+    of_rank: dict[int, Analysis] = {}
+    for path in files:
+        progress(path.name)
+        trace = analyse(path, counts_work=True)
+        if trace.rank is None:
+            raise UsageError(f"{trace.source}: has no rank (distributedInfo), so it is of no distributed run; {advice}")
+        if trace.rank in of_rank:
+            raise UsageError(f"{of_rank[trace.rank].source} and {trace.source} are both rank {trace.rank}; {advice}")
+        of_rank[trace.rank] = trace
+    ranks = tuple(of_rank[rank] for rank in sorted(of_rank))
+    sizes = sorted({str(trace.ranks) for trace in ranks})
+    if len(sizes) > 1:
+        raise UsageError(f"{folder}: the files are of runs with {' and '.join(sizes)} ranks; {advice}")
+    missing = tuple(rank for rank in range(ranks[0].ranks or 0) if rank not in of_rank)
+    return RanksRun(str(folder), ranks, missing)

@@ -2,55 +2,64 @@
 
 from __future__ import annotations
 
-import argparse
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+from mnistbench.core import options
 from mnistbench.core.errors import UsageError
-from mnistbench.showing.arguments import GROUPINGS, add_by, add_format, add_output, add_top, given, one_of, whole
-from mnistbench.showing.output import PASSED, deliver_tables, output_file, progress_bar
-from mnistbench.traces.analysis import analyse
-from mnistbench.traces.ranks import read_ranks
-from mnistbench.traces.report import Shown, blocks, ranks_blocks
-from mnistbench.traces.result import dumps, dumps_ranks
-from mnistbench.traces.rows import csv_columns, csv_rows
+from mnistbench.core.options import argument, number, option
+from mnistbench.showing.output import PASSED, check, deliver
+from mnistbench.showing.progress import Progress
+from mnistbench.traces.analysis import analyse, read_ranks
+from mnistbench.traces.report import ranks_report, traces_report
+
+#: Bounds of the values of --peak-tflops and --peak-gbs.
+_RATE = number(1e-6, 1e15)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "files", metavar="FILE", nargs="+",
-        help="trace that torch.profiler wrote, .json or .json.gz; or one folder with a trace of each rank of a run",
-    )  # fmt: skip
-    add_top(parser)
-    add_by(parser)
-    add_format(parser, "csv")
-    add_output(parser)
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options."""
+
+    files: tuple[Path, ...] = argument(
+        "FILE",
+        options.path,
+        "trace that torch.profiler wrote, .json or .json.gz; or one folder with a trace of each rank of a run",
+        many=True,
+    )
+    top: int = options.top()
+    by: str = options.by()
+    peak_tflops: float | None = option(
+        "--peak-tflops", _RATE, None, "10**12 FLOP/s of the device (default: from its data sheet)", "X"
+    )
+    peak_gbs: float | None = option(
+        "--peak-gbs", _RATE, None, "10**9 bytes/s of the device's memory (default: from its data sheet)", "X"
+    )
+    format: str = options.output_format(("csv",))
+    output: Path | None = options.output()
 
 
-def run(parsed: argparse.Namespace) -> int:
+def run(settings: Settings) -> int:
     """Print the report; return 0.
 
     Raises:
-        MnistbenchError: an option cannot be used, or a file cannot be read.
+        MnistbenchError: a file cannot be read or written.
     """
-    shown = Shown(top=whole("--top", parsed.top, 1), by=one_of("--by", parsed.by, GROUPINGS))
-    output = output_file(parsed)
-    files = [Path(given("FILE", file)) for file in parsed.files]
-    folders = [file for file in files if file.is_dir()]
-    with progress_bar("file") as progress:
+    if settings.output:
+        check(settings.output)
+    folders = [file for file in settings.files if file.is_dir()]
+    if folders and len(settings.files) > 1:
+        raise UsageError(f"{folders[0]}: is a folder of ranks, which is one run; name it alone")
+    given = {"tflops": settings.peak_tflops, "gbs": settings.peak_gbs}
+    with Progress(sys.stderr, total=None if folders else len(settings.files), quiet=True) as progress:
         if folders:
-            if len(files) > 1:
-                raise UsageError(f"{folders[0]}: is a folder of ranks, which is one run; name it alone")
-            ranks = read_ranks(folders[0], progress)
-            traces, shown_blocks, json = list(ranks.ranks), ranks_blocks(ranks, shown), dumps_ranks(ranks)
+            report = ranks_report(read_ranks(folders[0], progress.step), settings.top, settings.by, given)
         else:
             traces = []
-            for file in files:
-                progress(file.name)
-                traces.append(analyse(file))
-            shown_blocks, json = [block for trace in traces for block in blocks(trace, shown)], dumps(traces)
-    deliver_tables(
-        parsed.format, output, blocks=shown_blocks, heading="operations of a trace", json=json,
-        columns=csv_columns(traces), rows=csv_rows(traces, shown.by),
-    )  # fmt: skip
+            for file in progress.over(settings.files):
+                progress.step(file.name)
+                traces.append(analyse(file, counts_work=True))
+            report = traces_report(traces, settings.top, settings.by, given)
+    deliver(report, settings.format, settings.output)
     return PASSED

@@ -1,28 +1,31 @@
-"""FLOPs and bytes of each row of a trace's table, counted from recorded shapes.
+"""FLOPs and bytes of each row of a trace's table, counted from recorded shapes, and the peak rates of its accelerators.
 
 With an accelerator, the operation that launched a kernel has the work: of ``aten::linear``, which calls ``aten::addmm``, which
 launches a kernel, only ``aten::addmm``. Without one, the work belongs to the operations that spend the time themselves. So each
 operation's work is compared with its own time, and counts once.
+
+Peaks are found by the name and the memory that a trace records. They are those of dense matrices, the highest of a number
+format: those of tensor or matrix cores where they have it. FLOPs are counted for matrix products, convolutions and attention
+only. Data sheets since that of the H100 list the rates of matrices with 2:4 sparsity, which are twice as high; the rates here
+are half of them.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from mnistbench.core.document import LARGEST
-from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import OWN_SHARE, OpKey
-from mnistbench.core.record import median_ns
-from mnistbench.traces.analysis import Analysis, analysis_of, linked
+from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.traces.arguments import NO_RULE, Arguments, UncountedError
-from mnistbench.traces.events import COPY, OPERATION, DeviceEvent, HostEvent, Trace
+from mnistbench.traces.events import COPY, OPERATION, DeviceEvent, Steps, ThreadEvent, Trace
 from mnistbench.traces.moves import MOVES, VIEWS
-from mnistbench.traces.products import PRODUCTS, Counted
-from mnistbench.traces.steps import Steps, steps_of
+from mnistbench.traces.products import PRODUCTS
 from mnistbench.traces.table import key_of
 
 #: Why the work of a row is not counted, besides the reasons in ``arguments``.
@@ -37,12 +40,25 @@ NO_DATA = "operations that move no data"
 _TF32 = ("tf32", "s1688")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Work:
-    """FLOPs and bytes of a row in one step."""
+    """FLOPs and bytes of operations in all steps."""
 
-    flops: Mapping[str, int]  # by the number format of the multiplication: bfloat16, tf32; empty without a formula
-    n_bytes: int
+    flops: dict[str, int] = field(default_factory=dict)  # by the number format of the multiplication: bfloat16, tf32
+    n_bytes: int = 0
+    is_bound: bool = False  # the FLOPs are an upper bound: those that a causal mask leaves out count
+
+    def add(self, other: Work) -> None:
+        """Add the work of other operations."""
+        for dtype, number in other.flops.items():
+            self.flops[dtype] = self.flops.get(dtype, 0) + number
+        self.n_bytes += other.n_bytes
+        self.is_bound |= other.is_bound
+
+    @property
+    def cost(self) -> Cost:
+        """The work in all number formats; no FLOPs where no operation has a formula."""
+        return Cost(sum(self.flops.values()) if self.flops else None, self.n_bytes, " and ".join(sorted(self.flops)))
 
 
 @dataclass(frozen=True)
@@ -51,28 +67,14 @@ class Costs:
 
     work: Mapping[OpKey, Work]
     uncounted: Mapping[OpKey, str]  # why the work of at least one call is not known
-    bounds: frozenset[OpKey] = frozenset()  # rows whose FLOPs are upper bounds: those that a causal mask leaves out count
 
 
-class _Call(NamedTuple):
+class _Launching(NamedTuple):
     """A call of an operation that did work, or what ran without one."""
 
     key: OpKey
-    slot: int  # its step
-    event: HostEvent | None
+    event: ThreadEvent | None
     launched: tuple[DeviceEvent, ...]
-
-
-def analyse_with_costs(path: Path) -> tuple[Analysis, Costs]:
-    """Read a trace, gather its operations and count the work of each row of ``Analysis.table``.
-
-    Raises:
-        RecordError: the file is no trace, or damaged.
-    """
-    with gc_paused():
-        trace = linked(path)
-        steps = steps_of(trace)
-        return analysis_of(trace, steps), costs_of(trace, steps)
 
 
 def costs_of(trace: Trace, steps: Steps) -> Costs:
@@ -82,54 +84,49 @@ def costs_of(trace: Trace, steps: Steps) -> Costs:
     """
     calls = list(_device_calls(trace, steps) if trace.device else _host_calls(trace, steps))
     multiplying = {id(call.event): call.event for call in calls if call.event and call.event.name in PRODUCTS}
-    around = set(_callers(multiplying.values()))
-    gathered: dict[OpKey, _Sums] = defaultdict(lambda: _Sums(len(steps.names)))
+    around: set[int] = set()  # ids of all events around these
+    for event in multiplying.values():
+        caller = event.caller
+        while caller is not None:
+            around.add(id(caller.kept))
+            caller = caller.caller
+    work: dict[OpKey, Work] = defaultdict(Work)
     uncounted: dict[OpKey, str] = {}
     for call in calls:
         if id(call.event) in multiplying and id(call.event) in around:
             uncounted.setdefault(call.key, OTHERS_WORK)
             continue
         try:
-            gathered[call.key].add(call.slot, _counted(call))
+            work[call.key].add(_work(call))
         except UncountedError as reason:
             uncounted.setdefault(call.key, str(reason))
-    work = {key: sums.work() for key, sums in gathered.items() if key not in uncounted}
+    known = {key: found for key, found in work.items() if key not in uncounted}
     if not trace.device:
         for event in trace.host:
-            if event.kind == OPERATION and (key := (event.name, *event.place)) not in work:
+            if event.kind == OPERATION and (key := (event.name, *event.scope)) not in known:
                 uncounted.setdefault(key, OTHERS_WORK)
-    return Costs(work, uncounted, frozenset(key for key in work if gathered[key].is_bound))
+    return Costs(known, uncounted)
 
 
-def _device_calls(trace: Trace, steps: Steps) -> Iterator[_Call]:
+def _device_calls(trace: Trace, steps: Steps) -> Iterator[_Launching]:
     of_event: dict[int, list[DeviceEvent]] = defaultdict(list)
     for launched in trace.device:
         if steps.slot_of_device(launched) >= 0:
             of_event[id(launched.operation) if launched.operation else id(launched)].append(launched)
     for group in of_event.values():
-        yield _Call(key_of(group[0]), steps.slot_of_device(group[0]), group[0].operation, tuple(group))
+        yield _Launching(key_of(group[0]), group[0].operation, tuple(group))
 
 
-def _host_calls(trace: Trace, steps: Steps) -> Iterator[_Call]:
+def _host_calls(trace: Trace, steps: Steps) -> Iterator[_Launching]:
     for event in trace.host:
         if event.kind != OPERATION or event.replaced_by is not None or event.is_beside:
             continue
-        slot = steps.slot_of(event.start)
-        if slot >= 0 and event.self_ns >= OWN_SHARE * event.ns:
-            yield _Call((event.name, *event.place), slot, event, ())
+        if steps.slot_of(event.start) >= 0 and event.self_ns >= OWN_SHARE * event.ns:
+            yield _Launching((event.name, *event.scope), event, ())
 
 
-def _callers(events: Iterable[HostEvent]) -> Iterator[int]:
-    """Yield the ids of all events around these."""
-    for event in events:
-        around = event.caller
-        while around is not None:
-            yield id(around.kept)
-            around = around.caller
-
-
-def _counted(call: _Call) -> Counted:
-    """Count one call; its ``dtype`` is the number format that the kernels multiply in."""
+def _work(call: _Launching) -> Work:
+    """Count one call; the number format is that in which the kernels multiply."""
     if call.event is None:
         raise UncountedError(NO_OPERATION)
     if any(one.kind == COPY and "DtoD" not in one.name for one in call.launched):
@@ -146,34 +143,104 @@ def _counted(call: _Call) -> Counted:
     found = rule(arguments)
     if max(found.flops or 0, found.n_bytes) > LARGEST:
         raise UncountedError(NO_RULE)
-    if found.dtype == "float32" and _multiplies_tf32(call.launched):
-        return found._replace(dtype="tf32")
-    return found
+    multiplies_tf32 = any(mark in one.name.lower() for one in call.launched for mark in _TF32)
+    dtype = "tf32" if found.dtype == "float32" and multiplies_tf32 else found.dtype
+    return Work({} if found.flops is None else {dtype: found.flops}, found.n_bytes, found.is_bound)
 
 
-def _multiplies_tf32(launched: Sequence[DeviceEvent]) -> bool:
-    return any(mark in one.name.lower() for one in launched for mark in _TF32)
+# ---- Peak rates ------------------------------------------------------------------------------------------------------
+
+_TERA, _GIGA = 1e12, 1e9
 
 
-@dataclass
-class _Sums:
-    """Sums over the calls of a row in each step."""
+@dataclass(frozen=True)
+class Peaks:
+    """Peak rates of an accelerator. None, or no entry: not known."""
 
-    slots: int
-    n_bytes: list[int] = field(default_factory=list)
-    flops: dict[str, list[int]] = field(default_factory=dict)
-    is_bound: bool = False
+    flops_per_s: Mapping[str, float] = field(default_factory=dict)  # by number format: bfloat16, tf32
+    flops_per_s_of_all: float | None = None  # of any number format
+    bytes_per_s: float | None = None
+    source: str = ""
 
-    def __post_init__(self) -> None:
-        self.n_bytes = [0] * self.slots
+    def of(self, dtype: str) -> float | None:
+        """Return the peak of a number format in FLOP/s."""
+        return self.flops_per_s_of_all or self.flops_per_s.get(dtype)
 
-    def add(self, slot: int, counted: Counted) -> None:
-        """Add a call."""
-        self.n_bytes[slot] += counted.n_bytes
-        self.is_bound |= counted.is_bound
-        if counted.flops is not None:
-            self.flops.setdefault(counted.dtype, [0] * self.slots)[slot] += counted.flops
+    @property
+    def missing(self) -> list[str]:
+        """The options that would give peaks, because not all are known."""
+        missing = [] if self.flops_per_s or self.flops_per_s_of_all else ["--peak-tflops"]
+        return missing if self.bytes_per_s else [*missing, "--peak-gbs"]
 
-    def work(self) -> Work:
-        """Return the medians over the steps, as times of rows are."""
-        return Work({dtype: median_ns(flops) for dtype, flops in self.flops.items()}, median_ns(self.n_bytes))
+    def ceilings(self, work: Work) -> Ceilings | None:
+        """Return the peaks that work is compared with; None if one of them is not known.
+
+        Of work in several number formats, the peak is that of doing one after the other.
+        """
+        known = {dtype: peak for dtype in work.flops if (peak := self.of(dtype))}
+        if not self.bytes_per_s or len(known) < len(work.flops):
+            return None
+        seconds = sum(flops / known[dtype] for dtype, flops in work.flops.items())
+        mixed = sum(work.flops.values()) / seconds if seconds else math.inf
+        flops_per_s = next(iter(known.values())) if len(known) == 1 else mixed
+        return Ceilings(flops_per_s, self.bytes_per_s, " and ".join(sorted(known)))
+
+
+_H100_TERAFLOPS = {"float64": 66.9, "float32": 66.9, "tf32": 494.7, "bfloat16": 989.4, "float16": 989.4}
+_A100_TERAFLOPS = {"float64": 19.5, "float32": 19.5, "tf32": 156.0, "bfloat16": 312.0, "float16": 312.0}
+_A100_SHEET = "NVIDIA A100 data sheet nvidia-1758950-r4"
+_HOPPER = "white paper on the Hopper architecture"
+
+#: Regular expression for the whole name; bounds of the memory in 10**9 bytes, which exclude parts of a partitioned accelerator;
+#: 10**12 FLOP/s by number format; 10**9 bytes/s; source.
+_ENTRIES: tuple[tuple[str, tuple[float, float], Mapping[str, float], float, str], ...] = (
+    (
+        r"(NVIDIA )?(Tesla )?V100-SXM2-(16|32)GB", (15, 35),
+        {"float64": 7.8, "float32": 15.7, "float16": 125.0}, 900, "NVIDIA V100 data sheet, V100 SXM2",
+    ),
+    (r"(NVIDIA )?A100[- ].*", (39, 44), _A100_TERAFLOPS, 1555, f"{_A100_SHEET}, 40 GB"),
+    (r"(NVIDIA )?A100-SXM.*", (79, 87), _A100_TERAFLOPS, 2039, f"{_A100_SHEET}, 80 GB SXM"),
+    (r"NVIDIA H100 80GB HBM3", (79, 87), _H100_TERAFLOPS, 3350, f"NVIDIA H100 SXM data sheet, {_HOPPER}"),
+    (r"NVIDIA H200", (140, 152), _H100_TERAFLOPS, 4800, f"NVIDIA H200 SXM data sheet, {_HOPPER}"),
+    (
+        r"NVIDIA B200", (178, 195),
+        {"float64": 37.0, "float32": 75.0, "tf32": 1125.0, "bfloat16": 2250.0, "float16": 2250.0}, 7700,
+        "NVIDIA Blackwell data sheet, HGX B200",
+    ),
+    (  # ROCm shows each of the two dies as a device, and gives the MI250 and the MI250X this name
+        r"AMD Instinct MI250X / MI250", (63, 70),
+        {"float64": 47.85, "float32": 47.85, "bfloat16": 191.5, "float16": 191.5}, 1600,
+        "AMD Instinct MI250X data sheet, half of it for one of two dies; an MI250 has 5 % less FLOP/s and the same name",
+    ),
+    (
+        r"AMD Instinct MI300X( VF| HF)?", (190, 210),
+        {"float64": 163.4, "float32": 163.4, "tf32": 653.7, "bfloat16": 1307.4, "float16": 1307.4}, 5300,
+        "AMD Instinct MI300X data sheet",
+    ),
+)  # fmt: skip
+
+
+def peaks_of(machine: Iterable[tuple[str, int]], tflops: float | None = None, gbs: float | None = None) -> Peaks:
+    """Return the peaks of accelerators; none are known if they are not known of each of them, or not the same.
+
+    Args:
+        machine: name and bytes of memory of each.
+        tflops: 10**12 FLOP/s that the user gave instead.
+        gbs: 10**9 bytes/s that the user gave instead.
+    """
+    listed = [_listed(name, memory) for name, memory in machine]
+    found = listed[0] if listed and all(peaks == listed[0] for peaks in listed) else Peaks()
+    sources = [flag for flag, value in (("--peak-tflops", tflops), ("--peak-gbs", gbs)) if value]
+    return Peaks(
+        flops_per_s=found.flops_per_s,
+        flops_per_s_of_all=tflops * _TERA if tflops else None,
+        bytes_per_s=gbs * _GIGA if gbs else found.bytes_per_s,
+        source=", ".join([*sources, *([found.source] if found.source and len(sources) < 2 else [])]),  # both
+    )
+
+
+def _listed(name: str, memory_bytes: int) -> Peaks:
+    for names, (least, most), teraflops, gigabytes, source in _ENTRIES:
+        if re.fullmatch(names, name) and least * _GIGA <= memory_bytes <= most * _GIGA:
+            return Peaks({dtype: rate * _TERA for dtype, rate in teraflops.items()}, None, gigabytes * _GIGA, source)
+    return Peaks()

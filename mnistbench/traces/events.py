@@ -1,12 +1,15 @@
-"""The events of a trace. Times are integer nanoseconds on the clock of the trace."""
+"""The events of a trace and its steps. Times are integer nanoseconds on the clock of the trace."""
 
 from __future__ import annotations
 
 import functools
 import re
+from bisect import bisect_right
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from mnistbench.core.operation import ITERATION, Scope
 
 #: Kinds of host events: an operation, a range of ``record_function``, a Python function, a call of the device's runtime.
 OPERATION, RANGE, PYTHON, RUNTIME = "operation", "range", "python", "runtime"
@@ -18,22 +21,15 @@ KERNEL, COPY, FILL = "kernel", "copy", "fill"
 _COMMUNICATION = re.compile(r"nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce", re.IGNORECASE)
 
 
-class Place(NamedTuple):
-    """The phase and the module of an event; empty where they are not recorded."""
-
-    phase: str
-    module: str
+NOWHERE = Scope()
 
 
-NOWHERE = Place("", "")
-
-
-class HostEvent:
+class ThreadEvent:
     """Something that a thread of the host ran."""
 
     __slots__ = (
         "args", "caller", "children", "correlation", "end", "external", "forward_thread", "is_beside", "kind", "name", "parent",
-        "place", "replaced_by", "self_ns", "sequence", "start", "thread",
+        "replaced_by", "scope", "self_ns", "sequence", "start", "thread",
     )  # fmt: skip
 
     def __init__(self, name: str, kind: str, thread: Hashable, start: int, end: int, args: Mapping[str, Any]) -> None:
@@ -47,13 +43,13 @@ class HostEvent:
         self.correlation = _whole(args.get("correlation"))
         self.sequence = _whole(args.get("Sequence number"))  # autograd's
         self.forward_thread = _whole(args.get("Fwd thread id"))  # of an operation of backward; autograd's number of a thread
-        self.parent: HostEvent | None = None  # the innermost event around it
-        self.caller: HostEvent | None = None  # the innermost event around it that is no Python function
+        self.parent: ThreadEvent | None = None  # the innermost event around it
+        self.caller: ThreadEvent | None = None  # the innermost event around it that is no Python function
         self.children = 0  # events of which it is the caller
         self.self_ns = end - start  # without the time of these
         self.is_beside = False  # it runs beside its thread: communication of a backend for the CPU
-        self.replaced_by: HostEvent | None = None  # its caller, if both are one operation
-        self.place = NOWHERE
+        self.replaced_by: ThreadEvent | None = None  # its caller, if both are one operation
+        self.scope = NOWHERE
 
     @property
     def ns(self) -> int:
@@ -66,7 +62,7 @@ class HostEvent:
         return bool(self.forward_thread) and self.sequence is not None
 
     @property
-    def kept(self) -> HostEvent:
+    def kept(self) -> ThreadEvent:
         """The event that is counted for this one."""
         event = self
         while event.replaced_by is not None:
@@ -87,8 +83,8 @@ class DeviceEvent:
         self.device = _name(args.get("device"), process)
         self.external = _whole(args.get("External id"))
         self.correlation = _whole(args.get("correlation"))
-        self.launch: HostEvent | None = None  # the runtime call that launched it
-        self.operation: HostEvent | None = None  # the innermost operation around that call
+        self.launch: ThreadEvent | None = None  # the runtime call that launched it
+        self.operation: ThreadEvent | None = None  # the innermost operation around that call
 
     @property
     def ns(self) -> int:
@@ -130,7 +126,7 @@ class Trace:
     """A whole file. ``host`` and ``device`` are sorted by start."""
 
     source: str  # the file
-    host: list[HostEvent]
+    host: list[ThreadEvent]
     device: list[DeviceEvent]
     flows: list[Flow]
     memory: list[MemoryRecord]
@@ -164,3 +160,79 @@ def _whole(value: object) -> int | None:
 def _name(*values: object) -> str:
     """Return the first number or text."""
     return next((str(value) for value in values if type(value) in (int, str)), "")
+
+
+# ---- Steps: ranges that mark iterations, or the whole trace ----------------------------------------------------------
+
+
+_STEP = "ProfilerStep#"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps in order."""
+
+    names: tuple[str, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    thread: Hashable  # that ran them
+    is_exclusive: bool  # what the accelerator ran for no step is left out; else it counts to the step before, or to the first
+    are_marked: bool  # False: the only step is the whole trace
+
+    def slot_of(self, ns: int) -> int:
+        """Return the position of the step of a time; -1 outside of all."""
+        slot = bisect_right(self.starts, ns) - 1
+        return slot if slot >= 0 and ns <= self.ends[slot] else -1
+
+    def slot_of_device(self, event: DeviceEvent) -> int:
+        """Return the position of the step that launched an event or, without a link, of the step in which it ran."""
+        ns = event.launch.start if event.launch is not None else event.start
+        return self.slot_of(ns) if self.is_exclusive else max(0, bisect_right(self.starts, ns) - 1)
+
+    @property
+    def ns(self) -> tuple[int, ...]:
+        """Length of each step."""
+        return tuple(end - start for start, end in zip(self.starts, self.ends, strict=True))
+
+
+def steps_of(trace: Trace) -> Steps:
+    """Return the marked iterations of mnistbench, else the profiler's steps with an operation, else the whole trace."""
+    ranges = [event for event in trace.host if event.kind == RANGE]
+    if marked := [event for event in ranges if event.name == ITERATION]:
+        return _steps(marked, is_exclusive=True)
+    if steps := _with_operations([event for event in ranges if event.name.startswith(_STEP)], trace):
+        return _steps(steps, is_exclusive=False)
+    events = trace.host or trace.device
+    start, end = min(event.start for event in events), max(event.end for event in events)
+    return Steps(("whole trace",), (start,), (end,), _busiest_thread(trace), is_exclusive=False, are_marked=False)
+
+
+def _steps(events: list[ThreadEvent], *, is_exclusive: bool) -> Steps:
+    return Steps(
+        names=tuple(event.name for event in events),
+        starts=tuple(event.start for event in events),
+        ends=tuple(event.end for event in events),
+        thread=events[0].thread,
+        is_exclusive=is_exclusive,
+        are_marked=True,
+    )
+
+
+def _with_operations(steps: list[ThreadEvent], trace: Trace) -> list[ThreadEvent]:
+    """Leave out steps without an operation: the profiler opens a step that ends with the profile."""
+    starts = [step.start for step in steps]
+    having = {
+        slot
+        for event in trace.host
+        if event.kind == OPERATION and (slot := bisect_right(starts, event.start) - 1) >= 0 and event.start <= steps[slot].end
+    }
+    return [step for slot, step in enumerate(steps) if slot in having]
+
+
+def _busiest_thread(trace: Trace) -> Hashable:
+    """Return the thread with the longest operations and ranges."""
+    busy: dict[Hashable, int] = {}
+    for event in trace.host:
+        if event.caller is None and event.kind in (OPERATION, RANGE):
+            busy[event.thread] = busy.get(event.thread, 0) + event.ns
+    return max(busy, key=lambda thread: busy[thread], default="")

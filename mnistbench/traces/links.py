@@ -1,13 +1,72 @@
-"""Which operation launched a kernel.
+"""Links between the events of a trace: which called which, which operation launched a kernel, and the scope of each.
+
+The tree of each thread and the self times follow the rules of ``torch.profiler.profile.events()``, so that a table of a trace
+has the numbers of a table of the profile itself.
 
 The profiler gives a kernel the ``External id`` of the operation that launched it. Files of earlier versions repeat the
 ``correlation`` there; they are linked through the runtime call with that correlation and through the operation around it.
 A launch of a CUDA graph has the correlation of all kernels of the graph.
+
+A scope is a phase and a module. In a trace of mnistbench its own ranges give both. In any other trace:
+
+- an operation that autograd runs for one of forward is ``backward`` and in the module of that one;
+- a module call that the profiler recorded (``nn.Module: Linear_3``) gives the module, and the phase ``forward``;
+- ranges name a phase: ``Optimizer.step#SGD.step``, ``DistributedDataParallel.forward``, ``## forward ##``;
+- an operation is ``forward`` if autograd ran one of backward for it, and so are the operations around it and in it.
+
+What none of these rules places has no phase or no module.
 """
 
 from __future__ import annotations
 
-from mnistbench.traces.events import OPERATION, RUNTIME, HostEvent, Trace
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+from mnistbench.core.operation import ENGINE_NODE, MODULE, PHASE, Scope, runs_beside
+from mnistbench.core.record import NO_MODULE
+from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, RUNTIME, ThreadEvent, Trace
+
+#: In a file with whole microseconds, an event may seem to end after the one that called it.
+_ROUNDING_NS = 1000
+
+
+def link_calls(trace: Trace) -> None:
+    """Set parents, callers and self times of the host events, which are sorted by start."""
+    rounding = _ROUNDING_NS if trace.is_rounded else 0
+    around: dict[Hashable, list[ThreadEvent]] = defaultdict(list)
+    for event in trace.host:
+        if event.kind == RANGE and runs_beside(event.name):
+            event.is_beside = True
+            continue
+        stack = around[event.thread]
+        while stack and (event.start >= stack[-1].end or event.end > stack[-1].end + rounding):
+            stack.pop()
+        if stack:
+            parent = stack[-1]
+            caller = parent.caller if parent.kind == PYTHON else parent
+            event.parent, event.caller = parent, caller
+            if caller is not None and event.kind != PYTHON:
+                caller.children += 1
+                caller.self_ns -= min(event.end, caller.end) - event.start
+        stack.append(event)
+    _remove_repetitions(trace.host)
+
+
+def _remove_repetitions(host: Sequence[ThreadEvent]) -> None:
+    """Leave out an event that is the only one which an event of its name called: both are one operation."""
+    for event in host:
+        if event.kind == PYTHON or event.caller is None:
+            continue
+        caller = event.caller = event.caller.kept
+        if caller.name == event.name and caller.children == 1 and event.kind == caller.kind:
+            event.replaced_by = caller
+            caller.children = event.children
+            caller.self_ns += event.self_ns
+
+
+# ---- Kernels ---------------------------------------------------------------------------------------------------------
 
 
 def link_kernels(trace: Trace) -> None:
@@ -20,13 +79,137 @@ def link_kernels(trace: Trace) -> None:
             event.launch = launches.get(event.correlation)
         found = None if is_repeated or event.external is None else operations.get(event.external)
         if found is None and event.launch is not None:
-            found = _around(event.launch)
+            found = event.launch.caller
+            while found is not None and found.kind != OPERATION:  # the innermost operation around the launch, on its thread
+                found = found.caller
         event.operation = found.kept if found is not None else None
 
 
-def _around(launch: HostEvent) -> HostEvent | None:
-    """Return the innermost operation around a runtime call on its thread."""
-    event = launch.caller
-    while event is not None and event.kind != OPERATION:
-        event = event.caller
-    return event
+# ---- Scopes ----------------------------------------------------------------------------------------------------------
+
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+
+#: Begins the name of the Python event of a module call; a class and the number of its instance follow.
+_MODULE_CALL = "nn.Module: "
+
+#: In the argument "Module Hierarchy" of TorchScript: ``TOP(C)::forward.A0(A)::forward``. With the first operation that
+#: autograd runs on a thread, torch begins to write those of later operations of the thread into earlier ones: its list of
+#: them has none for operations of autograd, but it takes one for each event (``torch/csrc/profiler/collection.cpp``).
+_HIERARCHY = "Module Hierarchy"
+_LEVEL = re.compile(r"([^.:()]+)\([^()]*\)::[^.:()]+")
+
+_PHASE_WORDS = {
+    "forward": FORWARD, "fwd": FORWARD, "backward": BACKWARD, "bwd": BACKWARD, "optimizer": OPTIMIZER, "zero_grad": OPTIMIZER,
+}  # fmt: skip
+_PHASE_WORD = re.compile(rf"(?<![a-z])({'|'.join(_PHASE_WORDS)})(?![a-z])")
+
+
+def set_scopes(trace: Trace) -> None:
+    """Set the scope of every host event; :func:`link_calls` has set the calls.
+
+    An event starts after the events around it, and backward after forward, so that one pass in order of start suffices.
+    """
+    by_marks = any(event.name.startswith(PHASE) for event in trace.host if event.kind == RANGE)
+    links = _forward_operations(trace)
+    forward: set[int] = set()  # ids of operations that have one of backward, and of the operations around them
+    for origin in () if by_marks else links.values():
+        each: ThreadEvent | None = origin
+        while each is not None and each.kind != RANGE and id(each) not in forward:
+            forward.add(id(each))
+            each = each.caller
+    shifted: set[Hashable] = set()  # threads whose hierarchies are those of other operations by now
+    for event in trace.host:
+        around = event.parent.scope if event.parent is not None else NOWHERE
+        if event.is_backward or event.name.startswith(ENGINE_NODE):
+            shifted.add(event.thread)
+        hierarchy = event.args.get(_HIERARCHY) if event.thread not in shifted else None
+        # the qualified name of the innermost module, without the name of the outermost: A0
+        module = ".".join(_LEVEL.findall(hierarchy)[1:]) if isinstance(hierarchy, str) and hierarchy else ""
+        event.scope = _scope(event, around, links, forward, module, by_marks=by_marks)
+
+
+def _scope(
+    event: ThreadEvent, around: Scope, links: dict[int, ThreadEvent], forward: set[int], module: str, *, by_marks: bool
+) -> Scope:
+    if event.kind == RANGE:
+        return _of_range(event.name, around, by_marks=by_marks)
+    if event.kind == PYTHON:
+        if by_marks or not event.name.startswith(_MODULE_CALL):
+            return around
+        return _cached(FORWARD, event.name.removeprefix(_MODULE_CALL))
+    if event.name.startswith(ENGINE_NODE) or event.is_backward:
+        origin = links.get(id(event))
+        if origin is not None:
+            return _cached(BACKWARD, origin.scope.module)
+        return around if around.phase == BACKWARD else _cached(BACKWARD, NO_MODULE)
+    if by_marks or event.kind != OPERATION:
+        return around
+    phase = FORWARD if not around.phase and id(event) in forward else around.phase
+    return _cached(phase, module or around.module)
+
+
+def _of_range(name: str, around: Scope, *, by_marks: bool) -> Scope:
+    if name.startswith(PHASE):
+        return _cached(name.removeprefix(PHASE), NO_MODULE)
+    if name.startswith(MODULE):
+        return _cached(around.phase, name.removeprefix(MODULE))
+    phase = "" if by_marks else _phase_of(name)
+    return _cached(phase, around.module) if phase else around
+
+
+@functools.lru_cache(maxsize=4096)
+def _phase_of(name: str) -> str:
+    """Return the phase that the name of a range contains; empty for none, or more than one."""
+    found = {_PHASE_WORDS[word] for word in _PHASE_WORD.findall(name.lower())}
+    return found.pop() if len(found) == 1 else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _cached(phase: str, module: str) -> Scope:
+    """Return one object for equal scopes."""
+    return Scope(phase, module)
+
+
+# ---- Forward and backward --------------------------------------------------------------------------------------------
+
+
+def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
+    """Map the id of each event of backward to the operation of forward that it belongs to."""
+    links = _by_flows(trace)
+    of_number: dict[int, dict[Hashable, ThreadEvent]] = defaultdict(dict)  # number -> last operation of each thread
+    threads = {event.forward_thread: links[id(event)].thread for event in trace.host if id(event) in links}
+    for event in trace.host:
+        if event.kind != OPERATION or event.sequence is None:
+            continue
+        if not event.forward_thread:
+            of_number[event.sequence][event.thread] = event
+        elif id(event) not in links:
+            found = of_number.get(event.sequence, {})
+            thread = threads.get(event.forward_thread, next(iter(found)) if len(found) == 1 else None)
+            if thread in found:
+                links[id(event)] = found[thread]
+    return links
+
+
+def _by_flows(trace: Trace) -> dict[int, ThreadEvent]:
+    """Return the links that the trace has itself. Both ends are operations that began when the flow says."""
+    ends = {place for flow in trace.flows for place in flow}
+    forward: dict[tuple[Hashable, int], ThreadEvent] = {}
+    backward: dict[tuple[Hashable, int], ThreadEvent] = {}
+    for event in trace.host:
+        place = (event.thread, event.start)
+        if place in ends and event.kind == OPERATION and event.sequence is not None:
+            if event.forward_thread:
+                backward.setdefault(place, event)
+            else:
+                forward[place] = event  # the last one made the node of the graph
+    found: dict[int, ThreadEvent] = {}
+    for flow in trace.flows:
+        origin, end = forward.get(flow.forward), backward.get(flow.backward)
+        while origin is not None and end is not None:
+            found[id(end)] = origin
+            around = end.caller  # the engine's range around the operation has the same number
+            is_same = around is not None and (around.sequence, around.forward_thread) == (end.sequence, end.forward_thread)
+            end = around if is_same else None
+    return found

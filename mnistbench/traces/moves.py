@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mnistbench.traces.arguments import NO_RULE, NOT_RECORDED, Arguments, Tensor, UncountedError
-from mnistbench.traces.products import Counted, Rule, n_bytes, window_area
+from mnistbench.traces.products import CallWork, Rule, n_bytes, window_area
 
 #: Operations that move no data: they make a view, allocate memory, or look at a tensor's properties.
 VIEWS = frozenset(
@@ -23,8 +23,8 @@ VIEWS = frozenset(
 )  # fmt: skip
 
 
-def _moved(*tensors: Tensor) -> Counted:
-    return Counted(None, "", n_bytes(*tensors))
+def _moved(*tensors: Tensor) -> CallWork:
+    return CallWork(None, "", n_bytes(*tensors))
 
 
 def _like(tensor: Tensor, dtype: str = "") -> Tensor:
@@ -59,7 +59,7 @@ _ELEMENTWISE = {
 def _elementwise(name: str, form: str, read: int) -> Rule:
     in_place = name.endswith("_")
 
-    def count(arguments: Arguments) -> Counted:
+    def count(arguments: Arguments) -> CallWork:
         inputs = arguments.tensors(range(read))
         if not inputs:
             raise UncountedError(NOT_RECORDED)
@@ -133,16 +133,16 @@ def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 # ---- Copies, sums, lookups -------------------------------------------------------------------------------------------
 
 
-def _copy(arguments: Arguments) -> Counted:
+def _copy(arguments: Arguments) -> CallWork:
     """Count the source and the target, which is not read."""
     return _moved(arguments.tensor(1), arguments.tensor(0))
 
 
-def _fill(arguments: Arguments) -> Counted:
+def _fill(arguments: Arguments) -> CallWork:
     return _moved(arguments.tensor(0))
 
 
-def _reduction(arguments: Arguments) -> Counted:
+def _reduction(arguments: Arguments) -> CallWork:
     """Count ``sum(self, dtype)`` and ``sum(self, dim, keepdim, dtype)``, and the like."""
     source = arguments.tensor(0)
     of_all, last = len(arguments) <= 2, len(arguments) - 1
@@ -154,7 +154,7 @@ def _reduction(arguments: Arguments) -> Counted:
     return _moved(source, Tensor(kept, arguments.dtype(named, otherwise) if len(arguments) > named else otherwise))
 
 
-def _extremum(arguments: Arguments) -> Counted:
+def _extremum(arguments: Arguments) -> CallWork:
     """Count ``amax(self, dim, keepdim)``: its results have the number format of the input."""
     source = arguments.tensor(0)
     return _moved(source, Tensor(_without(source, arguments.numbers(1)), source.dtype))
@@ -174,7 +174,7 @@ def _checked(dim: int, rank: int) -> int:
     return dim % rank
 
 
-def _index_select(arguments: Arguments) -> Counted:
+def _index_select(arguments: Arguments) -> CallWork:
     source, index = arguments.tensor(0), arguments.tensor(2)
     chosen = list(source.shape)
     chosen[_checked(arguments.number(1), len(chosen))] = index.shape[0] if index.shape else 1
@@ -182,13 +182,13 @@ def _index_select(arguments: Arguments) -> Counted:
     return _moved(rows, index, rows)
 
 
-def _embedding(arguments: Arguments) -> Counted:
+def _embedding(arguments: Arguments) -> CallWork:
     table, index = arguments.tensor(0), arguments.tensor(1)
     rows = Tensor((*index.shape, *table.shape[1:]), table.dtype)
     return _moved(rows, index, rows)
 
 
-def _gather(arguments: Arguments) -> Counted:
+def _gather(arguments: Arguments) -> CallWork:
     source, index = arguments.tensor(0), arguments.tensor(2)
     chosen = Tensor(index.shape, source.dtype)
     return _moved(chosen, index, chosen)
@@ -197,17 +197,17 @@ def _gather(arguments: Arguments) -> Counted:
 # ---- Layers ----------------------------------------------------------------------------------------------------------
 
 
-def _softmax(arguments: Arguments) -> Counted:
+def _softmax(arguments: Arguments) -> CallWork:
     source = arguments.tensor(0)
     return _moved(source, _like(source, "float32" if arguments.flag(2) else ""))
 
 
-def _softmax_backward(arguments: Arguments) -> Counted:
+def _softmax_backward(arguments: Arguments) -> CallWork:
     gradient, output = arguments.tensor(0), arguments.tensor(1)
     return _moved(gradient, output, _like(gradient, arguments.dtype(3, gradient.dtype)))
 
 
-def _dropout(arguments: Arguments) -> Counted:
+def _dropout(arguments: Arguments) -> CallWork:
     source = arguments.tensor(0)
     return _moved(source, _like(source), _like(source, "bool"))
 
@@ -217,14 +217,14 @@ def _statistics(source: Tensor) -> str:
     return "float64" if source.dtype == "float64" else "float32"
 
 
-def _layer_norm(arguments: Arguments) -> Counted:
+def _layer_norm(arguments: Arguments) -> CallWork:
     source = arguments.tensor(0)
     normalized = len(arguments.numbers(1))
     each = Tensor(source.shape[: len(source.shape) - normalized], _statistics(source))
     return _moved(source, *arguments.tensors((2, 3)), _like(source), each, each)
 
 
-def _layer_norm_backward(arguments: Arguments) -> Counted:
+def _layer_norm_backward(arguments: Arguments) -> CallWork:
     gradient, source = arguments.tensor(0), arguments.tensor(1)
     parameters = arguments.tensors((5, 6))
     outputs = zip((source, *parameters), arguments.flags(7), strict=False)
@@ -232,7 +232,7 @@ def _layer_norm_backward(arguments: Arguments) -> Counted:
     return _moved(gradient, source, *arguments.tensors((3, 4, 5)), *written)
 
 
-def _batch_norm(arguments: Arguments) -> Counted:
+def _batch_norm(arguments: Arguments) -> CallWork:
     source = arguments.tensor(0)
     if len(source.shape) < 2:
         raise UncountedError(NOT_RECORDED)
@@ -244,7 +244,7 @@ def _batch_norm(arguments: Arguments) -> Counted:
     return _moved(source, *arguments.tensors((1, 2)), *running, *written)
 
 
-def _batch_norm_backward(arguments: Arguments) -> Counted:
+def _batch_norm_backward(arguments: Arguments) -> CallWork:
     source = arguments.tensor(1)
     weight = arguments.tensors((2,))
     outputs = zip((source, *weight, *weight), arguments.flags(9), strict=False)
@@ -252,7 +252,7 @@ def _batch_norm_backward(arguments: Arguments) -> Counted:
     return _moved(*arguments.tensors(range(7)), *written)
 
 
-def _max_pool(arguments: Arguments) -> Counted:
+def _max_pool(arguments: Arguments) -> CallWork:
     source = arguments.tensor(0)
     if len(source.shape) != 4 or arguments.flag(5):  # with ceil_mode, a last window may be left out
         raise UncountedError(NO_RULE)
@@ -264,7 +264,7 @@ def _max_pool(arguments: Arguments) -> Counted:
     return _moved(source, out, _like(out, "int64"))
 
 
-def _max_pool_backward(arguments: Arguments) -> Counted:
+def _max_pool_backward(arguments: Arguments) -> CallWork:
     return _moved(arguments.tensor(0), arguments.tensor(7), _like(arguments.tensor(1)))
 
 

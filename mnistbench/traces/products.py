@@ -15,7 +15,7 @@ from typing import NamedTuple
 from mnistbench.traces.arguments import NO_RULE, NOT_RECORDED, Arguments, Tensor, UncountedError
 
 
-class Counted(NamedTuple):
+class CallWork(NamedTuple):
     """Work of one call."""
 
     flops: int | None  # None: the operation has no formula
@@ -24,7 +24,7 @@ class Counted(NamedTuple):
     is_bound: bool = False  # the FLOPs are an upper bound, because a causal mask leaves some out
 
 
-Rule = Callable[[Arguments], Counted]
+Rule = Callable[[Arguments], CallWork]
 
 
 def n_bytes(*tensors: Tensor) -> int:
@@ -38,7 +38,7 @@ def n_bytes(*tensors: Tensor) -> int:
 def _matrix_product(first: int) -> Rule:
     """Return the rule of ``first`` added tensors and two factors [..., m, k] and [..., k, n]."""
 
-    def count(arguments: Arguments) -> Counted:
+    def count(arguments: Arguments) -> CallWork:
         left, right = arguments.tensor(first), arguments.tensor(first + 1)
         batch = left.shape[:-2]
         if len(left.shape) < 2 or right.shape[:-2] != batch or right.shape[-2:-1] != left.shape[-1:]:
@@ -47,7 +47,7 @@ def _matrix_product(first: int) -> Rule:
             raise UncountedError(NO_RULE)
         out = Tensor((*left.shape[:-1], right.shape[-1]), left.dtype)
         read = arguments.tensors(range(first + 2))
-        return Counted(2 * math.prod(out.shape) * left.shape[-1], left.dtype, n_bytes(*read, out))
+        return CallWork(2 * math.prod(out.shape) * left.shape[-1], left.dtype, n_bytes(*read, out))
 
     return count
 
@@ -91,7 +91,7 @@ CONVOLUTION_BACKWARD = (
 def _convolution(name: str) -> Rule:
     positions = {argument: position for position, argument in enumerate(CONVOLUTIONS[name])}
 
-    def count(arguments: Arguments) -> Counted:
+    def count(arguments: Arguments) -> CallWork:
         images, weight = arguments.tensor(0), arguments.tensor(1)
         dims = len(images.shape) - 2
         if dims < 1 or len(weight.shape) != dims + 2:
@@ -117,7 +117,7 @@ def _convolution(name: str) -> Rule:
         bias = arguments.tensors([positions["bias"]] if "bias" in positions else [])
         windows = images.shape[2:] if is_transposed else area
         flops = _convolution_flops(images.shape[0], windows, weight.shape)
-        return Counted(flops, images.dtype, n_bytes(images, weight, *bias, out))
+        return CallWork(flops, images.dtype, n_bytes(images, weight, *bias, out))
 
     return count
 
@@ -155,7 +155,7 @@ def _checked(area: tuple[int, ...]) -> tuple[int, ...]:
     return area
 
 
-def _convolution_backward(arguments: Arguments) -> Counted:
+def _convolution_backward(arguments: Arguments) -> CallWork:
     """Count as many FLOPs as in forward for the gradient of the input, and as many for that of the weight."""
     gradient, images, weight = (arguments.tensor(position) for position in range(3))
     mask = arguments.flags(CONVOLUTION_BACKWARD.index("output_mask"))
@@ -165,7 +165,7 @@ def _convolution_backward(arguments: Arguments) -> Counted:
     flops = sum(mask[:2]) * _convolution_flops(images.shape[0], windows, weight.shape)
     outputs = (images, weight, Tensor((gradient.shape[1],), gradient.dtype))
     written = [Tensor(out.shape, out.dtype) for out, is_wanted in zip(outputs, mask, strict=True) if is_wanted]
-    return Counted(flops, images.dtype, n_bytes(gradient, images, weight, *written))
+    return CallWork(flops, images.dtype, n_bytes(gradient, images, weight, *written))
 
 
 # ---- Attention -------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ ATTENTION_BACKWARD = {
 _LENGTHS = ("cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k")
 
 
-class _Sizes(NamedTuple):
+class _AttentionSizes(NamedTuple):
     """Sizes of one call of attention."""
 
     batch: int
@@ -252,14 +252,14 @@ class _Sizes(NamedTuple):
         return self.batch * self.heads * self.queries * self.keys
 
 
-def _sizes(arguments: Arguments, layout: tuple[int, int], names: tuple[str, ...]) -> _Sizes:
+def _sizes(arguments: Arguments, layout: tuple[int, int], names: tuple[str, ...]) -> _AttentionSizes:
     if any(arguments.kind(names.index(name)) for name in _LENGTHS if name in names):
         raise UncountedError(NOT_RECORDED)
     query, key, value = (arguments.tensor(names.index(name)).shape for name in ("query", "key", "value"))
     if {len(query), len(key), len(value)} != {4}:
         raise UncountedError(NOT_RECORDED)
     heads, sequence = layout
-    found = _Sizes(query[0], query[heads], query[sequence], key[sequence], query[3], value[3])
+    found = _AttentionSizes(query[0], query[heads], query[sequence], key[sequence], query[3], value[3])
     if (key[0], key[3], value[0], value[sequence]) != (found.batch, found.features, found.batch, found.keys):
         raise UncountedError(NOT_RECORDED)
     return found
@@ -272,7 +272,7 @@ def _is_causal(arguments: Arguments, names: tuple[str, ...]) -> bool:
 def _attention(name: str) -> Rule:
     layout, names = ATTENTION[name]
 
-    def count(arguments: Arguments) -> Counted:
+    def count(arguments: Arguments) -> CallWork:
         """Count two products: of queries and keys, and of their scores and the values."""
         sizes, query = _sizes(arguments, layout, names), arguments.tensor(0)
         written = [Tensor((*query.shape[:3], sizes.value_features), query.dtype)]
@@ -280,7 +280,7 @@ def _attention(name: str) -> Rule:
             written.append(Tensor((sizes.batch, sizes.heads, sizes.queries), "float32"))
         flops = 2 * sizes.pairs * (sizes.features + sizes.value_features)
         read = arguments.tensors(range(len(names)))
-        return Counted(flops, query.dtype, n_bytes(*read, *written), _is_causal(arguments, names))
+        return CallWork(flops, query.dtype, n_bytes(*read, *written), _is_causal(arguments, names))
 
     return count
 
@@ -288,13 +288,13 @@ def _attention(name: str) -> Rule:
 def _attention_backward(name: str) -> Rule:
     layout, names = ATTENTION_BACKWARD[name]
 
-    def count(arguments: Arguments) -> Counted:
+    def count(arguments: Arguments) -> CallWork:
         """Count five products: the scores once more, and the gradients of the scores, of query, key and value."""
         sizes = _sizes(arguments, layout, names)
         written = [arguments.tensor(names.index(argument)) for argument in ("query", "key", "value")]
         flops = 2 * sizes.pairs * (3 * sizes.features + 2 * sizes.value_features)
         read = arguments.tensors(range(len(names)))
-        return Counted(flops, written[0].dtype, n_bytes(*read, *written), _is_causal(arguments, names))
+        return CallWork(flops, written[0].dtype, n_bytes(*read, *written), _is_causal(arguments, names))
 
     return count
 

@@ -28,8 +28,8 @@ from mnistbench.traces.events import (
     Device,
     DeviceEvent,
     Flow,
-    HostEvent,
     MemoryRecord,
+    ThreadEvent,
     Trace,
 )
 
@@ -104,8 +104,8 @@ class _Reading:
     def __init__(self, source: str, document: Mapping[str, Any]) -> None:
         self._document = document
         self._source = source
-        self._host: list[HostEvent] = []
-        self._overhead: list[HostEvent] = []
+        self._host: list[ThreadEvent] = []
+        self._overhead: list[ThreadEvent] = []
         self._device: list[DeviceEvent] = []
         self._memory: list[MemoryRecord] = []
         self._starts: dict[Hashable, tuple[Hashable, int]] = {}  # of flows, by their id
@@ -166,7 +166,7 @@ class _Reading:
             return
         if kind is OPERATION and name.startswith(_RANGES):
             kind = RANGE
-        found = HostEvent(name, kind, self._thread(raw), start, end, args)
+        found = ThreadEvent(name, kind, self._thread(raw), start, end, args)
         (self._overhead if category == _OVERHEAD else self._host).append(found)
 
     def _add_flow(self, position: int, raw: Mapping[str, Any], phase: str) -> None:

@@ -1,67 +1,164 @@
-"""Traces of torch.profiler -> tables."""
+"""Traces of torch.profiler -> a report: steps, accelerators, operations, their work, kernels; and the spread over ranks."""
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.operation import OpKey, operation_cells
+from mnistbench.core.operation import OpKey, grouped, operation_cells, shortened
 from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, median_ns
-from mnistbench.showing.report import Block
-from mnistbench.showing.table import Table, text_table
-from mnistbench.traces.analysis import Analysis, Kernel
-from mnistbench.traces.ranks import RanksRun
-from mnistbench.traces.rows import Row, rows_of, summed
-from mnistbench.traces.timeline import Timeline
+from mnistbench.core.roofline import OperationSum, summed, total
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.roofline import NAMES, paired, rooflines, work_columns
+from mnistbench.showing.table import Column, Table, text_table
+from mnistbench.traces.analysis import Analysis, Kernel, RanksRun, Timeline
+from mnistbench.traces.arguments import NOT_RECORDED
+from mnistbench.traces.costs import NO_DATA, Costs, Peaks, Work, peaks_of
 
 #: Characters of a kernel's name in a table; JSON has the whole name.
 _NAME_LENGTH = 70
 
+#: Number of operation names that a sentence lists for a reason.
+_NAMES = 3
 
-@dataclass(frozen=True)
-class Shown:
-    """What the tables show."""
+#: Smaller shares of the time are not listed.
+_LEAST_SHARE = 0.0005
 
-    top: int
-    by: str  # op, module or op,module
+_NO_PEAK = "operations in a number format without a known peak"
 
 
-def blocks(trace: Analysis, shown: Shown) -> list[Block]:
-    """Return the report of one trace."""
-    found = [Block(_title(trace), lines=tuple(_head(trace)), tables=(_step_table(trace, shown),))]
+def traces_report(traces: Sequence[Analysis], top: int, by: str, given: Mapping[str, float | None]) -> Report:
+    """Return the report of traces.
+
+    Args:
+        traces: whose work was counted.
+        top: number of operations, kernels and steps to show.
+        by: how operations are summed: op, module or op,module.
+        given: ``tflops`` and ``gbs`` of the user; see :func:`peaks_of`.
+    """
+    blocks = [block for trace in traces for block in _trace_blocks(trace, top, by, given)]
+    data = document("trace", traces=[_data(trace, by, given) for trace in traces])
+    return Report("operations of a trace", blocks, data, _csv(traces, by, given))
+
+
+def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | None]) -> Report:
+    """Return the report of a distributed run: its ranks, and the spread of each operation over them."""
+    blocks = [Block("", tables=(_ranks_table(run),)), Block("", tables=(_spread_table(run, top, by),))]
+    data = document(
+        "trace",
+        folder=run.folder,
+        slowest_rank=run.slowest.rank,
+        missing_ranks=run.missing,
+        traces=[_data(rank, by, given) for rank in run.ranks],
+    )
+    return Report("operations of a trace", blocks, data, _csv(run.ranks, by, given))
+
+
+def _trace_blocks(trace: Analysis, top: int, by: str, given: Mapping[str, float | None]) -> Iterator[Block]:
+    peaks = peaks_of(trace.machine, **given)
+    rows = rows_of(trace, by, peaks)
+    yield Block(units.printable(Path(trace.source).name), lines=(_head(trace),), tables=(_step_table(trace, top),))
     if trace.timelines:
-        found.append(Block("", tables=(_timeline_table(trace.timelines),)))
-    found.append(Block("", tables=(_operation_table(trace, shown),)))
+        yield Block("", tables=(_timeline_table(trace.timelines),))
+    yield Block("", tables=(_operation_table(trace, rows, top),))
     if trace.kernels:
-        found.append(Block("", tables=(_kernel_table(trace, shown),)))
-    return found
+        yield Block("", tables=(_kernel_table(trace, top),))
+    if trace.costs.work:
+        shown = [row for row in rows if row.key[0] not in NOT_OPERATIONS][:top]
+        yield Block("", tables=(_work_table(trace, shown, peaks, by),))
+        yield from rooflines(units.printable(Path(trace.source).name), shown)
 
 
-def _title(trace: Analysis) -> str:
-    return units.printable(Path(trace.source).name)
-
-
-def _head(trace: Analysis) -> Iterator[str]:
-    """Yield the machine and the rank."""
+def _head(trace: Analysis) -> str:
+    """Return the machine and the rank."""
     names = [
         f"{name} ({units.size(memory)})" if memory else name or "an accelerator without a name"
         for name, memory in trace.machine
     ]
     versions = [f"{name.replace('_version', '').replace('_', ' ')} {value}" for name, value in trace.versions.items()]
     rank = [] if trace.rank is None else [f"rank {trace.rank}{f' of {trace.ranks}' if trace.ranks else ''}"]
-    yield units.printable(", ".join([*(names or ["host only"]), *versions, *rank]))
+    return units.printable(", ".join([*(names or ["host only"]), *versions, *rank]))
+
+
+# ---- Data ------------------------------------------------------------------------------------------------------------
+
+
+def rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
+    """Return the rows of a trace with the work and the times of all steps, the longest first.
+
+    Args:
+        trace: the trace.
+        by: how they are summed: op, module or op,module. A sum in which the work of one operation is not known has no work.
+        peaks: with which their work is compared.
+    """
+    work: dict[OpKey, Work] = defaultdict(Work)
+    uncounted: dict[OpKey, str] = {}  # the reason of the longest operation without work
+    for row in sorted(summed(trace.table, "op,module", of_all=True).values(), key=lambda row: -row.self_ns):
+        key = grouped(row.key, by)
+        if found := trace.costs.work.get(row.key):
+            work[key].add(found)
+        elif row.self_ns > 0 and (row.key[0] not in NOT_OPERATIONS or row.key in trace.costs.uncounted):
+            uncounted.setdefault(key, trace.costs.uncounted.get(row.key, NO_DATA))
+    kernels: dict[OpKey, int] = Counter()
+    for kernel in trace.kernels:
+        kernels[grouped(kernel.key, by)] += kernel.count
+    rows = []
+    for key, row in summed(trace.table, by, of_all=True).items():
+        known = work[key] if key in work and key not in uncounted else None
+        rows.append(
+            replace(
+                row,
+                kernels=kernels[key],
+                cost=known.cost if known else None,
+                ceilings=peaks.ceilings(known) if known else None,
+                uncounted=uncounted.get(key, "") if trace.costs.work else "",
+            )
+        )
+    return sorted(rows, key=lambda row: (-row.self_ns, -row.self_cpu_ns, row.key))
+
+
+def _csv(traces: Sequence[Analysis], by: str, given: Mapping[str, float | None]) -> Table:
+    rows = [(trace, row) for trace in traces for row in rows_of(trace, by, peaks_of(trace.machine, **given))]
+    source = Column[Analysis](None, lambda trace: trace.source, key="trace")
+    return paired([source], (*_time_columns(traces[0]), *work_columns(), *_PEAKS), rows)
+
+
+#: Columns of CSV and JSON.
+_PEAKS: tuple[Column[OperationSum], ...] = (
+    Column(None, lambda row: (row.cost and row.cost.precision) or None, key="precision"),
+    Column(
+        None,
+        lambda row: row.ceilings.flops_per_s if row.ceilings and math.isfinite(row.ceilings.flops_per_s) else None,
+        key="peak_flops_per_s",
+    ),
+    Column(None, lambda row: row.ceilings.bytes_per_s if row.ceilings else None, key="peak_bytes_per_s"),
+    Column(None, lambda row: row.uncounted or None, key="not_counted"),
+)
+
+
+def _data(trace: Analysis, by: str, given: Mapping[str, float | None]) -> dict[str, Any]:
+    """Return a trace for JSON. Times are nanoseconds; tables have a sample per step, operations the sum of all steps."""
+    return {
+        **asdict(replace(trace, costs=Costs({}, {}))),
+        "timelines": [{**asdict(each), "idle_ns": each.idle_ns} for each in trace.timelines],
+        "outside_collectives_ns": trace.outside_collectives_ns,
+        "peaks": asdict(peaks_of(trace.machine, **given)),
+        "operations": _csv([trace], by, given).records(),
+    }
 
 
 # ---- Steps and accelerators ------------------------------------------------------------------------------------------
 
 
-def _step_table(trace: Analysis, shown: Shown) -> Table:
+def _step_table(trace: Analysis, top: int) -> Table:
     step_ns, busy = trace.host.iteration_ns, trace.device.busy_ns if trace.device else ()
-    longest = sorted(range(len(step_ns)), key=lambda slot: -step_ns[slot])[: shown.top]
+    longest = sorted(range(len(step_ns)), key=lambda slot: -step_ns[slot])[:top]
     rows = [
         (units.printable(trace.steps[slot]), *(units.microseconds(times[slot]) for times in (step_ns, busy) if times))
         for slot in sorted(longest)
@@ -144,48 +241,57 @@ def _timeline_notes(timelines: Sequence[Timeline]) -> Iterator[str]:
 # ---- Operations and kernels ------------------------------------------------------------------------------------------
 
 
-def _operation_table(trace: Analysis, shown: Shown) -> Table:
-    rows = rows_of(trace, shown.by)
+#: Name of the row below all others.
+_SUM = "sum"
+
+
+def _time_columns(trace: Analysis) -> tuple[Column[OperationSum], ...]:
+    """Return the columns with times per step; CSV and JSON have those of all steps."""
+    steps, of_device = len(trace.steps), trace.device is not None
+
+    def us(ns: int) -> str:
+        return units.microseconds(ns / steps)
+
+    def count(number: float) -> str:
+        return units.count(number / steps)
+
+    def but(value: Callable[[OperationSum], Any], *names: str) -> Callable[[OperationSum], Any]:
+        return lambda row: None if row.key[0] in names else value(row)
+
+    return (
+        *NAMES,
+        Column("calls", but(lambda row: round(row.calls), OUTSIDE, UNATTRIBUTED, _SUM), count, key="calls"),
+        Column("host self us", but(lambda row: row.self_cpu_ns, UNATTRIBUTED), us, key="self_cpu_ns"),
+        Column("host total us", but(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), us, key="total_cpu_ns"),
+        Column(
+            "device us" if of_device else None, but(lambda row: row.self_device_ns, OUTSIDE, RUNTIME), us, key="self_device_ns"
+        ),
+        Column("kernels" if of_device else None, but(lambda row: row.kernels, OUTSIDE, RUNTIME), count, key="kernels"),
+        Column(None, lambda row: row.memory_bytes, key="memory_bytes"),
+    )
+
+
+def _share_column(trace: Analysis, rows: Sequence[OperationSum]) -> Column[OperationSum]:
+    whole, without = sum(row.self_ns for row in rows), (OUTSIDE, RUNTIME) if trace.device else ()
+    return Column("share", lambda row: row.self_ns / whole if whole and row.key[0] not in without else None, units.percent)
+
+
+def _operation_table(trace: Analysis, rows: Sequence[OperationSum], top: int) -> Table:
     operations = [row for row in rows if row.key[0] not in NOT_OPERATIONS]
     rest = sorted((row for row in rows if row.key[0] in NOT_OPERATIONS), key=lambda row: row.key)
-    others, whole = operations[shown.top :], summed(rows)
-    sums = [(*operation_cells(*row.key), *_cells(row, whole, trace)) for row in rest]
-    if others:
-        other = f"other ({len(others)} operation{'s' if len(others) > 1 else ''})"
-        sums.insert(0, (other, "", "", *_cells(summed(others), whole, trace)))
-    per = f"mean of {len(trace.steps)} steps" if len(trace.steps) > 1 else "one step"
-    return text_table(
-        title=f"operations, {per}",
-        headings=("operation", "phase", "module", "calls", "host self us", "host total us",
-                 *(("device us", "share", "kernels") if trace.device else ("share",))),
-        rows=tuple(
-            (*map(units.printable, operation_cells(*row.key)), *_cells(row, whole, trace)) for row in operations[: shown.top]
-        ),
-        sums=(*sums, ("sum", "", "", *_cells(whole, whole, trace))),
-        numbers_from=3,
-        lines=tuple(_notes(trace)),
-    )  # fmt: skip
-
-
-def _cells(row: Row, whole: Row, trace: Analysis) -> tuple[str, ...]:
-    """Return the numbers of a row per step. Totals contain each other, so a sum of rows has none."""
-    name, _, _ = row.key
-    is_sum, launched, counted = not name, name not in (OUTSIDE, RUNTIME), name not in (OUTSIDE, UNATTRIBUTED)
-    steps = len(trace.steps)
-
-    def us(ns: float, *, known: bool) -> str:
-        return units.microseconds(ns / steps) if known else units.MISSING
-
-    share = units.percent(row.size / whole.size) if whole.size else units.MISSING
-    cells = (
-        units.count(row.calls / steps) if counted and row is not whole else units.MISSING,
-        us(row.host_self_ns, known=name != UNATTRIBUTED),
-        us(row.host_total_ns, known=counted and not is_sum),
+    if others := operations[top:]:
+        rest.insert(0, total(others, f"other ({len(others)} operation{'s' if len(others) > 1 else ''})"))
+    return Table(
+        f"operations, {_per_step(trace)}",
+        (*_time_columns(trace), _share_column(trace, rows)),
+        operations[:top],
+        (*rest, total(rows, _SUM)),
+        tuple(_notes(trace)),
     )
-    if row.device_ns is None:
-        return (*cells, share)
-    kernels = units.count(row.kernels / steps) if launched else units.MISSING
-    return (*cells, us(row.device_ns, known=launched), share if launched else units.MISSING, kernels)
+
+
+def _per_step(trace: Analysis) -> str:
+    return f"mean of {len(trace.steps)} steps" if len(trace.steps) > 1 else "one step"
 
 
 def _notes(trace: Analysis) -> Iterator[str]:
@@ -215,9 +321,11 @@ def _notes(trace: Analysis) -> Iterator[str]:
         yield f"Left out of the device column: {units.microseconds(trace.outside_device_ns)} us that no iteration launched."
     if trace.unfinished:
         yield f"Left out: {units.count(trace.unfinished)} events without an end; the profiler stopped before."
+    if not trace.costs.work and NOT_RECORDED in trace.costs.uncounted.values():
+        yield "FLOPs and bytes cannot be counted without shapes; torch.profiler records them with record_shapes=True."
 
 
-def _kernel_table(trace: Analysis, shown: Shown) -> Table:
+def _kernel_table(trace: Analysis, top: int) -> Table:
     found: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
     for kernel in trace.kernels:
         found[kernel.name, kernel.key[0]].append(kernel)
@@ -231,10 +339,10 @@ def _kernel_table(trace: Analysis, shown: Shown) -> Table:
             units.microseconds(ns / count), units.microseconds(min(each.least_ns for each in kernels)),
             units.microseconds(max(each.most_ns for each in kernels)),
         )
-        for (name, operation), kernels in ordered[: shown.top]
+        for (name, operation), kernels in ordered[:top]
     ]  # fmt: skip
-    rest = [kernel for _, kernels in ordered[shown.top :] for kernel in kernels]
-    other = (f"other ({len(ordered) - shown.top})", "", units.count(sum(each.count for each in rest)),
+    rest = [kernel for _, kernels in ordered[top:] for kernel in kernels]
+    other = (f"other ({len(ordered) - top})", "", units.count(sum(each.count for each in rest)),
              units.microseconds(rest_ns := sum(each.ns for each in rest)),
              units.percent(rest_ns / whole) if whole else units.MISSING, "", "", "")  # fmt: skip
     return text_table(
@@ -247,14 +355,6 @@ def _kernel_table(trace: Analysis, shown: Shown) -> Table:
 
 
 # ---- Ranks -----------------------------------------------------------------------------------------------------------
-
-
-def ranks_blocks(run: RanksRun, shown: Shown) -> list[Block]:
-    """Return the report of a distributed run: its ranks, and the spread of each operation over them."""
-    return [
-        Block("", tables=(_ranks_table(run),)),
-        Block("", tables=(_spread_table(run, shown),)),
-    ]
 
 
 def _ranks_table(run: RanksRun) -> Table:
@@ -272,7 +372,7 @@ def _ranks_table(run: RanksRun) -> Table:
                 str(rank.rank), units.count(len(rank.steps)), units.microseconds(median_ns(rank.host.iteration_ns)),
                 units.microseconds(median_ns(rank.device.busy_ns)) if rank.device else units.MISSING,
                 *map(units.microseconds, (rank.elapsed_ns, rank.collectives_ns, rank.outside_collectives_ns)),
-                _title(rank), "slowest" if rank is slowest and len(run.ranks) > 1 else "",
+                units.printable(Path(rank.source).name), "slowest" if rank is slowest and len(run.ranks) > 1 else "",
             )
             for rank in run.ranks
         ),
@@ -283,28 +383,95 @@ def _ranks_table(run: RanksRun) -> Table:
     )  # fmt: skip
 
 
-def _spread_table(run: RanksRun, shown: Shown) -> Table:
-    of_rank = [{row.key: row.size / len(rank.steps) for row in rows_of(rank, shown.by)} for rank in run.ranks]
-    keys = sorted(
-        {key for rows in of_rank for key in rows}, key=lambda key: (-max(rows.get(key, 0.0) for rows in of_rank), key)
-    )
+def _spread_table(run: RanksRun, top: int, by: str) -> Table:
+    of_rank = [{row.key: row.self_ns / len(rank.steps) for row in rows_of(rank, by, Peaks())} for rank in run.ranks]
+    times = {key: [rows.get(key, 0.0) for rows in of_rank] for key in {key for rows in of_rank for key in rows}}
+    keys = sorted(times, key=lambda key: (-max(times[key]), key))
     clock = "device" if any(rank.device for rank in run.ranks) else "host self"
-    rest = len(keys) - shown.top
+    rest = len(keys) - top
+
+    def spread(ns: Sequence[float]) -> tuple[str, ...]:
+        least, most = min(ns), max(ns)
+        ratio = units.factor(most / least) if least else units.MISSING
+        return (*map(units.microseconds, (statistics.median(ns), least, most)), ratio, str(run.ranks[ns.index(most)].rank))
+
     return text_table(
         title=f"{clock} time per step over the ranks, us",
         headings=("operation", "phase", "module", "median", "least", "most", "most / least", "rank with the most"),
-        rows=tuple(_spread_cells(run, key, [rows.get(key, 0.0) for rows in of_rank]) for key in keys[: shown.top]),
-        sums=(),
+        rows=tuple((*map(units.printable, operation_cells(*key)), *spread(times[key])) for key in keys[:top]),
         numbers_from=3,
         lines=(f"{rest} smaller row{'s are' if rest > 1 else ' is'} not shown.",) if rest > 0 else (),
     )
 
 
-def _spread_cells(run: RanksRun, key: OpKey, times: Sequence[float]) -> tuple[str, ...]:
-    least, most = min(times), max(times)
-    return (
-        *map(units.printable, operation_cells(*key)),
-        *map(units.microseconds, (statistics.median(times), least, most)),
-        units.factor(most / least) if least else units.MISSING,
-        str(run.ranks[times.index(most)].rank),
+# ---- Work ------------------------------------------------------------------------------------------------------------
+
+
+def _work_table(trace: Analysis, shown: Sequence[OperationSum], peaks: Peaks, by: str) -> Table:
+    rows = rows_of(trace, "op,module", peaks)
+    time = Column[OperationSum]("us", lambda row: row.self_ns, lambda ns: units.microseconds(ns / len(trace.steps)))
+    return Table(
+        f"work by {'device' if trace.device else 'host'} time, {_per_step(trace)}",
+        (*NAMES, time, _share_column(trace, rows), *work_columns(len(trace.steps))),
+        shown,
+        lines=tuple(_work_notes(trace, rows, peaks, by)),
     )
+
+
+def _work_notes(trace: Analysis, rows: Sequence[OperationSum], peaks: Peaks, by: str) -> Iterator[str]:
+    """Yield sentences about the peaks, and about the time that has no place on the roofline."""
+    yield _peaks_note(trace, peaks)
+    whole = sum(row.self_ns for row in rows)
+    rest: dict[str, list[OperationSum]] = defaultdict(list)
+    for row in rows:
+        if reason := _why_unplaced(row, peaks):
+            rest[reason].append(row)
+    if not whole:
+        return
+    placed = whole - sum(row.self_ns for found in rest.values() for row in found)
+    share = f"{units.percent(placed / whole)} of the {'device' if trace.device else 'host'} time"
+    text = f"With them, {share} would have a place." if peaks.missing else f"{share} has a place on the roofline."
+    if reasons := list(_reasons(rest, whole)):
+        text += f" The rest: {'; '.join(reasons)}."
+    yield text
+    if names := sorted({shortened(key[0]) for key, work in trace.costs.work.items() if work.is_bound}):
+        yield f"FLOPs of {', '.join(names)} are upper bounds: they include those that a causal mask leaves out."
+    if by != "op,module" and rest:
+        yield "A sum over operations has a place only if each of them has one."
+
+
+def _why_unplaced(row: OperationSum, peaks: Peaks) -> str:
+    """Return why a row has no place on the roofline; empty if it has one."""
+    if row.cost is None:
+        return row.uncounted or ("time outside operations" if row.key[0] in NOT_OPERATIONS else NOT_RECORDED)
+    return "" if peaks.missing or row.ceilings else _NO_PEAK
+
+
+def _reasons(rest: Mapping[str, list[OperationSum]], whole: int) -> Iterator[str]:
+    """Yield each reason with its share of the time and the longest operations, the largest share first."""
+    shares = {reason: sum(row.self_ns for row in rows) / whole for reason, rows in rest.items()}
+    for reason, share in sorted(shares.items(), key=lambda item: -item[1]):
+        if share < _LEAST_SHARE:
+            continue
+        times: dict[str, int] = defaultdict(int)
+        for row in rest[reason]:
+            if row.key[0] not in NOT_OPERATIONS:
+                times[shortened(row.key[0])] += row.self_ns
+        names = [name for name in sorted(times, key=lambda name: -times[name]) if times[name]]
+        listed = ", ".join([*names[:_NAMES], *(["..."] if len(names) > _NAMES else [])])
+        yield f"{units.percent(share)} {reason}{f' ({listed})' if listed else ''}"
+
+
+def _peaks_note(trace: Analysis, peaks: Peaks) -> str:
+    """Return a sentence with the peaks that are used, or what is missing."""
+    if peaks.missing:
+        names = list(dict.fromkeys(name or "that the trace does not name" for name, _ in trace.machine))
+        of, options = f"a device {' or '.join(map(repr, names))}" if names else "the processor", " and ".join(peaks.missing)
+        return f"No operation has a place on the roofline, because the peaks of {of} are not known: give {options}."
+    bandwidth = units.bytes_per_s(peaks.bytes_per_s or 0)
+    if peaks.flops_per_s_of_all:
+        return f"Peaks: {units.flops_per_s(peaks.flops_per_s_of_all)} for every number format, {bandwidth} ({peaks.source})."
+    used = sorted({dtype for work in trace.costs.work.values() for dtype in work.flops})
+    rates = [f"{units.flops_per_s(rate)} ({dtype})" for dtype in used if (rate := peaks.of(dtype))]
+    tf32 = " Products of float32 count as TF32 where the name of a kernel contains it." if "tf32" in used else ""
+    return f"Peaks: {', '.join([*rates, bandwidth])} ({peaks.source}).{tf32}"

@@ -10,8 +10,7 @@ from itertools import accumulate
 from mnistbench.core.operation import OpKey, RowSums, covered, is_communication, subtract_waiting
 from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpTable
 from mnistbench.traces import events
-from mnistbench.traces.events import DeviceEvent, HostEvent, MemoryRecord, Trace
-from mnistbench.traces.steps import Steps
+from mnistbench.traces.events import DeviceEvent, MemoryRecord, Steps, ThreadEvent, Trace
 
 
 def tables(trace: Trace, steps: Steps) -> tuple[OpTable, OpTable | None]:
@@ -36,8 +35,8 @@ def key_of(event: DeviceEvent) -> OpKey:
     return (UNATTRIBUTED, "", NO_MODULE)
 
 
-def _key(event: HostEvent) -> OpKey:
-    return (event.name, *event.place)
+def _key(event: ThreadEvent) -> OpKey:
+    return (event.name, *event.scope)
 
 
 def _table(view: str, gathered: dict[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]) -> OpTable:
@@ -60,9 +59,9 @@ def _gathered(trace: Trace, steps: Steps) -> dict[OpKey, RowSums]:
 
 
 def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
-    memory = _Memory(trace.memory, of_host=not trace.device)
+    memory = _Allocations(trace.memory, of_host=not trace.device)
     elsewhere: dict[tuple[str, int], int] = defaultdict(int)  # phase of the waiting thread, step
-    ranges: list[HostEvent] = []  # of the thread of the steps, around the event
+    ranges: list[ThreadEvent] = []  # of the thread of the steps, around the event
     for event in trace.host:
         while ranges and ranges[-1].end <= event.start:
             ranges.pop()
@@ -77,7 +76,7 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
         if event.kind != events.RUNTIME and not event.is_beside:
             _add_memory(rows, row, slot, event, memory, is_range=is_range)
         if event.thread != steps.thread and not event.is_beside:
-            elsewhere[ranges[-1].place.phase if ranges else "", slot] += event.self_ns
+            elsewhere[ranges[-1].scope.phase if ranges else "", slot] += event.self_ns
         if is_range:
             row.total_cpu[slot] += event.self_ns
             continue
@@ -92,14 +91,14 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
     subtract_waiting(rows, elsewhere)
 
 
-def _row_key(event: HostEvent, *, is_range: bool) -> OpKey:
+def _row_key(event: ThreadEvent, *, is_range: bool) -> OpKey:
     if is_range:
-        return (OUTSIDE, event.place.phase, NO_MODULE)
+        return (OUTSIDE, event.scope.phase, NO_MODULE)
     return (RUNTIME, "", NO_MODULE) if event.kind == events.RUNTIME else _key(event)
 
 
 def _add_memory(
-    rows: dict[OpKey, RowSums], row: RowSums, slot: int, event: HostEvent, memory: _Memory, *, is_range: bool
+    rows: dict[OpKey, RowSums], row: RowSums, slot: int, event: ThreadEvent, memory: _Allocations, *, is_range: bool
 ) -> None:
     """Add the memory of an event to its row, and subtract it from the operation that called it."""
     n_bytes = memory.within(event)
@@ -130,7 +129,7 @@ def _busy_ns(trace: Trace, steps: Steps) -> tuple[int, ...]:
     return tuple(covered(of_step) for of_step in spans)
 
 
-class _Memory:
+class _Allocations:
     """Memory that was allocated and freed in an event: on the accelerator if the trace has one, else on the host."""
 
     def __init__(self, records: Iterable[MemoryRecord], *, of_host: bool) -> None:
@@ -138,7 +137,7 @@ class _Memory:
         self._starts = [record.ns for record in kept]
         self._sums = [0, *accumulate(record.n_bytes for record in kept)]
 
-    def within(self, event: HostEvent) -> int:
+    def within(self, event: ThreadEvent) -> int:
         """Return the bytes allocated minus freed while the event ran."""
         if not self._starts:
             return 0

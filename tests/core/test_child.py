@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.core.child import Child, ChildError
+from mnistbench.core.child import Child, ChildError, uninterrupted
 
 
 def child(program, **more):
@@ -110,3 +110,31 @@ def test_ctrl_c_while_a_child_starts_stops_it(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         child("import time; time.sleep(60)")
     assert started[0].returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_a_process_starts_waits_until_it_can_be_stopped(number):
+    started = []
+
+    def start():
+        with uninterrupted():
+            signal.raise_signal(number)
+            started.append("process")
+
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        assert (started, signal.getsignal(number)) == (["process"], signal.default_int_handler)
+    finally:
+        signal.signal(number, before)
+
+
+def test_an_interrupt_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -7,14 +7,14 @@ import textwrap
 
 #: The command with launches that are made up: the time of a call is what the tree's file says.
 GATE = textwrap.dedent("""
-    import contextlib, random, sys
+    import contextlib, functools, random, sys
     from pathlib import Path
 
     from mnistbench.cli import main
-    from mnistbench.gate import run
-    from mnistbench.gate.launcher import Listing, LaunchError
+    from mnistbench.gate import command
+    from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
 
-    CASES = {"bench.py::test_step": {"label": "step", "params": {"device": "cpu", "threads": 1}}}
+    CASES = {"bench.py::test_step": ListedCase("step", {"device": "cpu", "threads": 1})}
 
     def speeds(plan):
         return {side: (tree.root / "speed.txt").read_text().strip() for side, tree in plan.trees.items()}
@@ -46,8 +46,8 @@ GATE = textwrap.dedent("""
             cases = {"bench.py::test_step": [{"sides": sides}]}
             return {"cases": cases, "case_seconds": {"bench.py::test_step": 1.0}, "seconds": 1.0}
 
-    run.survey = survey
-    run.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(Launch(plan, seed))
+    start = lambda plan, seed, only, log, cores: contextlib.nullcontext(Launch(plan, seed))
+    command.measure = functools.partial(command.measure, look=survey, start=start)
     sys.exit(main())
 """)
 

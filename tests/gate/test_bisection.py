@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import gate_builders
 import pytest
 import strategies
-from gate_builders import CASE, GEMM, LABEL, MM, Measured, header, series
+from gate_builders import CASE, GEMM, LABEL, MM, Measured, recorded, series
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,8 +23,8 @@ from mnistbench.gate.bisection import (
     largest_regressions,
 )
 from mnistbench.gate.launcher import LaunchError
-from mnistbench.gate.verdict.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding, Thresholds
-from mnistbench.gate.verdict.result import conclude
+from mnistbench.gate.verdict.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding
+from mnistbench.gate.verdict.result import JudgeOptions, conclude
 from mnistbench.gate.verdict.samples import ADDED, COMPLETE, INTERRUPTED, REPLACED, End
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
@@ -93,7 +93,7 @@ def verdict(cases=CASE, *, factor=1.0, fresh=0, end=COMPLETE, **changes):
     measured = Measured(factor=factor, operations=operations, **changes)
     cases = {cases: measured} if isinstance(cases, str) else cases
     launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4, count=fresh) if fresh else [])]
-    return conclude(header(labels=dict.fromkeys(cases, LABEL)), launches, Thresholds(), end=end)
+    return conclude(recorded(launches, end=end, labels=dict.fromkeys(cases, LABEL)), JudgeOptions())
 
 
 @pytest.fixture(scope="module")

@@ -4,23 +4,25 @@ import json
 from dataclasses import replace
 
 import pytest
-from gate_builders import CASE, LABEL, MM, Measured, header, series
+from gate_builders import CASE, LABEL, MM, Measured, recorded, series
 
-from mnistbench.gate import bisection_report as report
+from mnistbench.gate import bisect_command
+from mnistbench.gate.bisect_command import last_line, report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, USED_UP, Bisection, Gate
-from mnistbench.gate.bisection_report import last_line, rendered
 from mnistbench.gate.verdict import permutation
-from mnistbench.gate.verdict.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds
-from mnistbench.gate.verdict.result import conclude
+from mnistbench.gate.verdict.decision import INCONCLUSIVE, PASSED, REGRESSED
+from mnistbench.gate.verdict.result import JudgeOptions, conclude
 from mnistbench.gate.verdict.samples import ADDED, REPLACED, End
+from mnistbench.showing.output import render
 
 RELEASES = ("2.11.0", "2.12.0", "2.12.1", "2.13.0", "2.14.0")
 
 
 def verdict(release, measured, fresh=0):
     launches = [*series(measured, seed=3), *(series(measured, stage=2, seed=4) if fresh else [])]
-    found = header(base="1a2b3c4", head="1a2b3c4", torch=f"2.11.0 -> {release}", packages={"torch": ["2.11.0", release]})
-    return conclude({**found, "labels": {CASE: LABEL}}, launches, Thresholds(), end=End(elapsed_s=200.0))
+    differ = {"torch": f"2.11.0 -> {release}", "packages": {"torch": ("2.11.0", release)}}
+    found = recorded(launches, base="1a2b3c4", head="1a2b3c4", labels={CASE: LABEL}, end=End(elapsed_s=200.0), **differ)
+    return conclude(found, JudgeOptions(top=3))
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +59,18 @@ def left(gates):
 
 @pytest.mark.parametrize("form", ["terminal", "markdown"])
 def test_a_search_is_reported(golden, found, form):
-    golden(rendered(found, form, 3), f"bisection.{'txt' if form == 'terminal' else form}")
+    golden(render(report(found), form), f"bisection.{'txt' if form == 'terminal' else form}")
 
 
 def test_releases_that_are_not_judged_are_reported_with_their_reason(left):
-    lines = rendered(left, "terminal", 3).splitlines()
+    lines = render(report(left), "terminal").splitlines()
     assert "2.12.1: not judged: head: ImportError: boom" in lines
     assert [line.split()[:3] for line in lines if line.startswith("2.12.0  ")] == [["2.12.0", "not", "judged"]]
 
 
 def test_the_last_line_names_the_first_slower_release(found):
     assert last_line(found).startswith("first slower release: torch 2.13.0 (2.12.1 is not slower); regressed: 3 confirmed by ")
-    assert rendered(found, "terminal", 3).splitlines()[-1] == last_line(found)
+    assert render(report(found), "terminal").splitlines()[-1] == last_line(found)
 
 
 def test_the_last_line_names_the_releases_that_are_left(gates, left):
@@ -92,7 +94,7 @@ def test_the_last_line_of_a_search_that_finds_nothing_is_that_of_its_gate(gates)
 
 
 def test_json_has_the_search_and_the_report_of_each_gate(left):
-    data = json.loads(rendered(left, "json", 3))
+    data = json.loads(report(left).json)
     assert (data["outcome"], data["sentence"], data["stopped"]) == (INCONCLUSIVE, last_line(left), "")
     assert (data["package"], data["releases"]) == ("torch", list(RELEASES))
     assert (data["not_slower"], data["candidates"]) == ("2.11.0", ["2.12.0", "2.12.1", "2.13.0"])
@@ -110,5 +112,5 @@ def test_the_change_of_added_operations_is_a_share_of_the_case(gates, monkeypatc
     found = replace(
         finding, screened=replace(finding.screened, quantity=replace(finding.screened.quantity, kind=kind, name="x"))
     )
-    monkeypatch.setattr(report, "largest_regressions", lambda _: {CASE: found})
-    assert [row[3] for row in report._rows(gate)] == [f"x{of_case}"]
+    monkeypatch.setattr(bisect_command, "largest_regressions", lambda _: {CASE: found})
+    assert [row[3] for row in bisect_command._releases(bisection(gate)).tables[0].cells] == [f"x{of_case}"]

@@ -9,13 +9,13 @@ import re
 
 import gate_builders
 import pytest
-from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measured, header, series
+from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measured, recorded, rendered, series
 
 from mnistbench.compare.criteria import Acceptance
-from mnistbench.gate.report import FACTS, WIDTH, forest, last_line, rendered
+from mnistbench.gate.report import DIFFERENCES, WIDTH, forest, last_line
 from mnistbench.gate.verdict import permutation
-from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, UNCONFIRMED, Thresholds
-from mnistbench.gate.verdict.result import conclude
+from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, UNCONFIRMED
+from mnistbench.gate.verdict.result import JudgeOptions, conclude
 from mnistbench.gate.verdict.samples import COMPLETE, End, Reproducer
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
@@ -29,9 +29,8 @@ def concluded(cases, fresh=0, *, accept=(), reason="", end=COMPLETE, seed=3, **c
     cases = cases if isinstance(cases, dict) else {CASE: cases}
     launches = [*series(cases, seed=seed), *(series(cases, stage=2, seed=4, count=fresh) if fresh else [])]
     changes.setdefault("labels", {CASE: LABEL, OTHER_CASE: OTHER_LABEL} if len(cases) > 1 else {CASE: LABEL})
-    return conclude(
-        header(**changes), launches, Thresholds(), accept=tuple(map(Acceptance.parse, accept)), reason=reason, end=end
-    )
+    options = JudgeOptions(accept=tuple(map(Acceptance.parse, accept)), reason=reason, top=3)
+    return conclude(recorded(launches, end=end, **changes), options)
 
 
 def slower(factor=1.3, **changes):
@@ -294,7 +293,7 @@ def test_with_a_case_accepted_the_bound_is_that_of_the_others():
 
 
 def test_too_few_launches_have_no_tables():
-    verdict = conclude(header(), series(count=3), Thresholds(), end=End("interrupted"))
+    verdict = conclude(recorded(series(count=3), end=End("interrupted")), JudgeOptions())
     for form in ("terminal", "markdown"):
         text = rendered(verdict, form, 3)
         assert "3 launches are too few" in text
@@ -305,7 +304,7 @@ def test_too_few_launches_have_no_tables():
 
 def test_what_was_flagged_and_not_confirmed_is_told():
     launches = [*series({CASE: slower()}, seed=3), *series({CASE: Measured()}, stage=2, seed=4)]
-    verdict = conclude(header(), launches, Thresholds())
+    verdict = conclude(recorded(launches), JudgeOptions())
     assert {finding.verdict for finding in verdict.decision.findings} == {UNCONFIRMED}
     text = rendered(verdict, "terminal", 3)
     assert f"{LABEL}: aten::mm, forward fc1 was flagged, and 8 fresh launches did not confirm it" in text
@@ -374,14 +373,14 @@ def test_the_head_counts_fresh_launches(scenes):
 
 
 def test_no_more_facts_are_shown_than_a_reader_takes():
-    keys = [(f"aten::op{number}", "forward", "fc1") for number in range(FACTS + 3)]
+    keys = [(f"aten::op{number}", "forward", "fc1") for number in range(DIFFERENCES + 3)]
     more = {key: {"calls": 2.0} for key in keys}
     case = Measured(operations={**QUIET, **dict.fromkeys(keys, (100_000, 1.0))}, new=more)
     verdict = concluded(case)
     text = rendered(verdict, "terminal", 3)
-    assert text.count(": 1 -> 2 calls") == FACTS
+    assert text.count(": 1 -> 2 calls") == DIFFERENCES
     assert f"{LABEL}: 3 more; use --format json to see all" in text
-    assert len(json.loads(rendered(verdict, "json", 3))["exact"][LABEL]) == FACTS + 3
+    assert len(json.loads(rendered(verdict, "json", 3))["exact"][LABEL]) == DIFFERENCES + 3
 
 
 # ---- likely causes ------------------------------------------------------------------------------------------------------

@@ -20,11 +20,12 @@ import reproducer_builders
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import PINNED
 from mnistbench.gate import run
-from mnistbench.gate.launcher import Default, LaunchError, Listing
-from mnistbench.gate.run import LAUNCHES, Progress, Request, measure
+from mnistbench.gate.launcher import Default, LaunchError, ListedCase, Listing
+from mnistbench.gate.run import LAUNCHES, Request, measure
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LEAST_LAUNCHES
-from mnistbench.gate.verdict.samples import BASE, HEAD, NO_END, End, Recorded
+from mnistbench.gate.verdict.samples import BASE, HEAD, NO_END, End
+from mnistbench.showing.progress import Progress
 
 #: Two cases, and what a base takes for each.
 QUICK, SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]", "bench/test_step.py::test_step[convnet-b16-cpu]"
@@ -55,17 +56,18 @@ def here(tmp_path):
 
 
 class Heard(Progress):
-    """Keeps what it is told."""
+    """Keeps what it shows."""
 
     def __init__(self):
+        super().__init__(None)
         self.said = []
         self.launches = []
 
     def say(self, text):
         self.said.append(text)
 
-    def launch(self, done, of, seconds_left):
-        self.launches.append((done, of, seconds_left))
+    def step(self, text, *, log=None, left_s=None):
+        self.launches.append((text, left_s))
 
 
 class Launches:
@@ -121,7 +123,7 @@ class Launches:
         return {side: {one["script"]: {"rows": rows, "why_not": "", "threads": 1} for one in wanted[side]} for side in wanted}
 
     def listing(self, side):
-        cases = {case: {"label": case.rpartition("::")[2], "params": params} for case, params in self.cases[side].items()}
+        cases = {case: ListedCase(case.rpartition("::")[2], params) for case, params in self.cases[side].items()}
         memory = {case: {BASE: 1_000, HEAD: 2_000}[side] for case in cases if case != SLOW}
         failed = self.failed if side == HEAD else {}
         return Listing(cases, {"model": f"{side}/model.py"}, "2.15.0", self.packages[side], memory, 500_000, failed)
@@ -151,7 +153,7 @@ def gate(here, tmp_path, launches):
     """Measure with these launches; what the request says by keywords."""
 
     def measured(progress=None, *, where=here, **changes):
-        request = Request(**{"base_dir": str(tmp_path / "base"), "storage": tmp_path / "storage", "launches": 9, **changes})
+        request = Request(**{"base_dir": tmp_path / "base", "storage": tmp_path / "storage", "launches": 9, **changes})
         return measure(
             request, progress or Heard(), here=where, look=launches.look, start=launches.start, describe=launches.describe,
             now=launches.now, seed=100,
@@ -186,7 +188,7 @@ def test_the_file_holds_what_was_measured(gate, tmp_path):
     measured = gate(launches=8)
     assert measured.path.parent == tmp_path / "storage/gate"
     assert list(measured.path.parent.iterdir()) == [measured.path]
-    assert samples.load(measured.path) == Recorded(measured.header, measured.launches, measured.end)
+    assert samples.load(measured.path) == measured
 
 
 def test_the_copies_are_gone_when_all_is_measured(gate, launches, tmp_path):
@@ -200,17 +202,18 @@ def test_progress_is_told_before_each_launch_and_at_the_end(gate):
     heard = Heard()
     gate(heard, launches=8)
     assert heard.said == ["loading both sides"]
-    assert heard.launches == [(0, 8, 0.0), *((done, 8, 25.0 * (8 - done)) for done in range(1, 8)), (8, 8, 0.0)]
+    rest = [None, *(25.0 * (8 - done) for done in range(1, 8))]
+    assert heard.launches == [(f"launch {number} of 8", left_s) for number, left_s in enumerate(rest, 1)]
 
 
 def test_the_header_says_what_is_compared(gate, here):
-    header = gate(launches=8, arguments=("-k", "step")).header
-    assert header["base"].endswith("/base")
-    assert header["head"] == str(here)
-    assert header["arguments"] == ["bench", "-k", "step"]
-    assert (header["seed"], header["torch"]) == (100, "2.15.0")
-    assert header["labels"] == {QUICK: "test_step[lenet5-b16-cpu]", SLOW: "test_step[convnet-b16-cpu]"}
-    assert header["files"] == {BASE: {"model": "base/model.py"}, HEAD: {"model": "head/model.py"}}
+    header = gate(launches=8, pytest=("-k", "step")).header
+    assert header.base.endswith("/base")
+    assert header.head == str(here)
+    assert header.arguments == ("bench", "-k", "step")
+    assert (header.seed, header.torch) == (100, "2.15.0")
+    assert header.labels == {QUICK: "test_step[lenet5-b16-cpu]", SLOW: "test_step[convnet-b16-cpu]"}
+    assert header.files == {BASE: {"model": "base/model.py"}, HEAD: {"model": "head/model.py"}}
 
 
 def test_of_a_repository_the_header_has_commits(gate, launches, here):
@@ -218,10 +221,10 @@ def test_of_a_repository_the_header_has_commits(gate, launches, here):
     for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
         subprocess.run(["git", *somebody, *arguments], cwd=here, check=True)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True).stdout[:7]
-    header = gate(launches=8, base_dir="", base="HEAD").header
-    assert (header["base"], header["head"]) == (commit, commit)
+    header = gate(launches=8, base_dir=None, base="HEAD").header
+    assert (header.base, header.head) == (commit, commit)
     (here / "new.py").touch()
-    assert gate(launches=8, base_dir="", base="HEAD", where=here / "bench").header["head"] == f"{commit} with changes"
+    assert gate(launches=8, base_dir=None, base="HEAD", where=here / "bench").header.head == f"{commit} with changes"
     assert launches.started[-1][0].repository == here
     assert launches.started[-1][0].trees[HEAD].directory.name == "bench"
 
@@ -231,7 +234,7 @@ def test_another_torch_on_one_side_is_said(gate, launches):
         return replace(Launches.listing(launches, side), torch={BASE: "2.14.0", HEAD: "2.15.0"}[side])
 
     launches.listing = listing
-    assert gate(launches=8).header["torch"] == "2.14.0 -> 2.15.0"
+    assert gate(launches=8).header.torch == "2.14.0 -> 2.15.0"
 
 
 @pytest.mark.parametrize(
@@ -241,7 +244,7 @@ def test_another_torch_on_one_side_is_said(gate, launches):
 )
 def test_a_case_computes_the_same_to_the_bit_on_one_thread_of_a_cpu(gate, launches, params, exact):
     launches.cases = {side: {QUICK: {**PARAMS, **params}} for side in (BASE, HEAD)}
-    assert gate(launches=8).header["exact"] == {QUICK: exact}
+    assert gate(launches=8).header.exact == {QUICK: exact}
 
 
 @pytest.mark.parametrize(
@@ -249,9 +252,9 @@ def test_a_case_computes_the_same_to_the_bit_on_one_thread_of_a_cpu(gate, launch
 )
 def test_threads_of_a_side_count_instead_of_those_of_the_case(gate, launches, base, head, exact):
     variables = [{"OMP_NUM_THREADS": threads} if threads else {} for threads in (base, head)]
-    measured = gate(launches=8, base_variables=variables[0], head_variables=variables[1])
-    assert set(measured.header["exact"].values()) == {exact}
-    assert list(measured.header["labels"]) == list(launches.cases[BASE])  # the cases have the same parameters
+    measured = gate(launches=8, base_env=tuple(variables[0].items()), head_env=tuple(variables[1].items()))
+    assert set(measured.header.exact.values()) == {exact}
+    assert list(measured.header.labels) == list(launches.cases[BASE])  # the cases have the same parameters
 
 
 # ---- What is measured --------------------------------------------------------------------------------------------------
@@ -260,16 +263,16 @@ def test_threads_of_a_side_count_instead_of_those_of_the_case(gate, launches, ba
 def test_a_case_that_one_side_has_alone_is_said_and_not_measured(gate, launches):
     launches.cases = {BASE: {QUICK: PARAMS, "t.py::gone": PARAMS}, HEAD: {"t.py::new": PARAMS, QUICK: PARAMS}}
     measured = gate(launches=8)
-    assert (measured.header["only_base"], measured.header["only_head"]) == (["t.py::gone"], ["t.py::new"])
-    assert list(measured.header["labels"]) == [QUICK]
+    assert (measured.header.only_base, measured.header.only_head) == (("t.py::gone",), ("t.py::new",))
+    assert list(measured.header.labels) == [QUICK]
     assert [only for _, _, only in launches.started] == [[QUICK]] * 8
 
 
 def test_a_case_that_means_something_else_now_is_said_and_not_measured(gate, launches):
     launches.cases[HEAD] = {QUICK: PARAMS, SLOW: {**PARAMS, "batch_size": 32}}
     measured = gate(launches=8)
-    assert measured.header["changed"] == [SLOW]
-    assert list(measured.header["labels"]) == list(measured.launches[0].cases) == [QUICK]
+    assert measured.header.changed == (SLOW,)
+    assert list(measured.header.labels) == list(measured.launches[0].cases) == [QUICK]
 
 
 NO_CASE = (
@@ -302,11 +305,11 @@ def test_nothing_to_measure_is_one_line_and_leaves_no_file(gate, launches, tmp_p
 
 def test_what_the_survey_selects_is_measured_in_every_launch_and_kept(gate, launches):
     launches.selects = lambda arguments, default: (arguments, ())
-    header = gate(launches=8, arguments=("-x", "bench/test_step.py")).header
+    header = gate(launches=8, pytest=("-x", "bench/test_step.py")).header
     [(plan, default)] = launches.looked
     assert (plan.arguments, default) == (("-x", "bench/test_step.py"), Default("bench", "step"))
     assert {(plan.arguments, plan.phases) for plan, _, _ in launches.started} == {(("-x", "bench/test_step.py"), ())}
-    assert header["arguments"] == ["-x", "bench/test_step.py"]
+    assert header.arguments == ("-x", "bench/test_step.py")
 
 
 def test_a_project_without_that_folder_is_searched_whole(gate, launches, here):
@@ -323,11 +326,11 @@ def test_single_cases_may_be_named(gate, launches):
     assert launches.looked[0][0].only == (SLOW,)
 
 
-@pytest.mark.parametrize("side", ["base", "new"])
+@pytest.mark.parametrize("side", [BASE, HEAD])
 def test_a_side_may_have_another_interpreter(gate, launches, side):
     gate(launches=8, **{f"{side}_python": "/opt/python"})
     plan, _, _ = launches.started[0]
-    assert plan.pythons == {**dict.fromkeys((BASE, HEAD), sys.executable), {"base": BASE, "new": HEAD}[side]: "/opt/python"}
+    assert plan.pythons == {**dict.fromkeys((BASE, HEAD), sys.executable), side: "/opt/python"}
 
 
 # ---- Launches at the same time ----------------------------------------------------------------------------------------
@@ -353,7 +356,7 @@ def test_two_launches_run_at_the_same_time_on_a_core_each(gate, launches, cores)
     assert len({tuple(drawn) for drawn in launches.cores[:8]}) == 2  # by chance: each core has been that of the first
     assert launches.cores[8] in ([0, 1], [1, 0])
     assert len({seed for _, seed, _ in launches.started}) == 9
-    assert [done for done, _, _ in heard.launches] == [0, 2, 4, 6, 8, 9]
+    assert [text for text, _ in heard.launches] == [f"launch {number} of 9" for number in (1, 3, 5, 7, 9)]
     assert samples.load(measured.path).launches == measured.launches
 
 
@@ -369,7 +372,7 @@ def test_a_launch_has_as_many_cores_as_there_are_for_it(gate, launches, cores):
 def test_a_launch_that_needs_the_machine_runs_alone(gate, launches, cores, params, variables):
     cores(2, at_once=1)
     launches.cases = {side: {QUICK: {**PARAMS, **params}} for side in (BASE, HEAD)}
-    assert len(gate(launches=8, head_variables=variables).launches) == 8
+    assert len(gate(launches=8, head_env=tuple(variables.items())).launches) == 8
 
 
 def test_without_the_memory_for_two_a_launch_runs_alone(gate, launches, cores, monkeypatch):
@@ -406,7 +409,7 @@ def test_what_was_flagged_is_measured_again_alone(gate, launches):
     assert all(list(launch.cases) == [SLOW] for launch in measured.launches[LAUNCHES:])
     assert len({seed for _, seed, _ in launches.started}) == LAUNCHES + 4
     assert heard.said == ["loading both sides", "measuring 1 case again, in fresh launches"]
-    assert heard.launches[LAUNCHES + 1] == (0, 4, 4 * 15.0)
+    assert heard.launches[LAUNCHES] == ("launch 1 of 4", 4 * 15.0)
     assert samples.load(measured.path).launches == measured.launches
 
 
@@ -560,7 +563,7 @@ def test_each_launch_is_in_the_file_as_soon_as_it_has_ended(gate, launches, tmp_
         gate()
     [path] = (tmp_path / "storage/gate").iterdir()
     recorded = samples.load(path)
-    assert list(recorded.header["labels"]) == [QUICK, SLOW]
+    assert list(recorded.header.labels) == [QUICK, SLOW]
     assert (len(recorded.launches), recorded.end) == (2, NO_END)
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -580,7 +583,7 @@ def test_an_interrupt_keeps_what_was_measured(gate, launches, number):
     measured = gate(launches=8)
     assert len(measured.launches) == number - 1
     assert measured.end == End("interrupted", broken_off=True, elapsed_s=launches.clock)
-    assert samples.load(measured.path) == Recorded(measured.header, measured.launches, measured.end)
+    assert samples.load(measured.path) == measured
     assert launches.running == 0
 
 
@@ -625,10 +628,10 @@ def test_both_sides_run_by_the_interpreter_that_runs_the_gate(gate, launches):
 
 
 def test_sides_may_differ_in_variables_alone(gate, launches):
-    header = gate(launches=8, base_dir="", head_variables={"A": "1"}).header
+    header = gate(launches=8, base_dir=None, head_env=(("A", "1"),)).header
     plan, _, _ = launches.started[0]
-    assert plan.variables == header["variables"] == {BASE: {}, HEAD: {"A": "1"}}
-    assert header["base"] == header["head"]
+    assert plan.variables == header.variables == {BASE: {}, HEAD: {"A": "1"}}
+    assert header.base == header.head
 
 
 # ---- What the survey finds ---------------------------------------------------------------------------------------------
@@ -636,19 +639,19 @@ def test_sides_may_differ_in_variables_alone(gate, launches):
 
 def test_memory_of_cases_that_both_sides_know_is_in_the_header(gate):
     header = gate(launches=8).header
-    assert header["memory"] == {QUICK: {BASE: 1_000, HEAD: 2_000}}
-    assert header["resident"] == {BASE: 500_000, HEAD: 500_000}
+    assert header.memory == {QUICK: {BASE: 1_000, HEAD: 2_000}}
+    assert header.resident == {BASE: 500_000, HEAD: 500_000}
 
 
 def test_the_header_has_the_variables_of_the_allocator(gate, monkeypatch):
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-    assert gate(launches=8).header["allocator"] == {**PINNED, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    assert gate(launches=8).header.allocator == {**PINNED, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 def test_packages_that_differ_are_in_the_header(gate, launches):
     launches.packages[HEAD] = {"torch": "2.16.0", "tqdm": "4", "Added": "1"}
     del launches.packages[BASE]["tqdm"]
-    assert gate(launches=8).header["packages"] == {"Added": ["", "1"], "torch": ["2.15.0", "2.16.0"], "tqdm": ["", "4"]}
+    assert gate(launches=8).header.packages == {"Added": ("", "1"), "torch": ("2.15.0", "2.16.0"), "tqdm": ("", "4")}
 
 
 def test_a_case_that_fails_on_a_side_is_an_error_before_anything_is_measured(gate, launches):
@@ -686,7 +689,7 @@ def test_a_second_file_of_a_second_gets_another_name(gate):
         "20261120_103105.jsonl.gz", "20261120_103105_1.jsonl.gz", "20261120_103105_2.jsonl.gz",
     ]  # fmt: skip
     assert all(len(samples.load(one.path).launches) == 8 for one in measured)
-    assert measured[0].header["started"] == datetime(2026, 11, 20, 10, 31, 5, tzinfo=UTC).isoformat()
+    assert measured[0].header.started == datetime(2026, 11, 20, 10, 31, 5, tzinfo=UTC).isoformat()
 
 
 @pytest.mark.usefixtures("stopped")
@@ -716,7 +719,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_anything_is_started(gat
 
 @pytest.mark.parametrize("name", ["nowhere", "base/bench/test_step.py"])
 def test_a_base_that_is_no_folder_is_one_line(gate, tmp_path, name):
-    path = str(tmp_path / name)
+    path = tmp_path / name
     with pytest.raises(UsageError) as raised:
         gate(base_dir=path)
-    assert str(raised.value) == f"--base-dir: {path!r} is not a folder; name a checkout of the base"
+    assert str(raised.value) == f"--base-dir: {str(path)!r} is not a folder; name a checkout of the base"

@@ -16,8 +16,7 @@ from mnistbench.compare.diff import compare
 from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
 from mnistbench.core.record import RUNTIME, UNATTRIBUTED, OpTable, median_ns
-from mnistbench.gate.sides.profiled import columns
-from mnistbench.gate.sides.workload_case import WorkloadCase
+from mnistbench.gate.sides.workload_case import WorkloadCase, columns
 from mnistbench.measuring.case import Case, build, fork_random
 from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times
 from mnistbench.measuring.profiling import record_warm, warm_table

@@ -139,7 +139,7 @@ def test_error_if_every_run_is_damaged():
     [
         (["9"], "mnistbench: '9' has no saved run in .benchmarks; give a file, a number, a glob, latest"),
         (["1", "--base", "9"], "mnistbench: '9' has no saved run in .benchmarks; give a file"),
-        (["1", "--base", ""], "mnistbench: '' has no saved run in .benchmarks; give a file"),
+        (["1", "--base", ""], "mnistbench: --base: '' is no value; give one, or leave the option out"),
         (["1", "--storage", "gone"], "mnistbench: gone is not a folder of saved runs; name one with --storage"),
         (["1", "-o", "gone/r.html"], "mnistbench: --output: gone/r.html cannot be written (No such file or directory); name"),
         (["1", "--output", "."], "mnistbench: --output: . cannot be written (Is a directory); name another file"),

@@ -11,8 +11,6 @@ import sys
 import forks
 import pytest
 
-from mnistbench.profile.result import loads
-
 #: Forward passes of a small network; without an optimizer a process does not import torch._dynamo.
 QUICK = ("--model", "lenet5", "--phase", "forward", "--device", "cpu", "--iterations", "2")
 
@@ -52,11 +50,11 @@ def test_batch_sizes_side_by_side_each_by_itself_and_traces(run, tmp_path):
 def test_first_calls_in_processes_of_their_own_and_json(run, tmp_path):
     done = run(*QUICK, "--batch-size", "2", "--cold", "--format", "json", "--output", "profile.json")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    (case,) = loads((tmp_path / "profile.json").read_text(), "profile.json")
-    assert [(call.trained, call.first) for call in case.cold] == [(False, True), (True, False), (True, True)]
-    assert [call.table.first_of_process for call in case.cold] == [True, False, True]
-    assert all(call.ns > 0 for call in case.cold)
-    assert (case.trained_steps, case.params.batch_size, case.params.phase) == (20, 2, "forward")
+    (case,) = json.loads((tmp_path / "profile.json").read_text())["cases"]
+    assert [(call["trained"], call["first"]) for call in case["cold"]] == [(False, True), (True, False), (True, True)]
+    assert [call["table"]["first_of_process"] for call in case["cold"]] == [True, False, True]
+    assert all(min(call["table"]["iteration_ns"]) > 0 for call in case["cold"])
+    assert (case["trained_steps"], case["params"]["batch_size"], case["params"]["phase"]) == (20, 2, "forward")
 
 
 @pytest.mark.versions
@@ -78,20 +76,11 @@ def test_csv_of_a_step_by_module(tmp_path, cache):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--batch-size", "1,,2"), "--batch-size: '1,,2' has an empty entry"),
         (("--batch-size", "0"), "--batch-size: '0' cannot be used; give a whole number, at least 1"),
-        (("--threads", "100000"), "--threads: '100000' cannot be used; give a whole number, 1 to 1024"),
-        (("--trace", ""), "--trace: '' is no value; give one"),
-        (("--output", " "), "--output: ' ' is no value; give one, or leave the option out"),
-        (("--output", ""), "--output: '' is no value; give one, or leave the option out"),
         (("--output", "no/p.txt"), "--output: no/p.txt cannot be written (No such file or directory); name another file"),
-        (("--output", "."), "--output: . cannot be written (Is a directory); name another file"),
-        (("--phase", "train"), "--phase: 'train' is not known; choose forward or step"),
         (("--sort", "cpu"), "--sort: 'cpu' is not known; choose self-cpu or self-device or total"),
-        (("--by", "name"), "--by: 'name' is not known"),
-        (("--min-share", "much"), "--min-share: 'much' is not a share"),
+        (("--min-share", "much"), "--min-share: 'much' is not a percentage"),
         (("--trace", "t.txt"), "--trace: 't.txt' does not end in .json or .json.gz"),
-        (("--dtype", "float16"), "--dtype: 'float16' is not known"),
     ],
 )
 def test_a_wrong_option_is_one_line_before_torch_is_loaded(run, arguments, complaint):
@@ -104,7 +93,7 @@ def test_a_wrong_option_is_one_line_before_torch_is_loaded(run, arguments, compl
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--model", "resnet"), "--model: 'resnet' is not a workload; choose of convnet, lenet5"),
+        (("--model", "resnet"), "--model: 'resnet' is not known; choose convnet or lenet5"),
         (("--device", "tpu"), "device 'tpu' is not known"),
         (("--device", "cpu", "--sort", "self-device"), "--sort: 'self-device' needs an accelerator"),
         ((*QUICK, "--batch-size", "1", "--trace", "/proc/no/t.json"), "--trace: /proc/no/t.json cannot be written"),

@@ -11,7 +11,6 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch_builders import CPU, tiny_workload
 
-from mnistbench.core.roofline import Cost
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.profiling import profile
 from mnistbench.profile import costs
@@ -146,11 +145,6 @@ def test_a_case_whose_iterations_differ_has_no_costs():
 
     case = build(params(workload="lenet5", phase="step", batch_size=2), dataclasses.replace(network("lenet5"), loss=loss))
     assert operation_costs(case) == {}
-
-
-def test_costs_of_one_row_are_added_and_unknown_flops_stay_unknown():
-    assert costs._sum([Cost(1, 10), Cost(None, 5)]) == Cost(1, 15)
-    assert costs._sum([Cost(None, 10), Cost(None, 5)]) == Cost(None, 15)
 
 
 class TestLayers:

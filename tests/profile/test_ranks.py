@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from rank_builders import TORCHRUN, distributed_modules, start, wait
 
-from mnistbench.profile.ranks import TIMED_STEPS
-from mnistbench.profile.result import loads
+from mnistbench.profile.run import TIMED_STEPS
 
 pytestmark = pytest.mark.versions
 
@@ -41,18 +40,17 @@ def test_rank_0_shows_the_operations_and_what_all_ranks_spend(tmp_path: Path) ->
 def test_json_has_the_times_of_all_ranks_and_communication_as_operations(tmp_path: Path) -> None:
     done = torchrun("--batch-size", "4,6", "--format", "json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    cases = loads(done.stdout, "stdout")
-    assert [(case.params.batch_size, case.samples) for case in cases] == [(4, 2), (6, 3)]
+    cases = json.loads(done.stdout)["cases"]
+    assert [(case["params"]["batch_size"], case["samples"]) for case in cases] == [(4, 2), (6, 3)]
     for case in cases:
-        assert case.ranks is not None
-        assert [len(times) for times in (*case.ranks.step_ns, *case.ranks.no_sync_ns)] == [TIMED_STEPS] * 4
-        rows = {row.name: row for row in case.tables[0].rows}
-        assert rows["gloo:all_reduce"].calls == rows["c10d::allreduce_"].calls >= 1
-        assert len(rows["gloo:all_reduce"].self_cpu_ns) == 2
-        assert min(rows["gloo:all_reduce"].self_cpu_ns) > 0
-        flops = [cost.flops for key, cost in case.costs.items() if key[1:] == ("forward", "conv1") and cost.flops]
-        assert flops == [case.samples * 2 * 6 * 28 * 28 * 25]  # of this rank's part
-    assert [case["ranks"]["world_size"] for case in json.loads(done.stdout)["cases"]] == [2, 2]
+        assert [len(times) for times in (*case["ranks"]["step_ns"], *case["ranks"]["no_sync_ns"])] == [TIMED_STEPS] * 4
+        rows = {row["name"]: row for row in case["tables"][0]["rows"]}
+        assert rows["gloo:all_reduce"]["calls"] == rows["c10d::allreduce_"]["calls"] >= 1
+        assert len(rows["gloo:all_reduce"]["self_cpu_ns"]) == 2
+        assert min(rows["gloo:all_reduce"]["self_cpu_ns"]) > 0
+        of_conv = [row for row in case["operations"] if (row["phase"], row["module"]) == ("forward", "conv1")]
+        flops = [row["flops"] for row in of_conv if row["flops"]]
+        assert flops == [case["samples"] * 2 * 6 * 28 * 28 * 25]  # of this rank's part
 
 
 @pytest.mark.parametrize(

@@ -9,24 +9,23 @@ import pytest
 from builders import op_row, op_table
 from profiled_builders import CEILINGS, CONV, FC, RELU, cold_calls, of_two_ranks, on_accelerator, profiled, table
 
-from mnistbench.core.roofline import Cost, of_roof
-from mnistbench.profile.report import Shown, blocks, roofline, side_by_side, work_table
-from mnistbench.profile.rows import CSV_COLUMNS, csv_rows, rows_of
+from mnistbench.core.roofline import Cost, OperationSum
+from mnistbench.profile.report import blocks, profile_report, rows_of, side_by_side, work_table
+from mnistbench.profile.result import Settings
 from mnistbench.showing.markdown import markdown_report
-from mnistbench.showing.table import csv_text
 from mnistbench.showing.terminal import draw_report
 
 
 @pytest.mark.parametrize(
     ("name", "cases", "shown"),
     [
-        ("cpu", [profiled(16), profiled(1)], Shown()),  # in any order: the smallest batch comes first
-        ("accelerator", [on_accelerator()], Shown()),
-        ("cold", [profiled(cold=cold_calls(), trained_steps=20)], Shown()),
-        ("by_module", [profiled(1), profiled(16)], Shown(by="module", sort="total", memory=True)),
-        ("by_op_top_2", [profiled(1)], Shown(by="op", top=2, shapes=True)),
-        ("ranks", [of_two_ranks()], Shown()),
-        ("unknown", [profiled(ceilings=None, costs={}, layers=())], Shown(sort="calls", min_share=0.0)),
+        ("cpu", [profiled(16), profiled(1)], Settings()),  # in any order: the smallest batch comes first
+        ("accelerator", [on_accelerator()], Settings()),
+        ("cold", [profiled(cold=cold_calls(), trained_steps=20)], Settings()),
+        ("by_module", [profiled(1), profiled(16)], Settings(by="module", sort="total", memory=True)),
+        ("by_op_top_2", [profiled(1)], Settings(by="op", top=2, shapes=True)),
+        ("ranks", [of_two_ranks()], Settings()),
+        ("unknown", [profiled(ceilings=None, costs={}, layers=())], Settings(sort="calls", min_share=0.0)),
     ],
 )
 def test_a_report(golden, name, cases, shown):
@@ -34,11 +33,11 @@ def test_a_report(golden, name, cases, shown):
 
 
 def test_markdown(golden):
-    golden(markdown_report(blocks([profiled(1), profiled(16)], Shown()), "profile"), "profile.markdown")
+    golden(markdown_report(blocks([profiled(1), profiled(16)], Settings()), "profile"), "profile.markdown")
 
 
 def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
-    text = csv_text(CSV_COLUMNS, csv_rows([profiled(16), on_accelerator()], "op,module"))
+    text = profile_report([profiled(16), on_accelerator()], Settings()).table.csv()
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["device"], row["view"]) for row in rows] == [("cpu", "host")] * 4 + [("cuda", "host")] * 2 + [
         ("cuda", "device")
@@ -63,24 +62,25 @@ def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
     ],
 )
 def test_of_roof(cost, ns, share):
-    found = of_roof(CEILINGS, cost, ns)
+    found = OperationSum(
+        key=CONV, calls=1, self_cpu_ns=ns, total_cpu_ns=ns, self_device_ns=None, cost=cost, ceilings=CEILINGS
+    ).of_roof
     assert found == (None if share is None else pytest.approx(share))
 
 
-def test_without_ceilings_nothing_is_said_of_a_roof():
-    assert of_roof(None, Cost(1, 1), 1) is None
-    assert list(roofline(profiled(ceilings=None), Shown())) == []
-    assert list(roofline(profiled(costs={RELU: Cost(None, 5)}), Shown())) == []
+def plots(case):
+    return [block.drawing for block in blocks([case], Settings()) if block.drawing]
 
 
-def test_a_host_that_launches_work_is_put_below_no_roof():
-    host = on_accelerator().tables[0]
-    assert list(roofline(on_accelerator(tables=(host,)), Shown())) == []
-    assert list(roofline(on_accelerator(), Shown()))
+def test_without_ceilings_flops_or_work_of_the_device_there_is_no_roofline():
+    host = on_accelerator().tables[0]  # it launches the work only
+    for case in (profiled(ceilings=None), profiled(costs={RELU: Cost(None, 5)}), on_accelerator(tables=(host,))):
+        assert plots(case) == []
+    assert len(plots(on_accelerator())) == 1
 
 
 def test_a_roofline_puts_a_point_below_the_roof_where_it_belongs():
-    lines = next(roofline(profiled(), Shown())).split("\n")
+    lines = plots(profiled())[0].split("\n")
     drawn = [line.partition("|")[2] for line in lines if "|" in line]
     column = {mark: next(line.index(mark) for line in drawn if mark in line) for mark in "ab"}
     height = {mark: next(row for row, line in enumerate(drawn) if mark in line) for mark in "ab"}
@@ -93,52 +93,52 @@ def test_a_roofline_puts_a_point_below_the_roof_where_it_belongs():
 
 def test_modules_sum_their_operations_and_their_costs():
     case = profiled()
-    rows = rows_of(case.tables[0], case.costs, "module")
+    rows = rows_of(case, case.tables[0], "module")
     assert rows["", "forward", "fc1"].cost == case.costs[FC]
-    merged = rows_of(case.tables[0], case.costs, "op")
+    merged = rows_of(case, case.tables[0], "op")
     assert merged[CONV[0], "", ""].self_cpu_ns == 800_000
 
 
 def test_an_operation_that_a_batch_size_lacks_is_missing_not_zero():
     lacking = profiled(16, tables=(table(16).__class__(**{**vars(table(16)), "rows": table(16).rows[1:]}),))
-    drawn = side_by_side([profiled(1), lacking], "host", Shown())
-    conv = next(row for row in drawn.rows if row[0] == CONV[0])
-    assert conv[-2:] == ("-", "-")
+    drawn = side_by_side([profiled(1), lacking], "host", Settings())
+    conv = next(row for row in drawn.cells if row[0] == CONV[0])
+    assert conv[-2:] == ["-", "-"]
 
 
 def test_smaller_operations_are_counted_not_dropped_in_silence():
-    drawn = work_table(profiled(), table(), Shown(top=1))
+    drawn = work_table(profiled(), table(), Settings(top=1))
     assert drawn.lines[0] == "3 smaller operations are not shown."
 
 
 def test_a_host_s_times_are_no_work_of_an_accelerator():
     case = on_accelerator()
-    host, device = (work_table(case, case.table(view), Shown()) for view in ("host", "device"))
-    assert "GFLOP/s" not in host.headers
-    assert "GFLOP/s" in device.headers
+    host, device = (work_table(case, case.table(view), Settings()) for view in ("host", "device"))
+    assert "GFLOP/s" not in host.headings
+    assert "GFLOP/s" in device.headings
     assert (host.lines, len(device.lines)) == ((), 3)
 
 
 def test_operations_of_a_module_call_each_other_so_its_total_is_the_sum_of_self_times():
     case = profiled()
-    found = rows_of(case.tables[0], case.costs, "module")["", "forward", "conv2"]
-    assert (found.total_ns, found.self_cpu_ns) == (800_000, 800_000)
-    assert rows_of(case.tables[0], case.costs, "op,module")[CONV].total_ns == 820_000
+    found = rows_of(case, case.tables[0], "module")["", "forward", "conv2"]
+    assert (found.total_cpu_ns, found.self_cpu_ns) == (800_000, 800_000)
+    assert rows_of(case, case.tables[0], "op,module")[CONV].total_cpu_ns == 820_000
 
 
 def test_names_from_a_model_cannot_spoil_the_terminal():
     evil = profiled(layers=(profiled().layers[0].__class__("a\x1b[31m\nb", "K", (1,), 0, 0, None, 4),))
-    assert "\x1b" not in draw_report(blocks([evil], Shown()))
+    assert "\x1b" not in draw_report(blocks([evil], Settings()))
 
 
 def test_operations_in_one_place_of_the_roofline_stand_side_by_side():
     costs = {key: Cost(21_233_664, 240_000) for key in (CONV, FC)}
     case = profiled(costs=costs, tables=(op_table(*(op_row(key[0], 800_000, module=key[2]) for key in costs)),))
-    drawn = next(roofline(case, Shown())).split("\n")
+    drawn = plots(case)[0].split("\n")
     assert any("ab" in line for line in drawn if "|" in line)
 
 
 def test_communication_has_a_share_but_is_no_part_of_the_whole():
-    drawn = work_table(of_two_ranks(), of_two_ranks().tables[0], Shown(min_share=0.0))
-    shares = {row[0]: row[drawn.headers.index("share")] for row in drawn.rows}
+    drawn = work_table(of_two_ranks(), of_two_ranks().tables[0], Settings(min_share=0.0))
+    shares = {row[0]: row[drawn.headings.index("share")] for row in drawn.cells}
     assert shares == {CONV[0]: "80.0 %", "c10d::allreduce_": "15.0 %", "gloo:all_reduce": "20.0 %"}

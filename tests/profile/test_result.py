@@ -5,10 +5,9 @@ import json
 import pytest
 from profiled_builders import CEILINGS, CONV, RELU, cold_calls, of_two_ranks, on_accelerator, profiled
 
-from mnistbench.core.errors import RecordError
-from mnistbench.core.record import SCHEMA
 from mnistbench.core.roofline import Cost
-from mnistbench.profile.result import dumps, loads
+from mnistbench.profile.report import profile_report
+from mnistbench.profile.result import Settings
 
 
 @pytest.mark.parametrize(
@@ -46,48 +45,15 @@ def test_an_accelerator_idles_for_what_no_kernel_covers_of_the_untraced_call():
     assert profiled().idle is None
 
 
-def test_only_ranks_have_times_of_ranks():
-    cases = json.loads(dumps([profiled(), of_two_ranks()]))["cases"]
-    assert "ranks" not in cases[0]
-    assert cases[1]["ranks"]["world_size"] == 2
+def test_the_json_has_every_case_with_its_operations():
+    cases = [profiled(16, cold=cold_calls(), trained_steps=20), on_accelerator(), of_two_ranks()]
+    found = json.loads(profile_report(cases, Settings()).json)
+    assert (found["schema"], found["report"]) == (1, "profile")
+    first, _, of_ranks = found["cases"]
+    assert [call["first"] for call in first["cold"]] == [True, False, True]
+    assert (first["operations"][0]["operation"], first["operations"][0]["flops"]) == (CONV[0], 21_233_664 * 16)
+    assert len(of_ranks["ranks"]["step_ns"]) == 2
     assert of_two_ranks().ranks.exposed_ns == 10_400_000 - 8_300_000
-
-
-def test_it_is_read_as_it_was_written():
-    cases = [
-        profiled(16, cold=cold_calls(), trained_steps=20),
-        on_accelerator(),
-        profiled(ceilings=None, layers=()),
-        of_two_ranks(),
-    ]
-    assert loads(dumps(cases), "lab.json") == cases
-
-
-@pytest.mark.parametrize(
-    ("spoil", "complaint"),
-    [
-        (lambda data: data.update(schema=SCHEMA + 1), "schema: 2 is newer"),
-        (lambda data: data.update(schema="1"), "schema: '1' is not"),
-        (lambda data: data["cases"][0].pop("layers"), "cases[0].layers: is missing"),
-        (lambda data: data["cases"][0]["costs"][0].pop(), "cases[0].costs[0]: needs operation, phase, module, FLOPs"),
-        (
-            lambda data: data["cases"][0]["ceilings"].update(flops_per_s=0),
-            "cases[0].ceilings.flops_per_s: needs a rate",
-        ),
-        (lambda data: data["cases"][0].update(calls_ns=[-1]), "cases[0].calls_ns[0]: needs a time of at least 0 ns"),
-    ],
-)
-def test_a_spoiled_file_is_named_with_the_field(spoil, complaint):
-    data = json.loads(dumps([profiled()]))
-    spoil(data)
-    with pytest.raises(RecordError) as error:
-        loads(json.dumps(data), "profile.json")
-    assert str(error.value).startswith(f"profile.json: {complaint}")
-
-
-def test_what_is_no_json_is_said():
-    with pytest.raises(RecordError, match=r"^p\.json: is not JSON"):
-        loads("{", "p.json")
 
 
 def test_the_table_of_a_view():

@@ -61,7 +61,7 @@ def test_without_a_threshold_nothing_fails():
     assert done.stdout.endswith("thresholds: none given, so nothing fails; set one for operations with --op-fail 10%\n")
 
 
-def test_what_is_held_exits_with_0():
+def test_a_comparison_that_passes_exits_with_0():
     save(1), save(2, 1.05)
     done = command("compare", "1", "2", "--op-fail", "10%", "--case-fail=10%")
     assert (done.returncode, done.stderr) == (PASSED, "")

@@ -110,7 +110,7 @@ def times(*arguments, runs=None):
     return [row[3] for row in history_table(runs or series()[:2], *arguments).cells]
 
 
-def test_operations_of_one_name_are_summed_and_the_profilers_cost_is_taken_off():
+def test_operations_of_one_name_are_summed_and_the_overhead_of_the_profiler_is_subtracted():
     assert times(CASE, "aten::addmm", "") == ["134.8", "134.8"]  # 90 + 45 us, less 100 ns for each of two calls
     assert times(CASE, "aten::addmm", "fc2") == ["44.9", "44.9"]
     assert times(CASE, "", "conv2") == ["1,234.5", "1,259.2"]

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import gzip
 import json
 import os
 import tempfile
@@ -131,17 +130,6 @@ def test_a_count_of_bytes_that_equals_a_number_of_calls_stays_a_whole_number():
     [operation] = case.tables["host"].operations.values()
     assert (operation.calls, operation.memory_bytes) == (1, 1)
     assert (type(operation.calls), type(operation.memory_bytes)) == (float, int)
-
-
-def test_a_run_that_an_earlier_version_saved_is_read():
-    path = Path(__file__).parents[1] / "data" / "saved_run_0.1.0.json.gz"
-    run = RunSummary.from_json(json.loads(gzip.decompress(path.read_bytes())), SOURCE)
-    forward, marked = run.cases
-    assert (forward.label, forward.wall_ns) == ("forward lenet5-b1-cpu on digits", 673_989)
-    assert (marked.op_fail, marked.case_fail) == (("20%", "aten::addmm:30%"), "50%")
-    assert marked.final["test/accuracy"] == pytest.approx(39.44, abs=0.01)
-    operation = marked.tables["host"].operations["aten::addmm", "forward", "fc1"]
-    assert operation == (1.0, 109_164, 28_362, 480, ("[[120], [1, 400], [400, 120], [], []]",), ())
 
 
 # ---- files that somebody spoiled ---------------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from mnistbench.core.record import run_header
 from mnistbench.saved_runs.storage import Storage
-from mnistbench.saved_runs.summary import RunSummary, Shared
-from mnistbench.saved_runs.summary_cache import FEWEST, FOLDER, SummaryCache
+from mnistbench.saved_runs.summary import FEWEST, FOLDER, RunSummary, Shared, SummaryCache
 
 PLAIN = {"fullname": "test_x.py::test_sum", "extra_info": {}, "stats": {"median": 0.25, "iqr": 0.5}}
 

@@ -5,6 +5,7 @@ Nothing here draws from numpy: golden files must not change with its version.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import sys
@@ -16,9 +17,26 @@ from typing import Any
 from mnistbench.core.operation import OpKey
 from mnistbench.core.record import OUTSIDE
 from mnistbench.gate.launcher import Plan, stage_home
+from mnistbench.gate.report import report
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.decision import Estimate
-from mnistbench.gate.verdict.samples import BASE, CALL, HEAD, MEAN, SCHEMA, Launch, Operation, Quantity, SideSample
+from mnistbench.gate.verdict.result import Verdict
+from mnistbench.gate.verdict.samples import (
+    BASE,
+    CALL,
+    COMPLETE,
+    HEAD,
+    MEAN,
+    End,
+    GateHeader,
+    Launch,
+    Operation,
+    Quantity,
+    Recorded,
+    SideSample,
+    append,
+)
+from mnistbench.showing.output import render
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"
 LABEL = "step convnet-b16-cpu on digits"
@@ -102,26 +120,37 @@ def swapped(one: Launch) -> Launch:
 # ---- The file --------------------------------------------------------------------------------------------------------
 
 
-def header(**changes: Any) -> dict[str, Any]:
+def header(**changes: Any) -> GateHeader:
     """The first line of a file: one case that is exact; ``labels`` alone makes all its cases exact."""
     labels = changes.get("labels", {CASE: LABEL})
-    return {
-        "schema": SCHEMA,
-        "mnistbench": "0.1.0",
+    ordinary: dict[str, Any] = {
         "started": "2026-11-20T10:31:05+00:00",
         "base": "origin/main (1a2b3c4)",
         "head": "5d6e7f8 with changes",
-        "arguments": ["bench"],
+        "arguments": ("bench",),
         "seed": 7,
         "torch": "2.15.0",
         "labels": labels,
         "exact": dict.fromkeys(labels, True),
-        "only_base": [],
-        "only_head": [],
-        "changed": [],
+        "only_base": (),
+        "only_head": (),
+        "changed": (),
         "files": {BASE: {"nets": "a/nets.py"}, HEAD: {"nets": "b/nets.py"}},
-        **changes,
     }
+    return GateHeader(**{**ordinary, **changes})
+
+
+def recorded(launches: Sequence[Launch], *, end: End = COMPLETE, **of_header: Any) -> Recorded:
+    """The content of a file with these launches; the other keywords are of its header."""
+    return Recorded(Path("raw.jsonl.gz"), header(**of_header), list(launches), end)
+
+
+def write(path: Path, launches: Sequence[Launch], *, end: End | None = COMPLETE, **of_header: Any) -> Path:
+    """Write a file of raw samples anew; without its end, as if the process was killed."""
+    path.unlink(missing_ok=True)
+    for each in (header(**of_header).line(), *map(line, launches), *([end.line()] if end else [])):
+        append(path, each)
+    return path
 
 
 def line(one: Launch) -> dict[str, Any]:
@@ -247,3 +276,12 @@ def quantity(logs: Sequence[float], **changes: Any) -> Quantity:
 def estimate(change: float, low: float, high: float, **changes: Any) -> Estimate:
     """What is known of an ordinary call."""
     return Estimate(quantity((0.0,) * 8, **changes), change, low, high, 1.0, 8)
+
+
+# ---- Reports ---------------------------------------------------------------------------------------------------------
+
+
+def rendered(verdict: Verdict, form: str, top: int = 3, *, colour: bool = False) -> str:
+    """The report of a verdict, with so many operations of each case."""
+    options = dataclasses.replace(verdict.options, top=top)
+    return render(report(dataclasses.replace(verdict, options=options)), form, colour=colour)

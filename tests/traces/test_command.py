@@ -103,22 +103,12 @@ def test_csv_has_sums_over_all_steps(tmp_path, capsys):
     code, out, _ = run(capsys, training_step(tmp_path), "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert code == 0
-    assert list(rows[0]) == [
-        "operation",
-        "phase",
-        "module",
-        "calls",
-        "host_self_ns",
-        "host_total_ns",
-        "device_self_ns",
-        "kernels",
-    ]
-    assert sum(int(row["device_self_ns"]) for row in rows) == 2 * (100 + 200 + 30 + 20 + 100) * 1000 + 40_000
-    assert sum(int(row["host_self_ns"]) for row in rows) == 2 * 990_000
+    assert sum(int(row["self_device_ns"] or 0) for row in rows) == 2 * (100 + 200 + 30 + 20 + 100) * 1000 + 40_000
+    assert sum(int(row["self_cpu_ns"] or 0) for row in rows) == 2 * 990_000
     [addmm] = [row for row in rows if row["operation"] == "aten::addmm"]
-    assert addmm == {
-        "operation": "aten::addmm", "phase": "forward", "module": "Linear_0", "calls": "2", "host_self_ns": "100000",
-        "host_total_ns": "120000", "device_self_ns": "200000", "kernels": "2",
+    assert {key: value for key, value in addmm.items() if key != "trace" and value} == {
+        "operation": "aten::addmm", "phase": "forward", "module": "Linear_0", "calls": "2", "self_cpu_ns": "100000",
+        "total_cpu_ns": "120000", "self_device_ns": "200000", "kernels": "2", "memory_bytes": "0",
     }  # fmt: skip
 
 
@@ -132,14 +122,14 @@ def test_grouped_by_module(tmp_path, capsys):
     _, out, _ = run(capsys, training_step(tmp_path), "--format", "csv", "--by", "module")
     found = {(row["operation"], row["phase"], row["module"]): row for row in csv.DictReader(io.StringIO(out))}
     backward = found["", "backward", "Linear_0"]
-    assert (backward["calls"], backward["device_self_ns"]) == ("4", "400000")
+    assert (backward["calls"], backward["self_device_ns"]) == ("4", "400000")
     assert found["(unattributed kernels)", "", ""]["kernels"] == "5"
 
 
 def test_json_has_the_samples_of_each_step(tmp_path, capsys):
     _, out, _ = run(capsys, training_step(tmp_path), "--format", "json")
     [trace] = json.loads(out)["traces"]
-    [mm] = [row for row in trace["device"]["rows"] if row["operation"] == "aten::mm"]
+    [mm] = [row for row in trace["device"]["rows"] if row["name"] == "aten::mm"]
     assert (trace["steps"], mm["self_device_ns"], mm["phase"]) == (
         ["ProfilerStep#0", "ProfilerStep#1"],
         [200_000] * 2,
@@ -156,21 +146,12 @@ def test_json_of_ranks_names_the_slowest(tmp_path, capsys):
     assert (found["slowest_rank"], len(found["traces"]), found["missing_ranks"]) == (0, 2, [])
 
 
-def test_the_report_can_be_written_to_a_file(tmp_path, capsys):
-    target = tmp_path / "report.md"
-    code, out, _ = run(capsys, training_step(tmp_path), "--format", "markdown", "--output", target)
-    assert (code, out) == (0, "")
-    assert "aten::addmm" in target.read_text()
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([""], "FILE: '' is no value; give one"),
         (["missing.json"], "missing.json: cannot be read (No such file or directory)"),
         (["empty.json"], "empty.json: is empty"),
-        (["trace.json", "--by", "phase"], "--by: 'phase' is not known; choose op or module or op,module"),
-        (["trace.json", "--top", "0"], "--top: '0' cannot be used"),
+        (["trace.json", "--peak-gbs", "fast"], "--peak-gbs: 'fast' cannot be used; give a number from 1e-06 to 1e+15"),
         (["trace.json", "--output", "no/such/folder/x"], "--output: no/such/folder/x cannot be written"),
         (["trace.json", "folder"], "folder: is a folder of ranks, which is one run; name it alone"),
         (["folder"], "folder: has no file that ends in .json or .json.gz"),
@@ -187,7 +168,10 @@ def test_mistakes_have_one_line(tmp_path, capsys, monkeypatch, arguments, compla
 
 
 def test_torch_is_not_imported(tmp_path):
-    code = "import sys; from mnistbench.cli import main; main(['trace', sys.argv[1]]); print('torch' in sys.modules)"
+    code = (
+        "import sys; from mnistbench.cli import main; main(['trace', sys.argv[1]]); "
+        "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    )
     command = [sys.executable, "-c", code, str(training_step(tmp_path))]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("False\n")
+    assert done.stdout.endswith("[]\n")

@@ -13,8 +13,7 @@ from strategies import ANY_SPEED, many
 from mnistbench.core.errors import RecordError
 from mnistbench.showing.terminal import draw_report
 from mnistbench.traces.analysis import analyse
-from mnistbench.traces.report import Shown, blocks
-from mnistbench.traces.result import dumps
+from mnistbench.traces.report import traces_report
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=5), st.just([]), st.just({}),
@@ -26,7 +25,7 @@ def survives(path):
     """Read the file as the command does: it is a trace whose device time adds up, or it has one line."""
     complaint = ""
     try:
-        found = analyse(path)
+        found = analyse(path, counts_work=True)
     except RecordError as error:
         complaint = str(error)
     if complaint:
@@ -35,8 +34,9 @@ def survives(path):
         return
     if found.device is not None:
         assert sum(kernel.ns for kernel in found.kernels) == sum(sum(row.self_device_ns) for row in found.device.rows)
-    assert "\x1b" not in draw_report(blocks(found, Shown(3, "op,module")))
-    json.loads(dumps([found]))
+    report = traces_report([found], 3, "op,module", {})
+    assert "\x1b" not in draw_report(report.blocks)
+    json.loads(report.json)
 
 
 def mutated(document, draw):

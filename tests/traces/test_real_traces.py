@@ -18,8 +18,8 @@ from real_traces import needs_traces
 
 from mnistbench.core.record import UNATTRIBUTED
 from mnistbench.traces import analysis
+from mnistbench.traces.analysis import timelines
 from mnistbench.traces.events import KERNEL
-from mnistbench.traces.timeline import timelines
 
 pytestmark = needs_traces
 
@@ -56,7 +56,7 @@ def test_the_device_column_adds_up_to_all_kernels_copies_and_fills(name):
     found = analysed(name)
     ran = [event for event in raw_events(name) if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     assert sum(sum(row.self_device_ns) for row in found.device.rows) == sum(round(event["dur"] * 1000) for event in ran)
-    assert sum(found.kernel_counts().values()) == len(ran)
+    assert sum(kernel.count for kernel in found.kernels) == len(ran)
 
 
 @pytest.mark.parametrize("name", real_traces.ALL)
@@ -105,9 +105,9 @@ def test_every_link_from_forward_to_backward_gives_phase_and_module(name, pairs)
     for flow in trace.flows:
         origin = next(event for event in of_place[flow.forward] if event.sequence is not None)
         found = next(event for event in of_place[flow.backward] if event.is_backward)
-        assert (origin.place.phase, found.place.phase) == ("forward", "backward")
-        assert found.place.module == origin.place.module
-        without_module |= set() if origin.place.module else {origin.name}
+        assert (origin.scope.phase, found.scope.phase) == ("forward", "backward")
+        assert found.scope.module == origin.scope.module
+        without_module |= set() if origin.scope.module else {origin.name}
     # The loss is a function outside of all modules; the other trace has no Python stacks.
     assert name == "mi250_mlp_training" or without_module == {"aten::mse_loss"}
 

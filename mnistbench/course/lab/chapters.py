@@ -1,101 +1,46 @@
-"""Build the sections of one machine's report from its findings. Reads and writes no files."""
+"""Build the reports: of one machine's findings in sections, and of several machines side by side. Reads and writes no files."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED
-from mnistbench.course.lab.claims import Claim, Figure, check
-from mnistbench.course.lab.document import Block, Bullets, Document, Paragraph, Picture, Section, Table, cell
-from mnistbench.course.lab.explain import Name, Noun, Place, best_view, explain, main_place
+from mnistbench.course.lab.claims import Claim, check
+from mnistbench.course.lab.document import Block, Cited, Code, Document, Exhibit, Section, Text
+from mnistbench.course.lab.explain import Sentence, best_view, explain, main_place
 from mnistbench.course.lab.findings import UNTRAINED, Findings
-from mnistbench.course.lab.sheets import Cell, Quantity, Sheet, Sheets, environment_fields, in_a_name, kind_of
-from mnistbench.course.lab.texts import Code, Inline, Text, Texts, number, shown
+from mnistbench.course.lab.sheets import (
+    KINDS,
+    Cell,
+    Cells,
+    CitedNumber,
+    Label,
+    Sheet,
+    Sheets,
+    Word,
+    environment_fields,
+    in_a_name,
+    sheets_of,
+)
+from mnistbench.course.lab.texts import Texts
+from mnistbench.showing.table import Column
 
 #: Operations shown of each table; the CSV files list all.
 TOP = 10
 
-#: Columns of tables. ``heading:column`` where a column of the file has another heading in the report.
-_CALLS = ("place", "measured", "batch_size", "per_batch:median_ns", "iqr:iqr_ns", "per_sample:sample_ns", "timed_calls:calls")
-_EPOCHS = ("place", "measured", "batch_size", "per_epoch:epoch_ns", "iqr:epoch_iqr_ns", "timed:timed_share", "timed_calls")
-_FIRST_CALLS = ("device", "measured", "weights", "batch_size", "first:first_ns", "warm:warm_ns", "times")
-_FIRST_OPERATIONS = ("operation", "module", "first:first_self_ns", "warm:warm_self_ns", "extra:extra_ns")
-_PROFILER = ("device", "measured", "view", "batch_size", "profiled:profiled_ns", "untraced:untraced_ns", "times",
-             "operation_calls", "added_per_call:added_per_call_ns")  # fmt: skip
-_TRAINING = ("device", "batch_size", "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy")
+#: (operation, phase, module)
+_Key = tuple[str, str, str]
 
-#: Study -> columns, the first column of numbers, and columns of words at the end.
-_STUDIES: Mapping[str, tuple[tuple[str, ...], int, int]] = {
-    "convolution": (
-        ("convolution", "way", "time:seconds", "flops", "moved:n_bytes", "of_ceiling", "algorithm"), 2, 1
-    ),
-    "locality": (
-        ("problem", "order", "l1_misses", "l2_misses", "per_multiply_add:ns_per_multiply_add",
-         "in_l1:ns_per_multiply_add_in_l1"),
-        2, 0,
-    ),
-    "memory": (
-        ("model", "measured", "batch_size", "weight_bytes", "gradient_bytes", "optimizer_state_bytes",
-         "saved_bytes:saved_for_backward_bytes", "predicted_peak:predicted_peak_bytes", "measured_peak:measured_peak_bytes"),
-        2, 0,
-    ),
-    "graph": (
-        ("program", "part", "eager_operations", "generated_kernels", "library_kernels", "eager:eager_ns",
-         "compiled:compiled_ns", "ratio"),
-        2, 0,
-    ),
-}  # fmt: skip
-
-_Row = Mapping[str, Cell]
-
-
-class Citations:
-    """The numbers that the report cites, in their order, each once."""
-
-    def __init__(self) -> None:
-        self._entries: dict[Quantity, int] = {}
-
-    def __call__(self, quantity: Quantity) -> int:
-        """Return the entry of a number, from 1; add one for a new number."""
-        return self._entries.setdefault(quantity, len(self._entries) + 1)
-
-    def sheet(self) -> Sheet:
-        """Return all numbers with the cells that they are computed from; conditions are JSON, column -> values."""
-        return Sheet(
-            "tables/numbers.csv",
-            ("number", "value", "kind", "shown", "file", "column", "where", "divided_by_file", "divided_by_column",
-             "divided_by_where"),
-            tuple(
-                (entry, quantity.value, quantity.kind, number(quantity), quantity.over.file, quantity.over.column,
-                 _conditions(quantity.over.where),
-                 *((quantity.under.file, quantity.under.column, _conditions(quantity.under.where)) if quantity.under
-                   else (None, None, None)))
-                for quantity, entry in self._entries.items()
-            ),
-        )  # fmt: skip
-
-    def table(self, texts: Texts, caption: str, files: tuple[str, ...]) -> Table:
-        """Return all numbers as a table whose rows are link targets."""
-        rows = tuple(
-            (cell(str(entry)), cell(number(quantity)), (Code(quantity.over.file),), (Code(str(quantity.over)),),
-             _divided_by(quantity))
-            for quantity, entry in self._entries.items()
-        )  # fmt: skip
-        headers = tuple(texts.plain("column", key) for key in ("number", "shown", "file", "cells", "divided_by"))
-        return Table(caption, headers, rows, len(headers), files, first_entry=1)
-
-
-def _conditions(where: Iterable[tuple[str, tuple[object, ...]]]) -> str:
-    return json.dumps({column: list(values) for column, values in where}, ensure_ascii=False)
-
-
-def _divided_by(quantity: Quantity) -> Text:
-    under = quantity.under
-    if not under:
-        return ()
-    return (Code(str(under)),) if under.file == quantity.over.file else (Code(under.file), ": ", Code(str(under)))
+#: What is no operation -> its text.
+_REST = {OUTSIDE: "outside", RUNTIME: "runtime", UNATTRIBUTED: "unattributed"}
 
 
 def document_of(texts: Texts, title: str, sections: Mapping[str, Iterable[Block]]) -> Document:
@@ -105,18 +50,60 @@ def document_of(texts: Texts, title: str, sections: Mapping[str, Iterable[Block]
     return Document(texts.plain("report", title), texts.plain("report", "tag"), source, built)
 
 
+class Citations:
+    """The numbers that the report cites, in their order, each once."""
+
+    def __init__(self) -> None:
+        self._entries: dict[CitedNumber, int] = {}
+
+    def __call__(self, number: CitedNumber) -> int:
+        """Return the entry of a number, from 1; add one for a new number."""
+        return self._entries.setdefault(number, len(self._entries) + 1)
+
+    def sheet(self) -> Sheet:
+        """Return all numbers with the cells that they are computed from; conditions are JSON, column -> values."""
+        return Sheet("tables/numbers.csv", _NUMBERS, tuple(self._entries.items()))
+
+
+def _divided_by(number: CitedNumber) -> Text:
+    under = number.under
+    if not under:
+        return ()
+    return (Code(under),) if under.file == number.over.file else (Code(under.file), ": ", Code(under))
+
+
+def _conditions(cells: Cells | None) -> str | None:
+    return json.dumps({column: list(values) for column, values in cells.where}, ensure_ascii=False) if cells else None
+
+
+#: Of a number and its entry.
+_NUMBERS: tuple[Column[tuple[CitedNumber, int]], ...] = (
+    Column("number", itemgetter(1), key="number"),
+    Column(None, lambda row: row[0].value, key="value"),
+    Column(None, lambda row: row[0].kind, key="kind"),
+    Column("shown", lambda row: row[0].text, key="shown"),
+    Column("file", lambda row: Code(row[0].over.file), key="file"),
+    Column(None, lambda row: row[0].over.column, key="column"),
+    Column(None, lambda row: _conditions(row[0].over), key="where"),
+    Column("cells", lambda row: Code(row[0].over)),
+    Column("divided_by", lambda row: _divided_by(row[0])),
+    Column(None, lambda row: row[0].under.file if row[0].under else None, key="divided_by_file"),
+    Column(None, lambda row: row[0].under.column if row[0].under else None, key="divided_by_column"),
+    Column(None, lambda row: _conditions(row[0].under), key="divided_by_where"),
+)
+
+
 class Chapters:
-    """Builds the sections of one machine's report in one language."""
+    """Builds the sections of one machine's report in one language.
+
+    Args:
+        findings: the measurements.
+        sheets: their tables.
+        texts: the wording.
+        pictures: names of the figures that were drawn.
+    """
 
     def __init__(self, findings: Findings, sheets: Sheets, texts: Texts, pictures: Collection[str]) -> None:
-        """Prepare the report.
-
-        Args:
-            findings: the measurements.
-            sheets: their tables.
-            texts: the wording.
-            pictures: names of the figures that were drawn.
-        """
         self._findings = findings
         self._sheets = sheets
         self._texts = texts
@@ -126,58 +113,61 @@ class Chapters:
 
     def document(self) -> tuple[Document, Sheet]:
         """Return the report and the table of the numbers that it cites."""
+        sheets, texts = self._sheets, self._texts
         sections: dict[str, Iterable[Block]] = {
             "aims": self._aims(),
             "environment": self._environment(),
             "graph": [
-                self._paragraph("no_graph_tool"),
-                *self._picture("graph", [self._sheets.layers]),
-                self._table("layers", self._sheets.layers, self._sheets.layers.columns, 3),
+                texts.text("text", "no_graph_tool"),
+                *self._picture("graph", [sheets.layers]),
+                texts.table("layers", sheets.layers),
             ],
             "training": self._training(),
             "operations": self._operations(),
             "batches": self._batches(),
             "devices": self._devices(),
-            "first_calls": self._first_calls(),
-            "profiler": [self._explained("profiler"), *self._tables("profiler", self._sheets.profiler, _PROFILER, 3)],
+            "first_iterations": self._first_iterations(),
+            "profiler": [self._explained("profiler"), *self._table("profiler", sheets.profiler)],
             "claims": self._claims(),
-            **({"studies": self._studies()} if self._sheets.studies else {}),
+            **({"studies": self._studies()} if sheets.studies else {}),
             "files": self._files(),
         }
         numbers = self._cite.sheet()
-        table = self._cite.table(self._texts, self._texts.plain("section", "sources"), (numbers.file,))
-        sections["sources"] = [self._paragraph("sources"), table]
-        return document_of(self._texts, "title", sections), numbers
+        sections["sources"] = [
+            texts.text("text", "sources"), replace(texts.table("sources", numbers), first_entry=1)
+        ]  # fmt: skip
+        return document_of(texts, "title", sections), numbers
 
     # ---- Sections ----------------------------------------------------------------------------------------------------
 
     def _aims(self) -> list[Block]:
-        found = self._findings
-        aims = self._paragraph(
-            "aims", dataset=Name(found.settings.dataset), train_samples=found.train_samples, test_samples=found.test_samples,
-            model=Name(found.model.name), parameters=found.model.parameters,
+        found, texts = self._findings, self._texts
+        aims = texts.text(
+            "text", "aims", dataset=Code(found.settings.dataset), train_samples=found.train_samples,
+            test_samples=found.test_samples, model=Code(found.settings.model), parameters=found.parameters,
         )  # fmt: skip
-        note = [self._paragraph("digits_note")] if found.settings.dataset == "digits" else []
-        methods = [self._texts.text("text", f"method_{part}") for part in ("training", "time", "operations", "cold", "sources")]
-        return [aims, *note, Bullets(tuple(methods))]
+        note: list[Block] = [texts.text("text", "digits_note")] if found.settings.dataset == "digits" else []
+        methods = [texts.text("text", f"method_{part}") for part in ("training", "time", "operations", "cold", "sources")]
+        return [aims, *note, list(methods)]
 
     def _environment(self) -> list[Block]:
+        texts, sheets = self._texts, self._sheets
         fields = [
-            (cell(field_name(self._texts, field)), cell(field_value(field, value)))
-            for field, value in environment_fields(self._findings).items()
+            (field_name(texts, field), field_value(field, value)) for field, value in environment_fields(self._findings).items()
         ]
-        headers = tuple(self._texts.plain("column", key) for key in ("field", "value"))
-        caption = self._texts.plain("caption", "environment")
-        table = Table(caption, headers, tuple(fields), 2, (self._sheets.environment.file,))
-        ceilings = self._tables("ceilings", self._sheets.ceilings, self._sheets.ceilings.columns, 1)
-        return [self._paragraph("environment"), table, *([self._paragraph("ceilings")] if ceilings else []), *ceilings]
+        heads = [texts.plain("column", key) for key in ("field", "value")]
+        table = texts.rows(texts.plain("caption", "environment"), heads, fields, (sheets.environment.file,))
+        blocks: list[Block] = [texts.text("text", "environment"), table]
+        if sheets.ceilings.rows:
+            blocks += [texts.text("text", "ceilings"), texts.table("ceilings", sheets.ceilings)]
+        return blocks
 
     def _training(self) -> list[Block]:
         sheets = self._sheets
         blocks: list[Block] = [self._explained("training")]
         for device in self._findings.settings.devices:
             blocks += self._picture(f"curves-{in_a_name(device)}", [sheets.curves, sheets.training])
-        return blocks + self._tables("training", sheets.training, _TRAINING, 1)
+        return blocks + self._table("training", sheets.training)
 
     def _operations(self) -> list[Block]:
         blocks: list[Block] = [self._explained("operations")]
@@ -190,6 +180,7 @@ class Chapters:
         return blocks
 
     def _operation_table(self, phase: str, device: str, view: str) -> list[Block]:
+        """Return the operations of all batch sizes side by side, and what is left of each table."""
         texts = self._texts
         found = {
             size: sheet
@@ -198,204 +189,147 @@ class Chapters:
         }
         if not found:
             return []
-        columns = [OperationColumn(sheet) for sheet in found.values()]
+        columns = [operation_times(sheet) for sheet in found.values()]
         keys = top_keys(columns)
-        rows = [
-            (cell(Code(key[0])), *(cell(part or units.MISSING) for part in key[1:]), *_shares(columns, [key])) for key in keys
+        others = {key for times in columns for key in times} - set(keys)
+        summed = {"rest": [key for key in others if key[0] not in NOT_OPERATIONS]}
+        for name, text in _REST.items():
+            of_name = [key for key in others if key[0] == name]
+            summed |= {text: of_name} if of_name or name == OUTSIDE else {}
+        summed["sum"] = [*keys, *others]
+        rows: list[list[str]] = [
+            [Code(key[0]), *(part or units.MISSING for part in key[1:]), *_times_and_shares(columns, [key])] for key in keys
         ]
-        others = {key for column in columns for key in column.times} - set(keys)
-        for title, chosen in (("rest", [key for key in others if key[0] not in NOT_OPERATIONS]),
-                              *((_REST[name], [key for key in others if key[0] == name]) for name in _rest_of(others)),
-                              ("sum", [*keys, *others])):  # fmt: skip
-            rows.append((cell(texts.plain("column", title)), (), (), *_shares(columns, chosen)))
-        heads = [texts.plain("column", key, size=size) for size in found for key in ("time_of", "share_of")]
-        headers = (*(texts.plain("column", key) for key in ("operation", "phase", "module")), *heads)
+        rows += [[texts.plain("column", text), "", "", *_times_and_shares(columns, chosen)] for text, chosen in summed.items()]
+        heads = [texts.plain("column", key) for key in ("operation", "phase", "module")]
+        heads += [texts.plain("column", key, size=size) for size in found for key in ("time_of", "share_of")]
         place = texts.place(main_place(self._findings, device), short=True)
-        caption = texts.plain("caption", "operations", phase=texts.plain("label", phase), place=place, view=Noun(view))
-        return [Table(caption, headers, tuple(rows), 3, tuple(sheet.file for sheet in found.values()))]
+        caption = texts.plain("caption", "operations", phase=Label(phase), place=place, view=Word(view))
+        files = tuple(sheet.file for sheet in found.values())
+        return [texts.rows(caption, heads, rows, files, numbers=2 * len(found))]
 
     def _batches(self) -> list[Block]:
-        main = {main_place(self._findings, device) for device in self._findings.settings.devices}
-        calls, epochs = self._sheets.calls, self._sheets.epochs
-        return [
-            self._explained("batches"),
-            *self._picture("batches", [calls]),
-            self._table("calls", calls, _CALLS, 2, lambda row: _place(row) in main),
-            *self._picture("epochs", [epochs]),
-            self._table("epochs", epochs, _EPOCHS, 2, lambda row: _place(row) in main),
-        ]
-
-    def _devices(self) -> list[Block]:
-        calls = self._sheets.calls
-        tables: list[Block] = []
-        if self._findings.settings.accelerator:
-            tables = [
-                self._table("devices", calls, _CALLS, 2, lambda row: row["phase"] == "step"),
-                self._table("devices", self._sheets.epochs, _EPOCHS, 2),
-            ]
-        elif len(set(calls.values("threads", device="cpu"))) > 1:
-            tables = [self._table("threads", calls, _CALLS, 2, lambda row: row["device"] == "cpu")]
-        return [self._explained("devices"), *tables]
-
-    def _first_calls(self) -> list[Block]:
-        sheet = self._sheets.first_calls
-        tables = self._tables("first_calls", sheet, _FIRST_CALLS, 3)
-        blocks: list[Block] = [self._explained("first_calls"), *self._picture("first-calls", [sheet])]
-        blocks += [self._paragraph("first_calls"), *tables] if tables else []
-        for (phase, device, size, weights), operations in self._sheets.first_operations.items():
-            if (phase, size, weights) == ("forward", 1, UNTRAINED):
-                largest = Sheet(operations.file, operations.columns, operations.rows[:TOP])
-                table = self._table("first_operations", largest, _FIRST_OPERATIONS, 2, device=device)
-                blocks += [self._paragraph("first_operations"), table]
+        found, texts = self._findings, self._texts
+        main = [main_place(found, device) for device in found.settings.devices]
+        blocks: list[Block] = [self._explained("batches")]
+        for picture, caption, sheet in (
+            ("batches", "iterations", self._sheets.iterations), ("epochs", "epochs", self._sheets.epochs),
+        ):  # fmt: skip
+            blocks += self._picture(picture, [sheet])
+            rows = [time for time in sheet.rows if time.place in main]
+            blocks.append(texts.table(caption, sheet, rows))
         return blocks
 
-    def _studies(self) -> list[Block]:
-        blocks: list[Block] = []
-        for name, sheet in self._sheets.studies.items():
-            columns, numbers_from, words_after = _STUDIES[name]
-            table = self._table(f"study_{name}", sheet, columns, numbers_from, _is_shown, words_after=words_after)
-            blocks += [self._paragraph(f"study_{name}"), table]
+    def _devices(self) -> list[Block]:
+        sheets, texts = self._sheets, self._texts
+        blocks: list[Block] = [self._explained("devices")]
+        if self._findings.settings.accelerator:
+            steps = [time for time in sheets.iterations.rows if time.phase == "step"]
+            blocks += [texts.table("devices", sheets.iterations, steps), texts.table("devices", sheets.epochs)]
+        elif len(set(sheets.iterations.values("threads", device="cpu"))) > 1:
+            on_cpu = [time for time in sheets.iterations.rows if time.device == "cpu"]
+            blocks.append(texts.table("threads", sheets.iterations, on_cpu))
+        return blocks
+
+    def _first_iterations(self) -> list[Block]:
+        sheets, texts = self._sheets, self._texts
+        sheet = sheets.first_iterations
+        blocks: list[Block] = [self._explained("first_iterations"), *self._picture("first-iterations", [sheet])]
+        if sheet.rows:
+            blocks += [texts.text("text", "first_iterations"), texts.table("first_iterations", sheet)]
+        for (phase, device, size, weights), found in sheets.first_operations.items():
+            if (phase, size, weights) == ("forward", 1, UNTRAINED):
+                table = texts.table("first_operations", found, found.rows[:TOP], device=device)
+                blocks += [texts.text("text", "first_operations"), table]
         return blocks
 
     def _claims(self) -> list[Block]:
-        rows = tuple(self._claim(claim) for claim in check(self._findings, self._sheets))
-        headers = tuple(self._texts.plain("column", key) for key in ("claim", "by_reports", "by_right", "verdict", "why"))
-        return [self._paragraph("claims"), Table(self._texts.plain("caption", "claims"), headers, rows, 5)]
+        texts = self._texts
+        rows = [
+            (
+                texts.text("claim", claim.key, **claim.words),
+                self._figures(claim.reports),
+                self._figures(claim.right),
+                texts.text("verdict", claim.verdict),
+                texts.text("reason", claim.reason),
+            )
+            for claim in check(self._findings, self._sheets)
+        ]
+        heads = [texts.plain("column", key) for key in ("claim", "by_reports", "by_right", "verdict", "why")]
+        return [texts.text("text", "claims"), texts.rows(texts.plain("caption", "claims"), heads, rows)]
 
-    def _claim(self, claim: Claim) -> tuple[Text, ...]:
-        return (
-            self._texts.cited("claim", claim.key, claim.words, None),
-            self._figures(claim.reports),
-            self._figures(claim.right),
-            self._texts.text("verdict", claim.verdict),
-            self._texts.text("reason", claim.reason),
-        )
-
-    def _figures(self, figures: Sequence[Figure]) -> Text:
-        pieces: list[Inline] = []
+    def _figures(self, figures: Sequence[Sentence]) -> Text:
+        pieces: list[str | Cited] = []
         for figure in figures:
             pieces += [self._texts.plain("report", "comma")] if pieces else []
-            pieces += self._texts.cited("figures_of_claims", figure.key, {"number": figure.number, **figure.words}, self._cite)
+            pieces += self._texts.cited("figures_of_claims", figure.key, {**figure.words, **figure.numbers}, self._cite)
         return tuple(pieces) or (units.MISSING,)
 
+    def _studies(self) -> list[Block]:
+        """Show the tables of the studies without the rows of layers, and of parts that do nothing."""
+        blocks: list[Block] = []
+        for name, sheet in self._sheets.studies.items():
+            rows = [row for row in sheet.rows if row.get("layer") is None and row.get("eager_ns") != 0]
+            blocks += [self._texts.text("text", f"study_{name}"), self._texts.table(f"study_{name}", sheet, rows)]
+        return blocks
+
     def _files(self) -> list[Block]:
-        found = self._findings
+        found, texts = self._findings, self._texts
         files = ["lab.json", *(sheet.file for sheet in self._sheets.all() if sheet.rows), *found.traces, "tables/numbers.csv"]
-        blocks: list[Block] = [self._paragraph("files"), Bullets(tuple((Code(file),) for file in files))]
+        blocks: list[Block] = [texts.text("text", "files"), [(Code(file),) for file in files]]
         if any(run.directory for run in found.trainings):
-            blocks.append(self._paragraph("tensorboard", directory="tensorboard"))
+            blocks.append(texts.text("text", "tensorboard", directory="tensorboard"))
         if found.traces:
-            blocks.append(self._paragraph("traces"))
+            blocks.append(texts.text("text", "traces"))
         if found.notes:
-            blocks += [self._paragraph("notes"), Bullets(tuple((note,) for note in found.notes))]
+            blocks += [texts.text("text", "notes"), [(note,) for note in found.notes]]
         return blocks
 
     # ---- Blocks ------------------------------------------------------------------------------------------------------
 
-    def _paragraph(self, key: str, **values: object) -> Paragraph:
-        return Paragraph(self._texts.text("text", key, **values))
+    def _explained(self, section: str) -> list[Text]:
+        return [
+            self._texts.cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, self._cite)
+            for sentence in self._sentences[section]
+        ]
 
-    def _explained(self, section: str) -> Bullets:
-        return Bullets(
-            tuple(
-                self._texts.cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, self._cite)
-                for sentence in self._sentences[section]
-            )
-        )
-
-    def _picture(self, name: str, sheets: Iterable[Sheet]) -> list[Block]:
+    def _picture(self, name: str, sheets: Iterable[Sheet]) -> list[Exhibit]:
         if name not in self._pictures:
             return []
-        key = "first_calls" if name == "first-calls" else name.partition("-")[0]
-        return [Picture(name, self._texts.plain("figure", key), tuple(sheet.file for sheet in sheets))]
+        key = "first_iterations" if name == "first-iterations" else name.partition("-")[0]
+        return [Exhibit(name, self._texts.plain("figure", key), tuple(sheet.file for sheet in sheets))]
 
-    def _tables(self, caption: str, sheet: Sheet, columns: Iterable[str], numbers_from: int) -> list[Block]:
-        return [self._table(caption, sheet, columns, numbers_from)] if sheet.rows else []
-
-    def _table(
-        self,
-        caption: str,
-        sheet: Sheet,
-        columns: Iterable[str],
-        numbers_from: int,
-        keep: Callable[[_Row], bool] = lambda _: True,
-        *,
-        words_after: int = 0,
-        **values: object,
-    ) -> Table:
-        """Show columns of a sheet, in the rows to keep."""
-        named = [(heading, column or heading) for heading, _, column in (each.partition(":") for each in columns)]
-        found = [row for row in (dict(zip(sheet.columns, cells, strict=True)) for cells in sheet.rows) if keep(row)]
-        rows = tuple(tuple(self._cell(heading, column, row) for heading, column in named) for row in found)
-        headers = tuple(self._texts.plain("column", heading) for heading, _ in named)
-        title = self._texts.plain("caption", caption, **values)
-        return Table(title, headers, rows, numbers_from, (sheet.file,), words_after)
-
-    def _cell(self, heading: str, column: str, row: _Row) -> Text:
-        match heading:
-            case "place":
-                return cell(self._texts.place(_place(row), short=True))
-            case "measured":
-                return cell(self._texts.plain("label", str(row["phase"])))
-            case "weights" | "view":
-                return cell(self._texts.plain("noun", str(row[column])))
-            case "part":
-                return cell(self._texts.plain("label", str(row[column])))
-            case "operation" | "way" | "order":
-                return (Code(str(row[column])),)
-        value = row[column]
-        if value is None or isinstance(value, str):
-            return cell(value or units.MISSING)
-        return cell(shown(value, kind_of(column)))
-
-
-def _is_shown(row: _Row) -> bool:
-    """Whether a row of a study is shown: not those of layers, nor those of parts that do nothing."""
-    return row.get("layer") is None and row.get("eager_ns") != 0
-
-
-def _place(row: _Row) -> Place:
-    return Place(str(row["device"]), int(row["threads"] or 0))
+    def _table(self, caption: str, sheet: Sheet) -> list[Exhibit]:
+        return [self._texts.table(caption, sheet)] if sheet.rows else []
 
 
 # ---- Operations side by side -----------------------------------------------------------------------------------------
 
 
-class OperationColumn:
-    """The self times of one operation table by (operation, phase, module)."""
-
-    def __init__(self, sheet: Sheet) -> None:
-        """Read the table from its sheet."""
-        self.times = {(str(row[0]), str(row[1]), str(row[2])): int(row[4] or 0) for row in sheet.rows}
-        self.whole = sum(self.times.values())
-
-    def share(self, key: tuple[str, str, str]) -> float:
-        """Return the operation's share of the whole; 0 if the table does not list it."""
-        return self.times.get(key, 0) / self.whole if self.whole else 0.0
+def operation_times(sheet: Sheet) -> dict[_Key, int]:
+    """Return the self times of an operation table by (operation, phase, module)."""
+    return {(str(row["operation"]), str(row["phase"]), str(row["module"])): int(row["self_ns"] or 0) for row in sheet.records}
 
 
-#: What is no operation -> its text.
-_REST = {OUTSIDE: "outside", RUNTIME: "runtime", UNATTRIBUTED: "unattributed"}
+def shares(times: Mapping[_Key, int]) -> dict[_Key, float]:
+    """Return the share of each operation in the whole time."""
+    whole = sum(times.values())
+    return {key: ns / whole if whole else 0.0 for key, ns in times.items()}
 
 
-def _rest_of(keys: Collection[tuple[str, str, str]]) -> list[str]:
-    """Return what is no operation among the rows of tables; the time outside operations is always shown."""
-    return [name for name in _REST if name == OUTSIDE or any(key[0] == name for key in keys)]
+def top_keys(columns: Iterable[Mapping[_Key, int]]) -> list[_Key]:
+    """Return the operations with the largest share in any table of times, largest first."""
+    found = [shares(times) for times in columns]
+    keys = {key for column in found for key in column if key[0] not in NOT_OPERATIONS}
+    return sorted(keys, key=lambda key: (-max(column.get(key, 0.0) for column in found), key))[:TOP]
 
 
-def top_keys(columns: Iterable[OperationColumn]) -> list[tuple[str, str, str]]:
-    """Return the operations with the largest share in any column, largest first."""
-    listed = list(columns)
-    keys = {key for column in listed for key in column.times if key[0] not in NOT_OPERATIONS}
-    return sorted(keys, key=lambda key: (-max(column.share(key) for column in listed), key))[:TOP]
-
-
-def _shares(columns: Iterable[OperationColumn], keys: Collection[tuple[str, str, str]]) -> list[Text]:
+def _times_and_shares(columns: Iterable[Mapping[_Key, int]], keys: Collection[_Key]) -> list[str]:
     cells = []
-    for column in columns:
-        found = [column.times[key] for key in keys if key in column.times]
-        both = (units.duration(sum(found)), units.percent(sum(found) / column.whole)) if found and column.whole else ()
-        cells += [cell(text) for text in both or (units.MISSING, units.MISSING)]
+    for times in columns:
+        found, whole = [times[key] for key in keys if key in times], sum(times.values())
+        is_there = found and whole
+        cells += [units.duration(sum(found)), units.percent(sum(found) / whole)] if is_there else [units.MISSING] * 2
     return cells
 
 
@@ -418,3 +352,202 @@ def field_value(field: str, value: str) -> str:
     if field.endswith("_memory"):
         return units.size(int(value))
     return units.count(int(value)) if field in ("train_samples", "test_samples", "parameters") else value
+
+
+# ---- Several machines ------------------------------------------------------------------------------------------------
+
+#: Cells at the start of a row, and one cell per machine; None where a machine has no number.
+_Row = tuple[tuple[str, ...], tuple[Cell, ...]]
+
+
+class Merged:
+    """Builds the report of several machines in one language, with a column per machine.
+
+    Args:
+        machines: name -> findings.
+        texts: the wording.
+        pictures: names of the figures that were drawn.
+    """
+
+    def __init__(self, machines: Mapping[str, Findings], texts: Texts, pictures: Collection[str]) -> None:
+        self._machines = machines
+        self._texts = texts
+        self._pictures = pictures
+        self._columns = [(findings, sheets_of(findings)) for findings in machines.values()]
+        self._sheets: list[Sheet] = []
+
+    def document(self) -> tuple[Document, tuple[Sheet, ...]]:
+        """Return the report and the tables of its numbers."""
+        figure = Exhibit("machines", self._texts.plain("figure", "machines"), ("tables/time-per-sample-step.csv",))
+        sections: dict[str, Iterable[Block]] = {
+            "aims": self._aims(),
+            "environment": [self._environment()],
+            "training": [self._training()],
+            "operations": self._operations(),
+            "batches": [*([figure] if figure.shown in self._pictures else []), *self._times()],
+            "first_iterations": [self._first_iterations()],
+            "claims": [self._claims()],
+        }
+        return document_of(self._texts, "merged_title", sections), tuple(self._sheets)
+
+    # ---- Sections ----------------------------------------------------------------------------------------------------
+
+    def _aims(self) -> list[Block]:
+        """Describe the columns and name the numbers that cannot be compared."""
+        blocks: list[Block] = [self._texts.text("text", key) for key in ("merged_aims", "machines")]
+        settings = [findings.settings for findings in self._machines.values()]
+        for key, values in (("datasets", [each.dataset for each in settings]), ("epochs", [each.epochs for each in settings])):
+            different = dict.fromkeys(map(str, values))
+            if len(different) > 1:
+                listed = self._texts.plain("report", "comma").join(different)
+                blocks.append(self._texts.text("text", f"merged_{key}", **{key: listed}))
+        return blocks
+
+    def _environment(self) -> Exhibit:
+        fields = [environment_fields(findings) for findings in self._machines.values()]
+        names = dict.fromkeys(name for machine in sorted(fields, key=len, reverse=True) for name in machine)
+        rows: list[_Row] = [((name,), tuple(machine.get(name) for machine in fields)) for name in names]
+        return self._table("machines", "environment", ("field",), rows, "field", lambda head: (field_name(self._texts, *head),))
+
+    def _training(self) -> Exhibit:
+        def accuracy(found: Findings, _: Sheets, device: str, size: int) -> float | None:
+            runs = [run for run in found.trainings if (run.device, run.batch_size) == (device, size) and run.epochs]
+            return runs[0].epochs[-1].test_accuracy if runs else None
+
+        keys = self._union(lambda found: [(run.device, run.batch_size) for run in found.trainings])
+        return self._by_size("merged_training", "training", keys, accuracy, "percentage")
+
+    def _operations(self) -> list[Block]:
+        """Compare at the batch size that most machines have, the largest of these; each machine by its last device."""
+        machines_with = Counter(size for found, _ in self._columns for size in found.settings.batch_sizes)
+        size = max(machines_with, key=lambda size: (machines_with[size], size))
+        blocks: list[Block] = []
+        for phase in ("forward", "step"):
+            views = [best_view(sheets, phase, found.settings.devices[-1], size) for found, sheets in self._columns]
+            times = [operation_times(sheet) if sheet else {} for sheet in views]
+            columns = list(map(shares, times))
+            rows: list[_Row] = [(key, tuple(column.get(key) for column in columns)) for key in top_keys(times)]
+            if rows:
+                words: dict[str, Any] = {"phase": Label(phase), "size": size}
+                heads = ("operation", "phase", "module")
+                table = self._table(
+                    "merged_operations", f"operations-{phase}-b{size}", heads, rows, "share",
+                    lambda key: (Code(key[0]), *key[1:]), **words,
+                )  # fmt: skip
+                blocks += [self._texts.text("text", "merged_operations", **words), table]
+        return blocks
+
+    def _times(self) -> Iterable[Block]:
+        """Compare times per batch, per sample and per pass; each machine with its own number of threads."""
+        keys = self._union(lambda found: list(itertools.product(found.settings.devices, found.settings.batch_sizes)))
+
+        def time(column: str, phase: str, found: Findings, sheets: Sheets, device: str, size: int) -> float | None:
+            sheet = sheets.epochs if column == "epoch_ns" else sheets.iterations
+            threads = main_place(found, device).threads
+            return _rounded(sheet.total(column, device=device, threads=threads, phase=phase, batch_size=size))
+
+        for name, column, phases in (
+            ("batch", "median_ns", ("step", "forward")),
+            ("sample", "sample_ns", ("step", "forward")),
+            ("epoch", "epoch_ns", ("train", "eval")),
+        ):
+            for phase in phases:
+                number = functools.partial(time, column, phase)
+                yield self._by_size(f"merged_{name}", f"time-per-{name}-{phase}", keys, number, "time", phase=Label(phase))
+
+    def _first_iterations(self) -> Exhibit:
+        keys = self._union(
+            lambda found: [
+                (first.device, first.batch_size)
+                for first in found.first_iterations
+                if first.phase == "forward" and first.weights == UNTRAINED
+            ]
+        )
+        rows: list[_Row] = []
+        for (device, size), column in itertools.product(keys, ("first_ns", "warm_ns")):
+            where: dict[str, Cell] = {"device": device, "phase": "forward", "batch_size": size, "weights": UNTRAINED}
+            times = tuple(_rounded(sheets.first_iterations.total(column, **where)) for _, sheets in self._columns)
+            rows.append(((device, str(size), self._texts.plain("column", column.removesuffix("_ns"))), times))
+        return self._table("merged_first", "first-forward", ("device", "batch_size", "measured"), rows, "time")
+
+    def _claims(self) -> Exhibit:
+        """Give each claim about a device one row."""
+
+        def identity(claim: Claim) -> tuple[str, str]:
+            return claim.key, getattr(claim.words.get("place"), "device", "")
+
+        checked = [{identity(claim): claim for claim in check(*column)} for column in self._columns]
+        words = {key: claim.words for claims in checked for key, claim in claims.items()}
+        rows: list[_Row] = []
+        for key in dict.fromkeys(key for claims in checked for key in claims):
+            found = [claims.get(key) for claims in checked]
+            rows.append((key, tuple(claim.verdict if claim else None for claim in found)))
+
+        def head(key: tuple[str, ...]) -> tuple[Text]:
+            name, device = key
+            return (self._texts.text("claim", name, **words[name, device] | ({"place": Code(device)} if device else {})),)
+
+        return self._table("merged_claims", "claims", ("claim", "device"), rows, "verdict", head)
+
+    # ---- Parts -------------------------------------------------------------------------------------------------------
+
+    def _union(self, keys: Callable[[Findings], Iterable[tuple[str, int]]]) -> list[tuple[str, int]]:
+        """Return the devices and batch sizes that any machine has, sorted."""
+        return sorted({key for found, _ in self._columns for key in keys(found)})
+
+    def _by_size(
+        self,
+        caption: str,
+        name: str,
+        keys: Iterable[tuple[str, int]],
+        number: Callable[[Findings, Sheets, str, int], float | None],
+        kind: str,
+        **values: Any,
+    ) -> Exhibit:
+        """Compare a number by device and batch size."""
+        rows: list[_Row] = [
+            ((device, str(size)), tuple(number(*each, device, size) for each in self._columns)) for device, size in keys
+        ]
+        return self._table(caption, name, ("device", "batch_size"), rows, kind, **values)
+
+    def _table(
+        self,
+        caption: str,
+        name: str,
+        heads: tuple[str, ...],
+        rows: Sequence[_Row],
+        kind: str,
+        head: Callable[[tuple[str, ...]], Sequence[str | Text]] = lambda first: first,
+        **values: object,
+    ) -> Exhibit:
+        """Keep rows as a CSV table, and return them as a table of the report.
+
+        Args:
+            caption: key of its wording.
+            name: of the file.
+            heads: columns before those of the machines.
+            rows: of the file.
+            kind: of the numbers; ``verdict`` or ``field`` for cells that are verdicts or fields of the environment.
+            head: returns the first cells as the report shows them; by default they are the file's.
+            **values: fill in the caption.
+        """
+        keys = (*heads, *self._machines)
+        columns = [Column[Any](None, itemgetter(position), key=key) for position, key in enumerate(keys)]
+        sheet = Sheet(f"tables/{name}.csv", columns, [(*first, *cells) for first, cells in rows])
+        self._sheets.append(sheet)
+
+        def shown(row: str, value: Cell) -> str | Text:
+            if isinstance(value, str):
+                return self._texts.text("verdict", value) if kind == "verdict" else field_value(row, value)
+            return units.MISSING if value is None else KINDS[kind](value)
+
+        texts = [(*head(first), *(shown(first[0], each) for each in cells)) for first, cells in rows]
+        shown_heads = heads[: len(texts[0]) - len(self._machines)] if texts else heads
+        headings = [*(self._texts.plain("column", each) for each in shown_heads), *self._machines]
+        has_numbers = any(isinstance(each, int | float) for _, cells in rows for each in cells)
+        title = self._texts.plain("caption", caption, **values)
+        return self._texts.rows(title, headings, texts, (sheet.file,), numbers=len(self._machines) if has_numbers else 0)
+
+
+def _rounded(time: CitedNumber | None) -> int | None:
+    return round(time.value) if time else None

@@ -7,25 +7,24 @@ iterations at each batch size. The verdict follows from the second way.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+from mnistbench.course.lab.document import Code
 from mnistbench.course.lab.explain import (
     COSTLY,
     MOST,
     SAME,
-    Name,
-    Noun,
-    Place,
-    Word,
+    Sentence,
+    Words,
     best_view,
+    convolution_and_addmm,
     convolutions,
     main_place,
-    self_times,
     start_costs,
 )
 from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
-from mnistbench.course.lab.sheets import Cell, Quantity, Sheet, Sheets, ratio, share
+from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, ratio, share
 
 #: Verdicts.
 HOLDS, PARTLY, FAILS, UNKNOWN = "holds", "partly", "fails", "unknown"
@@ -43,37 +42,23 @@ ONE = 1
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A number and the conditions under which it was measured."""
-
-    key: str  # of its wording, in the section ``figures_of_claims``
-    number: Quantity
-    words: Mapping[str, Word] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Claim:
-    """A claim and its verdict on this machine."""
+    """A claim and its verdict on this machine. Each figure is a sentence with the number ``number``."""
 
     key: str
     verdict: str  # HOLDS, PARTLY, FAILS or UNKNOWN
     reason: str  # key of its wording
-    reports: tuple[Figure, ...]  # as the reports measure
-    right: tuple[Figure, ...]  # warm, per batch size
-    words: Mapping[str, Word] = field(default_factory=dict)
+    words: Words
+    reports: tuple[Sentence, ...] = ()  # figures as the reports measure
+    right: tuple[Sentence, ...] = ()  # warm, per batch size
 
 
-def check(findings: Findings, sheets: Sheets) -> tuple[Claim, ...]:
-    """Return all claims, checked."""
-    return tuple(_claims(findings, sheets))
-
-
-def _claims(findings: Findings, sheets: Sheets) -> Iterator[Claim]:
+def check(findings: Findings, sheets: Sheets) -> Iterator[Claim]:
+    """Yield all claims, checked."""
     cpu = "cpu" if "cpu" in findings.settings.devices else ""
-    accelerator = findings.settings.accelerator
     for device in findings.settings.devices:
         yield _convolution_is_most(findings, sheets, device)
-    yield _convolution_over_addmm(findings, sheets, "ratio_gpu", accelerator, GPU_RATIO)
+    yield _convolution_over_addmm(findings, sheets, "ratio_gpu", findings.settings.accelerator, GPU_RATIO)
     yield _convolution_over_addmm(findings, sheets, "ratio_cpu", cpu, CPU_RATIO)
     for device in findings.settings.devices:
         yield _negligible(findings, sheets, device)
@@ -81,61 +66,21 @@ def _claims(findings: Findings, sheets: Sheets) -> Iterator[Claim]:
         yield from _batch_and_sample(findings, sheets, device)
     for key, phase, one_call in (("speedup_train", "train", "step"), ("speedup_test", "eval", "forward")):
         yield _speedup(findings, sheets, key, phase, one_call)
-    yield from _before_training(findings, sheets)
+    for device in findings.settings.devices:
+        yield _bug_of_the_cluster(findings, sheets, device)
 
 
-def _verdict(values: list[float], holds: Callable[[float], bool]) -> str:
-    """Return one verdict over all batch sizes."""
-    if not values:
-        return UNKNOWN
-    checked = sum(map(holds, values))
-    return HOLDS if checked == len(values) else PARTLY if checked else FAILS
+def _figures(key: str, number: CitedNumber | None, **words: object) -> list[Sentence]:
+    """Return a figure; none if the number is missing."""
+    return [Sentence(key, words, {"number": number})] if number else []
 
 
-def _decided(
-    key: str, reports: list[Figure], right: list[Figure], holds: Callable[[float], bool], words: Mapping[str, Word]
-) -> Claim:
-    verdict = _verdict([figure.number.value for figure in right], holds)
+def _decided(key: str, words: Words, reports: list[Sentence], right: list[Sentence], holds: Callable[[float], bool]) -> Claim:
+    """Return the claim with one verdict over all batch sizes."""
+    checked = [holds(figure.numbers["number"].value) for figure in right]
+    verdict = UNKNOWN if not checked else HOLDS if all(checked) else PARTLY if any(checked) else FAILS
     reason = "not_measured" if verdict == UNKNOWN else f"{key}_{verdict}"
-    return Claim(key, verdict, reason, tuple(reports), tuple(right), words)
-
-
-def _one_image(sheets: Sheets, phase: str, device: str) -> Sheet | None:
-    """Return the operation table that the reports use: the first iteration on one image."""
-    return sheets.first_operations.get((phase, device, ONE, UNTRAINED))
-
-
-# ---- Convolution -----------------------------------------------------------------------------------------------------
-
-
-def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Claim:
-    reports, right = [], []
-    if table := _one_image(sheets, "forward", device):
-        part = share(table.total("first_self_ns", operation=convolutions(table)), table.total("first_self_ns"))
-        reports += [Figure("share_first", part)] if part else []
-    for size in findings.settings.batch_sizes:
-        if sheet := best_view(sheets, "forward", device, size):
-            part = share(self_times(sheet)[0], sheet.total("self_ns"))
-            right += [Figure("share_batch", part, {"size": size})] if part else []
-    words: dict[str, Word] = {"place": main_place(findings, device)}
-    return _decided("convolution_most", reports, right, lambda value: value >= MOST, words)
-
-
-def _convolution_over_addmm(findings: Findings, sheets: Sheets, key: str, device: str, expected: tuple[int, int]) -> Claim:
-    words: dict[str, Word] = {"low": expected[0], "high": expected[1]}
-    if not device:
-        return Claim(key, UNKNOWN, "no_accelerator" if key == "ratio_gpu" else "no_cpu", (), (), words)
-    reports, right = [], []
-    if table := _one_image(sheets, "forward", device):
-        naive = ratio(
-            table.total("first_self_ns", operation=convolutions(table)), table.total("first_self_ns", operation="aten::addmm")
-        )
-        reports += [Figure("times_first", naive)] if naive else []
-    for size in findings.settings.batch_sizes:
-        if sheet := best_view(sheets, "forward", device, size):
-            times = ratio(*self_times(sheet))
-            right += [Figure("times_batch", times, {"size": size})] if times else []
-    return _decided(key, reports, right, lambda value: _within(value, expected), words)
+    return Claim(key, verdict, reason, words, tuple(reports), tuple(right))
 
 
 def _within(value: float, expected: tuple[int, int]) -> bool:
@@ -143,19 +88,52 @@ def _within(value: float, expected: tuple[int, int]) -> bool:
     return expected[0] - 0.5 <= value < expected[1] + 0.5
 
 
+def _tables(findings: Findings, sheets: Sheets, phase: str, device: str) -> tuple[Sheet | None, list[tuple[int, Sheet]]]:
+    """Return the operation table that the reports use, of the first forward pass on one image, and one per batch size."""
+    by_size = [(size, best_view(sheets, phase, device, size)) for size in findings.settings.batch_sizes]
+    return sheets.first_operations.get(("forward", device, ONE, UNTRAINED)), [(size, found) for size, found in by_size if found]
+
+
+# ---- Convolution -----------------------------------------------------------------------------------------------------
+
+
+def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Claim:
+    first, by_size = _tables(findings, sheets, "forward", device)
+    reports, right = [], []
+    if first:
+        part = first.total("first_self_ns", operation=convolutions(first))
+        reports = _figures("share_first", share(part, first.total("first_self_ns")))
+    for size, sheet in by_size:
+        right += _figures("share_batch", share(convolution_and_addmm(sheet)[0], sheet.total("self_ns")), size=size)
+    place = main_place(findings, device)
+    return _decided("convolution_most", {"place": place}, reports, right, lambda value: value >= MOST)
+
+
+def _convolution_over_addmm(findings: Findings, sheets: Sheets, key: str, device: str, expected: tuple[int, int]) -> Claim:
+    words: Words = {"low": expected[0], "high": expected[1]}
+    if not device:
+        return Claim(key, UNKNOWN, "no_accelerator" if key == "ratio_gpu" else "no_cpu", words)
+    first, by_size = _tables(findings, sheets, "forward", device)
+    reports = _figures("times_first", ratio(*convolution_and_addmm(first, "first_self_ns"))) if first else []
+    right = []
+    for size, sheet in by_size:
+        right += _figures("times_batch", ratio(*convolution_and_addmm(sheet)), size=size)
+    return _decided(key, words, reports, right, lambda value: _within(value, expected))
+
+
 def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
     """Check the share of the forward pass in training, because inference skips dropout."""
-    modules = [layer.name for layer in findings.model.layers if any(kind in layer.kind for kind in _SMALL_KINDS)]
+    modules = [layer.name for layer in findings.layers if any(kind in layer.kind for kind in _SMALL_KINDS)]
+    first, by_size = _tables(findings, sheets, "step", device)
     reports, right = [], []
-    if table := _one_image(sheets, "forward", device):
-        part = share(table.total("first_self_ns", module=modules), table.total("first_self_ns"))
-        reports += [Figure("share_first", part)] if part else []
-    for size in findings.settings.batch_sizes:
-        if sheet := best_view(sheets, "step", device, size):
-            part = share(sheet.total("self_ns", phase="forward", module=modules), sheet.total("self_ns", phase="forward"))
-            right += [Figure("share_training", part, {"size": size})] if part else []
-    words: dict[str, Word] = {"place": main_place(findings, device)}
-    return _decided("negligible", reports, right, lambda value: value < NEGLIGIBLE, words)
+    if first:
+        part = first.total("first_self_ns", module=modules)
+        reports = _figures("share_first", share(part, first.total("first_self_ns")))
+    for size, sheet in by_size:
+        part = sheet.total("self_ns", phase="forward", module=modules)
+        right += _figures("share_training", share(part, sheet.total("self_ns", phase="forward")), size=size)
+    place = main_place(findings, device)
+    return _decided("negligible", {"place": place}, reports, right, lambda value: value < NEGLIGIBLE)
 
 
 # ---- Batch sizes -----------------------------------------------------------------------------------------------------
@@ -164,90 +142,62 @@ def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
 def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterator[Claim]:
     """Check that time per batch grows and time per sample falls from each batch size to the next."""
     place = main_place(findings, device)
-    sizes = findings.settings.batch_sizes
-    for key, column in (("batch_grows", "median_ns"), ("sample_falls", "sample_ns")):
+    first: dict[str, Cell] = {"device": device, "phase": "forward", "weights": UNTRAINED}
+    warm: dict[str, Cell] = {"device": device, "threads": place.threads, "phase": "step"}
+    for key, cold, column in (
+        ("batch_grows", "first_ns", "median_ns"),
+        ("sample_falls", "first_sample_ns", "sample_ns"),
+    ):
         reports, right = [], []
-        for small, large in itertools.pairwise(sizes):
-            words: dict[str, Word] = {"small": small, "large": large}
-            if naive := _first_call_ratio(sheets, device, small, large, per_sample=key == "sample_falls"):
-                reports.append(Figure("change_first", naive, words))
-            warm = [
-                sheets.calls.total(column, device=place.device, threads=place.threads, phase="step", batch_size=size)
-                for size in (large, small)
-            ]
-            if change := ratio(*warm):
-                right.append(Figure("change_step", change, words))
+        for small, large in itertools.pairwise(findings.settings.batch_sizes):
+            naive = ratio(*(sheets.first_iterations.total(cold, **first, batch_size=size) for size in (large, small)))
+            change = ratio(*(sheets.iterations.total(column, **warm, batch_size=size) for size in (large, small)))
+            reports += _figures("change_first", naive, small=small, large=large)
+            right += _figures("change_step", change, small=small, large=large)
         grows = key == "batch_grows"
-        claim = _decided(
-            key, reports, right, (lambda value: value >= SAME) if grows else (lambda value: value <= 1 / SAME), {"place": place}
-        )
-        yield claim
-
-
-def _first_call_ratio(sheets: Sheets, device: str, small: int, large: int, *, per_sample: bool) -> Quantity | None:
-    column = "first_sample_ns" if per_sample else "first_ns"
-    over, under = (
-        sheets.first_calls.total(column, device=device, phase="forward", batch_size=size, weights=UNTRAINED)
-        for size in (large, small)
-    )
-    return ratio(over, under)
+        holds = (lambda value: value >= SAME) if grows else (lambda value: value <= 1 / SAME)
+        yield _decided(key, {"place": place}, reports, right, holds)
 
 
 # ---- Devices ---------------------------------------------------------------------------------------------------------
 
 
 def _speedup(findings: Findings, sheets: Sheets, key: str, phase: str, one_call: str) -> Claim:
-    words: dict[str, Word] = {"low": SPEEDUP[0], "high": SPEEDUP[1], "phase": Noun(phase)}
+    words: Words = {"low": SPEEDUP[0], "high": SPEEDUP[1], "phase": Word(phase)}
     accelerator = findings.settings.accelerator
-    if not accelerator:
-        return Claim(key, UNKNOWN, "no_accelerator", (), (), words)
-    if "cpu" not in findings.settings.devices:
-        return Claim(key, UNKNOWN, "no_cpu", (), (), words)
-    naive = ratio(
-        *(
-            sheets.first_calls.total("first_ns", device=device, phase=one_call, batch_size=ONE, weights=UNTRAINED)
-            for device in ("cpu", accelerator)
-        )
-    )
+    if not accelerator or "cpu" not in findings.settings.devices:
+        return Claim(key, UNKNOWN, "no_cpu" if accelerator else "no_accelerator", words)
+    first: dict[str, Cell] = {"phase": one_call, "batch_size": ONE, "weights": UNTRAINED}
+    naive = ratio(*(sheets.first_iterations.total("first_ns", **first, device=device) for device in ("cpu", accelerator)))
     right = []
     for size in findings.settings.batch_sizes:
-        times = ratio(
-            *(
-                sheets.epochs.total(
-                    "epoch_ns", device=device, threads=findings.environment.threads, phase=phase, batch_size=size
-                )
-                for device in ("cpu", accelerator)
-            )
-        )
-        right += [Figure("epochs_batch", times, {"size": size, "device": Name(accelerator)})] if times else []
-    reports = [Figure("faster_first", naive, {"device": Name(accelerator)})] if naive else []
-    return _decided(key, reports, right, lambda value: _within(value, SPEEDUP), words)
+        warm: dict[str, Cell] = {"threads": findings.environment.threads, "phase": phase, "batch_size": size}
+        times = ratio(*(sheets.epochs.total("epoch_ns", **warm, device=device) for device in ("cpu", accelerator)))
+        right += _figures("epochs_batch", times, size=size, device=Code(accelerator))
+    reports = _figures("faster_first", naive, device=Code(accelerator))
+    return _decided(key, words, reports, right, lambda value: _within(value, SPEEDUP))
 
 
 # ---- The profile before training -------------------------------------------------------------------------------------
 
 
-def _before_training(findings: Findings, sheets: Sheets) -> Iterator[Claim]:
+def _bug_of_the_cluster(findings: Findings, sheets: Sheets, device: str) -> Claim:
     """Check whether the first iteration of a fresh process is slow with trained weights, too."""
-    for device in findings.settings.devices:
-        yield _bug_of_the_cluster(sheets, main_place(findings, device))
-
-
-def _bug_of_the_cluster(sheets: Sheets, place: Place) -> Claim:
-    key, words = "bug_of_the_cluster", {"place": place}
-    where: dict[str, Cell] = {"device": place.device, "phase": "forward", "batch_size": ONE}
-    first, warm = (sheets.first_calls.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))
-    after = sheets.first_calls.total("first_ns", **where, weights=TRAINED)
+    key = "bug_of_the_cluster"
+    words: Words = {"place": main_place(findings, device)}
+    where: dict[str, Cell] = {"device": device, "phase": "forward", "batch_size": ONE}
+    first, warm = (sheets.first_iterations.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))
+    after = sheets.first_iterations.total("first_ns", **where, weights=TRAINED)
     before = ratio(first, warm)
-    reports = (Figure("first_ns", first),) if first else ()
+    reports = tuple(_figures("first_ns", first))
     if not (first and warm and before):
-        return Claim(key, UNKNOWN, "not_measured", reports, (), words)
-    right = [Figure("warm_ns", warm), Figure("first_over_warm", before)]
+        return Claim(key, UNKNOWN, "not_measured", words, reports)
+    right = (*_figures("warm_ns", warm), *_figures("first_over_warm", before))
     if before.value < COSTLY:
-        return Claim(key, FAILS, f"{key}_nothing", reports, tuple(right), words)
+        return Claim(key, FAILS, f"{key}_nothing", words, reports, right)
     if not after:
-        return Claim(key, UNKNOWN, f"{key}_half", reports, tuple(right), words)
-    right.append(Figure("trained_first_ns", after))
+        return Claim(key, UNKNOWN, f"{key}_half", words, reports, right)
+    right = (*right, *_figures("trained_first_ns", after))
     if start_costs(first, after, warm):
-        return Claim(key, FAILS, f"{key}_process", reports, tuple(right), words)
-    return Claim(key, UNKNOWN, f"{key}_unlike", reports, tuple(right), words)
+        return Claim(key, FAILS, f"{key}_process", words, reports, right)
+    return Claim(key, UNKNOWN, f"{key}_unlike", words, reports, right)

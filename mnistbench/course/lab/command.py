@@ -2,102 +2,91 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import importlib.util
-import json
 import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import platformdirs
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file, why_not_writable
-from mnistbench.core.params import DATASETS
+from mnistbench.core.options import argument, data_dir, one_of, option, path, switch
 from mnistbench.core.units import printable
-from mnistbench.course.lab.document import html, markdown, picture_in
-from mnistbench.course.lab.findings import FILE, Findings, Settings
-from mnistbench.course.lab.merged import Machine, Merged
-from mnistbench.course.lab.run import REPORTS, STEPS, Lab, write_report, write_sheet
+from mnistbench.course.lab.chapters import Chapters, Merged
+from mnistbench.course.lab.document import Document, html, markdown
+from mnistbench.course.lab.findings import FILE, Findings, LabSettings, write_file
+from mnistbench.course.lab.run import STEPS, TENSORBOARD, Lab
+from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
-from mnistbench.showing.arguments import add_dataset, given, one_of, parts, whole, wholes
-from mnistbench.showing.output import STOPPED
+from mnistbench.showing.output import STOPPED, print_error
 
 #: Default output directories.
 DIRECTORY, MERGED = "mnistbench-lab", "mnistbench-labs"
 
 #: A merge writes this file first: a later merge may replace the report in a directory that has it.
 LABS = "labs.json"
-#: Version of that file. 1: the first.
-SCHEMA = 1
+
+REPORTS = ("report.md", "report.html")
+
+_OUTPUT = f"output directory; a lab that is there is resumed (default: {DIRECTORY}, with --merge {MERGED})"
 
 #: Default number of epochs. One epoch of MNIST takes minutes on two cores at batch size 1.
 _EPOCHS = {"digits": 3, "mnist": 1}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_dataset(parser, "digits")
-    parser.add_argument("--batch-size", default="1,16,64", metavar="SIZES", help="comma list (default: 1,16,64)")
-    parser.add_argument(
-        "--device", default="auto", metavar="NAMES", help="comma list of auto, cpu, cuda, cuda:1, mps (default: auto)"
-    )
-    parser.add_argument("--epochs", metavar="N", help="epochs of training (default: 3 on digits, 1 on mnist)")
-    parser.add_argument("--studies", action="store_true", help="also run the operator studies, for at most 3 minutes")
-    parser.add_argument("--lang", default="en", metavar="LANG", help="language of the report: en or zh (default: en)")
-    parser.add_argument(
-        "-o", "--output", metavar="DIR",
-        help=f"output directory; a lab that is there is resumed (default: {DIRECTORY}, with --merge {MERGED})",
-    )  # fmt: skip
-    parser.add_argument("--merge", nargs="*", metavar="DIR", help="do not measure: write one report of these labs")
+@dataclass(frozen=True, kw_only=True)
+class Settings(LabSettings):
+    """What a lab measures, where, and how its report is written."""
+
+    data_dir: Path | None = data_dir()
+    studies: bool = switch("--studies", "also run the operator studies, for at most 3 minutes")
+    lang: str = option("--lang", one_of(*LANGUAGES), "en", "language of the report: en or zh", "LANG")
+    output: Path | None = option("--output -o", path, None, _OUTPUT, "DIR")
+    merge: bool = switch("--merge", "do not measure: write one report of the labs in these directories")
+    labs: tuple[Path, ...] = argument("DIR", path, "directory of a lab for --merge", many=True, required=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batch_sizes", tuple(sorted(self.batch_sizes)))
+        object.__setattr__(self, "epochs", self.epochs or _EPOCHS[self.dataset])
+        if self.labs and not self.merge:
+            raise UsageError(f"DIR: {str(self.labs[0])!r} is a lab to merge; add --merge, or name it by --output")
+        if self.merge and len(self.labs) < 2:
+            raise UsageError("--merge: needs at least two directories of labs")
+        if len({directory.resolve() for directory in self.labs}) < len(self.labs):
+            raise UsageError("--merge: a directory is named twice; name each lab once")
+
+    @property
+    def directory(self) -> Path:
+        """The output directory."""
+        return self.output or Path(MERGED if self.merge else DIRECTORY)
 
 
-def run(parsed: argparse.Namespace) -> int:
+def run(settings: Settings) -> int:
     """Run the lab, or merge labs; return 0, or 130 if Ctrl-C stopped it.
 
     Raises:
         MnistbenchError: an option or a directory cannot be used, or a dataset is missing or damaged.
         OSError: a file cannot be written.
     """
-    language = one_of("--lang", parsed.lang, LANGUAGES)
-    if parsed.merge is not None:
-        _merge([Path(directory) for directory in parsed.merge], Path(given("-o", parsed.output, MERGED)), language)
-        return 0
-    directory = Path(given("-o", parsed.output, DIRECTORY))
-    dataset = one_of("--dataset", parsed.dataset, DATASETS)
-    sizes = tuple(sorted(wholes("--batch-size", parsed.batch_size, 1)))
-    epochs = _EPOCHS[dataset] if parsed.epochs is None else whole("--epochs", parsed.epochs, 1)
-    asked = parts("--device", parsed.device)
+    directory = settings.directory
     if problem := why_not_writable(directory):
-        raise UsageError(f"-o: {problem}; name another directory")
-    data_dir = given("--data-dir", parsed.data_dir) or None
+        raise UsageError(f"--output: {problem}; name another directory")
+    if settings.merge:
+        _merge(settings.labs, directory, settings.lang)
+        return 0
     try:
-        _measure(
-            directory, asked, language, dataset=dataset, data_dir=data_dir, sizes=sizes, epochs=epochs, studies=parsed.studies
-        )
+        _measure(settings)
     except KeyboardInterrupt:
-        print(
-            f"mnistbench: interrupted; finished steps are kept in {_path(directory)}; run the same command again to resume",
-            file=sys.stderr,
-        )
+        print_error(f"interrupted; finished steps are kept in {_shown(directory)}; run the same command again to resume")
         return STOPPED
     return 0
 
 
-def _measure(
-    directory: Path,
-    asked: Sequence[str],
-    language: str,
-    *,
-    dataset: str,
-    data_dir: str | None,
-    sizes: tuple[int, ...],
-    epochs: int,
-    studies: bool,
-) -> None:
+def _measure(settings: Settings) -> None:
     from mnistbench.measuring.torch_import import import_torch
 
     _cache_bytecode()
@@ -106,28 +95,29 @@ def _measure(
     import torch
 
     from mnistbench.course.lab.measures import Measures
-    from mnistbench.course.lab.progress import Bar, Lines
     from mnistbench.measuring.environment import read, resolve_devices
     from mnistbench.profile.first_call import Processes
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
 
     try:
-        devices = resolve_devices(asked)
+        devices = sorted(resolve_devices(settings.devices), key=lambda name: (name != "cpu", name))
     except UsageError as error:
         raise UsageError(f"--device: {error}") from None
-    if dataset == "mnist" and mnist_is_to_be_downloaded(data_dir):
-        print(f"mnistbench: MNIST is not in {_path(data_root(data_dir))} yet: downloading 11 MiB", file=sys.stderr)
-    settings = Settings(dataset, sizes, tuple(sorted(devices, key=lambda name: (name != "cpu", name))), epochs, "convnet", 1)
-    progress = Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
-    with Processes() as processes, contextlib.closing(progress):
-        measures = Measures(settings, data_dir, processes=processes)
-        findings = Lab(directory, settings, read(torch.get_num_threads()), measures, studies=studies).run(progress)
-    notes = write_report(directory, findings, language)
+    directory, data_dir = settings.directory, str(settings.data_dir) if settings.data_dir else None
+    if settings.dataset == "mnist" and mnist_is_to_be_downloaded(data_dir):
+        print_error(f"MNIST is not in {_shown(data_root(data_dir))} yet: downloading 11 MiB")
+    known = {field.name: getattr(settings, field.name) for field in fields(LabSettings)}
+    measured = LabSettings(**{**known, "devices": tuple(devices)})
+    with Processes() as processes:
+        measures = Measures(measured, data_dir, processes=processes)
+        lab = Lab(directory, measured, read(torch.get_num_threads()), measures, studies=settings.studies)
+        findings = lab.run(sys.stderr)
+    notes = write_report(directory, findings, settings.lang)
     for note in (*findings.notes, *notes):
-        print(f"mnistbench: {printable(note)}", file=sys.stderr)
+        print_error(note)
     for name in REPORTS:
-        print(_path(directory / name))
-    print(f"TensorBoard: tensorboard --logdir {_path(directory / 'tensorboard')}")
+        print(_shown(directory / name))
+    print(f"TensorBoard: tensorboard --logdir {_shown(directory / TENSORBOARD)}")
 
 
 def _cache_bytecode() -> None:
@@ -146,45 +136,59 @@ def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
     """Write the report of several labs.
 
     Raises:
-        UsageError: there are fewer than two, one is named twice, or the output holds something else.
+        UsageError: the output holds something else.
         RecordError: a lab cannot be read.
     """
     from mnistbench.course.lab.figures import Figures, texts_that_show
 
-    if len(directories) < 2:
-        raise UsageError("--merge: needs at least two directories of labs")
-    if len({directory.resolve() for directory in directories}) < len(directories):
-        raise UsageError("--merge: a directory is named twice; name each lab once")
-    if problem := why_not_writable(output):
-        raise UsageError(f"-o: {problem}; name another directory")
     if (output / FILE).exists() or (output / STEPS).exists():
-        raise UsageError(f"-o: {output} holds a lab of its own; name another directory")
+        raise UsageError(f"--output: {output} holds a lab of its own; name another directory")
     if output.exists() and any(output.iterdir()) and not (output / LABS).exists():
-        raise UsageError(f"-o: {output} holds something else than a report; name a new or an empty directory")
-    labs = dict(zip(_names(directories), directories, strict=True))
-    machines = [Machine(name, Findings.from_file(directory / FILE)) for name, directory in labs.items()]
+        raise UsageError(f"--output: {output} holds something else than a report; name a new or an empty directory")
+    listed = [directory.resolve() for directory in directories]
+    names = [directory.name for directory in listed]  # or whole paths where two have the same name
+    labs = {str(lab) if names.count(lab.name) > 1 else lab.name: lab for lab in listed}
+    machines = {
+        name: Findings.from_directory(directory) for name, directory in zip(labs, directories, strict=True)
+    }  # fmt: skip
     output.mkdir(parents=True, exist_ok=True)
-    marker = {"schema": SCHEMA, "labs": {name: os.fspath(directory.resolve()) for name, directory in labs.items()}}
-    replace_file(output / LABS, (json.dumps(marker, indent=1) + "\n").encode())
+    write_file(output / LABS, {"labs": {name: os.fspath(lab) for name, lab in labs.items()}})
     texts = Texts(language)
     shown, family = texts_that_show(texts, lambda: Texts("en"))
     figures = Figures(output, shown, family)
-    figures.machines([machine.name for machine in machines], [machine.findings for machine in machines])
+    figures.machines(machines)
     document, sheets = Merged(machines, texts, figures.drawn).document()
-    for sheet in sheets:
-        write_sheet(output, sheet)
-    replace_file(output / REPORTS[0], markdown(document).encode())
-    replace_file(output / REPORTS[1], html(document, picture_in(output)).encode())
+    _write(output, document, sheets)
     for name in REPORTS:
-        print(_path(output / name))
+        print(_shown(output / name))
 
 
-def _names(directories: Iterable[Path]) -> list[str]:
-    """Call each lab by its directory's name, or by its whole path where two have the same."""
-    listed = [directory.resolve() for directory in directories]
-    names = [directory.name for directory in listed]
-    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, listed, strict=True)]
+def write_report(directory: Path, findings: Findings, language: str) -> list[str]:
+    """Write tables, figures, and the report as Markdown and HTML; return notes for the user.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    from mnistbench.course.lab.figures import Figures, texts_that_show
+
+    texts, sheets = Texts(language), sheets_of(findings)
+    shown, family = texts_that_show(texts, lambda: Texts("en"))
+    figures = Figures(directory, shown, family)
+    figures.draw(findings, sheets)
+    document, numbers = Chapters(findings, sheets, texts, figures.drawn).document()
+    _write(directory, document, [*(sheet for sheet in sheets.all() if sheet.rows), numbers])
+    return [] if shown is texts else ["no font with Chinese characters was found, so the labels in the figures are English"]
 
 
-def _path(path: Path) -> str:
-    return printable(shlex.quote(os.fspath(path)))
+def _write(directory: Path, document: Document, sheets: Iterable[Sheet]) -> None:
+    """Write the report and the tables below it."""
+    for sheet in sheets:
+        file = directory / sheet.file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, sheet.csv().encode())
+    replace_file(directory / REPORTS[0], markdown(document).encode())
+    replace_file(directory / REPORTS[1], html(document, directory / "figures").encode())
+
+
+def _shown(file: Path) -> str:
+    return printable(shlex.quote(os.fspath(file)))

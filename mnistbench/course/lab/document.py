@@ -1,58 +1,53 @@
-"""The structure of a report, and its two forms: Markdown, and one self-contained HTML page."""
+"""The structure of a report, and its two forms: Markdown, and one self-contained HTML page.
+
+Tables are those of ``mnistbench.showing``. Their cells, and the sentences of a report, may have pieces that are more than
+words: code, and numbers with a link.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.core.units import printable
-from mnistbench.course.lab.texts import Cited, Code, Inline, Text
+from mnistbench.showing.table import Table
+
+
+class Code(str):
+    """Text in a code font: a name, a file or a command."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
-class Paragraph:
-    """Running text."""
+class Cited:
+    """A number that links to its entry in the section of sources."""
 
-    text: Text
+    text: str
+    entry: int
+
+    def __str__(self) -> str:
+        return self.text
+
+
+#: Running text: its pieces.
+Text = tuple[str | Cited, ...]
 
 
 @dataclass(frozen=True)
-class Bullets:
-    """A list of sentences."""
+class Exhibit:
+    """A table, or a figure: ``figures/<name>.svg`` and ``.png``."""
 
-    items: tuple[Text, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells of text. The columns are words, then numbers, then words."""
-
-    caption: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[Text, ...], ...]
-    numbers_from: int  # first column of numbers
+    shown: Table | str  # the table, or the name of the figure
+    caption: str  # also the alternative text of a figure
     files: tuple[str, ...] = ()  # sources of its numbers, below the report's directory
-    words_after: int = 0  # columns of words at the end
     first_entry: int = 0  # if not 0, rows are entries of the sources, and this is the first one's number
 
-    @property
-    def number_columns(self) -> range:
-        """Return the columns of numbers."""
-        return range(self.numbers_from, len(self.headers) - self.words_after)
 
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure: ``figures/<name>.svg`` and ``.png``."""
-
-    name: str
-    caption: str  # caption and alternative text
-    files: tuple[str, ...] = ()  # tables that it was drawn from
-
-
-Block = Paragraph | Bullets | Table | Picture
+#: A paragraph, a list of sentences, a table or a figure.
+Block = Text | list[Text] | Exhibit
 
 
 @dataclass(frozen=True)
@@ -74,9 +69,10 @@ class Document:
     sections: tuple[Section, ...]
 
 
-def cell(text: str | Code) -> Text:
-    """Return a cell of one piece."""
-    return (text,) if text else ()
+def cell_texts(table: Table) -> list[list[Text]]:
+    """Return the text of each cell of a table whose values may be running text."""
+    values = ([column.value(row) for column in table.drawn] for row in table.rows)
+    return [[value if isinstance(value, tuple) else (value,) for value in row] for row in values]
 
 
 # ---- Markdown --------------------------------------------------------------------------------------------------------
@@ -95,32 +91,21 @@ def markdown(document: Document) -> str:
 
 
 def _block(block: Block, source: str) -> str:
-    match block:
-        case Paragraph():
-            return _inlines(block.text)
-        case Bullets():
-            return "\n".join(f"- {_inlines(item)}" for item in block.items)
-        case Picture():
-            link = f"![{_escaped(block.caption)}](figures/{block.name}.svg)"
-            return f"{link}\n\n*{_escaped(block.caption)}*{_files(block.files, source)}"
-        case Table():
-            return _table(block, source)
-
-
-def _table(table: Table, source: str) -> str:
-    rules = ["---:" if column in table.number_columns else "---" for column in range(len(table.headers))]
-    lines = [_row(map(_escaped, table.headers)), _row(rules)]
-    for position, row in enumerate(table.rows):
-        cells = [_inlines(item, in_table=True) for item in row]
-        if table.first_entry:
-            cells[0] = f'<a id="n{table.first_entry + position}"></a>{cells[0]}'
-        lines.append(_row(cells))
-    return f"**{_escaped(table.caption)}**{_files(table.files, source)}\n\n" + "\n".join(lines)
-
-
-def _files(files: Sequence[str], source: str) -> str:
-    listed = ", ".join(f"[{_escaped(file)}]({file})" for file in files)
-    return source.replace("{files}", listed) if files else ""
+    if isinstance(block, tuple):
+        return _inlines(block)
+    if isinstance(block, list):
+        return "\n".join(f"- {_inlines(item)}" for item in block)
+    listed = ", ".join(f"[{_escaped(file)}]({file})" for file in block.files)
+    files = source.replace("{files}", listed) if listed else ""
+    caption = _escaped(block.caption)
+    if isinstance(block.shown, str):
+        return f"![{caption}](figures/{block.shown}.svg)\n\n*{caption}*{files}"
+    rules = ["---:" if column.is_number else "---" for column in block.shown.drawn]
+    lines = [_row(map(_escaped, block.shown.headings)), _row(rules)]
+    for position, row in enumerate(cell_texts(block.shown)):
+        target = f'<a id="n{block.first_entry + position}"></a>' if block.first_entry else ""
+        lines.append(_row([target + _inlines(row[0]), *(_inlines(cell, in_table=True) for cell in row[1:])]))
+    return f"**{caption}**{files}\n\n" + "\n".join(lines)
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -132,31 +117,29 @@ def _escaped(text: str) -> str:
 
 
 def _inlines(text: Text, *, in_table: bool = False) -> str:
-    return "".join(_inline(piece, in_table=in_table) for piece in text)
-
-
-def _inline(piece: Inline, *, in_table: bool) -> str:
-    match piece:
-        case Cited():
-            return f"[{_escaped(piece.text)}](#n{piece.entry})"
-        case Code():
-            code = printable(piece.text)
-            fence = "``" if "`" in code else "`"
-            padding = " " if "`" in code else ""
-            return f"{fence}{padding}{code.replace('|', chr(92) + '|') if in_table else code}{padding}{fence}"
-        case _:
-            return _escaped(piece)
+    shown = []
+    for piece in text:
+        if isinstance(piece, Cited):
+            shown.append(f"[{_escaped(piece.text)}](#n{piece.entry})")
+        elif isinstance(piece, Code):
+            code = printable(piece)
+            fence, padding = ("``", " ") if "`" in code else ("`", "")
+            code = code.replace("|", "\\|") if in_table else code
+            shown.append(f"{fence}{padding}{code}{padding}{fence}")
+        else:
+            shown.append(_escaped(piece))
+    return "".join(shown)
 
 
 # ---- HTML ------------------------------------------------------------------------------------------------------------
 
 
-def html(document: Document, picture: Callable[[str], bytes]) -> str:
+def html(document: Document, figures: Path) -> str:
     """Return the report as one page without references to a network.
 
     Args:
         document: the report.
-        picture: returns the SVG of a figure by its name.
+        figures: directory of its figures.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -169,10 +152,8 @@ def html(document: Document, picture: Callable[[str], bytes]) -> str:
     )
     environment.filters["kind"] = lambda value: type(value).__name__
     environment.filters["shown"] = printable
-    environment.globals["data_uri"] = lambda name: "data:image/svg+xml;base64," + base64.b64encode(picture(name)).decode()
+    environment.filters["cell_texts"] = cell_texts
+    environment.globals["data_uri"] = lambda name: (
+        "data:image/svg+xml;base64," + base64.b64encode((figures / f"{name}.svg").read_bytes()).decode()
+    )
     return environment.get_template("report.html.jinja").render(document=document)
-
-
-def picture_in(directory: Path) -> Callable[[str], bytes]:
-    """Return a function that reads the figures of a report by name."""
-    return lambda name: (directory / "figures" / f"{name}.svg").read_bytes()

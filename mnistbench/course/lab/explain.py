@@ -1,4 +1,4 @@
-"""Choose the sentences that explain the findings: the numbers decide which sentence applies, texts/ has its wording.
+"""Choose the sentences that explain the findings: the numbers decide which sentence applies, wording/ has the words.
 
 A sentence states what was measured. It names a cause only where a number that it cites supports it. Where a number is
 missing, the sentence tells what cannot be determined. Reads and writes no files.
@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mnistbench.core.record import NOT_OPERATIONS
-from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
-from mnistbench.course.lab.sheets import Cell, Quantity, Sheet, Sheets, rate, ratio, share
+from mnistbench.course.lab.document import Code
+from mnistbench.course.lab.findings import TRAINED, UNTRAINED, DevicePlace, Findings
+from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, rate, ratio, share
 
 #: Times that differ by less than this factor count as equal.
 SAME = 1.05
@@ -33,44 +34,22 @@ MOST = 0.5
 SPENT = 0.3
 
 
-@dataclass(frozen=True)
-class Name:
-    """A name that is the same in all languages, such as that of an operation."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Noun:
-    """A word that is translated: a key of the section ``noun`` of the texts."""
-
-    key: str
-
-
-@dataclass(frozen=True)
-class Place:
-    """A device and its number of threads."""
-
-    device: str
-    threads: int
-
-
-Word = int | Name | Noun | Place
-Words = dict[str, Word]
+#: Fill in a wording: names, words to translate, places and numbers that are no measurements.
+Words = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence: the key of its wording, and the words and numbers that fill it in."""
+    """The key of a wording, and the words and numbers that fill it in."""
 
     key: str
-    words: Mapping[str, Word] = field(default_factory=dict)
-    numbers: Mapping[str, Quantity] = field(default_factory=dict)
+    words: Mapping[str, object] = field(default_factory=dict)
+    numbers: Mapping[str, CitedNumber] = field(default_factory=dict)
 
 
-def main_place(findings: Findings, device: str) -> Place:
+def main_place(findings: Findings, device: str) -> DevicePlace:
     """Return the place at which the tables of a device were measured."""
-    return Place(device, findings.environment.threads)
+    return DevicePlace(device, findings.environment.threads)
 
 
 def convolutions(sheet: Sheet) -> list[str]:
@@ -78,9 +57,9 @@ def convolutions(sheet: Sheet) -> list[str]:
     return sorted({str(name) for name in sheet.values("operation") if "conv" in str(name).lower()})
 
 
-def self_times(sheet: Sheet) -> tuple[Quantity | None, Quantity | None]:
-    """Return the self times of convolution and of addmm in a table."""
-    return sheet.total("self_ns", operation=convolutions(sheet)), sheet.total("self_ns", operation="aten::addmm")
+def convolution_and_addmm(sheet: Sheet, column: str = "self_ns") -> tuple[CitedNumber | None, CitedNumber | None]:
+    """Return the sums of a column over convolution and over addmm, by default of the self times."""
+    return sheet.total(column, operation=convolutions(sheet)), sheet.total(column, operation="aten::addmm")
 
 
 def best_view(sheets: Sheets, phase: str, device: str, batch_size: int) -> Sheet | None:
@@ -91,7 +70,7 @@ def best_view(sheets: Sheets, phase: str, device: str, batch_size: int) -> Sheet
     return sheets.operations.get((phase, device, "host" if device == "cpu" else "device", batch_size))
 
 
-def _complete(**numbers: Quantity | None) -> dict[str, Quantity]:
+def _complete(**numbers: CitedNumber | None) -> dict[str, CitedNumber]:
     """Return the numbers; none of them if one is missing."""
     present = {name: number for name, number in numbers.items() if number}
     return present if len(present) == len(numbers) else {}
@@ -124,7 +103,7 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         for phase in ("forward", "step"):
             if sheet := best_view(sheets, phase, device, largest):
                 yield _dominating(sheet, place, phase, largest)
-        yield from _convolution_and_addmm(sheets, tables[largest], {"place": place, "size": largest})
+        yield from _convolution_and_addmm(sheets, tables[largest], place, largest)
         if len(tables) > 1:
             yield from _ratio_over_batches(tables, place)
 
@@ -136,35 +115,43 @@ def top_operation(sheet: Sheet) -> str:
     return max(times, key=lambda name: (times[name], name), default="")
 
 
-def _dominating(sheet: Sheet, place: Place, phase: str, size: int) -> Sentence:
+def _dominating(sheet: Sheet, place: DevicePlace, phase: str, size: int) -> Sentence:
     top, whole = top_operation(sheet), sheet.total("self_ns")
     numbers = _complete(share=share(sheet.total("self_ns", operation=top), whole), whole=whole)
     if not numbers:
         return Sentence("operations_missing", {"place": place})
-    words: Words = {"place": place, "phase": Noun(phase), "size": size, "operation": Name(top)}
+    words: Words = {"place": place, "phase": Word(phase), "size": size, "operation": Code(top)}
     return Sentence("dominates" if numbers["share"].value >= MOST else "leads", words, numbers)
 
 
-def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, where: Words) -> Iterator[Sentence]:
-    names = {"convolution": convolutions(sheet), "addmm": ["aten::addmm"]}
-    totals = {noun: sheet.total("self_ns", operation=found) for noun, found in names.items()}
-    times = {noun: time for noun, time in totals.items() if time and time.value}
-    if missing := [noun for noun in names if noun not in times]:
-        yield Sentence("not_in_table", {**where, "what": Noun(missing[0])})
+def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, place: DevicePlace, size: int) -> Iterator[Sentence]:
+    times = dict(zip(("convolution", "addmm"), convolution_and_addmm(sheet), strict=True))
+    where: Words = {"place": place, "size": size}
+    if missing := [noun for noun, time in times.items() if not (time and time.value)]:
+        yield Sentence("not_in_table", {**where, "what": Word(missing[0])})
         return
-    larger, smaller = sorted(times, key=lambda noun: -times[noun].value)
-    words: Words = {**where, "larger": Noun(larger), "smaller": Noun(smaller)}
-    numbers = _complete(
-        time=ratio(times[larger], times[smaller]),
-        flops=ratio(sheet.total("flops", operation=names[larger]), sheet.total("flops", operation=names[smaller])),
-        bytes=ratio(sheet.total("moved_bytes", operation=names[larger]), sheet.total("moved_bytes", operation=names[smaller])),
-    )
+    order = sorted(times, key=lambda noun: -(time.value if (time := times[noun]) else 0.0))
+    words: Words = {**where, "larger": Word(order[0]), "smaller": Word(order[1])}
+    sums = {
+        name: dict(zip(times, convolution_and_addmm(sheet, column), strict=True))
+        for name, column in (("time", "self_ns"), ("flops", "flops"), ("bytes", "moved_bytes"))
+    }
+    numbers = _complete(**{name: ratio(both[order[0]], both[order[1]]) for name, both in sums.items()})
     if not numbers:
-        yield Sentence("ratio_uncounted", words, _complete(time=ratio(times[larger], times[smaller])))
+        time = _complete(time=ratio(times[order[0]], times[order[1]]))
+        yield Sentence("ratio_uncounted", words, time)
         return
     yield Sentence(f"ratio_{_matches(*(number.value for number in numbers.values()))}", words, numbers)
-    for noun in (larger, smaller):
-        yield _against_ceiling(sheets, sheet, names[noun], {**where, "what": Noun(noun)})
+    for noun in order:
+        rates = _complete(
+            flops=rate(sums["flops"][noun], times[noun]),
+            bytes=rate(sums["bytes"][noun], times[noun]),
+            flops_ceiling=sheets.ceilings.total("flops_per_s", device=place.device),
+            bytes_ceiling=sheets.ceilings.total("bytes_per_s", device=place.device),
+        )
+        near = [name for name in ("flops", "bytes") if rates and rates[name].value >= NEAR * rates[f"{name}_ceiling"].value]
+        key = (near[0] if near else "neither") if rates else "missing"
+        yield Sentence(f"ceiling_{key}", {**where, "what": Word(noun)}, rates)
 
 
 def _matches(time: float, flops: float, moved: float) -> str:
@@ -177,46 +164,26 @@ def _matches(time: float, flops: float, moved: float) -> str:
     return "below_both" if time < min(flops, moved) else "between"
 
 
-def _against_ceiling(sheets: Sheets, sheet: Sheet, operation: list[str], words: Words) -> Sentence:
-    place = words["place"]
-    assert isinstance(place, Place)
-    time = sheet.total("self_ns", operation=operation)
-    numbers = _complete(
-        flops=rate(sheet.total("flops", operation=operation), time),
-        bytes=rate(sheet.total("moved_bytes", operation=operation), time),
-        flops_ceiling=sheets.ceilings.total("flops_per_s", device=place.device),
-        bytes_ceiling=sheets.ceilings.total("bytes_per_s", device=place.device),
-    )
-    if not numbers:
-        return Sentence("ceiling_missing", words)
-    near = [name for name in ("flops", "bytes") if numbers[name].value >= NEAR * numbers[f"{name}_ceiling"].value]
-    return Sentence(f"ceiling_{near[0] if near else 'neither'}", words, numbers)
-
-
-def _ratio_over_batches(tables: Mapping[int, Sheet], place: Place) -> Iterator[Sentence]:
+def _ratio_over_batches(tables: Mapping[int, Sheet], place: DevicePlace) -> Iterator[Sentence]:
     small, large = min(tables), max(tables)
-    before, after = self_times(tables[small]), self_times(tables[large])
+    before, after = convolution_and_addmm(tables[small]), convolution_and_addmm(tables[large])
     ends = _complete(first=ratio(*before), last=ratio(*after))
-    growth = _complete(convolution=ratio(after[0], before[0]), addmm=ratio(after[1], before[1]))
+    growth = _growth(before, after)
     if not (ends and growth):
         return
     change = _direction(ends["last"].value, ends["first"].value, TOGETHER)
     words: Words = {"place": place, "small": small, "large": large}
     yield Sentence(f"ratio_over_batches_{change}", words, ends if change == "same" else {**ends, **growth})
-    if change == "rises":
-        yield from _bytes_over_batches(tables[small], tables[large], words)
-
-
-def _bytes_over_batches(small: Sheet, large: Sheet, words: Words) -> Iterator[Sentence]:
-    """Explain why addmm's time grows less than convolution's, if the bytes that both move grow likewise."""
-    moved = _complete(
-        convolution=ratio(
-            large.total("moved_bytes", operation=convolutions(large)), small.total("moved_bytes", operation=convolutions(small))
-        ),
-        addmm=ratio(large.total("moved_bytes", operation="aten::addmm"), small.total("moved_bytes", operation="aten::addmm")),
-    )
-    if moved and _direction(moved["convolution"].value, moved["addmm"].value, TOGETHER) == "rises":
+    # Why addmm's time grows less than convolution's, if the bytes that both move grow likewise.
+    moved = _growth(*(convolution_and_addmm(tables[size], "moved_bytes") for size in (small, large)))
+    if change == "rises" and moved and _direction(moved["convolution"].value, moved["addmm"].value, TOGETHER) == "rises":
         yield Sentence("bytes_over_batches", words, moved)
+
+
+def _growth(
+    before: tuple[CitedNumber | None, CitedNumber | None], after: tuple[CitedNumber | None, CitedNumber | None]
+) -> dict[str, CitedNumber]:
+    return _complete(convolution=ratio(after[0], before[0]), addmm=ratio(after[1], before[1]))
 
 
 # ---- Batch sizes -----------------------------------------------------------------------------------------------------
@@ -231,7 +198,7 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     for device in findings.settings.devices:
         place = main_place(findings, device)
         for phase in ("step", "forward"):
-            yield from _over_batches(sheets.calls, place, phase)
+            yield from _over_batches(sheets.iterations, place, phase)
         yield from _calls_over_batches(findings, sheets, place)
         for phase in ("train", "eval"):
             yield _epoch_over_batches(sheets.epochs, place, phase)
@@ -240,27 +207,26 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Warn of the case with the widest spread, if that is unusually wide."""
     spreads = []
-    for call in findings.call_times:
-        where: dict[str, Cell] = {
-            "device": call.device, "threads": call.threads, "phase": call.phase, "batch_size": call.batch_size,
-        }  # fmt: skip
-        numbers = _complete(iqr=sheets.calls.total("iqr_ns", **where), median=sheets.calls.total("median_ns", **where))
+    for time in findings.iteration_times:
+        place, size = time.place, time.batch_size
+        iqrs, medians = (_by_size(sheets.iterations, column, place, time.phase) for column in ("iqr_ns", "median_ns"))
+        numbers = _complete(iqr=iqrs.get(size), median=medians.get(size))
         if numbers and numbers["iqr"].value >= DISTURBED * numbers["median"].value:
-            words: Words = {"place": Place(call.device, call.threads), "phase": Noun(call.phase), "size": call.batch_size}
+            words: Words = {"place": place, "phase": Word(time.phase), "size": size}
             spreads.append((numbers["iqr"].value / numbers["median"].value, Sentence("disturbed", words, numbers)))
     if spreads:
         yield max(spreads, key=lambda spread: spread[0])[1]
 
 
-def _by_size(sheet: Sheet, column: str, place: Place, phase: str) -> dict[int, Quantity]:
+def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[int, CitedNumber]:
     """Return a column's numbers at a place by batch size, ascending."""
     where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase}
     sizes = sorted(int(str(size)) for size in sheet.values("batch_size", **where))
     return {size: found for size in sizes if (found := sheet.total(column, **where, batch_size=size))}
 
 
-def _over_batches(sheet: Sheet, place: Place, phase: str) -> Iterator[Sentence]:
-    words: Words = {"place": place, "phase": Noun(phase)}
+def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sentence]:
+    words: Words = {"place": place, "phase": Word(phase)}
     batch, sample = (_by_size(sheet, column, place, phase) for column in ("median_ns", "sample_ns"))
     if len(sample) < 2:
         yield Sentence("batches_missing", words)
@@ -276,7 +242,7 @@ def _over_batches(sheet: Sheet, place: Place, phase: str) -> Iterator[Sentence]:
     yield _where_it_stops(sample, words)
 
 
-def _where_it_stops(sample: Mapping[int, Quantity], words: Words) -> Sentence:
+def _where_it_stops(sample: Mapping[int, CitedNumber], words: Words) -> Sentence:
     """Tell from which batch size on the time per sample hardly improves."""
     best = min(sample, key=lambda size: (sample[size].value, size))
     before, last = list(sample)[-2:]
@@ -290,7 +256,7 @@ def _where_it_stops(sample: Mapping[int, Quantity], words: Words) -> Sentence:
     return Sentence("stops_improving", words | {"enough": enough, "large": last}, gain)
 
 
-def _calls_over_batches(findings: Findings, sheets: Sheets, place: Place) -> Iterator[Sentence]:
+def _calls_over_batches(findings: Findings, sheets: Sheets, place: DevicePlace) -> Iterator[Sentence]:
     """Compare the number of operation calls: a fixed time per call is shared by the samples of a batch."""
     small, large = findings.settings.batch_sizes[0], findings.settings.batch_sizes[-1]
     where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "host"}
@@ -303,8 +269,8 @@ def _calls_over_batches(findings: Findings, sheets: Sheets, place: Place) -> Ite
         yield Sentence("calls_same" if same else "calls_differ", {"place": place, "small": small, "large": large}, numbers)
 
 
-def _epoch_over_batches(sheet: Sheet, place: Place, phase: str) -> Sentence:
-    words: Words = {"place": place, "phase": Noun(phase)}
+def _epoch_over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Sentence:
+    words: Words = {"place": place, "phase": Word(phase)}
     epochs = _by_size(sheet, "epoch_ns", place, phase)
     if len(epochs) < 2:
         return Sentence("epochs_missing", words)
@@ -324,7 +290,7 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         yield from _threads(findings, sheets)
         return
     if "cpu" not in findings.settings.devices:
-        yield Sentence("no_cpu", {"device": Name(accelerator)})
+        yield Sentence("no_cpu", {"device": Code(accelerator)})
         return
     cpu, other = main_place(findings, "cpu"), main_place(findings, accelerator)
     for phase in ("train", "eval"):
@@ -334,22 +300,22 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     yield from _where_time_moves(sheets, cpu, other, sizes[-1])
 
 
-def _speedup(sheets: Sheets, cpu: Place, other: Place, phase: str, sizes: Sequence[int]) -> Sentence:
+def _speedup(sheets: Sheets, cpu: DevicePlace, other: DevicePlace, phase: str, sizes: Sequence[int]) -> Sentence:
     of_cpu, of_other = (_by_size(sheets.epochs, "epoch_ns", place, phase) for place in (cpu, other))
     ratios = {size: ratio(of_cpu.get(size), of_other.get(size)) for size in sizes}
-    found = {size: quantity for size, quantity in ratios.items() if quantity}
-    words: Words = {"phase": Noun(phase), "place": other, "cpu": cpu}
+    found = {size: number for size, number in ratios.items() if number}
+    words: Words = {"phase": Word(phase), "place": other, "cpu": cpu}
     if not found:
         return Sentence("speedup_missing", words)
     small, large = min(found), max(found)
-    ahead = sum(quantity.value >= SAME for quantity in found.values())
+    ahead = sum(number.value >= SAME for number in found.values())
     key = "speedup_all" if ahead == len(found) else "speedup_some" if ahead else "speedup_none"
     if len(found) == 1:
         return Sentence(f"{key}_one", words | {"size": small}, {"first": found[small]})
     return Sentence(key, words | {"small": small, "large": large}, {"first": found[small], "last": found[large]})
 
 
-def _idle(sheets: Sheets, place: Place, size: int) -> Sentence:
+def _idle(sheets: Sheets, place: DevicePlace, size: int) -> Sentence:
     """Compare the time in which the accelerator ran kernels with the time of a step."""
     where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "device", "batch_size": size}
     numbers = _complete(busy=sheets.profiler.total("busy_ns", **where), step=sheets.profiler.total("untraced_ns", **where))
@@ -359,7 +325,7 @@ def _idle(sheets: Sheets, place: Place, size: int) -> Sentence:
     return Sentence("idle" if numbers["busy"].value < MOST * numbers["step"].value else "busy", words, numbers)
 
 
-def _where_time_moves(sheets: Sheets, cpu: Place, other: Place, size: int) -> Iterator[Sentence]:
+def _where_time_moves(sheets: Sheets, cpu: DevicePlace, other: DevicePlace, size: int) -> Iterator[Sentence]:
     first, second = (best_view(sheets, "step", place.device, size) for place in (cpu, other))
     if not (first and second):
         return
@@ -369,7 +335,7 @@ def _where_time_moves(sheets: Sheets, cpu: Place, other: Place, size: int) -> It
         second_share=share(second.total("self_ns", operation=tops[1]), second.total("self_ns")),
     )
     if numbers:
-        words: Words = {"cpu": cpu, "place": other, "size": size, "first": Name(tops[0]), "second": Name(tops[1])}
+        words: Words = {"cpu": cpu, "place": other, "size": size, "first": Code(tops[0]), "second": Code(tops[1])}
         yield Sentence("same_top" if tops[0] == tops[1] else "other_top", words, numbers)
 
 
@@ -378,7 +344,9 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     if many < 2:
         yield Sentence("one_thread")
         return
-    one_thread, all_threads = (_by_size(sheets.calls, "median_ns", Place("cpu", threads), "step") for threads in (1, many))
+    one_thread, all_threads = (
+        _by_size(sheets.iterations, "median_ns", DevicePlace("cpu", threads), "step") for threads in (1, many)
+    )
     for size in _ends(findings.settings.batch_sizes):
         words: Words = {"size": size, "threads": many}
         one, all_ = one_thread.get(size), all_threads.get(size)
@@ -394,20 +362,20 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 # ---- First iteration -------------------------------------------------------------------------------------------------
 
 
-def first_calls(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+def first_iterations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Compare the first iteration of a process with later ones, and untrained with trained weights."""
-    found = [(call.device, call.phase, call.batch_size) for call in findings.first_calls if call.weights == UNTRAINED]
+    found = [(call.device, call.phase, call.batch_size) for call in findings.first_iterations if call.weights == UNTRAINED]
     if not found:
         yield Sentence("first_missing")
     for device, phase in dict.fromkeys((device, phase) for device, phase, _ in found):
         size = min(size for d, p, size in found if (d, p) == (device, phase))
-        yield from _first_call(sheets, main_place(findings, device), phase, size)
+        yield from _first_iteration(sheets, main_place(findings, device), phase, size)
 
 
-def _first_call(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator[Sentence]:
+def _first_iteration(sheets: Sheets, place: DevicePlace, phase: str, size: int) -> Iterator[Sentence]:
     where: dict[str, Cell] = {"device": place.device, "phase": phase, "batch_size": size}
-    words: Words = {"place": place, "phase": Noun(phase), "size": size}
-    first, warm = (sheets.first_calls.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))
+    words: Words = {"place": place, "phase": Word(phase), "size": size}
+    first, warm = (sheets.first_iterations.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))
     times = ratio(first, warm)
     if not (first and warm and times):
         yield Sentence("first_unknown", words)
@@ -416,7 +384,7 @@ def _first_call(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator
     yield Sentence("first_costs" if costly else "first_free", words, {"first": first, "warm": warm, "times": times})
     if costly:
         yield _spent_on(sheets.first_operations[phase, place.device, size, UNTRAINED], words)
-    after = sheets.first_calls.total("first_ns", **where, weights=TRAINED)
+    after = sheets.first_iterations.total("first_ns", **where, weights=TRAINED)
     if not after:
         yield Sentence("trained_missing", words)
         return
@@ -427,7 +395,7 @@ def _first_call(sheets: Sheets, place: Place, phase: str, size: int) -> Iterator
     yield Sentence(key, words, {"first": first, "after": after, **({"warm": warm} if key == "trained_same" else {})})
 
 
-def start_costs(first: Quantity, after: Quantity, warm: Quantity) -> bool:
+def start_costs(first: CitedNumber, after: CitedNumber, warm: CitedNumber) -> bool:
     """Return whether a first iteration takes about the same extra time with untrained and with trained weights.
 
     Args:
@@ -438,14 +406,14 @@ def start_costs(first: Quantity, after: Quantity, warm: Quantity) -> bool:
     return after.value >= COSTLY * warm.value and _alike(first, after)
 
 
-def _alike(first: Quantity, after: Quantity) -> bool:
+def _alike(first: CitedNumber, after: CitedNumber) -> bool:
     return _direction(after.value, first.value, TOGETHER) == "same"
 
 
 def _spent_on(sheet: Sheet, words: Words) -> Sentence:
     """Name the operation with the most extra time, over all its modules."""
     totals = {str(name): sheet.total("extra_ns", operation=str(name)) for name in sheet.values("operation")}
-    costs = {name: quantity for name, quantity in totals.items() if quantity}
+    costs = {name: number for name, number in totals.items() if number}
     most = max(costs, key=lambda name: (costs[name].value, name), default="")
     extra = sheet.total("extra_ns")  # of self times: the median of an iteration is not the sum of its operations' medians
     if not most or not extra or extra.value <= 0:
@@ -454,7 +422,7 @@ def _spent_on(sheet: Sheet, words: Words) -> Sentence:
     if most in NOT_OPERATIONS:
         return Sentence("spent_outside", words, numbers)
     key = "spent_on" if costs[most].value >= SPENT * extra.value else "spent_widely"
-    return Sentence(key, {**words, "operation": Name(most)}, numbers)
+    return Sentence(key, {**words, "operation": Code(most)}, numbers)
 
 
 # ---- Profiler --------------------------------------------------------------------------------------------------------
@@ -495,9 +463,9 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
 def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Compare the accuracy that the batch sizes reached in the same number of epochs."""
     for device in findings.settings.devices:
-        last = {run.batch_size: run.epochs[-1].epoch for run in findings.trainings if run.device == device and run.epochs}
+        last = {run.batch_size: run.epochs[-1].number for run in findings.trainings if run.device == device and run.epochs}
 
-        def total(column: str, size: int, device: str = device, last: Mapping[int, int] = last) -> Quantity | None:
+        def total(column: str, size: int, device: str = device, last: Mapping[int, int] = last) -> CitedNumber | None:
             return sheets.training.total(column, device=device, batch_size=size, epoch=last[size])
 
         reached = {size: quantity for size in sorted(last) if (quantity := total("test_accuracy", size))}
@@ -527,5 +495,5 @@ def _course(values: Sequence[float]) -> str:
 
 def explain(findings: Findings, sheets: Sheets) -> dict[str, tuple[Sentence, ...]]:
     """Return the sentences of every section."""
-    sections = (training, operations, batches, devices, first_calls, profiler)
+    sections = (training, operations, batches, devices, first_iterations, profiler)
     return {section.__name__: tuple(section(findings, sheets)) for section in sections}

@@ -6,7 +6,8 @@ The colours are Okabe and Ito's, which colour-blind readers can distinguish.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
-from mnistbench.course.lab.chapters import OperationColumn, top_keys
-from mnistbench.course.lab.explain import Place, best_view, main_place
+from mnistbench.course.lab.chapters import operation_times, shares, top_keys
+from mnistbench.course.lab.explain import best_view, main_place
 from mnistbench.course.lab.findings import UNTRAINED, Findings
-from mnistbench.course.lab.sheets import Sheets, in_a_name, shape
+from mnistbench.course.lab.sheets import Sheets, in_a_name, samples_seen, shape
 from mnistbench.course.lab.texts import Texts
 
 #: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.
@@ -99,7 +100,7 @@ class Figures:
 
     def draw(self, findings: Findings, sheets: Sheets) -> None:
         """Draw all figures for which the findings have numbers."""
-        with self._canvas("graph", (6.4, 0.62 * len(findings.model.layers) + 1.0)) as figure:
+        with self._canvas("graph", (6.4, 0.62 * len(findings.layers) + 1.0)) as figure:
             self._graph(figure, findings)
         for device in findings.settings.devices:
             name = in_a_name(device)
@@ -108,15 +109,15 @@ class Figures:
                     self._curves(figure, findings, device)
             for phase in ("forward", "step"):
                 self._operations(findings, sheets, phase, device)
-        if findings.call_times:
+        if findings.iteration_times:
             with self._canvas("batches", (9.6, 3.9)) as figure:
                 self._batches(figure, findings)
         if findings.epoch_times:
             with self._canvas("epochs", (9.6, 3.6)) as figure:
                 self._epochs(figure, findings)
-        if any(call.weights == UNTRAINED and call.warm_ns for call in findings.first_calls):
-            with self._canvas("first-calls", (9.6, 3.6)) as figure:
-                self._first_calls(figure, findings)
+        if any(call.weights == UNTRAINED and call.warm_ns for call in findings.first_iterations):
+            with self._canvas("first-iterations", (9.6, 3.6)) as figure:
+                self._first_iterations(figure, findings)
 
     @contextmanager
     def _canvas(self, name: str, size: tuple[float, float]) -> Iterator[Figure]:
@@ -144,7 +145,7 @@ class Figures:
 
     def _graph(self, figure: Figure, findings: Findings) -> None:
         """Draw a box per layer from top to bottom, with output shapes beside the arrows."""
-        layers = findings.model.layers
+        layers = findings.layers
         axes = figure.add_subplot()
         axes.set_axis_off()
         axes.set_xlim(0, 10)
@@ -169,10 +170,10 @@ class Figures:
     def _curves(self, figure: Figure, findings: Findings, device: str) -> None:
         loss, accuracy = figure.subplots(1, 2)
         runs = [run for run in findings.trainings if run.device == device]
-        for run, colour in zip(runs, _cycled(COLOURS), strict=False):
+        for run, colour in zip(runs, itertools.cycle(COLOURS), strict=False):
             name = self._label("batch", size=run.batch_size)
-            seen = [point.samples for point in run.curve]
-            ends = [findings.train_samples * epoch.epoch for epoch in run.epochs]
+            seen = samples_seen(run.curve)
+            ends = [findings.train_samples * epoch.number for epoch in run.epochs]
             for axes, points, tests in (
                 (loss, [point.loss for point in run.curve], [epoch.test_loss for epoch in run.epochs]),
                 (accuracy, [point.accuracy for point in run.curve], [epoch.test_accuracy for epoch in run.epochs]),
@@ -190,7 +191,7 @@ class Figures:
 
     def _operations(self, findings: Findings, sheets: Sheets, phase: str, device: str) -> None:
         found = {
-            size: OperationColumn(sheet)
+            size: operation_times(sheet)
             for size in findings.settings.batch_sizes
             if (sheet := best_view(sheets, phase, device, size))
         }
@@ -201,28 +202,30 @@ class Figures:
             axes = figure.add_subplot()
             names = [self._label("batch", size=size) for size in found]
             left = [0.0] * len(found)
-            for key, colour in zip(keys, _cycled(COLOURS), strict=False):
-                shares = [100 * column.share(key) for column in found.values()]
-                axes.barh(names, shares, left=left, color=colour, edgecolor="white", label=_as_it_is(operation_name(*key)))
-                left = [before + part for before, part in zip(left, shares, strict=True)]
+            for key, colour in zip(keys, itertools.cycle(COLOURS), strict=False):
+                parts = [100 * shares(times).get(key, 0.0) for times in found.values()]
+                axes.barh(names, parts, left=left, color=colour, edgecolor="white", label=_as_it_is(operation_name(*key)))
+                left = [before + part for before, part in zip(left, parts, strict=True)]
             axes.barh(
                 names, [100 - part for part in left], left=left, color=_GREY, edgecolor="white", label=self._label("rest")
             )
             axes.invert_yaxis()
             axes.set_xlim(0, 100)
             axes.set_xlabel(self._label("share"))
-            axes.set_title(f"{self._label(phase)}, {self._place(main_place(findings, device))}", fontsize=10, loc="left")
+            axes.set_title(
+                f"{self._label(phase)}, {self._texts.place(main_place(findings, device), short=True)}", fontsize=10, loc="left"
+            )
             figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
 
     def _batches(self, figure: Figure, findings: Findings) -> None:
         batch, sample = figure.subplots(1, 2)
         for (place, phase), colour, marker in zip(
-            dict.fromkeys((Place(row.device, row.threads), row.phase) for row in findings.call_times),
-            _cycled(COLOURS), _cycled(_MARKERS), strict=False,
+            dict.fromkeys((row.place, row.phase) for row in findings.iteration_times),
+            itertools.cycle(COLOURS), itertools.cycle(_MARKERS), strict=False,
         ):  # fmt: skip
-            rows = [row for row in findings.call_times if (Place(row.device, row.threads), row.phase) == (place, phase)]
+            rows = [row for row in findings.iteration_times if (row.place, row.phase) == (place, phase)]
             sizes = [row.batch_size for row in rows]
-            label = f"{self._label(phase)}, {self._place(place)}"
+            label = f"{self._label(phase)}, {self._texts.place(place, short=True)}"
             for axes, times in (
                 (batch, [row.median_ns / 1e6 for row in rows]),
                 (sample, [row.median_ns / row.batch_size / 1e6 for row in rows]),
@@ -238,11 +241,11 @@ class Figures:
     def _epochs(self, figure: Figure, findings: Findings) -> None:
         for axes, phase in zip(figure.subplots(1, 2), ("train", "eval"), strict=True):
             rows = [row for row in findings.epoch_times if row.phase == phase]
-            places = list(dict.fromkeys(Place(row.device, row.threads) for row in rows))
+            places = list(dict.fromkeys(row.place for row in rows))
             sizes = findings.settings.batch_sizes
             for number, place in enumerate(places):
-                times = {r.batch_size: r.epoch_ns / 1e9 for r in rows if Place(r.device, r.threads) == place}
-                self._bars(axes, number, len(places), [times.get(size) for size in sizes], self._place(place))
+                times = {row.batch_size: row.whole_ns / 1e9 for row in rows if row.place == place}
+                self._bars(axes, number, len(places), [times.get(size) for size in sizes], self._texts.place(place, short=True))
             axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
             axes.set_xlabel(self._label("batch_size"))
             axes.set_ylabel(self._label("per_epoch"))
@@ -250,10 +253,10 @@ class Figures:
             if phase == "train":
                 axes.legend(fontsize=8, frameon=False)
 
-    def _first_calls(self, figure: Figure, findings: Findings) -> None:
-        calls = [call for call in findings.first_calls if call.weights == UNTRAINED]
+    def _first_iterations(self, figure: Figure, findings: Findings) -> None:
+        calls = [call for call in findings.first_iterations if call.weights == UNTRAINED]
         axes = figure.add_subplot()
-        self._bars(axes, 0, 2, [call.first_ns / 1e6 for call in calls], self._label("first"))
+        self._bars(axes, 0, 2, [call.cold.ns / 1e6 for call in calls], self._label("first"))
         self._bars(axes, 1, 2, [call.warm_ns / 1e6 if call.warm_ns else None for call in calls], self._label("warm"))
         names = [f"{self._label(call.phase)}\n{call.device}, b{call.batch_size}" for call in calls]
         axes.set_xticks(range(len(calls)), names, fontsize=8)
@@ -261,29 +264,24 @@ class Figures:
         axes.set_ylabel(self._label("time"))
         axes.legend(fontsize=8, frameon=False)
 
-    def machines(self, names: Sequence[str], all_findings: Sequence[Findings]) -> None:
+    def machines(self, machines: Mapping[str, Findings]) -> None:
         """Draw the time per sample of a training step, with a line per machine and place."""
         with self._canvas("machines", (9.6, 4.2)) as figure:
             axes = figure.add_subplot()
-            colours, markers = _cycled(COLOURS), _cycled(_MARKERS)
-            for name, findings in zip(names, all_findings, strict=True):
+            colours, markers = itertools.cycle(COLOURS), itertools.cycle(_MARKERS)
+            for name, findings in machines.items():
                 for device in findings.settings.devices:
                     place = main_place(findings, device)
-                    rows = [
-                        row for row in findings.call_times if row.phase == "step" and Place(row.device, row.threads) == place
-                    ]
+                    rows = [row for row in findings.iteration_times if row.phase == "step" and row.place == place]
                     times = [row.median_ns / row.batch_size / 1e6 for row in rows]
-                    label = f"{_as_it_is(name)}: {self._place(place)}"
+                    label = f"{_as_it_is(name)}: {self._texts.place(place, short=True)}"
                     axes.plot([row.batch_size for row in rows], times, color=next(colours), marker=next(markers), label=label)
-            _logarithmic(axes, sorted({size for findings in all_findings for size in findings.settings.batch_sizes}))
+            _logarithmic(axes, sorted({size for findings in machines.values() for size in findings.settings.batch_sizes}))
             axes.set_xlabel(self._label("batch_size"))
             axes.set_ylabel(self._label("per_sample"))
             figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
 
     # ---- Parts -------------------------------------------------------------------------------------------------------
-
-    def _place(self, place: Place) -> str:
-        return self._texts.place(place, short=True)
 
     @staticmethod
     def _bars(axes: Any, number: int, of: int, heights: Sequence[float | None], label: str) -> None:
@@ -322,8 +320,3 @@ def _logarithmic_values(axes: Any) -> None:
 
 def _gaps(values: Iterable[float | None]) -> list[float]:
     return [float("nan") if value is None else value for value in values]
-
-
-def _cycled(values: Sequence[str]) -> Iterator[str]:
-    while True:
-        yield from values

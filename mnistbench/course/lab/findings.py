@@ -1,4 +1,4 @@
-"""The measurements of a lab report, one file per machine: ``lab.json``.
+"""The measurements of a lab, one file per machine: ``lab.json``. The other files of a lab are read and written here, too.
 
 Times are integer nanoseconds, sizes are bytes, rates are per second. A value that could not be measured is None, never 0.
 """
@@ -6,16 +6,23 @@ Times are integer nanoseconds, sizes are bytes, rates are per second. A value th
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from mnistbench.core.document import OPTIONAL, Members, Nanoseconds, Positive, Reader
+from mnistbench.core.document import Members, Nanoseconds, Positive, Reader
 from mnistbench.core.errors import RecordError
-from mnistbench.core.record import Environment
-from mnistbench.profile.result import Layer
+from mnistbench.core.files import replace_file
+from mnistbench.core.options import one_of, option, several, whole
+from mnistbench.core.params import DATASETS
+from mnistbench.core.record import Environment, OpTable, table_to_json
+from mnistbench.core.roofline import Ceilings
+from mnistbench.profile.result import ColdCall, Layer, Profiled
+from mnistbench.train.result import EpochResult, Point
 
-#: Version of the file.
+#: Version of the files of a lab: ``lab.json``, those of its steps, and the list of the labs that a report shows.
 #:
 #: 1: the first.
 SCHEMA = 1
@@ -27,15 +34,23 @@ UNTRAINED, TRAINED = "untrained", "trained"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of a lab. Labs with different settings are different labs."""
+class LabSettings:
+    """What a lab measures. Labs with different settings are different labs."""
 
-    dataset: str
-    batch_sizes: Annotated[tuple[Positive, ...], Members("at least one")]  # ascending
-    devices: Annotated[tuple[str, ...], Members("at least one")]  # names in torch, the CPU first
-    epochs: int
-    model: str
-    seed: int
+    dataset: str = option(
+        "--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME"
+    )  # fmt: skip
+    batch_sizes: Annotated[tuple[Positive, ...], Members("at least one")] = option(
+        "--batch-size", several(whole(1)), "1,16,64", "comma list of batch sizes", "SIZES"
+    )  # ascending
+    devices: Annotated[tuple[str, ...], Members("at least one")] = option(
+        "--device", several(str), "auto", "comma list of auto, cpu, cuda, cuda:1, mps", "NAMES"
+    )  # of a lab: names in torch, the CPU first
+    epochs: int = option(
+        "--epochs", whole(1), None, "epochs of training (default: 3 on digits, 1 on mnist)", "N"
+    )  # fmt: skip
+    model: str = "convnet"
+    seed: int = 1
 
     @property
     def accelerator(self) -> str:
@@ -44,150 +59,62 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Model:
-    """The network that was measured."""
-
-    name: str
-    parameters: int
-    layers: tuple[Layer, ...]
-
-
-@dataclass(frozen=True)
-class Ceiling:
-    """Peak rates of the machine, measured with a matrix product, a convolution and a copy."""
+class DevicePlace:
+    """A device and its number of threads."""
 
     device: str
-    flops_per_s: float | None
-    bytes_per_s: float | None
+    threads: int
 
 
 @dataclass(frozen=True)
-class CallTime:
-    """Untraced wall time of one warm iteration on one batch."""
+class WarmTime:
+    """Untraced wall time of one warm iteration: of one batch (forward, step), or of one pass over a set (train, eval)."""
 
     device: str
     threads: Positive
-    phase: str  # forward or step
+    phase: str
     batch_size: Positive
     median_ns: Nanoseconds
     iqr_ns: Nanoseconds | None  # None: a single iteration was timed
-    calls: int  # number of timed iterations
-
-
-@dataclass(frozen=True)
-class EpochTime:
-    """Untraced wall time of one pass over the training set (train) or the test set (eval)."""
-
-    device: str
-    threads: Positive
-    phase: str  # train or eval
-    batch_size: Positive
-    median_ns: Nanoseconds
-    iqr_ns: Nanoseconds | None  # None: a single iteration was timed
-    calls: int
-    samples: Positive  # in one timed pass, which may cover a part of the set
-    whole_set: Positive  # samples of the whole set
+    iterations: int  # timed
+    samples: Positive  # in one timed iteration; a timed pass may cover a part of the set
+    whole_set: Positive  # samples of the whole set, or of the batch
 
     @property
-    def epoch_ns(self) -> int:
-        """Time of a pass over the whole set, extrapolated by the number of samples if a part was timed."""
+    def place(self) -> DevicePlace:
+        """Where it was measured."""
+        return DevicePlace(self.device, self.threads)
+
+    @property
+    def whole_ns(self) -> int:
+        """Time of the whole set, extrapolated by the number of samples if a part was timed."""
         return round(self.median_ns * self.whole_set / self.samples)
 
     @property
-    def epoch_iqr_ns(self) -> int | None:
-        """Interquartile range of ``epoch_ns``."""
+    def whole_iqr_ns(self) -> int | None:
+        """Interquartile range of ``whole_ns``."""
         return None if self.iqr_ns is None else round(self.iqr_ns * self.whole_set / self.samples)
 
 
 @dataclass(frozen=True)
-class Operation:
-    """One operation of one phase and module, per iteration."""
-
-    name: str  # as PyTorch names it: aten::addmm
-    phase: str
-    module: str
-    calls: float
-    self_ns: Nanoseconds  # median, by the clock of the table
-    spread_ns: Nanoseconds  # interquartile range over the iterations
-    total_ns: Nanoseconds  # host time with the operations it calls
-    memory_bytes: int  # allocated minus freed
-    flops: int | None
-    moved_bytes: int | None  # read and written, derived from the shapes
-
-
-@dataclass(frozen=True)
-class Operations:
-    """The operation table of a warm case."""
+class FirstIteration:
+    """The first iteration of a case in a new process, and later ones of that process, with host activities only."""
 
     device: str
-    view: str  # host or device
-    phase: str  # forward or step
+    phase: str
     batch_size: Positive
-    threads: Positive
-    iterations: int  # profiled
-    iteration_ns: Nanoseconds  # median wall time of a profiled iteration
-    profiler_ns: Nanoseconds | None  # profiler overhead per operation call
-    busy_ns: Nanoseconds | None  # median time per iteration in which the accelerator ran kernels; None on a CPU
-    rows: tuple[Operation, ...]
+    cold: ColdCall
+    warm: ColdCall | None  # None: the process ended after the first one
 
     @property
-    def clock(self) -> str:
-        """The clock of ``self_ns``: cpu or device."""
-        return "device" if self.view == "device" else "cpu"
+    def weights(self) -> str:
+        """UNTRAINED or TRAINED."""
+        return TRAINED if self.cold.trained else UNTRAINED
 
-
-@dataclass(frozen=True)
-class ProfiledCase:
-    """Profile of one case."""
-
-    operations: tuple[Operations, ...]  # one table per view
-    parameters: int  # of the model, trainable
-    layers: tuple[Layer, ...]
-    ceiling: Ceiling | None
-
-
-@dataclass(frozen=True)
-class FirstOperation:
-    """Time of one operation in a first iteration, and in a warm iteration of the same process."""
-
-    name: str
-    phase: str
-    module: str
-    first_ns: Nanoseconds
-    warm_ns: Nanoseconds | None
-
-
-@dataclass(frozen=True)
-class FirstCall:
-    """The first iteration of a case in a new process, profiled with host activities only."""
-
-    device: str
-    phase: str
-    batch_size: Positive
-    weights: str  # UNTRAINED or TRAINED
-    first_ns: Nanoseconds
-    warm_ns: Nanoseconds | None  # a later profiled iteration of the same process
-    rows: tuple[FirstOperation, ...]
-
-
-@dataclass(frozen=True)
-class EpochResult:
-    """Result of a training run after an epoch. Losses are means over the samples, accuracies are in percent."""
-
-    epoch: int  # from 1
-    train_loss: float | None
-    train_accuracy: float | None
-    test_loss: float | None
-    test_accuracy: float | None
-
-
-@dataclass(frozen=True)
-class Point:
-    """A point of a training curve: means over the batches since the previous point."""
-
-    samples: Positive  # seen so far
-    loss: float | None  # None if it was not finite
-    accuracy: float | None
+    @property
+    def warm_ns(self) -> int | None:
+        """Wall time of a later iteration."""
+        return self.warm.ns if self.warm else None
 
 
 @dataclass(frozen=True)
@@ -202,8 +129,8 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Study:
-    """The table of an operator study, as ``mnistbench study NAME --format csv`` writes it."""
+class StudyTable:
+    """The table of an operator study, as ``mnistbench study NAME --format csv`` prints it."""
 
     name: str
     columns: tuple[str, ...]
@@ -214,50 +141,103 @@ class Study:
 class Findings:
     """The lab of one machine."""
 
-    settings: Settings
+    settings: LabSettings
     environment: Environment
-    model: Model
     train_samples: int
     test_samples: int
-    ceilings: tuple[Ceiling, ...]
-    call_times: tuple[CallTime, ...]
-    epoch_times: tuple[EpochTime, ...]
-    operations: tuple[Operations, ...]
-    first_calls: tuple[FirstCall, ...]
+    cases: tuple[Profiled, ...]
+    iteration_times: tuple[WarmTime, ...]  # of forward and step
+    epoch_times: tuple[WarmTime, ...]  # of train and eval
+    first_iterations: tuple[FirstIteration, ...]
     trainings: tuple[Training, ...]
+    studies: tuple[StudyTable, ...]  # of the appendix
     traces: tuple[str, ...] = ()  # files, relative to the report
     notes: tuple[str, ...] = ()  # what could not be measured, and why
-    studies: Annotated[tuple[Study, ...], OPTIONAL] = ()  # of the appendix
 
-    def to_json(self) -> str:
-        """Return the text of ``lab.json``."""
-        return dump({"schema": SCHEMA, **asdict(self)})
+    @property
+    def parameters(self) -> int:
+        """Number of trainable parameters of the model."""
+        return self.cases[0].parameter_count
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers of the model."""
+        return self.cases[0].layers
+
+    @property
+    def tables(self) -> list[tuple[Profiled, OpTable]]:
+        """The operation tables of all cases."""
+        return [(case, table) for case in self.cases for table in case.tables]
+
+    @property
+    def ceilings(self) -> dict[str, Ceilings]:
+        """The ceilings of each device: the medians of those measured with its cases.
+
+        All cases of one process share one measurement; a lab that was resumed has several.
+        """
+        measured: dict[str, list[Ceilings]] = {}
+        for case in self.cases:
+            if case.ceilings:
+                measured.setdefault(case.params.device, []).append(case.ceilings)
+        return {
+            device: Ceilings(
+                statistics.median(each.flops_per_s for each in found),
+                statistics.median(each.bytes_per_s for each in found),
+                found[0].precision,
+            )
+            for device, found in measured.items()
+        }
 
     @classmethod
-    def from_file(cls, path: Path) -> Findings:
+    def from_directory(cls, directory: Path) -> Findings:
         """Read ``lab.json``.
 
         Raises:
             RecordError: the file is missing or damaged, or has an unknown schema; names the file and the field.
         """
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            return read_file(directory / FILE).read(cls)
         except OSError as error:
-            raise RecordError(f"{path}: cannot be read ({error.strerror}); run mnistbench lab -o {path.parent} first") from None
-        except (ValueError, RecursionError) as error:
-            raise RecordError(f"{path}: is not JSON ({error}); run mnistbench lab -o {path.parent} again") from None
-        try:
-            schema = Reader(data)["schema"]
-            if schema.whole() != SCHEMA:
-                raise schema.wrong(f"{SCHEMA}, which this mnistbench reads")
-            return Reader(data).read(cls)
+            problem = f"cannot be read ({error.strerror}); run mnistbench lab -o {directory} first"
         except RecordError as error:
-            raise RecordError(f"{path}: {error}; run mnistbench lab -o {path.parent} again") from None
+            problem = f"{error}; run mnistbench lab -o {directory} again"
+        raise RecordError(f"{directory / FILE}: {problem}")
 
 
-# ---- JSON ------------------------------------------------------------------------------------------------------------
+# ---- Files -----------------------------------------------------------------------------------------------------------
 
 
-def dump(data: object) -> str:
-    """Return readable JSON without NaN."""
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+def write_file(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file of a lab.
+
+    Raises:
+        OSError: it cannot be written; a previous file is unchanged.
+    """
+    data = {"schema": SCHEMA, **content}
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False, default=stored) + "\n"
+    replace_file(path, text.encode())
+
+
+def read_file(path: Path) -> Reader:
+    """Return the content of a file of a lab.
+
+    Raises:
+        OSError: it cannot be read.
+        RecordError: it is damaged, or has an unknown schema; names the field.
+    """
+    try:
+        content = Reader(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"is not JSON ({error})") from None
+    if (schema := content["schema"]).whole() != SCHEMA:
+        raise schema.wrong(f"{SCHEMA}, which this mnistbench reads")
+    return content
+
+
+def stored(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass for JSON; of operation tables and cases in the form that their classes read."""
+    if isinstance(record, OpTable):
+        return dict(table_to_json(record))
+    if isinstance(record, Profiled):
+        return record.to_json()
+    return {field.name: getattr(record, field.name) for field in fields(record)}

@@ -12,38 +12,20 @@ from pathlib import Path
 import torch
 
 from mnistbench.core.params import Params, default_step
-from mnistbench.core.record import OpTable, median_ns, quartiles_ns, thin
-from mnistbench.course.lab.findings import (
-    TRAINED,
-    UNTRAINED,
-    CallTime,
-    Ceiling,
-    EpochResult,
-    EpochTime,
-    FirstCall,
-    FirstOperation,
-    Operation,
-    Operations,
-    Point,
-    ProfiledCase,
-    Settings,
-    Study,
-    Training,
-)  # fmt: skip
-from mnistbench.course.lab.studies import study
+from mnistbench.core.record import median_ns, quartiles_ns
+from mnistbench.course.lab.findings import FirstIteration, LabSettings, Training, WarmTime
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.passes import WARMUP_CALLS
 from mnistbench.measuring.timing import timed
 from mnistbench.profile.first_call import Processes, cold_calls
-from mnistbench.profile.result import ColdCall, Profiled
+from mnistbench.profile.result import Profiled
 from mnistbench.profile.run import profile_case, too_large
-from mnistbench.train.result import Listener
-from mnistbench.train.result import Point as TrainedPoint
+from mnistbench.train.result import Listener, Point
 from mnistbench.train.result import Settings as TrainSettings
 from mnistbench.train.run import run as train
 from mnistbench.workloads.workload import Workload, builtin_workloads
 
-#: Called with the completed fraction of a measurement, from 0 to 1.
+#: Called with what was completed of a measurement since the last call, as a fraction of the whole.
 Advance = Callable[[float], None]
 
 #: Points of a training curve per epoch, at most.
@@ -58,31 +40,30 @@ _ROUNDS = 8
 class Budget:
     """Limits of the measurements."""
 
-    call_s: float = 2.0  # timed iterations of each case, in seconds
-    calls: tuple[int, int] = (16, 2_000)  # minimum and maximum number of timed iterations
+    block_s: float = 2.0  # timed iterations of each case, in seconds
+    iterations: tuple[int, int] = (16, 2_000)  # minimum and maximum number of timed iterations
     epoch_s: float = 6.0  # no further epoch is timed after this many seconds
     epochs: int = 3  # maximum number of timed epochs
-    iterations: int = 10  # profiled iterations
+    profiled: int = 10  # iterations
 
 
 class Measures:
-    """Measures the parts of a lab. Every method returns findings; none keeps state."""
+    """Measures the parts of a lab. Every method returns findings; none keeps state.
+
+    Args:
+        settings: dataset, model, seed and available devices.
+        data_dir: directory of MNIST.
+        budget: limits of the measurements.
+        processes: open processes for first iterations; None: started and ended for each case.
+    """
 
     def __init__(
         self,
-        settings: Settings,
+        settings: LabSettings,
         data_dir: str | None = None,
         budget: Budget | None = None,
         processes: Processes | None = None,
     ) -> None:
-        """Prepare the measurements.
-
-        Args:
-            settings: dataset, model, seed and available devices.
-            data_dir: directory of MNIST.
-            budget: limits of the measurements.
-            processes: open processes for first iterations; None: started and ended for each case.
-        """
         self._settings = settings
         self._data_dir = data_dir
         self._budget = budget or Budget()
@@ -108,57 +89,45 @@ class Measures:
         Raises:
             MnistbenchError: the device runs out of memory.
         """
-        settings = self._settings
         train_samples, _ = self.samples()
-        listener = _Collector(settings.epochs, advance)
+        listener = _Collector(train_samples * self._settings.epochs, advance)
         output.mkdir(parents=True)
         result = train(
             TrainSettings(
-                model=settings.model,
-                dataset=settings.dataset,
+                model=self._settings.model,
+                dataset=self._settings.dataset,
                 data_dir=self._data_dir,
                 device=device,
                 threads=threads,
                 batch_size=size,
                 step=default_step(device),
-                epochs=settings.epochs,
-                seed=settings.seed,
+                epochs=self._settings.epochs,
+                seed=self._settings.seed,
                 log_interval=math.ceil(math.ceil(train_samples / size) / _POINTS_PER_EPOCH),
             ),
             output,
             listener,
             self._workload,
         )
-        epochs = tuple(
-            EpochResult(epoch.number, epoch.train_loss, epoch.train_accuracy, epoch.test_loss, epoch.test_accuracy)
-            for epoch in result.epochs
-        )
-        points = listener.points
-        kept = [points[position] for position, _ in thin([(position, None) for position in range(len(points))])]
-        return Training(device, size, epochs, tuple(kept), f"{output.parent.name}/{output.name}"), result.notes
+        directory = f"{output.parent.name}/{output.name}"
+        return Training(device, size, result.epochs, tuple(listener.points), directory), result.notes
 
-    def profiled(self, phase: str, device: str, threads: int, size: int, trace: Path | None) -> ProfiledCase:
+    def profiled(self, phase: str, device: str, threads: int, size: int, trace: Path | None) -> Profiled:
         """Profile a warm case.
 
         Raises:
             MnistbenchError: the device runs out of memory, or the trace cannot be written.
         """
-        found = profile_case(
+        return profile_case(
             self._params(phase, device, threads, size),
             self._workload,
             data_dir=self._data_dir,
-            iterations=self._budget.iterations,
+            iterations=self._budget.profiled,
             trace=trace,
-            timed=False,  # ``calls`` times the same cases, in alternating blocks
-        )
-        return ProfiledCase(
-            operations=tuple(_operations(found, table) for table in found.tables),
-            parameters=found.parameter_count,
-            layers=found.layers,
-            ceiling=Ceiling(device, found.ceilings.flops_per_s, found.ceilings.bytes_per_s) if found.ceilings else None,
+            timed=False,  # ``iterations`` times the same cases, in alternating blocks
         )
 
-    def first_calls(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstCall, ...]:
+    def first_iterations(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstIteration, ...]:
         """Measure the first iteration in new processes: with untrained weights, and with trained ones.
 
         Raises:
@@ -166,11 +135,9 @@ class Measures:
         """
         calls, _ = cold_calls(self._params(phase, device, threads, size), self._data_dir, self._processes)
         later = next((call for call in calls if not call.first), None)
-        return tuple(
-            _first_call(call, later if not call.trained else None, phase, device, size) for call in calls if call.first
-        )
+        return tuple(FirstIteration(device, phase, size, call, None if call.trained else later) for call in calls if call.first)
 
-    def calls(self, wanted: Sequence[tuple[str, str, int, int]], advance: Advance) -> tuple[CallTime, ...]:
+    def iterations(self, wanted: Sequence[tuple[str, str, int, int]], advance: Advance) -> tuple[WarmTime, ...]:
         """Time warm iterations of (phase, device, threads, batch size) in alternating blocks, in random order.
 
         Raises:
@@ -179,26 +146,22 @@ class Measures:
         devices = sorted({device for _, device, _, _ in wanted})
         largest = max(size for *_, size in wanted)
         order = random.Random(self._settings.seed)  # noqa: S311  # no secret
-        times: dict[int, list[int]] = {number: [] for number in range(len(wanted))}
+        times: list[list[int]] = [[] for _ in wanted]
         with memory_suffices(too_large(" or ".join(devices), largest)), ExitStack() as stack:
             for device in devices:
                 stack.enter_context(fork_random(torch.device(device)))
             cases = [self._warm(*what) for what in wanted]
-            share = [self._calls_per_round(case) for case in cases]
-            for number in range(_ROUNDS):
+            in_block = [self._iterations_per_block(case) for case in cases]
+            for _ in range(_ROUNDS):
                 for position in order.sample(range(len(cases)), len(cases)):
-                    times[position] += _timed(cases[position], share[position])
-                advance((number + 1) / _ROUNDS)
+                    times[position] += _timed(cases[position], in_block[position])
+                advance(1 / _ROUNDS)
         return tuple(
-            CallTime(device, threads, phase, size, *_median_and_iqr(times[number]), len(times[number]))
-            for number, (phase, device, threads, size) in enumerate(wanted)
+            WarmTime(device, threads, phase, size, *_median_and_iqr(found), len(found), size, size)
+            for found, (phase, device, threads, size) in zip(times, wanted, strict=True)
         )
 
-    def study(self, name: str, limit_s: float) -> tuple[tuple[Study, ...], tuple[str, ...]]:
-        """Run an operator study with a time limit in seconds; return its table, or a note."""
-        return study(name, limit_s)
-
-    def epoch(self, phase: str, device: str, threads: int, size: int) -> EpochTime:
+    def epoch(self, phase: str, device: str, threads: int, size: int) -> WarmTime:
         """Time passes over the training set (train) or the test set (eval), after one untimed batch.
 
         Raises:
@@ -212,9 +175,7 @@ class Measures:
             times: list[int] = []
             while not times or (len(times) < budget.epochs and sum(times) < budget.epoch_s * 1e9):
                 times += _timed(case, 1, warm_up=False)
-        return EpochTime(
-            device, threads, phase, size, *_median_and_iqr(times), len(times), samples=case.samples, whole_set=case.whole_set
-        )
+        return WarmTime(device, threads, phase, size, *_median_and_iqr(times), len(times), case.samples, case.whole_set)
 
     def _params(self, phase: str, device: str, threads: int, size: int) -> Params:
         return Params(
@@ -229,31 +190,25 @@ class Measures:
                 case()
         return case
 
-    def _calls_per_round(self, case: Case) -> int:
+    def _iterations_per_block(self, case: Case) -> int:
         estimate = min(_timed(case, 2))
-        least, most = self._budget.calls
-        calls = min(most, max(least, round(self._budget.call_s * 1e9 / max(1, estimate))))
-        return max(1, round(calls / _ROUNDS))
+        least, most = self._budget.iterations
+        iterations = min(most, max(least, round(self._budget.block_s * 1e9 / max(1, estimate))))
+        return max(1, round(iterations / _ROUNDS))
 
 
 class _Collector(Listener):
-    """Collects the points of a training curve over the number of samples seen."""
+    """Collects the points of a training curve."""
 
-    def __init__(self, epochs: int, advance: Advance) -> None:
+    def __init__(self, samples: int, advance: Advance) -> None:
         self.points: list[Point] = []
-        self._epochs, self._advance = epochs, advance
-        self._seen, self._trained, self._all = 0, 0, 1
-
-    def begin(self, train_samples: int, test_samples: int) -> None:  # noqa: ARG002  # Listener's
-        self._all = train_samples * self._epochs
+        self._samples, self._advance = samples, advance
 
     def batch(self, samples: int) -> None:
-        self._trained += samples
-        self._advance(self._trained / self._all)
+        self._advance(samples / self._samples)
 
-    def point(self, point: TrainedPoint) -> None:
-        self._seen += point.samples
-        self.points.append(Point(self._seen, point.loss, point.accuracy))
+    def point(self, point: Point) -> None:
+        self.points.append(point)
 
 
 def _timed(case: Case, iterations: int, *, warm_up: bool = True) -> list[int]:
@@ -272,53 +227,3 @@ def _timed(case: Case, iterations: int, *, warm_up: bool = True) -> list[int]:
 def _median_and_iqr(times: Sequence[int]) -> tuple[int, int | None]:
     first, third = quartiles_ns(times)
     return median_ns(times), third - first if len(times) > 1 else None
-
-
-def _operations(found: Profiled, table: OpTable) -> Operations:
-    """Return the table of one view, with the FLOPs and bytes of its operations."""
-    params = found.params
-    rows = []
-    for row in table.rows:
-        cost = found.costs.get(row.key)
-        rows.append(
-            Operation(
-                name=row.name,
-                phase=row.phase,
-                module=row.module,
-                calls=row.calls if row.is_operation else 0.0,
-                self_ns=row.self_ns(table.clock),
-                spread_ns=row.spread_ns(table.clock),
-                total_ns=median_ns(row.total_cpu_ns),
-                memory_bytes=row.memory_bytes,
-                flops=cost.flops if cost else None,
-                moved_bytes=cost.n_bytes if cost else None,
-            )
-        )
-    return Operations(
-        device=params.device,
-        view=table.view,
-        phase=params.phase,
-        batch_size=params.batch_size,
-        threads=params.threads,
-        iterations=len(table.iteration_ns),
-        iteration_ns=median_ns(table.iteration_ns),
-        profiler_ns=table.profiler_ns or None,
-        busy_ns=median_ns(found.busy_ns) if found.busy_ns and table.view == "device" else None,
-        rows=tuple(rows),
-    )
-
-
-def _first_call(call: ColdCall, later: ColdCall | None, phase: str, device: str, size: int) -> FirstCall:
-    warm = {row.key: row.self_ns("cpu") for row in later.table.rows} if later else {}
-    return FirstCall(
-        device=device,
-        phase=phase,
-        batch_size=size,
-        weights=TRAINED if call.trained else UNTRAINED,
-        first_ns=call.ns,
-        warm_ns=later.ns if later else None,
-        rows=tuple(
-            FirstOperation(row.name, row.phase, row.module, row.self_ns("cpu"), warm.get(row.key, 0) if later else None)
-            for row in call.table.rows
-        ),
-    )

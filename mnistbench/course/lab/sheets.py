@@ -1,48 +1,62 @@
-"""Build the CSV tables of a report from the findings, and the numbers that the report cites from them.
+"""The CSV tables of a report, and the numbers that the report cites from them.
 
-A number in a sentence is a :class:`Quantity`: the sum of some cells, or such a sum divided by another. It refers to its
-cells, so that each number of a report can be computed again from the CSV files.
+A sheet is declared once by its columns: those with a key are in the CSV file, those with a heading, which is a key of the
+wording's section ``column``, are in the report. A number in a sentence is a :class:`CitedNumber`: the sum of some cells, or
+such a sum divided by another. It refers to its cells, so that each number of a report can be computed again from the CSV files.
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
-import math
-from collections.abc import Collection, Iterable, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter, itemgetter
+from typing import Any
 
-from mnistbench.core.units import listed
-from mnistbench.course.lab.findings import Findings, Operations, Study
+from mnistbench.core import units
+from mnistbench.core.record import OpTable, median_ns
+from mnistbench.course.lab.document import Code
+from mnistbench.course.lab.findings import Findings, FirstIteration, StudyTable, WarmTime
+from mnistbench.profile.result import Profiled
+from mnistbench.showing.table import Column, Table
 
 Cell = str | int | float | None
 
-#: What a number is, which decides how it is written: a time in nanoseconds or in seconds, bytes, FLOPs, their rates per
-#: second, a count, a label that is a number, a ratio ("4.2 times"), a share of 1, a percentage, or a loss.
-KINDS = (
-    "time", "seconds", "bytes", "flops", "bytes_per_s", "flops_per_s", "count", "label", "ratio", "share", "percentage", "loss",
-)  # fmt: skip
+#: What a number is -> how it is written: a time in nanoseconds or in seconds, bytes, FLOPs, their rates per second, a count, a
+#: label that is a number, a ratio ("4.2 times"), a share of 1, a percentage, or a loss.
+KINDS: Mapping[str, Callable[[Any], str]] = {
+    "time": units.duration,
+    "seconds": lambda seconds: units.duration(1e9 * seconds),
+    "bytes": units.size,
+    "flops": units.flops,
+    "flops_per_s": units.flops_per_s,
+    "bytes_per_s": units.bytes_per_s,
+    "count": units.count,
+    "label": str,
+    "ratio": units.factor,
+    "share": units.percent,
+    "percentage": lambda value: units.percent(value / 100),
+    "loss": "{:.4f}".format,
+}
 
-#: Ending of a column's name -> kind of its numbers; the first match counts.
-_KIND_OF_COLUMN = (
-    ("batch_size", "label"),
-    ("epoch", "label"),
-    ("flops_per_s", "flops_per_s"),
-    ("bytes_per_s", "bytes_per_s"),
-    ("_ns", "time"),
-    ("seconds", "seconds"),
-    ("ns_per_multiply_add", "time"),
-    ("ns_per_multiply_add_in_l1", "time"),
-    ("bytes", "bytes"),
-    ("flops", "flops"),
-    ("accuracy", "percentage"),
-    ("loss", "loss"),
-    ("times", "ratio"),
-    ("ratio", "ratio"),
-    ("of_ceiling", "share"),
-    ("share", "share"),
-)
+
+class Word(str):
+    """A word that is translated: a key of a section of the wording."""
+
+    __slots__ = ()
+    section = "noun"
+
+
+class Label(Word):
+    """A word on its own, in a table or a figure."""
+
+    __slots__ = ()
+    section = "label"
+
+
+# ---- Numbers ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -60,8 +74,8 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Quantity:
-    """A cited number: the sum of the cells ``over``, divided by the sum of the cells ``under`` if there are any.
+class CitedNumber:
+    """The sum of the cells ``over``, divided by the sum of the cells ``under`` if there are any.
 
     An amount divided by a time is a rate per second.
     """
@@ -71,37 +85,32 @@ class Quantity:
     over: Cells
     under: Cells | None = None
 
-    def __truediv__(self, other: Quantity) -> Quantity | None:
-        """Return the ratio of two sums; None if the second is 0."""
-        assert self.under is None
-        assert other.under is None
-        return Quantity(self.value / other.value, "ratio", self.over, other.over) if other.value else None
-
-    def share_of(self, whole: Quantity) -> Quantity | None:
-        """Return the share of the whole; None if the whole is 0."""
-        ratio = self / whole
-        return replace(ratio, kind="share") if ratio else None
+    @property
+    def text(self) -> str:
+        """The number as text."""
+        return KINDS[self.kind](self.value)
 
 
-def ratio(over: Quantity | None, under: Quantity | None) -> Quantity | None:
-    """Return the ratio; None if a number is missing or the second is 0."""
-    return over / under if over and under else None
+def ratio(over: CitedNumber | None, under: CitedNumber | None, *, kind: str = "ratio") -> CitedNumber | None:
+    """Return the ratio of two sums; None if one is missing or the second is 0."""
+    if not (over and under and under.value):
+        return None
+    assert over.under is None and under.under is None, "sums"  # noqa: PT018
+    return CitedNumber(over.value / under.value, kind, over.over, under.over)
 
 
-def rate(amount: Quantity | None, time: Quantity | None) -> Quantity | None:
+def rate(amount: CitedNumber | None, time: CitedNumber | None) -> CitedNumber | None:
     """Return FLOPs or bytes per second; None if a number is missing or the time is 0."""
     per_ns = ratio(amount, time)
     return replace(per_ns, value=per_ns.value * 1e9, kind=f"{amount.kind}_per_s") if amount and per_ns else None
 
 
-def share(part: Quantity | None, whole: Quantity | None) -> Quantity | None:
+def share(part: CitedNumber | None, whole: CitedNumber | None) -> CitedNumber | None:
     """Return the share; None if a number is missing or the whole is 0."""
-    return part.share_of(whole) if part and whole else None
+    return ratio(part, whole, kind="share")
 
 
-def kind_of(column: str) -> str:
-    """Return the kind of a column's numbers, one of KINDS."""
-    return next((kind for ending, kind in _KIND_OF_COLUMN if column.endswith(ending)), "count")
+# ---- Sheets ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -109,37 +118,36 @@ class Sheet:
     """A table of raw numbers. A missing cell is None, and empty in the file."""
 
     file: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    columns: Sequence[Column[Any]]
+    rows: Sequence[Any]
+
+    @functools.cached_property
+    def records(self) -> list[dict[str, Cell]]:
+        """The rows of the file: column -> cell."""
+        return Table("", self.columns, self.rows).records()
 
     def csv(self) -> str:
         """Return the file's text."""
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows)
-        return stream.getvalue()
+        return Table("", self.columns, self.rows).csv()
 
-    def total(self, column: str, **where: Cell | Collection[Cell]) -> Quantity | None:
+    def total(self, column: str, **where: Cell | Collection[Cell]) -> CitedNumber | None:
         """Return the sum of a column over the rows where other columns have one of the values; None if there is no number."""
-        conditions = tuple(
+        shown = {each.key: each.shown for each in self.columns if each.key}
+        assert where.keys() <= shown.keys(), f"{self.file}: {', '.join(where)}"
+        conditions = tuple(  # in the order of the columns, so that the same number is cited once
             (name, tuple(value) if isinstance(value, Collection) and not isinstance(value, str) else (value,))
-            for name, value in where.items()
+            for name, value in sorted(where.items(), key=lambda item: list(shown).index(item[0]))
         )
-        numbers = [row[self.columns.index(column)] for row in self._matching(conditions)]
-        present = [number for number in numbers if isinstance(number, int | float)]
-        if not present:
+        matching = [row[column] for row in self.records if all(row[name] in values for name, values in conditions)]
+        numbers = [number for number in matching if isinstance(number, int | float)]
+        if not numbers:
             return None
-        return Quantity(sum(present), kind_of(column), Cells(self.file, column, conditions))
+        kind = next(kind for kind, written in KINDS.items() if written == shown[column])
+        return CitedNumber(sum(numbers), kind, Cells(self.file, column, conditions))
 
     def values(self, column: str, **where: Cell) -> list[Cell]:
         """Return the cells of a column, in row order, in the rows where other columns have the values."""
-        conditions = tuple((name, (value,)) for name, value in where.items())
-        return [row[self.columns.index(column)] for row in self._matching(conditions)]
-
-    def _matching(self, conditions: Iterable[tuple[str, tuple[Cell, ...]]]) -> list[tuple[Cell, ...]]:
-        tests = [(self.columns.index(name), values) for name, values in conditions]
-        return [row for row in self.rows if all(row[position] in values for position, values in tests)]
+        return [row[column] for row in self.records if where.items() <= row.items()]
 
 
 @dataclass(frozen=True)
@@ -149,10 +157,10 @@ class Sheets:
     environment: Sheet
     layers: Sheet
     ceilings: Sheet
-    calls: Sheet
+    iterations: Sheet
     epochs: Sheet
     profiler: Sheet
-    first_calls: Sheet
+    first_iterations: Sheet
     training: Sheet
     curves: Sheet
     operations: dict[tuple[str, str, str, int], Sheet]  # (phase, device, view, batch size)
@@ -163,7 +171,7 @@ class Sheets:
         """Return every table, in the order of the report."""
         return [
             self.environment, self.layers, self.ceilings, self.training, self.curves, *self.operations.values(),
-            self.calls, self.epochs, self.first_calls, *self.first_operations.values(), self.profiler,
+            self.iterations, self.epochs, self.first_iterations, *self.first_operations.values(), self.profiler,
             *self.studies.values(),
         ]  # fmt: skip
 
@@ -171,59 +179,33 @@ class Sheets:
 def sheets_of(findings: Findings) -> Sheets:
     """Return the tables of one machine's findings."""
     return Sheets(
-        environment=Sheet("tables/environment.csv", ("field", "value"), tuple(environment_fields(findings).items())),
-        layers=Sheet(
-            "tables/layers.csv",
-            ("module", "kind", "output_shape", "parameters", "flops", "output_bytes"),
-            tuple(
-                (layer.name, layer.kind, shape(layer.output_shape), layer.parameters, layer.flops, layer.output_bytes)
-                for layer in findings.model.layers
-            ),
-        ),
-        ceilings=Sheet(
-            "tables/ceilings.csv",
-            ("device", "flops_per_s", "bytes_per_s"),
-            tuple((ceiling.device, ceiling.flops_per_s, ceiling.bytes_per_s) for ceiling in findings.ceilings),
-        ),
-        calls=_calls(findings),
-        epochs=_epochs(findings),
+        environment=Sheet("tables/environment.csv", ENVIRONMENT, tuple(environment_fields(findings).items())),
+        layers=Sheet("tables/layers.csv", LAYERS, findings.layers),
+        ceilings=Sheet("tables/ceilings.csv", CEILINGS, tuple(findings.ceilings.items())),
+        iterations=Sheet("tables/iterations.csv", ITERATIONS, findings.iteration_times),
+        epochs=Sheet("tables/epochs.csv", EPOCHS, findings.epoch_times),
         profiler=_profiler(findings),
-        first_calls=_first_calls(findings),
-        training=Sheet(
-            "tables/training.csv",
-            ("device", "batch_size", "epoch", "updates", "train_loss", "train_accuracy", "test_loss", "test_accuracy"),
-            tuple(
-                (run.device, run.batch_size, epoch.epoch, epoch.epoch * math.ceil(findings.train_samples / run.batch_size),
-                 epoch.train_loss, epoch.train_accuracy, epoch.test_loss, epoch.test_accuracy)
-                for run in findings.trainings
-                for epoch in run.epochs
-            ),
-        ),
+        first_iterations=Sheet("tables/first-iterations.csv", FIRST_ITERATIONS, findings.first_iterations),
+        training=Sheet("tables/training.csv", TRAINING, [(run, epoch) for run in findings.trainings for epoch in run.epochs]),
         curves=Sheet(
             "tables/training-curves.csv",
-            ("device", "batch_size", "samples", "loss", "accuracy"),
-            tuple(
-                (run.device, run.batch_size, point.samples, point.loss, point.accuracy)
+            CURVES,
+            [
+                (run, point, seen)
                 for run in findings.trainings
-                for point in run.curve
-            ),
+                for point, seen in zip(run.curve, samples_seen(run.curve), strict=True)
+            ],
         ),
         operations={
-            (table.phase, table.device, table.view, table.batch_size): _operations(table) for table in findings.operations
+            (case.params.phase, case.params.device, table.view, case.params.batch_size): _operations(case, table)
+            for case, table in findings.tables
         },
         first_operations={
-            (call.phase, call.device, call.batch_size, call.weights): Sheet(
-                f"tables/first-call-{call.phase}-{in_a_name(call.device)}-b{call.batch_size}-{call.weights}.csv",
-                ("operation", "phase", "module", "first_self_ns", "warm_self_ns", "extra_ns"),
-                tuple(
-                    (row.name, row.phase, row.module, row.first_ns, row.warm_ns, _less(row.first_ns, row.warm_ns))
-                    for row in sorted(call.rows, key=lambda row: (-row.first_ns, row.name))
-                ),
-            )
-            for call in findings.first_calls
+            (found.phase, found.device, found.batch_size, found.weights): _first_operations(found)
+            for found in findings.first_iterations
         },
         studies={study.name: _study(study) for study in findings.studies},
-    )  # fmt: skip
+    )
 
 
 def environment_fields(findings: Findings) -> dict[str, str]:
@@ -244,13 +226,13 @@ def environment_fields(findings: Findings) -> dict[str, str]:
         "torch": environment.torch,
         "torchvision": environment.torchvision,
         "blas": environment.blas,
-        "allocator": listed(dict(environment.allocator)),
+        "allocator": units.listed(dict(environment.allocator)),
         "mnistbench": environment.mnistbench,
         "dataset": findings.settings.dataset,
         "train_samples": str(findings.train_samples),
         "test_samples": str(findings.test_samples),
-        "model": findings.model.name,
-        "parameters": str(findings.model.parameters),
+        "model": findings.settings.model,
+        "parameters": str(findings.parameters),
         "batch_sizes": ", ".join(map(str, findings.settings.batch_sizes)),
         "devices": ", ".join(findings.settings.devices),
         "epochs": str(findings.settings.epochs),
@@ -268,98 +250,249 @@ def in_a_name(device: str) -> str:
     return device.replace(":", "")
 
 
-def _calls(findings: Findings) -> Sheet:
-    return Sheet(
-        "tables/calls.csv",
-        ("device", "threads", "phase", "batch_size", "median_ns", "iqr_ns", "calls", "sample_ns"),
-        tuple(
-            (time.device, time.threads, time.phase, time.batch_size, time.median_ns, time.iqr_ns, time.calls,
-             round(time.median_ns / time.batch_size))
-            for time in findings.call_times
-        ),
-    )  # fmt: skip
+def samples_seen(curve: Iterable[Any]) -> list[int]:
+    """Return the number of training samples up to each point of a curve."""
+    return list(itertools.accumulate(point.samples for point in curve))
 
 
-def _epochs(findings: Findings) -> Sheet:
-    return Sheet(
-        "tables/epochs.csv",
-        ("device", "threads", "phase", "batch_size", "epoch_ns", "epoch_iqr_ns", "timed_median_ns", "timed_iqr_ns",
-         "timed_calls", "timed_samples", "whole_set", "timed_share"),
-        tuple(
-            (time.device, time.threads, time.phase, time.batch_size, time.epoch_ns, time.epoch_iqr_ns, time.median_ns,
-             time.iqr_ns, time.calls, time.samples, time.whole_set, time.samples / time.whole_set)
-            for time in findings.epoch_times
-        ),
-    )  # fmt: skip
+# ---- Columns ---------------------------------------------------------------------------------------------------------
 
 
-def _operations(table: Operations) -> Sheet:
+def _number(kind: str, key: str, value: Callable[[Any], float | None], heading: str | None = None) -> Column[Any]:
+    return Column(heading, value, KINDS[kind], key)
+
+
+def _word(key: str, value: Callable[[Any], str | None], heading: str | None = None) -> Column[Any]:
+    return Column(heading, value, key=key)
+
+
+ENVIRONMENT = (_word("field", itemgetter(0)), _word("value", itemgetter(1)))
+
+LAYERS = (
+    _word("module", lambda layer: layer.name, "module"),
+    _word("kind", lambda layer: layer.kind, "kind"),
+    _word("output_shape", lambda layer: shape(layer.output_shape), "output_shape"),
+    _number("count", "parameters", lambda layer: layer.parameters, "parameters"),
+    _number("flops", "flops", lambda layer: layer.flops, "flops"),
+    _number("bytes", "output_bytes", lambda layer: layer.output_bytes, "output_bytes"),
+)
+
+CEILINGS = (
+    _word("device", itemgetter(0), "device"),
+    _number("flops_per_s", "flops_per_s", lambda row: row[1].flops_per_s, "flops_per_s"),
+    _number("bytes_per_s", "bytes_per_s", lambda row: row[1].bytes_per_s, "bytes_per_s"),
+)
+
+_CASE: tuple[Column[WarmTime], ...] = (
+    _word("device", lambda time: time.device),
+    _number("count", "threads", lambda time: time.threads),
+    Column("place", lambda time: time.place),
+    _word("phase", lambda time: Label(time.phase), "measured"),
+    _number("label", "batch_size", lambda time: time.batch_size, "batch_size"),
+)
+
+ITERATIONS: tuple[Column[WarmTime], ...] = (
+    *_CASE,
+    _number("time", "median_ns", lambda time: time.median_ns, "per_batch"),
+    _number("time", "iqr_ns", lambda time: time.iqr_ns, "iqr"),
+    _number("time", "sample_ns", lambda time: round(time.median_ns / time.batch_size), "per_sample"),
+    _number("count", "iterations", lambda time: time.iterations, "timed_iterations"),
+)
+
+EPOCHS: tuple[Column[WarmTime], ...] = (
+    *_CASE,
+    _number("time", "epoch_ns", lambda time: time.whole_ns, "per_epoch"),
+    _number("time", "epoch_iqr_ns", lambda time: time.whole_iqr_ns, "iqr"),
+    _number("share", "timed_share", lambda time: time.samples / time.whole_set, "timed"),
+    _number("count", "timed_iterations", lambda time: time.iterations, "timed_iterations"),
+    _number("time", "timed_median_ns", lambda time: time.median_ns),
+    _number("time", "timed_iqr_ns", lambda time: time.iqr_ns),
+    _number("count", "timed_samples", lambda time: time.samples),
+    _number("count", "whole_set", lambda time: time.whole_set),
+)
+
+FIRST_ITERATIONS: tuple[Column[FirstIteration], ...] = (
+    _word("device", lambda found: found.device, "device"),
+    _word("phase", lambda found: Label(found.phase), "measured"),
+    _word("weights", lambda found: Word(found.weights), "weights"),
+    _number("label", "batch_size", lambda found: found.batch_size, "batch_size"),
+    _number("time", "first_ns", lambda found: found.cold.ns, "first"),
+    _number("time", "warm_ns", lambda found: found.warm_ns, "warm"),
+    _number("ratio", "times", lambda found: found.cold.ns / found.warm_ns if found.warm_ns else None, "times"),
+    _number("time", "extra_ns", lambda found: _less(found.cold.ns, found.warm_ns)),
+    _number("time", "first_sample_ns", lambda found: round(found.cold.ns / found.batch_size)),
+)
+
+#: Of a run and an epoch.
+TRAINING = (
+    _word("device", lambda row: row[0].device, "device"),
+    _number("label", "batch_size", lambda row: row[0].batch_size, "batch_size"),
+    _number("label", "epoch", lambda row: row[1].number, "epoch"),
+    _number("count", "updates", lambda row: row[1].step),
+    _number("loss", "train_loss", lambda row: row[1].train_loss, "train_loss"),
+    _number("percentage", "train_accuracy", lambda row: row[1].train_accuracy, "train_accuracy"),
+    _number("loss", "test_loss", lambda row: row[1].test_loss, "test_loss"),
+    _number("percentage", "test_accuracy", lambda row: row[1].test_accuracy, "test_accuracy"),
+)
+
+#: Of a run, a point of its curve, and the samples up to there.
+CURVES = (
+    _word("device", lambda row: row[0].device),
+    _number("label", "batch_size", lambda row: row[0].batch_size),
+    _number("count", "samples", itemgetter(2)),
+    _number("loss", "loss", lambda row: row[1].loss),
+    _number("percentage", "accuracy", lambda row: row[1].accuracy),
+)
+
+
+def _operations(case: Profiled, table: OpTable) -> Sheet:
     """Return an operation table with shares of the summed self time, and rates of FLOPs and bytes over self time.
 
     The host of an accelerator only launches kernels, so its tables have no rates.
     """
-    whole = sum(row.self_ns for row in table.rows)
-    works = table.view == "device" or table.device == "cpu"
+    params, clock, whole = case.params, table.clock, table.total_ns
+    works = table.view == "device" or params.device == "cpu"
+    amounts = {row.key: (cost.flops, cost.n_bytes) if (cost := case.costs.get(row.key)) else (None, None) for row in table.rows}
+
+    def per_s(row: Any, amount: int | None) -> int | None:
+        return round(amount * 1e9 / row.self_ns(clock)) if works and amount is not None and row.self_ns(clock) else None
+
+    columns = (
+        _word("operation", attrgetter("name")),
+        _word("phase", attrgetter("phase")),
+        _word("module", attrgetter("module")),
+        _number("count", "calls", lambda row: row.calls if row.is_operation else 0.0),
+        _number("time", "self_ns", lambda row: row.self_ns(clock)),
+        _number("time", "iqr_ns", lambda row: row.spread_ns(clock)),
+        _number("time", "total_ns", lambda row: median_ns(row.total_cpu_ns)),
+        _number("share", "share", lambda row: round(row.self_ns(clock) / whole, 6) if whole else None),
+        _number("bytes", "memory_bytes", attrgetter("memory_bytes")),
+        _number("flops", "flops", lambda row: amounts[row.key][0]),
+        _number("bytes", "moved_bytes", lambda row: amounts[row.key][1]),
+        _number("flops_per_s", "flops_per_s", lambda row: per_s(row, amounts[row.key][0])),
+        _number("bytes_per_s", "bytes_per_s", lambda row: per_s(row, amounts[row.key][1])),
+    )
+    rows = sorted(table.rows, key=lambda row: (-row.self_ns(clock), *row.key))
     return Sheet(
-        f"tables/operations-{table.phase}-{in_a_name(table.device)}-{table.view}-b{table.batch_size}.csv",
-        ("operation", "phase", "module", "calls", "self_ns", "iqr_ns", "total_ns", "share", "memory_bytes", "flops",
-         "moved_bytes", "flops_per_s", "bytes_per_s"),
-        tuple(
-            (row.name, row.phase, row.module, row.calls, row.self_ns, row.spread_ns, row.total_ns,
-             round(row.self_ns / whole, 6) if whole else None, row.memory_bytes, row.flops, row.moved_bytes,
-             _rate(row.flops, row.self_ns) if works else None, _rate(row.moved_bytes, row.self_ns) if works else None)
-            for row in sorted(table.rows, key=lambda row: (-row.self_ns, row.name, row.phase, row.module))
-        ),
-    )  # fmt: skip
+        f"tables/operations-{params.phase}-{in_a_name(params.device)}-{table.view}-b{params.batch_size}.csv", columns, rows
+    )
+
+
+def _first_operations(found: FirstIteration) -> Sheet:
+    later = {row.key: row.self_ns("cpu") for row in found.warm.table.rows} if found.warm else {}
+
+    def warm(row: Any) -> int | None:
+        return later.get(row.key, 0) if found.warm else None
+
+    columns = (
+        _word("operation", lambda row: Code(row.name), "operation"),
+        _word("phase", attrgetter("phase")),
+        _word("module", attrgetter("module"), "module"),
+        _number("time", "first_self_ns", lambda row: row.self_ns("cpu"), "first"),
+        _number("time", "warm_self_ns", warm, "warm"),
+        _number("time", "extra_ns", lambda row: _less(row.self_ns("cpu"), warm(row)), "extra"),
+    )
+    case = f"{found.phase}-{in_a_name(found.device)}-b{found.batch_size}-{found.weights}"
+    rows = sorted(found.cold.table.rows, key=lambda row: (-row.self_ns("cpu"), row.name))
+    return Sheet(f"tables/first-iteration-{case}.csv", columns, rows)
 
 
 def _profiler(findings: Findings) -> Sheet:
     """Return profiled and untraced times per iteration; operation calls are per iteration, too."""
-    untraced = {(time.device, time.threads, time.phase, time.batch_size): time.median_ns for time in findings.call_times}
-    rows = []
-    for table in findings.operations:
-        plain = untraced.get((table.device, table.threads, table.phase, table.batch_size))
-        calls = sum(row.calls for row in table.rows)
-        to_calls = None if table.profiler_ns is None else round(calls * table.profiler_ns)
-        rows.append(
-            (table.phase, table.device, table.view, table.batch_size, table.iterations, table.iteration_ns, plain, calls,
-             table.profiler_ns, _less(table.iteration_ns, plain), to_calls, table.busy_ns,
-             table.iteration_ns / plain if plain else None)
-        )  # fmt: skip
-    columns = ("phase", "device", "view", "batch_size", "iterations", "profiled_ns", "untraced_ns", "operation_calls",
-               "added_per_call_ns", "added_ns", "added_to_calls_ns", "busy_ns", "times")  # fmt: skip
-    return Sheet("tables/profiler.csv", columns, tuple(rows))
+    untraced = {(time.device, time.threads, time.phase, time.batch_size): time.median_ns for time in findings.iteration_times}
 
+    def plain(row: tuple[Profiled, OpTable]) -> int | None:
+        params = row[0].params
+        return untraced.get((params.device, params.threads, params.phase, params.batch_size))
 
-def _first_calls(findings: Findings) -> Sheet:
-    return Sheet(
-        "tables/first-calls.csv",
-        ("device", "phase", "batch_size", "weights", "first_ns", "warm_ns", "extra_ns", "first_sample_ns", "times"),
-        tuple(
-            (call.device, call.phase, call.batch_size, call.weights, call.first_ns, call.warm_ns,
-             _less(call.first_ns, call.warm_ns), round(call.first_ns / call.batch_size),
-             call.first_ns / call.warm_ns if call.warm_ns else None)
-            for call in findings.first_calls
-        ),
-    )  # fmt: skip
+    def profiled(row: tuple[Profiled, OpTable]) -> int:
+        return median_ns(row[1].iteration_ns)
 
+    def calls(row: tuple[Profiled, OpTable]) -> float:
+        return sum(each.calls for each in row[1].rows if each.is_operation)
 
-def _study(study: Study) -> Sheet:
-    rows = tuple(tuple(map(_number, row)) for row in study.rows)
-    return Sheet(f"tables/study-{study.name}.csv", study.columns, rows)
-
-
-def _number(text: str) -> Cell:
-    """Return a cell of a CSV file as a number if it is one, and None if it is empty."""
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text or None
+    columns: tuple[Column[tuple[Profiled, OpTable]], ...] = (
+        _word("device", lambda row: row[0].params.device, "device"),
+        _word("phase", lambda row: Label(row[0].params.phase), "measured"),
+        _word("view", lambda row: Word(row[1].view), "view"),
+        _number("label", "batch_size", lambda row: row[0].params.batch_size, "batch_size"),
+        _number("count", "iterations", lambda row: len(row[1].iteration_ns)),
+        _number("time", "profiled_ns", profiled, "profiled"),
+        _number("time", "untraced_ns", plain, "untraced"),
+        _number("ratio", "times", lambda row: profiled(row) / ns if (ns := plain(row)) else None, "times"),
+        _number("count", "operation_calls", calls, "operation_calls"),
+        _number("time", "added_per_call_ns", lambda row: row[1].profiler_ns or None, "added_per_call"),
+        _number("time", "added_ns", lambda row: _less(profiled(row), plain(row))),
+        _number("time", "added_to_calls_ns", lambda row: round(calls(row) * row[1].profiler_ns) or None),
+        _number("time", "busy_ns", lambda row: median_ns(row[1].busy_ns) or None),
+    )
+    return Sheet("tables/profiler.csv", columns, findings.tables)
 
 
 def _less(first: int, warm: int | None) -> int | None:
     return None if warm is None else first - warm
 
 
-def _rate(amount: int | None, nanoseconds: int) -> int | None:
-    return None if amount is None or not nanoseconds else round(amount * 1e9 / nanoseconds)
+# ---- Studies ---------------------------------------------------------------------------------------------------------
+
+
+def _of(key: str, heading: str, kind: str) -> Column[Any]:
+    return _number(kind, key, itemgetter(key), heading)
+
+
+#: Study -> the columns of its table that the report shows.
+STUDIES: Mapping[str, Sequence[Column[Any]]] = {
+    "convolution": (
+        _word("convolution", itemgetter("convolution"), "convolution"),
+        _word("way", lambda row: Code(row["way"]), "way"),
+        _of("seconds", "time", "seconds"),
+        _of("flops", "flops", "flops"),
+        _of("n_bytes", "moved", "bytes"),
+        _of("of_ceiling", "of_ceiling", "share"),
+        _word("algorithm", itemgetter("algorithm"), "algorithm"),
+    ),
+    "locality": (
+        _word("problem", itemgetter("problem"), "problem"),
+        _word("order", lambda row: Code(row["order"]), "order"),
+        _of("l1_misses", "l1_misses", "count"),
+        _of("l2_misses", "l2_misses", "count"),
+        _of("ns_per_multiply_add", "per_multiply_add", "time"),
+        _of("ns_per_multiply_add_in_l1", "in_l1", "time"),
+    ),
+    "memory": (
+        _word("model", itemgetter("model"), "model"),
+        _word("phase", lambda row: Label(row["phase"]), "measured"),
+        _of("batch_size", "batch_size", "label"),
+        _of("weight_bytes", "weight_bytes", "bytes"),
+        _of("gradient_bytes", "gradient_bytes", "bytes"),
+        _of("optimizer_state_bytes", "optimizer_state_bytes", "bytes"),
+        _of("saved_for_backward_bytes", "saved_bytes", "bytes"),
+        _of("predicted_peak_bytes", "predicted_peak", "bytes"),
+        _of("measured_peak_bytes", "measured_peak", "bytes"),
+    ),
+    "graph": (
+        _word("program", itemgetter("program"), "program"),
+        _word("part", lambda row: Label(row["part"]), "part"),
+        _of("eager_operations", "eager_operations", "count"),
+        _of("generated_kernels", "generated_kernels", "count"),
+        _of("library_kernels", "library_kernels", "count"),
+        _of("eager_ns", "eager", "time"),
+        _of("compiled_ns", "compiled", "time"),
+        _of("ratio", "ratio", "ratio"),
+    ),
+}
+
+
+def _study(study: StudyTable) -> Sheet:
+    shown = {column.key: column for column in STUDIES[study.name]}
+    columns = [shown.get(key) or Column(None, itemgetter(key), key=key) for key in study.columns]
+    rows = [dict(zip(study.columns, map(_cell, row), strict=True)) for row in study.rows]
+    return Sheet(f"tables/study-{study.name}.csv", columns, rows)
+
+
+def _cell(text: str) -> Cell:
+    """Return a cell of a CSV file as a number if it is one, and None if it is empty."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text or None

@@ -1,55 +1,32 @@
-"""The wording of a report in one language, read from texts/*.toml, and how sentences are filled in."""
+"""The wording of a report in one language, read from wording/*.toml, and how sentences and tables are filled in."""
 
 from __future__ import annotations
 
 import functools
 import string
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
+from typing import Any
 
 from mnistbench.core import units
-from mnistbench.course.lab.explain import Name, Noun, Place, Word
-from mnistbench.course.lab.sheets import Quantity
+from mnistbench.course.lab.document import Cited, Code, Exhibit, Text
+from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.sheets import CitedNumber, Sheet, Word
+from mnistbench.showing.table import Column, Table, text_table
 
 LANGUAGES = ("en", "zh")
 
-
-@dataclass(frozen=True)
-class Code:
-    """Text in a code font: a name, a file or a command."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Cited:
-    """A number that links to its entry in the section of sources."""
-
-    text: str
-    entry: int
-
-
 #: Returns the entry of a number in the sources.
-Cite = Callable[[Quantity], int]
-
-#: A piece of running text.
-Inline = str | Code | Cited
-Text = tuple[Inline, ...]
+Cite = Callable[[CitedNumber], int]
 
 
 class Texts:
-    """The wording in one language."""
+    """The wording in one of LANGUAGES."""
 
     def __init__(self, language: str) -> None:
-        """Load it.
-
-        Args:
-            language: one of LANGUAGES.
-        """
         self.language = language
-        self._texts = _load(language)
+        self._texts = wording(language)
 
     def plain(self, section: str, key: str, **values: object) -> str:
         """Return a wording as plain text, without marks for code."""
@@ -68,14 +45,19 @@ class Texts:
             values: values of the placeholders.
             cite: returns the entry of a number; None: numbers are plain text.
         """
-        pieces: list[Inline] = []
+        pieces: list[str | Cited] = []
         in_code = False
         for literal, name, _, _ in string.Formatter().parse(self._texts[section][key]):
             for position, part in enumerate(literal.split("`")):
                 in_code ^= position > 0
                 pieces += [Code(part) if in_code else part] if part else []
-            if name is not None:
-                filled = self._filled(values[name], cite)
+            if name is None:
+                continue
+            value = values[name]
+            if isinstance(value, CitedNumber):
+                pieces.append(Cited(value.text, cite(value)) if cite else value.text)
+            else:
+                filled = self.words(value)
                 pieces += [Code(_plain(filled))] if in_code else filled
         return _joined(_spaced(pieces))
 
@@ -87,102 +69,108 @@ class Texts:
         """Return whether there is such a wording."""
         return key in self._texts[section]
 
-    def place(self, place: Place, *, short: bool = False) -> str:
+    def words(self, value: object) -> Text:
+        """Return a value of a sentence: names, words to translate and numbers."""
+        match value:
+            case Code():
+                return (value,)
+            case Word():
+                return self.text(value.section, value)
+            case DevicePlace():
+                return (self.place(value),) if value.device == "cpu" else (Code(value.device),)
+            case int():
+                return (units.count(value),)
+        return (str(value),)
+
+    def place(self, place: DevicePlace, *, short: bool = False) -> str:
         """Return a place as text."""
         if place.device != "cpu":
             return place.device
         key = ("short_" if short else "") + ("one" if place.threads == 1 else "many")
         return self.plain("place", key, threads=place.threads)
 
-    def word(self, word: Word) -> Text:
-        """Return a word of a sentence."""
-        match word:
-            case Name():
-                return (Code(word.text),)
-            case Noun():
-                return self.text("noun", word.key)
-            case Place():
-                return (self.place(word),) if word.device == "cpu" else (Code(word.device),)
-            case _:
-                return (units.count(word),)
+    # ---- Tables ------------------------------------------------------------------------------------------------------
 
-    def _filled(self, value: object, cite: Cite | None) -> list[Inline]:
-        if isinstance(value, Quantity):
-            return [Cited(number(value), cite(value)) if cite else number(value)]
-        if isinstance(value, Name | Noun | Place | int):
-            return list(self.word(value))
-        return [str(value)]
+    def table(self, caption: str, sheet: Sheet, rows: Iterable[Any] | None = None, **values: object) -> Exhibit:
+        """Return a sheet, or some rows of it, as a table: the columns that have a heading, which is a key of ``column``."""
+        columns = [
+            Column[Any](self.plain("column", column.heading), functools.partial(self._cell, column), column.shown)
+            for column in sheet.columns
+            if column.heading is not None
+        ]
+        title = self.plain("caption", caption, **values)
+        return Exhibit(Table(title, columns, tuple(sheet.rows if rows is None else rows)), title, (sheet.file,))
+
+    def _cell(self, column: Column[Any], row: Any) -> Text:
+        value = column.value(row)
+        if value is None or value == "":
+            return (units.MISSING,)
+        if isinstance(value, tuple):
+            return value
+        if isinstance(value, DevicePlace):
+            return (self.place(value, short=True),)
+        return (column.shown(value),) if column.shown and not isinstance(value, str) else self.words(value)
+
+    def rows(
+        self,
+        title: str,
+        headings: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        files: tuple[str, ...] = (),
+        *,
+        numbers: int = 0,
+    ) -> Exhibit:
+        """Return a table of finished cells, whose last columns are numbers.
+
+        Args:
+            title: its caption.
+            headings: of the columns.
+            rows: text, or pieces of text.
+            files: sources of its numbers.
+            numbers: number of columns of numbers.
+        """
+        return Exhibit(text_table(title, headings, rows, numbers_from=len(headings) - numbers), title, files)
 
 
 @functools.cache
-def _load(language: str) -> dict[str, dict[str, str]]:
+def wording(language: str) -> dict[str, dict[str, str]]:
+    """Return the wording of a language: section -> key -> text."""
     found: dict[str, dict[str, str]] = tomllib.loads(
-        files("mnistbench.course.lab").joinpath("texts", f"{language}.toml").read_text(encoding="utf-8")
+        files("mnistbench.course.lab").joinpath("wording", f"{language}.toml").read_text(encoding="utf-8")
     )
     return found
 
 
-def _plain(pieces: Iterable[Inline]) -> str:
-    return "".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
+def _plain(pieces: Iterable[object]) -> str:
+    return "".join(map(str, pieces))
 
 
-def _spaced(pieces: Iterable[Inline]) -> list[Inline]:
+def _spaced(pieces: Iterable[str | Cited]) -> list[str | Cited]:
     """Insert a space between Chinese characters and Latin letters, digits or code, as is usual in Chinese text."""
-    spaced: list[Inline] = []
+
+    def is_chinese(sign: str) -> bool:
+        return "\u4e00" <= sign <= "\u9fff"
+
+    def is_latin(sign: str, piece: str | Cited) -> bool:
+        return isinstance(piece, Code) or (sign.isascii() and sign.isalnum())
+
+    spaced: list[str | Cited] = []
     for piece in pieces:
-        if spaced and _meet(spaced[-1], piece):
+        first = str(piece)[:1]
+        last = str(spaced[-1])[-1:] if spaced else ""
+        if spaced and ((is_chinese(last) and is_latin(first, piece)) or (is_latin(last, spaced[-1]) and is_chinese(first))):
             spaced.append(" ")
         spaced.append(piece)
     return spaced
 
 
-def _meet(left: Inline, right: Inline) -> bool:
-    last, first = _plain([left])[-1:], _plain([right])[:1]
-    return (_is_chinese(last) and _is_latin(first, right)) or (_is_latin(last, left) and _is_chinese(first))
-
-
-def _is_chinese(sign: str) -> bool:
-    return "\u4e00" <= sign <= "\u9fff"
-
-
-def _is_latin(sign: str, piece: Inline) -> bool:
-    return isinstance(piece, Code) or (sign.isascii() and sign.isalnum())
-
-
-def _joined(pieces: Iterable[Inline]) -> Text:
+def _joined(pieces: Iterable[str | Cited]) -> Text:
     """Join neighbouring pieces of the same kind."""
-    joined: list[Inline] = []
+    joined: list[str | Cited] = []
     for piece in pieces:
         before = joined[-1] if joined else None
-        if isinstance(piece, str) and isinstance(before, str):
-            joined[-1] = before + piece
-        elif isinstance(piece, Code) and isinstance(before, Code):
-            joined[-1] = Code(before.text + piece.text)
+        if isinstance(piece, str) and isinstance(before, str) and isinstance(piece, Code) == isinstance(before, Code):
+            joined[-1] = type(before)(before + piece)
         else:
             joined.append(piece)
     return tuple(joined)
-
-
-def number(quantity: Quantity) -> str:
-    """Return a cited number as text."""
-    return shown(quantity.value, quantity.kind)
-
-
-def shown(value: float, kind: str) -> str:
-    """Return a number of one of the KINDS of ``sheets`` as text."""
-    return _FORMATS.get(kind, units.factor)(value)
-
-
-_FORMATS: dict[str, Callable[[float], str]] = {
-    "time": units.duration,
-    "seconds": lambda seconds: units.duration(1e9 * seconds),
-    "bytes": units.size,
-    "flops": units.flops,
-    "flops_per_s": units.flops_per_s,
-    "bytes_per_s": units.bytes_per_s,
-    "share": units.percent,
-    "percentage": lambda value: units.percent(value / 100),
-    "count": units.count,
-    "label": str,
-    "loss": "{:.4f}".format,
-}

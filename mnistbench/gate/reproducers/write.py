@@ -11,7 +11,7 @@ from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds, decide
-from mnistbench.gate.verdict.samples import ADDED, BASE, HEAD, OUTSIDE_KIND, Header, Launch, Quantity, Reproducer
+from mnistbench.gate.verdict.samples import ADDED, BASE, HEAD, OUTSIDE_KIND, GateHeader, Launch, Quantity, Reproducer
 
 #: Rows of each side -> what ``launcher.capture`` returns.
 Capture = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[str, Mapping[str, Any]]]
@@ -33,7 +33,7 @@ def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: 
     return [finding for finding in findings if finding.verdict == REGRESSED and not finding.screened.quantity.is_case]
 
 
-def write(gate: Header, findings: Sequence[Finding], capture: Capture, folder: Path) -> tuple[Reproducer, ...]:
+def write(gate: GateHeader, findings: Sequence[Finding], capture: Capture, folder: Path) -> tuple[Reproducer, ...]:
     """Capture the calls of operations on both sides and write their scripts.
 
     Args:
@@ -69,7 +69,7 @@ def write(gate: Header, findings: Sequence[Finding], capture: Capture, folder: P
     )
 
 
-def _named(findings: Sequence[Finding], gate: Header) -> Iterator[tuple[str, Finding]]:
+def _named(findings: Sequence[Finding], gate: GateHeader) -> Iterator[tuple[str, Finding]]:
     """Yield each finding with the name of its script: that of the operation, with that of its case if others have it, too."""
     quantities = [finding.screened.quantity for finding in findings]
     for finding, quantity in zip(findings, quantities, strict=True):
@@ -87,7 +87,7 @@ def _rows(quantity: Quantity, side: str) -> list[list[str]]:
 
 
 def _reproducer(
-    gate: Header, finding: Finding, name: str, found: Mapping[str, Mapping[str, Any]], folder: Path, why_none: str
+    gate: GateHeader, finding: Finding, name: str, found: Mapping[str, Mapping[str, Any]], folder: Path, why_none: str
 ) -> Reproducer:
     quantity = finding.screened.quantity
     why_not = _NO_OPERATION.get(quantity.kind, why_none)
@@ -111,7 +111,7 @@ def _reproducer(
     return Reproducer(quantity.key, str(path), "")
 
 
-def _origin(gate: Header, finding: Finding, threads: int) -> ScriptOrigin:
+def _origin(gate: GateHeader, finding: Finding, threads: int) -> ScriptOrigin:
     best, quantity = finding.best, finding.best.quantity
     return ScriptOrigin(
         title=finding.screened.quantity.title,  # as in the report

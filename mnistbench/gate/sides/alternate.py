@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Case, Outcome
+from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Outcome, SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.measuring.timing import Sample
@@ -49,7 +49,7 @@ class SideRun:
     """One side of one case, and its samples in nanoseconds."""
 
     side: Side
-    case: Case
+    case: SideCase
     outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
@@ -225,7 +225,7 @@ def _has_operations(side_run: SideRun) -> bool:
         return side_run.case.has_operations
 
 
-def _has_one_thread(case: Case) -> bool:
+def _has_one_thread(case: SideCase) -> bool:
     return case.device == "cpu" and case.threads == 1
 
 

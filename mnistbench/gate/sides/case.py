@@ -1,14 +1,23 @@
-"""A case, as the gate measures it on one side. Does not import torch."""
+"""Cases as the gate measures them on one side: the base class, and a test that calls pytest-benchmark's own fixture.
+
+Does not import torch by itself.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import gc
+import os
 import random
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
+from mnistbench.measuring.calls import PROFILED_NS, Call, device_in_use
 from mnistbench.measuring.timing import Sample, clocked
 
 #: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.
@@ -22,7 +31,7 @@ SAMPLE_NS = 5_000_000
 Outcome = tuple[str, float | None]
 
 
-class Case(ABC):
+class SideCase(ABC):
     """A case of one side. An iteration runs its work ``loops`` times."""
 
     device = "cpu"  # torch's name
@@ -90,3 +99,169 @@ def seed_all(seed: int) -> None:
         torch.manual_seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed)
+
+
+# ---- Plain tests -----------------------------------------------------------------------------------------------------
+
+
+def own_threads() -> int:
+    """Return the number of threads of numerical libraries: OMP_NUM_THREADS, else 1."""
+    number = os.environ.get("OMP_NUM_THREADS", "")
+    return int(number) if number.isdecimal() and int(number) else 1
+
+
+class PlainCase(SideCase):
+    """A call. The fixtures of its test have made its objects."""
+
+    by_share = False  # the ranges of the profiler are a large part of a short call
+
+    def __init__(self, call: Call, threads: int, load: Callable[[str], Any]) -> None:
+        """Prepare.
+
+        Args:
+            call: the call.
+            threads: of numerical libraries.
+            load: imports a module of the gate, which needs torch.
+        """
+        self._call = call
+        self._load = load
+        self._args: tuple[Any, ...] = call.args
+        self._kwargs: Mapping[str, Any] = call.kwargs
+        self._waits = False  # for an accelerator
+        self.threads = threads
+        self.may_be_repeated = call.setup is None and call.teardown is None
+
+    @property
+    def device(self) -> str:  # type: ignore[override]
+        """The device, known after the first call."""
+        return device_in_use()
+
+    def build(self) -> None:
+        """Seed the generators, and run the warm-up rounds that the test asks for beyond those of the gate."""
+        seed_all(0)
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(self.threads)
+        for _ in range(self._call.warmup_rounds - WARMUP_CALLS):
+            with self._call.prepared() as run:
+                run()
+
+    def prepare(self) -> None:
+        """Call the setup of the test."""
+        self._waits = self.device != "cpu"
+        self._args, self._kwargs = self._call.arguments()
+
+    def __call__(self) -> None:
+        """Call the function ``loops`` times."""
+        function, args, kwargs = self._call.function, self._args, self._kwargs
+        for _ in range(self.loops):
+            function(*args, **kwargs)
+        if self._waits:
+            sys.modules["torch"].accelerator.synchronize()
+
+    def finish(self) -> None:
+        """Call the function's teardown."""
+        if self._call.teardown is not None:
+            self._call.teardown(*self._args, **self._kwargs)
+
+    def clocked(self) -> Sample:
+        """Run an iteration as pytest-benchmark does, and return its times."""
+        with self._collecting(), _untraced():
+            if self._waits:
+                sample: Sample = self._load("mnistbench.measuring.timing").timed(self, sys.modules["torch"].device(self.device))
+                return sample
+            return clocked(self)
+
+    def outcome(self) -> Outcome:
+        """Return the hash and the mean number of the result; constants if it cannot be compared."""
+        found = fingerprint(self.result())
+        return (found.digest, found.number) if not found.unread else ("", 0.0)
+
+    def result(self) -> Any:
+        """Return what the function returns, with freshly seeded generators."""
+        seed_all(0)
+        with self._call.prepared() as run:
+            return run()
+
+    def arguments(self) -> Fingerprint:
+        """Return the fingerprint of the arguments, and of what the function itself refers to."""
+        call, cells = self._call, []
+        for cell in getattr(call.function, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # still empty
+                cells.append(cell.cell_contents)
+        return fingerprint(call.args, dict(call.kwargs), getattr(call.function, "__self__", None), *cells)
+
+    @functools.cached_property
+    def _seen(self) -> tuple[bool, bool]:
+        """Whether it calls operations of torch, and compiled ones."""
+        if "torch" not in sys.modules:
+            return False, False
+        with self._call.prepared() as run:
+            found: tuple[bool, bool] = self._load("mnistbench.measuring.profiling").operations_of(run)
+        return found
+
+    @property
+    def has_operations(self) -> bool:
+        """Whether the function calls operations of torch."""
+        return self._seen[0]
+
+    def operations(self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]) -> dict[str, Any]:
+        """Profile the call; one of a short function is repeated."""
+        profiled, marks = self._load("mnistbench.gate.sides.workload_case"), self._load("mnistbench.measuring.profiling")
+        loops = max(1, round(self.loops * PROFILED_NS / SAMPLE_NS)) if self.loops > 1 else 1
+        function = self._call.function
+
+        def run() -> None:
+            with marks.forward_range():
+                args, kwargs = self._args, self._kwargs
+                for _ in range(loops):
+                    function(*args, **kwargs)
+                if self._waits:
+                    sys.modules["torch"].accelerator.synchronize()
+
+        def around(iteration: Callable[[], object]) -> None:
+            self.prepare()
+            try:
+                iteration()
+            finally:
+                self.finish()
+
+        marked = contextlib.nullcontext() if self._seen[1] else marks.marked_calls()
+        found = profiled.profiled(run, marked, self.device, one_turn, turns, around=around)
+        columns: dict[str, Any] = profiled.columns(found.of_one_call(loops))
+        return columns
+
+    @contextlib.contextmanager
+    def marked(self) -> Iterator[Callable[[], None]]:
+        """Put the marks of profiled iterations on the case while the body runs; give what runs one iteration."""
+        marks = self._load("mnistbench.measuring.profiling")
+
+        def run() -> None:
+            with self._call.prepared() as function, marks.forward_range():
+                function()
+
+        with contextlib.nullcontext() if self._seen[1] else marks.marked_calls():
+            yield run
+
+    @contextlib.contextmanager
+    def _collecting(self) -> Iterator[None]:
+        if self._call.collects_garbage or not gc.isenabled():
+            yield
+            return
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _untraced() -> Iterator[None]:
+    """Run the body without a tracer or profiler of Python, as pytest-benchmark does: a coverage plug-in may have set one."""
+    tracer, profiler = sys.gettrace(), sys.getprofile()
+    sys.settrace(None)
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
+        sys.setprofile(profiler)

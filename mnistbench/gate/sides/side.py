@@ -32,8 +32,7 @@ import pytest
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
-from mnistbench.gate.sides.case import seed_all
-from mnistbench.gate.sides.plain_case import PlainCase, own_threads
+from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
 
 #: Arguments for pytest after the user's: the session writes no files and leaves the standard streams of the process alone.
@@ -53,7 +52,7 @@ _BENCHMARK_OPTIONS = {
 _PACKAGE = "mnistbench"
 
 #: The module for cases of workloads, which needs torch.
-WORKLOAD_CASE = f"{_PACKAGE}.gate.workload_case"
+WORKLOAD_CASE = "mnistbench.gate.sides.workload_case"
 
 #: The fixture of a case of a workload, and that of a plain test.
 FIXTURE, _BENCHMARK = "op_benchmark", "benchmark"
@@ -77,7 +76,7 @@ class TakenCase:
     node_id: str
     label: str
     params: Any  # Params: the side's own, or of a plain test the gate's
-    make: Callable[[], Any]  # returns a gate.case.Case
+    make: Callable[[], Any]  # returns a SideCase
 
     @property
     def is_plain(self) -> bool:

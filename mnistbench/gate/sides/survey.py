@@ -1,7 +1,8 @@
-"""Survey one side without timing: its cases, and the memory of each."""
+"""Jobs of one side that time nothing: a survey of its cases and of the memory of each, and a description of calls."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.metadata
 import resource
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench import __version__
+from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.alternate import SideRun, rehearse
-from mnistbench.gate.sides.case import Case
+from mnistbench.gate.sides.case import WARMUP_CALLS, PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint
-from mnistbench.gate.sides.plain_case import PlainCase
 from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
 
@@ -161,7 +162,7 @@ class _Survey:
         elif one.digest != other.digest:
             self.uncompared[node_id] = "returns something else at each call"
 
-    def _measure_memory(self, case: TakenCase, made: Case, *, first: bool) -> None:
+    def _measure_memory(self, case: TakenCase, made: SideCase, *, first: bool) -> None:
         if first:
             live_storages = self.side.load(WORKLOAD_CASE).live_storages
             self._imported_bytes = sum(live_storages().values())
@@ -173,3 +174,78 @@ class _Survey:
         if bytes_of_case is not None:
             imported = self._imported_bytes if case.params.device == "cpu" else 0
             self.memory[case.node_id] = bytes_of_case + imported
+
+
+# ---- Calls of slower operations --------------------------------------------------------------------------------------
+
+#: Most rows of a script: an operation is one row, a group of operations may be many. Those with the most elements are taken, as
+#: times in one iteration are too noisy: the rows of the two sides would often be others.
+MOST_ROWS = 6
+
+
+def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
+    """Send the rows of each script, or why there are none.
+
+    ``capture`` of the job is a list of objects: ``script`` (name of the file without its suffix), ``case`` (node id), and
+    ``rows``, the keys of the operation table. The message ``captured`` has for each name of a script ``rows``, as
+    ``reproducers.capture.Row.stored`` returns them, ``why_not`` (empty if there are rows) and ``threads`` of the case. Values
+    that a script reads are written to ``folder`` of the job.
+    """
+    side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
+    cases = {wanted["case"] for wanted in job["capture"]}
+    found: dict[str, Any] = {}
+
+    def take(case: TakenCase) -> None:
+        wanted = [one for one in job["capture"] if one["case"] == case.node_id]
+        rows = _rows(side, case, {tuple(key) for one in wanted for key in one["rows"]})
+        for one in wanted:
+            chosen = _largest([(tuple(key), rows[tuple(key)]) for key in one["rows"]])
+            stored = [row.stored(key[0]) for key, row in chosen]
+            why_not = "" if stored else next((rows[tuple(key)].why_not for key in one["rows"]), "")
+            found[one["script"]] = {"rows": stored, "why_not": why_not, "threads": side.threads_of(case.params)}
+            _save(chosen, Path(job["folder"]) / f"{one['script']}{VALUES[side.name]}")
+
+    side.run(job["arguments"], lambda node_ids: [node_id for node_id in node_ids if node_id in cases], take)
+    say(captured=found)
+
+
+def _rows(side: Side, case: TakenCase, keys: set[Any]) -> Any:
+    """Build and warm up a case as before its profiled iterations, and return the rows of one iteration."""
+    made = case.make()
+    with side.errors_named():
+        made.build()
+        for reset in (lambda: None, made.reset):
+            reset()
+            for _ in range(WARMUP_CALLS):
+                made.prepare()
+                made()
+                made.finish()
+        with made.marked() as run:
+            return side.load("mnistbench.gate.reproducers.capture").capture(run, contextlib.nullcontext(), keys, made.device)
+
+
+def _largest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Return the rows with calls, the largest first, each call once: ``aten::copy_`` may run in the call of ``aten::clone``."""
+    found: list[tuple[Any, Any]] = []
+    taken: dict[int, Any] = {}  # position of a call -> the call
+    for key, row in sorted((item for item in rows if item[1].calls), key=lambda item: (-item[1].elements, item[0])):
+        others = row.without(taken)
+        if others.calls and len([one for _, one in found if one.calls]) == MOST_ROWS:
+            continue
+        for position, call in zip(row.positions, row.calls, strict=True):
+            if position in taken:
+                taken[position].self_ns += call.self_ns
+        found.append((key, others))
+        taken.update(zip(others.positions, others.calls, strict=True))
+    return found
+
+
+def _save(rows: list[tuple[Any, Any]], path: Path) -> None:
+    values = {
+        f"{position}.{place}.{number}": tensor
+        for position, (_, row) in enumerate(rows)
+        for place, call in enumerate(row.calls)
+        for number, tensor in call.saved.items()
+    }
+    if values:
+        sys.modules["torch"].save(values, path)

@@ -28,9 +28,8 @@ from typing import Any
 
 from mnistbench.core.machine import gc_paused, touch_heap
 from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
-from mnistbench.gate.sides.capture import capture
 from mnistbench.gate.sides.side import Side, SideError, TakenCase, stray_modules
-from mnistbench.gate.sides.survey import survey
+from mnistbench.gate.sides.survey import capture, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.verdict.samples import BASE, HEAD
 

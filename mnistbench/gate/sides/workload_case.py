@@ -1,4 +1,4 @@
-"""A case of a workload, as the gate measures it on one side."""
+"""A case of a workload as the gate measures it on one side, and what needs torch to profile any case."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import gc
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -17,11 +17,12 @@ from torch.profiler import record_function
 
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import ITERATION
-from mnistbench.core.record import finite
-from mnistbench.gate.sides.case import WARMUP_CALLS, Case, Outcome, seed_all
-from mnistbench.gate.sides.profiled import columns, profiled
+from mnistbench.core.record import OpTable, finite
+from mnistbench.gate.sides.case import WARMUP_CALLS, Outcome, SideCase, seed_all
 from mnistbench.measuring.case import on_device
-from mnistbench.measuring.profiling import marked
+from mnistbench.measuring.events_to_table import events_of, table
+from mnistbench.measuring.host_events import host_events
+from mnistbench.measuring.profiling import activities_of, has_device_view, marked, started
 from mnistbench.measuring.timing import Sample, timed
 
 
@@ -44,7 +45,7 @@ class Built(Protocol):
         """Restore the initial weights, optimizer state and random state."""
 
 
-class WorkloadCase(Case):
+class WorkloadCase(SideCase):
     """One phase of a workload."""
 
     def __init__(self, build: Callable[[], Built], device: str, threads: int) -> None:
@@ -187,3 +188,56 @@ def _peak_bytes(profiler: allocations_profile) -> int:
             peak = max(peak, current)
         current += event.nbytes()
     return max(peak, current)
+
+
+# ---- Profiling -------------------------------------------------------------------------------------------------------
+
+
+def profiled(
+    run: Callable[[], object],
+    marks: AbstractContextManager[object],
+    device: str,
+    one_turn: Callable[[], Iterable[None]],
+    turns: Iterable[None],
+    *,
+    around: Callable[[Callable[[], object]], object] = lambda run: run(),
+) -> OpTable:
+    """Profile iterations and return their operations.
+
+    Args:
+        run: runs one iteration.
+        marks: entered while the profiler runs.
+        device: of the iterations.
+        one_turn: returns a turn of this side.
+        turns: one for each profiled iteration.
+        around: calls its argument, between what precedes and what follows an iteration.
+    """
+
+    def marked() -> None:
+        with record_function(ITERATION):
+            run()
+
+    view = "device" if has_device_view(device) else "host"
+    profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
+    with started(profiler), marks:
+        for _ in one_turn():
+            around(run)  # the profiler allocates its buffers
+        for _ in turns:
+            around(marked)
+    with gc_paused():
+        events = host_events(profiler) if view == "host" else events_of(profiler)
+        return table(events, temperature="warm", view=view, device=device)
+
+
+def columns(profile: OpTable) -> dict[str, Any]:
+    """Return a table as JSON columns: counts, and the self times of every iteration in nanoseconds."""
+    clock = profile.clock
+    return {
+        "iteration_ns": list(profile.iteration_ns),
+        "busy_ns": list(profile.busy_ns),
+        "keys": [list(row.key) for row in profile.rows],
+        "calls": [row.calls for row in profile.rows],
+        "memory_bytes": [row.memory_bytes for row in profile.rows],
+        "kernels": [list(row.kernels) for row in profile.rows],
+        "self_ns": [list(row.self_cpu_ns if clock == "cpu" else row.self_device_ns) for row in profile.rows],
+    }

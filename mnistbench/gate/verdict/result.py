@@ -31,7 +31,7 @@ from mnistbench.gate.verdict.decision import (
     Thresholds,
     decide,
 )
-from mnistbench.gate.verdict.samples import BASE, CALL, HEAD, OTHER, End, Header, Launch, Recorded, SideSample
+from mnistbench.gate.verdict.samples import BASE, CALL, HEAD, OTHER, End, GateHeader, Launch, Recorded, SideSample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Verdict:
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
 
     @property
-    def header(self) -> Header:
+    def header(self) -> GateHeader:
         """The first line of the samples."""
         return self.recorded.header
 
@@ -202,7 +202,7 @@ MEMORY_SHARE = 0.10
 ALL_CASES = "all cases"
 
 
-def _facts(header: Header, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
+def _facts(header: GateHeader, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case in the last launch, and the differences of peak memory in the survey."""
     counted = {case: _counted_differences(builds[0]) for one in launches[-1:] for case, builds in one.cases.items()}
     found = {
@@ -238,7 +238,7 @@ def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
     return abs(new_number - base_number) > TOLERANCE * max(abs(base_number), abs(new_number))
 
 
-def _matches(acceptance: Acceptance, finding: Finding, header: Header) -> bool:
+def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bool:
     """Whether an ``--accept`` names this quantity."""
     quantity = finding.screened.quantity
     node_id = next(case for case in header.labels if header.name(case) == quantity.case)

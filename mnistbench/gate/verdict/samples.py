@@ -545,7 +545,7 @@ def difference_of_means(base: Sequence[float], new: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Header:
+class GateHeader:
     """The first line of a file."""
 
     started: Annotated[str, OPTIONAL] = ""
@@ -621,7 +621,7 @@ class Recorded:
     """The samples of a gate, and how the measurement ended: the content of a file."""
 
     path: Path
-    header: Header
+    header: GateHeader
     launches: list[Launch]
     end: End = COMPLETE
 
@@ -656,7 +656,7 @@ def load(path: Path) -> Recorded:
         first, *others = [Reader(_parsed(line)) for line in _lines(path)]
         if (schema := first["schema"].whole()) != SCHEMA:
             raise RecordError(f"schema: {schema} is not known to this version, which reads {SCHEMA}; update mnistbench")  # noqa: TRY301
-        header = first.read(Header)
+        header = first.read(GateHeader)
         for case in header.labels:
             first["exact"][case].flag()
         ended = bool(others) and isinstance(others[-1].value, dict) and "end" in others[-1].value

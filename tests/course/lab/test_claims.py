@@ -1,4 +1,4 @@
-"""The claims of the field's reports against made-up machines that bear them out, refute them, or cannot say."""
+"""Common claims against made-up machines on which they hold, fail, or cannot be checked."""
 
 import dataclasses
 
@@ -8,23 +8,25 @@ from lab_builders import (
     SIZES,
     US,
     S,
-    call_time,
     cluster,
     epoch_time,
-    first_calls,
+    first_iterations,
+    iteration_time,
     laptop,
+    taking,
     with_operations,
     without_device_view,
+    without_numbers,
 )
 
 from mnistbench.course.lab.claims import FAILS, HOLDS, PARTLY, UNKNOWN, check
-from mnistbench.course.lab.explain import Place
+from mnistbench.course.lab.findings import DevicePlace
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
 
 
 def claims(findings):
-    return check(findings, sheets_of(findings))
+    return tuple(check(findings, sheets_of(findings)))
 
 
 def claim(findings, key, device=""):
@@ -34,15 +36,15 @@ def claim(findings, key, device=""):
 
 
 def values(figures):
-    return [figure.number.value for figure in figures]
+    return [figure.numbers["number"].value for figure in figures]
 
 
 def times_at(factors, name):
     """Change an operation's self time by a factor per batch size."""
-    return lambda row, size: dataclasses.replace(row, self_ns=round(row.self_ns * factors[size])) if row.name == name else row
+    return lambda row, size: taking(row, row.self_ns("cpu") * factors[size]) if row.name == name else row
 
 
-def test_every_claim_of_the_field_is_checked_on_each_machine():
+def test_every_claim_is_checked_on_each_machine():
     assert [c.key for c in claims(laptop())] == [
         "convolution_most", "ratio_gpu", "ratio_cpu", "negligible", "batch_grows", "sample_falls", "speedup_train",
         "speedup_test", "bug_of_the_cluster",
@@ -51,19 +53,21 @@ def test_every_claim_of_the_field_is_checked_on_each_machine():
     assert devices.count("cpu") == devices.count("cuda") == 5
 
 
-def test_a_claim_about_a_gpu_cannot_be_checked_without_one():
-    for key in ("ratio_gpu", "speedup_train", "speedup_test"):
-        found = claim(laptop(), key)
-        assert (found.verdict, found.reason, found.reports, found.right) == (UNKNOWN, "no_accelerator", (), ())
+@pytest.mark.parametrize(
+    ("devices", "reason", "keys"),
+    [
+        (("cpu",), "no_accelerator", ("ratio_gpu", "speedup_train", "speedup_test")),
+        (("cuda",), "no_cpu", ("ratio_cpu", "speedup_train", "speedup_test")),
+    ],
+)
+def test_a_claim_about_a_device_that_was_not_measured_is_unknown(devices, reason, keys):
+    alone = cluster(settings=dataclasses.replace(cluster().settings, devices=devices))
+    for key in keys:
+        found = claim(alone, key)
+        assert (found.verdict, found.reason, found.reports, found.right) == (UNKNOWN, reason, (), ())
 
 
-def test_a_claim_about_a_cpu_cannot_be_checked_without_one():
-    alone = cluster(settings=dataclasses.replace(cluster().settings, devices=("cuda",)))
-    for key in ("ratio_cpu", "speedup_train", "speedup_test"):
-        assert (claim(alone, key).verdict, claim(alone, key).reason) == (UNKNOWN, "no_cpu")
-
-
-def test_convolution_is_most_everywhere_somewhere_or_nowhere():
+def test_convolution_has_most_of_the_time_at_all_some_or_no_batch_sizes():
     checked = claim(laptop(), "convolution_most")
     assert checked.verdict == HOLDS
     assert values(checked.reports) == pytest.approx([0.7])  # one image, first call
@@ -73,19 +77,19 @@ def test_convolution_is_most_everywhere_somewhere_or_nowhere():
     assert claim(with_operations(laptop(), times_at({1: 9, 16: 90, 64: 90}, addmm)), "convolution_most").verdict == FAILS
 
 
-def test_convolution_over_addmm_is_held_against_the_bounds_of_the_reports():
+def test_the_ratio_of_convolution_to_addmm_is_compared_with_the_bounds_of_the_reports():
     found = claim(laptop(), "ratio_cpu")
     assert found.verdict == PARTLY  # 4.04, 10.1, 16.2
     assert values(found.reports) == pytest.approx([7.0])
     assert values(found.right) == pytest.approx([4.04, 10.1, 16.16])
     gpu = claim(cluster(), "ratio_gpu")
     assert (gpu.verdict, values(gpu.right)) == (HOLDS, pytest.approx([30.3 / 4, 60.6 / 8, 151.5 / 20]))
-    assert all("cuda-device" in figure.number.over.file for figure in gpu.right)
+    assert all("cuda-device" in figure.numbers["number"].over.file for figure in gpu.right)
     slow = with_operations(laptop(), times_at(dict.fromkeys(SIZES, 0.01), "aten::addmm"))
     assert claim(slow, "ratio_cpu").verdict == FAILS
 
 
-def test_a_host_s_table_says_nothing_about_an_accelerator():
+def test_host_times_do_not_decide_a_claim_about_an_accelerator():
     found = without_device_view(cluster())
     for key in ("convolution_most", "ratio_gpu", "negligible"):
         checked = claim(found, key, "" if key == "ratio_gpu" else "cuda")
@@ -94,29 +98,27 @@ def test_a_host_s_table_says_nothing_about_an_accelerator():
 
 @pytest.mark.parametrize(("factor", "verdict"), [(3.49, HOLDS), (2.49, FAILS), (4.49, HOLDS), (4.51, FAILS)])
 def test_a_figure_that_rounds_into_the_bounds_is_within(factor, verdict):
-    def exact(row, _):
-        if "conv" in row.name:
-            return dataclasses.replace(row, self_ns=round(factor * MS)) if row.name != "aten::conv2d" else None
-        return dataclasses.replace(row, self_ns=1 * MS) if row.name == "aten::addmm" else row
+    def exact(old, _):
+        if "conv" in old.name:
+            return taking(old, factor * MS) if old.name != "aten::conv2d" else None
+        return taking(old, 1 * MS) if old.name == "aten::addmm" else old
 
     assert claim(with_operations(laptop(), exact), "ratio_cpu").verdict == verdict
 
 
-def test_small_layers_are_measured_where_dropout_works():
+def test_small_layers_are_measured_in_training_where_dropout_works():
     found = claim(laptop(), "negligible")
     assert found.verdict == FAILS
     # relu1, pool and dropout1, of the forward part of a step; the backward part does not count.
     assert values(found.right)[0] == pytest.approx(60 / (400 + 4 + 100 + 4 * 20))
     assert values(found.reports) == pytest.approx([0.05])  # in inference, the first call on one image
-    tiny = with_operations(
-        laptop(),
-        lambda row, _: dataclasses.replace(row, self_ns=US) if row.module in ("relu1", "pool", "dropout1") else row,
-    )
+    small = ("relu1", "pool", "dropout1")
+    tiny = with_operations(laptop(), lambda row, _: taking(row, US) if row.module in small else row)
     assert claim(tiny, "negligible").verdict == HOLDS
 
 
 def stepping(*times):
-    return laptop(call_times=tuple(call_time("step", size, ns) for size, ns in zip(SIZES, times, strict=True)))
+    return laptop(iteration_times=tuple(iteration_time("step", size, ns) for size, ns in zip(SIZES, times, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -134,20 +136,20 @@ def test_times_over_batch_sizes(times, batch, sample):
     assert claim(stepping(*times), "sample_falls").verdict == sample
 
 
-def test_times_over_batch_sizes_by_first_calls_too():
+def test_times_over_batch_sizes_by_first_iterations():
     found = claim(laptop(), "batch_grows")
     firsts = [20 * MS + size * MS // 8 for size in SIZES]
     assert values(found.reports) == pytest.approx([firsts[1] / firsts[0], firsts[2] / firsts[1]])
     assert values(claim(laptop(), "sample_falls").reports)[0] == pytest.approx(firsts[1] / 16 / firsts[0], rel=1e-4)
 
 
-def test_one_batch_size_cannot_show_how_times_move():
+def test_one_batch_size_gives_no_verdict_over_batch_sizes():
     one = laptop(settings=dataclasses.replace(laptop().settings, batch_sizes=(16,)))
     assert (claim(one, "batch_grows").verdict, claim(one, "batch_grows").reason) == (UNKNOWN, "not_measured")
 
 
 @pytest.mark.parametrize(("factors", "verdict"), [((15, 17, 20), HOLDS), ((0.9, 3, 17), PARTLY), ((2, 3, 60), FAILS)])
-def test_how_much_faster_an_accelerator_is(factors, verdict):
+def test_the_speedup_of_an_accelerator_is_compared_with_the_bounds_of_the_reports(factors, verdict):
     times = [
         epoch_time(phase, size, round(ns), threads=8, device=device)
         for size, factor in zip(SIZES, factors, strict=True)
@@ -158,8 +160,8 @@ def test_how_much_faster_an_accelerator_is(factors, verdict):
     for key in ("speedup_train", "speedup_test"):
         assert claim(found, key).verdict == verdict
         assert values(claim(found, key).right) == pytest.approx(list(factors))
-    first = claim(found, "speedup_test").reports[0]
-    assert first.number.value == pytest.approx((20 * MS + MS // 8) / (900 * MS))  # the first call: CUDA is initialised
+    [first] = values(claim(found, "speedup_test").reports)
+    assert first == pytest.approx((20 * MS + MS // 8) / (900 * MS))  # the first call: CUDA is initialised
 
 
 @pytest.mark.parametrize(
@@ -174,32 +176,31 @@ def test_how_much_faster_an_accelerator_is(factors, verdict):
         ({"first": 20 * MS, "warm": None, "trained": 22 * MS}, UNKNOWN, "not_measured"),
     ],
 )
-def test_whether_the_profile_before_training_is_a_bug(times, verdict, reason):
-    found = claim(laptop(first_calls=tuple(first_calls("cpu", "forward", 1, **times))), "bug_of_the_cluster")
+def test_the_slow_first_profile_is_a_fault_only_if_trained_weights_change_it(times, verdict, reason):
+    found = claim(laptop(first_iterations=tuple(first_iterations("cpu", "forward", 1, **times))), "bug_of_the_cluster")
     assert (found.verdict, found.reason) == (verdict, reason)
     assert values(found.reports) == [times["first"]]
 
 
 def test_without_numbers_no_verdict_is_given():
-    empty = laptop(operations=(), call_times=(), epoch_times=(), first_calls=(), ceilings=())
-    assert {c.verdict for c in claims(empty)} == {UNKNOWN}
+    assert {c.verdict for c in claims(without_numbers(laptop()))} == {UNKNOWN}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_claim_verdict_reason_and_figure_has_a_wording(language):
     texts = Texts(language)
-    for found in (laptop(), cluster(), laptop(operations=(), first_calls=(), call_times=())):
+    for found in (laptop(), cluster(), without_numbers(laptop())):
         for checked in claims(found):
-            assert texts.cited("claim", checked.key, checked.words, None)
+            assert texts.text("claim", checked.key, **checked.words)
             assert texts.plain("verdict", checked.verdict)
             assert texts.plain("reason", checked.reason)
             for figure in (*checked.reports, *checked.right):
-                assert texts.cited("figures_of_claims", figure.key, {"number": figure.number, **figure.words}, None)
+                assert texts.text("figures_of_claims", figure.key, **figure.numbers, **figure.words)
     for key in ("convolution_most", "ratio_gpu", "ratio_cpu", "negligible", "batch_grows", "sample_falls", "speedup_train",
                 "speedup_test"):  # fmt: skip
         for verdict in (HOLDS, PARTLY, FAILS):
             assert texts.plain("reason", f"{key}_{verdict}")
 
 
-def test_places_say_where_a_claim_was_checked():
-    assert claim(cluster(), "negligible", "cuda").words["place"] == Place("cuda", 8)
+def test_a_claim_names_the_place_where_it_was_checked():
+    assert claim(cluster(), "negligible", "cuda").words["place"] == DevicePlace("cuda", 8)

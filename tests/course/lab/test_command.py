@@ -1,4 +1,4 @@
-"""``mnistbench lab``, really run: once in small, interrupted and gone on with; then as a user meets it."""
+"""``mnistbench lab``: a small lab that is really run, interrupted and resumed; then options, merging and errors."""
 
 import csv
 import dataclasses
@@ -16,8 +16,9 @@ from lab_builders import cluster, laptop, training
 
 from mnistbench import cli
 from mnistbench.course.lab import command
-from mnistbench.course.lab.findings import FILE, Findings, Settings
-from mnistbench.course.lab.run import STEPS, Lab, write_report
+from mnistbench.course.lab.command import write_report
+from mnistbench.course.lab.findings import FILE, Findings, LabSettings, stored, write_file
+from mnistbench.course.lab.run import STEPS, Lab
 
 COMMAND = [sys.executable, "-P", "-m", "mnistbench", "lab"]
 
@@ -27,23 +28,9 @@ def environ():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))}
 
 
-class Silent:
-    def begin(self, seconds, steps):
-        pass
-
-    def step(self, what, seconds):
-        return lambda part: None
-
-    def done(self, *, kept):
-        pass
-
-    def note(self, text):
-        pass
-
-
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """A whole lab of one batch size with the smallest budget, interrupted before its epochs and gone on with."""
+    """A whole lab of one batch size with the smallest budget, interrupted before its epochs and resumed."""
     import torch
 
     from mnistbench.course.lab.measures import Budget, Measures
@@ -53,9 +40,9 @@ def measured(tmp_path_factory):
         interrupted = True
         began = ()
 
-        def first_calls(self, phase, device, threads, size):
+        def first_iterations(self, phase, device, threads, size):
             """Two processes are enough: of one image."""
-            return super().first_calls(phase, device, threads, size) if (phase, size) == ("forward", 1) else ()
+            return super().first_iterations(phase, device, threads, size) if (phase, size) == ("forward", 1) else ()
 
         def training(self, *what):
             Small.began += (what,)
@@ -69,19 +56,19 @@ def measured(tmp_path_factory):
     directory = tmp_path_factory.mktemp("lab") / "here"
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(directory.parent / "cache"))  # this machine's ceilings are not to be remembered
-    settings = Settings("digits", (64,), ("cpu",), 1, "lenet5", 1)
-    budget = Budget(call_s=0.1, calls=(8, 16), epoch_s=0.1, epochs=1, iterations=2)
+    settings = LabSettings("digits", (64,), ("cpu",), 1, "lenet5", 1)
+    budget = Budget(block_s=0.1, iterations=(8, 16), epoch_s=0.1, epochs=1, profiled=2)
     threads = torch.get_num_threads()
 
     def lab():
         return Lab(directory, settings, read(threads), Small(settings, budget=budget))
 
     with pytest.raises(KeyboardInterrupt):
-        lab().run(Silent())
+        lab().run(None)
     assert not (directory / FILE).exists()
     before = {path: path.stat().st_mtime_ns for path in (directory / STEPS).iterdir()}
     Small.interrupted = False
-    findings = lab().run(Silent())
+    findings = lab().run(None)
     assert len(Small.began) == 1, "training was repeated"
     assert all(path.stat().st_mtime_ns == changed for path, changed in before.items())
     write_report(directory, findings, "en")
@@ -90,7 +77,7 @@ def measured(tmp_path_factory):
 
 
 @pytest.mark.versions
-def test_a_lab_leaves_everything_that_its_report_names(measured):
+def test_every_file_that_the_report_names_is_there(measured):
     directory, _ = measured
     report = (directory / "report.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\]\(((?:tables|figures|traces)/[^)]+)\)", report)) | set(
@@ -104,7 +91,7 @@ def test_a_lab_leaves_everything_that_its_report_names(measured):
 
 
 @pytest.mark.versions
-def test_every_number_of_a_real_report_is_found_again_in_its_files(measured):
+def test_every_number_of_a_real_report_can_be_computed_again_from_its_files(measured):
     directory, _ = measured
 
     def rows(file):
@@ -131,89 +118,78 @@ def test_every_number_of_a_real_report_is_found_again_in_its_files(measured):
 
 
 @pytest.mark.versions
-def test_what_was_measured_is_whole(measured):
+def test_a_real_lab_has_all_measurements(measured):
     _, findings = measured
     [run] = findings.trainings
     assert (run.batch_size, len(run.epochs)) == (64, 1)
-    assert run.curve[-1].samples == findings.train_samples == 1437
-    assert {(t.phase, t.view, t.batch_size) for t in findings.operations} == {("forward", "host", 64), ("step", "host", 64)}
-    convolutions = [row for t in findings.operations for row in t.rows if row.name == "aten::mkldnn_convolution"]
-    assert any(row.flops for row in convolutions), "no FLOPs were counted for a convolution"
-    [untrained] = [call for call in findings.first_calls if call.weights == "untrained"]
-    assert untrained.first_ns > 0
+    assert sum(point.samples for point in run.curve) == findings.train_samples == 1437
+    cases = [(case.params.phase, case.params.batch_size, table.view) for case, table in findings.tables]
+    assert cases == [("forward", 64, "host"), ("step", 64, "host")]
+    counted = [cost.flops for case in findings.cases for key, cost in case.costs.items() if "convolution" in key[0]]
+    assert any(counted), "no FLOPs were counted for a convolution"
+    [untrained] = [found for found in findings.first_iterations if found.weights == "untrained"]
+    assert untrained.cold.ns > 0
     assert untrained.warm_ns > 0
-    assert any(row.warm_ns for row in untrained.rows)
+    assert untrained.warm.table.rows
     assert {(time.phase, time.whole_set) for time in findings.epoch_times} == {("train", 1437), ("eval", 360)}
-    assert [layer.name for layer in findings.model.layers][:3] == ["conv1", "relu1", "pool1"]
-    assert findings.ceilings[0].flops_per_s > 0
+    assert [layer.name for layer in findings.layers][:3] == ["conv1", "relu1", "pool1"]
+    assert findings.ceilings["cpu"].flops_per_s > 0
 
 
 def test_the_report_in_chinese_and_two_labs_side_by_side(measured, tmp_path, monkeypatch, capsys):
     directory, findings = measured
     write_report(directory, findings, "zh")
     assert (directory / "report.md").read_text(encoding="utf-8").startswith("# 实验报告")
-    (tmp_path / "cluster").mkdir()
-    (tmp_path / "cluster" / FILE).write_text(cluster().to_json(), encoding="utf-8")
+    write(tmp_path / "cluster", cluster())
     monkeypatch.chdir(tmp_path)
     assert cli.main(["lab", "--merge", str(directory), "cluster", "-o", "both"]) == 0
     assert capsys.readouterr().out.splitlines() == ["both/report.md", "both/report.html"]
     report = (tmp_path / "both" / "report.md").read_text(encoding="utf-8")
     assert "| device | batch size | here | cluster |" in report
-    assert Findings.from_file(directory / FILE) == findings
+    assert Findings.from_directory(directory) == findings
     assert json.loads((tmp_path / "both" / "labs.json").read_text(encoding="utf-8")) == {
         "schema": 1, "labs": {"here": str(directory), "cluster": str(tmp_path / "cluster")},
     }  # fmt: skip
     assert cli.main(["lab", "--merge", str(directory), "cluster", "-o", "both", "--lang", "zh"]) == 0  # its own report
 
 
-# ---- As a user meets it ----------------------------------------------------------------------------------------------
+# ---- Options and errors -----------------------------------------------------------------------------------------------
 
 
 def write(directory, findings):
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / FILE).write_text(findings.to_json(), encoding="utf-8")
+    write_file(directory / FILE, stored(findings))
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--batch-size", "1,x"], "--batch-size: 'x' cannot be used; give a whole number, at least 1"),
-        (["--batch-size", "1,,2"], "--batch-size: '1,,2' has an empty entry; give a comma list such as its default"),
-        (["--batch-size", "0"], "--batch-size: '0' cannot be used; give a whole number, at least 1"),
-        (["--epochs", "none"], "--epochs: 'none' cannot be used; give a whole number, at least 1"),
-        (["--dataset", "cifar"], "--dataset: 'cifar' is not known; choose digits or mnist"),
+        (["--batch-size", "1,x"], "--batch-size: '1,x' cannot be used; give a whole number, at least 1"),
         (["--lang", "de"], "--lang: 'de' is not known; choose en or zh"),
-        (["--data-dir", ""], "--data-dir: '' is no value; give one, or leave the option out"),
-        (["-o", ""], "-o: '' is no value; give one, or leave the option out"),
-        (["-o", "file"], "-o: {here}/file is not a directory; name another directory"),
-        (["-o", "taken"], "-o: taken contains files that are not a lab's; name a new or an empty directory"),
+        (["one"], "DIR: 'one' is a lab to merge; add --merge, or name it by --output"),
+        (["-o", "file"], "--output: {here}/file is not a directory; name another directory"),
+        (["-o", "taken"], "--output: taken contains files that are not a lab's; name a new or an empty directory"),
         (["--device", "tpu"], "--device: device 'tpu' is not known: use auto, cpu, cuda, cuda:1 or mps"),
         (["--merge"], "--merge: needs at least two directories of labs"),
         (["--merge", "one"], "--merge: needs at least two directories of labs"),
         (["--merge", "one", "./one"], "--merge: a directory is named twice; name each lab once"),
         (["--merge", "one", "no"], "no/lab.json: cannot be read (No such file or directory); run mnistbench lab -o no first"),
-        (["--merge", "one", "two", "-o", "one"], "-o: one holds a lab of its own; name another directory"),
+        (["--merge", "one", "two", "-o", "one"], "--output: one holds a lab of its own; name another directory"),
         (
             ["--merge", "one", "two", "-o", "taken"],
-            "-o: taken holds something else than a report; name a new or an empty directory",
+            "--output: taken holds something else than a report; name a new or an empty directory",
         ),
-        (
-            ["--merge", "one", "two", "-o", "own"],
-            "-o: own holds something else than a report; name a new or an empty directory",
-        ),
-        (["-o", "n" * 300], f"-o: {'n' * 300} cannot be used (File name too long); name another directory"),
+        (["-o", "n" * 300], f"--output: {'n' * 300} cannot be used (File name too long); name another directory"),
         (["--merge", "one", "two", "-o", "n" * 300],
-         f"-o: {'n' * 300} cannot be used (File name too long); name another directory"),
+         f"--output: {'n' * 300} cannot be used (File name too long); name another directory"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )  # fmt: skip
-def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, capsys, arguments, said):
+def test_an_option_that_cannot_be_used_is_one_line(tmp_path, monkeypatch, capsys, arguments, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("", encoding="utf-8")
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "report.md").write_text("a report of the user's own", encoding="utf-8")
     write(tmp_path / "one", laptop())
     write(tmp_path / "two", cluster())
     before = sorted(tmp_path.rglob("*"))
@@ -222,7 +198,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, capsys, argument
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_labs_of_the_same_name_are_called_by_their_paths(tmp_path, capsys):
+def test_labs_in_directories_of_the_same_name_are_named_by_their_paths(tmp_path, capsys):
     write(tmp_path / "a" / "lab", laptop())
     write(tmp_path / "b" / "lab", cluster())
     assert (
@@ -235,7 +211,7 @@ def test_labs_of_the_same_name_are_called_by_their_paths(tmp_path, capsys):
 
 
 def interrupted(monkeypatch):
-    """Let a lab be interrupted after its training, which is made up."""
+    """Interrupt a lab after its training, which is made up."""
     from mnistbench.course.lab.measures import Measures
 
     def trained(self, device, threads, size, output, advance):
@@ -250,17 +226,17 @@ def interrupted(monkeypatch):
 
 
 INTERRUPTED = "mnistbench: interrupted; finished steps are kept in mine; run the same command again to resume"
-REFUSED = "mnistbench: -o: mine contains a lab with epochs 1, not 2; use the same settings or name another directory"
+REFUSED = "mnistbench: --output: mine contains a lab with epochs 1, not 2; use the same settings or name another directory"
 
 
-def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+def test_an_interrupted_lab_tells_how_to_resume(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     interrupted(monkeypatch)
     arguments = ["lab", "--batch-size", "64", "--device", "cpu", "-o", "mine"]
     assert cli.main([*arguments, "--epochs", "1"]) == 130
     said = capsys.readouterr()
     assert said.out == ""
-    assert re.fullmatch(r"\[ 1/\d+\] training, cpu, batch size 64: [\d.]+ s; about .* left", said.err.splitlines()[0])
+    assert re.fullmatch(r"\[ 1/\d+\] training, cpu, batch size 64, about .* left", said.err.splitlines()[0])
     assert said.err.splitlines()[-1] == INTERRUPTED
     assert (tmp_path / "mine" / STEPS / "training-cpu-b64.json").exists()
     assert cli.main([*arguments, "--epochs", "2"]) == 2
@@ -268,7 +244,7 @@ def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(tmp_path, monkeyp
 
 
 @pytest.mark.thorough
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
+def test_ctrl_c_ends_a_lab_that_can_be_resumed(tmp_path):
     running = subprocess.Popen(
         [*COMMAND, "--batch-size", "64", "--epochs", "1", "-o", "mine"],
         cwd=tmp_path,
@@ -278,8 +254,9 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
         text=True,
     )
     try:
-        first = running.stderr.readline()
-        assert re.fullmatch(r"\[ 1/\d+\] training, cpu, batch size 64: [\d.]+ s; about .* left\n", first)
+        first, second = running.stderr.readline(), running.stderr.readline()
+        assert re.fullmatch(r"\[ 1/\d+\] training, cpu, batch size 64, about .* left\n", first)
+        assert second.startswith("[ 2/")
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=120)
     finally:

@@ -8,22 +8,29 @@ from lab_builders import (
     SIZES,
     US,
     S,
-    call_time,
+    case,
     cluster,
+    costs,
     epoch_time,
-    first_calls,
+    first_iterations,
     forward_rows,
+    iteration_time,
     laptop,
+    row,
     table,
+    taking,
     training,
+    with_cases,
     with_operations,
     without_device_view,
 )
 
 from mnistbench.core.record import OUTSIDE
-from mnistbench.course.lab.explain import Name, Noun, Place, best_view, explain
-from mnistbench.course.lab.findings import Ceiling, Settings
-from mnistbench.course.lab.sheets import sheets_of
+from mnistbench.core.roofline import Ceilings, Cost
+from mnistbench.course.lab.document import Code
+from mnistbench.course.lab.explain import best_view, explain
+from mnistbench.course.lab.findings import DevicePlace, LabSettings
+from mnistbench.course.lab.sheets import Word, sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
 
 
@@ -47,7 +54,9 @@ def one_table(conv_ns, addmm_ns, *, small_ns=20 * US, change=lambda row, _: row)
     found = dataclasses.replace(
         base,
         settings=dataclasses.replace(base.settings, batch_sizes=(64,)),
-        operations=(table(forward_rows(conv_ns, addmm_ns, small_ns, 64), batch_size=64),),
+        cases=(
+            case("forward", 64, table(forward_rows(conv_ns, addmm_ns, small_ns)), ceilings=Ceilings(200e9, 20e9, "float32")),
+        ),
     )
     return with_operations(found, change)
 
@@ -57,7 +66,7 @@ def one_table(conv_ns, addmm_ns, *, small_ns=20 * US, change=lambda row, _: row)
 
 def test_what_takes_half_dominates_and_what_takes_less_leads():
     found = said(laptop(), "operations", "dominates")
-    assert found.words["operation"] == Name("aten::mkldnn_convolution")
+    assert found.words["operation"] == Code("aten::mkldnn_convolution")
     assert found.numbers["share"].value == pytest.approx(9600 / (9600 + 96 + 600 + 3 * 600))
     level = said(one_table(100 * US, 90 * US, small_ns=80 * US), "operations", "leads")
     assert level.numbers["share"].value == pytest.approx(100 / (100 + 1 + 90 + 3 * 80))
@@ -67,17 +76,17 @@ def test_what_lies_outside_operations_never_dominates():
     found = one_table(
         100 * US,
         90 * US,
-        change=lambda row, _: dataclasses.replace(row, self_ns=row.self_ns * 50) if row.name == OUTSIDE else row,
+        change=lambda row, _: taking(row, row.self_ns("cpu") * 50) if row.name == OUTSIDE else row,
     )
-    assert said(found, "operations", "leads").words["operation"] == Name("aten::mkldnn_convolution")
+    assert said(found, "operations", "leads").words["operation"] == Code("aten::mkldnn_convolution")
 
 
 def test_the_larger_of_both_comes_first():
     found = one_table(100 * US, 1000 * US)
     sentence = next(s for s in sentences(found, "operations") if s.key.startswith("ratio_"))
-    assert (sentence.words["larger"], sentence.words["smaller"]) == (Noun("addmm"), Noun("convolution"))
+    assert (sentence.words["larger"], sentence.words["smaller"]) == (Word("addmm"), Word("convolution"))
     assert sentence.numbers["time"].value == pytest.approx(1000 / 101)
-    assert said(found, "operations", "dominates").words["operation"] == Name("aten::addmm")
+    assert said(found, "operations", "dominates").words["operation"] == Code("aten::addmm")
 
 
 @pytest.mark.parametrize(
@@ -98,16 +107,23 @@ def test_why_follows_from_time_flops_and_bytes(conv_us, key):
     assert found.numbers["bytes"].value == pytest.approx(300_000 * 64 / (4_800_000 + 37_000 * 64))
 
 
-def test_both_may_explain_it():
-    def alike(row, _):
-        return dataclasses.replace(row, moved_bytes={"aten::addmm": 100, "aten::mkldnn_convolution": 900}.get(row.name))
+def with_costs(findings, change):
+    """The same findings, with the cost of every operation changed; the change gets its name, the cost and the batch size."""
+    return with_cases(
+        findings,
+        costs=lambda case: {key: change(key[0], cost, case.params.batch_size) for key, cost in case.costs.items()},
+    )
 
-    assert said(one_table(900 * US, 100 * US, change=alike), "operations", "ratio_follows_both")
+
+def test_a_ratio_can_match_flops_and_bytes():
+    moved = {"aten::addmm": 100, "aten::mkldnn_convolution": 900}
+    found = with_costs(one_table(900 * US, 100 * US), lambda name, cost, _: Cost(cost.flops, moved[name]))
+    assert said(found, "operations", "ratio_follows_both")
 
 
-@pytest.mark.parametrize("field", ["flops", "moved_bytes"])
-def test_what_was_not_counted_is_said(field):
-    found = one_table(900 * US, 100 * US, change=lambda row, _: dataclasses.replace(row, **{field: None}))
+@pytest.mark.parametrize("change", [{"costs": {}}, {"costs": {key: Cost(None, 1) for key in costs(1)}}])
+def test_uncounted_work_is_said(change):
+    found = with_cases(one_table(900 * US, 100 * US), **change)
     sentence = said(found, "operations", "ratio_uncounted")
     assert set(sentence.numbers) == {"time"}
     assert not [key for key in keys(found, "operations") if key.startswith("ceiling")]
@@ -116,23 +132,22 @@ def test_what_was_not_counted_is_said(field):
 @pytest.mark.parametrize(("name", "noun"), [("aten::addmm", "addmm"), ("conv", "convolution")])
 def test_an_operation_that_is_not_there_is_said_to_be_missing(name, noun):
     found = one_table(900 * US, 100 * US, change=lambda row, _: None if name in row.name else row)
-    assert said(found, "operations", "not_in_table").words["what"] == Noun(noun)
+    assert said(found, "operations", "not_in_table").words["what"] == Word(noun)
 
 
 @pytest.mark.parametrize(
-    ("ceiling", "key"),
+    ("ceilings", "key"),
     [
         # The convolution does 64 x 21.2 MFLOP and moves 64 x 300 kB in 10.1 ms: 134 GFLOP/s and 1.9 GB/s.
-        (Ceiling("cpu", 200e9, 20e9), "ceiling_flops"),
-        (Ceiling("cpu", 2000e9, 3e9), "ceiling_bytes"),
-        (Ceiling("cpu", 2000e9, 20e9), "ceiling_neither"),
-        (Ceiling("cpu", None, 20e9), "ceiling_missing"),
-        (Ceiling("cuda", 1e12, 1e12), "ceiling_missing"),
+        (Ceilings(200e9, 20e9, "float32"), "ceiling_flops"),
+        (Ceilings(2000e9, 3e9, "float32"), "ceiling_bytes"),
+        (Ceilings(2000e9, 20e9, "float32"), "ceiling_neither"),
+        (None, "ceiling_missing"),
     ],
 )
-def test_how_near_it_comes_to_what_the_machine_can_do(ceiling, key):
-    found = dataclasses.replace(one_table(10 * MS, 3 * MS), ceilings=(ceiling,))
-    convolution = [s for s in sentences(found, "operations") if s.words.get("what") == Noun("convolution")]
+def test_how_near_it_comes_to_what_the_machine_can_do(ceilings, key):
+    found = with_cases(one_table(10 * MS, 3 * MS), ceilings=ceilings)
+    convolution = [s for s in sentences(found, "operations") if s.words.get("what") == Word("convolution")]
     assert [sentence.key for sentence in convolution] == [key]
     if key != "ceiling_missing":
         assert convolution[0].numbers["flops"].value == pytest.approx(64 * 21_233_664 / 10.1e-3)
@@ -142,11 +157,11 @@ def test_how_near_it_comes_to_what_the_machine_can_do(ceiling, key):
 def test_the_ratio_over_batch_sizes_rises_falls_or_stays():
     rising = said(laptop(), "operations", "ratio_over_batches_rises").numbers
     assert (rising["first"].value, rising["convolution"].value, rising["addmm"].value) == pytest.approx((4.04, 24, 6))
-    flat = with_operations(laptop(), lambda row, _: dataclasses.replace(row, self_ns=100 * US))
+    flat = with_operations(laptop(), lambda row, _: taking(row, 100 * US))
     assert "ratio_over_batches_same" in keys(flat, "operations")
     falling = with_operations(
         laptop(),
-        lambda row, size: dataclasses.replace(row, self_ns=row.self_ns * (size**2 if row.name == "aten::addmm" else 1)),
+        lambda row, size: taking(row, row.self_ns("cpu") * size**2) if row.name == "aten::addmm" else row,
     )
     assert "ratio_over_batches_falls" in keys(falling, "operations")
 
@@ -154,20 +169,20 @@ def test_the_ratio_over_batch_sizes_rises_falls_or_stays():
 def test_reading_weights_once_per_batch_is_named_only_where_bytes_grow_like_the_times():
     bytes_ = said(laptop(), "operations", "bytes_over_batches").numbers
     assert (bytes_["convolution"].value, bytes_["addmm"].value) == pytest.approx((64, (4_800_000 + 37_000 * 64) / 4_837_000))
-    for moved in (lambda row, size: 300_000 * size if row.moved_bytes else None, lambda *_: None):
-        found = with_operations(laptop(), lambda row, size, moved=moved: dataclasses.replace(row, moved_bytes=moved(row, size)))
+    alike = with_costs(laptop(), lambda _, cost, size: Cost(cost.flops, 300_000 * size))
+    for found in (alike, with_cases(laptop(), costs={})):
         assert "ratio_over_batches_rises" in keys(found, "operations")
         assert "bytes_over_batches" not in keys(found, "operations")
 
 
 def test_on_an_accelerator_its_own_clock_counts():
-    found = [s for s in sentences(cluster(), "operations") if s.words.get("place") == Place("cuda", 8)]
+    found = [s for s in sentences(cluster(), "operations") if s.words.get("place") == DevicePlace("cuda", 8)]
     assert found[0].numbers["share"].over.file == "tables/operations-forward-cuda-device-b64.csv"
     assert next(s for s in found if s.key.startswith("ratio_")).numbers["time"].value == pytest.approx(151.5 / 20)
 
 
 def test_without_tables_nothing_is_claimed():
-    assert keys(laptop(operations=()), "operations") == ["operations_missing"]
+    assert keys(with_cases(laptop(), tables=()), "operations") == ["operations_missing"]
 
 
 def test_the_time_to_launch_work_is_not_the_work_s():
@@ -175,7 +190,9 @@ def test_the_time_to_launch_work_is_not_the_work_s():
     found = without_device_view(cluster())
     sheets = sheets_of(found)
     assert best_view(sheets, "step", "cuda", 64) is None
-    assert [s.key for s in sentences(found, "operations") if s.words.get("place") == Place("cuda", 8)] == ["operations_missing"]
+    assert [s.key for s in sentences(found, "operations") if s.words.get("place") == DevicePlace("cuda", 8)] == [
+        "operations_missing"
+    ]
     assert not {"same_top", "other_top"} & set(keys(found, "devices"))
     for view, clock in (("host", None), ("device", 1)):
         table = sheets_of(cluster()).operations["forward", "cuda", view, 64]
@@ -191,7 +208,7 @@ def stepping(*times, sizes=(1, 16, 64, 256)):
     sizes = sizes[: len(times)]
     return laptop(
         settings=dataclasses.replace(laptop().settings, batch_sizes=sizes),
-        call_times=tuple(call_time("step", size, ns) for size, ns in zip(sizes, times, strict=True)),
+        iteration_times=tuple(iteration_time("step", size, ns) for size, ns in zip(sizes, times, strict=True)),
     )
 
 
@@ -208,7 +225,7 @@ def stepping(*times, sizes=(1, 16, 64, 256)):
     ],
 )
 def test_time_per_batch_and_per_sample_move_as_the_numbers_do(times, batch, stops):
-    found = [s for s in sentences(stepping(*times), "batches") if s.words.get("phase") == Noun("step")]
+    found = [s for s in sentences(stepping(*times), "batches") if s.words.get("phase") == Word("step")]
     assert [sentence.key for sentence in found] == [batch, stops]
     assert found[0].numbers["batch_ratio"].value == pytest.approx(times[2] / times[0])
     assert found[0].numbers["last"].value == round(times[2] / 64)
@@ -241,20 +258,20 @@ def test_any_two_times_at_any_two_batch_sizes_have_a_sentence():
     for sizes in ((1, 2), (20, 21), (100, 101), (1, 1000)):
         settings = dataclasses.replace(base.settings, batch_sizes=sizes)
         for large in (1, 900, 960, 1000, 1040, 1060, 2000, 10**6):
-            times = (call_time("step", sizes[0], 1000 * US), call_time("step", sizes[1], large * US))
-            for sentence in sentences(laptop(settings=settings, call_times=times), "batches"):
+            times = (iteration_time("step", sizes[0], 1000 * US), iteration_time("step", sizes[1], large * US))
+            for sentence in sentences(laptop(settings=settings, iteration_times=times), "batches"):
                 assert texts.cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, None)
 
 
 def test_calls_that_spread_widely_are_said_to_be_disturbed():
     def spread(*iqrs):
-        return laptop(call_times=tuple(
-            call_time("step", size, 10 * MS, iqr_ns=iqr) for size, iqr in zip(SIZES, iqrs, strict=True)
+        return laptop(iteration_times=tuple(
+            iteration_time("step", size, 10 * MS, iqr_ns=iqr) for size, iqr in zip(SIZES, iqrs, strict=True)
         ))  # fmt: skip
 
     assert "disturbed" not in keys(spread(1 * MS, None, 4_999 * US), "batches")
     found = said(spread(5 * MS, 30 * MS, 20 * MS), "batches", "disturbed")
-    assert found.words == {"place": Place("cpu", 2), "phase": Noun("step"), "size": 16}
+    assert found.words == {"place": DevicePlace("cpu", 2), "phase": Word("step"), "size": 16}
     assert (found.numbers["iqr"].value, found.numbers["median"].value) == (30 * MS, 10 * MS)
 
 
@@ -264,7 +281,7 @@ def test_one_batch_size_says_nothing_of_batch_sizes():
 
 
 def test_missing_times_are_said_to_be_missing():
-    assert keys(laptop(call_times=(), epoch_times=(), operations=()), "batches") == [
+    assert keys(with_cases(laptop(iteration_times=(), epoch_times=()), tables=()), "batches") == [
         "batches_missing", "batches_missing", "epochs_missing", "epochs_missing",
     ]  # fmt: skip
 
@@ -292,8 +309,8 @@ def test_calls_of_operations_are_compared_over_batch_sizes():
 
 @pytest.mark.parametrize(("one_thread", "key"), [(8 * MS, "threads_help"), (5 * MS, "threads_same"), (3 * MS, "threads_hurt")])
 def test_without_an_accelerator_threads_are_compared(one_thread, key):
-    times = [call_time("step", size, ns, threads=n) for size in (1, 64) for n, ns in ((2, 5 * MS), (1, one_thread))]
-    found = sentences(laptop(call_times=tuple(times)), "devices")
+    times = [iteration_time("step", size, ns, threads=n) for size in (1, 64) for n, ns in ((2, 5 * MS), (1, one_thread))]
+    found = sentences(laptop(iteration_times=tuple(times)), "devices")
     assert [sentence.key for sentence in found] == ["no_accelerator", key, key]
     if key != "threads_same":
         assert found[1].numbers["gain"].value == pytest.approx(max(5 * MS, one_thread) / min(5 * MS, one_thread))
@@ -302,7 +319,7 @@ def test_without_an_accelerator_threads_are_compared(one_thread, key):
 def test_one_thread_has_nothing_to_be_compared_with():
     one = laptop(environment=dataclasses.replace(laptop().environment, threads=1))
     assert keys(one, "devices") == ["no_accelerator", "one_thread"]
-    assert keys(laptop(call_times=()), "devices") == ["no_accelerator", "threads_missing", "threads_missing"]
+    assert keys(laptop(iteration_times=()), "devices") == ["no_accelerator", "threads_missing", "threads_missing"]
 
 
 def faster_gpu(*factors):
@@ -333,96 +350,92 @@ def test_an_accelerator_of_one_batch_size_or_without_times():
 
 
 def test_without_a_cpu_there_is_nothing_to_compare_with():
-    alone = cluster(settings=Settings("digits", SIZES, ("cuda",), 4, "convnet", 1))
+    alone = cluster(settings=LabSettings("digits", SIZES, ("cuda",), 4, "convnet", 1))
     assert keys(alone, "devices") == ["no_cpu"]
 
 
 @pytest.mark.parametrize(("busy", "key"), [(500 * US, "idle"), (5 * MS, "busy"), (None, "idle_missing")])
 def test_an_accelerator_is_idle_or_busy(busy, key):
-    found = cluster()
-    found = dataclasses.replace(
-        found, operations=tuple(dataclasses.replace(t, busy_ns=busy if t.view == "device" else None) for t in found.operations)
+    found = with_cases(
+        cluster(),
+        tables=lambda case: tuple(
+            dataclasses.replace(table, busy_ns=(busy,) if busy and table.view == "device" else ()) for table in case.tables
+        ),
     )
     assert keys(found, "devices").count(key) == 2  # smallest and largest batch
 
 
 def test_the_largest_share_may_move_to_another_operation():
     assert "same_top" in keys(cluster(), "devices")
-    moved = dataclasses.replace(
-        cluster(),
-        operations=tuple(
-            dataclasses.replace(
-                found,
-                rows=tuple(
-                    dataclasses.replace(row, self_ns=9 * S) if row.name == "aten::add" and found.view == "device" else row
-                    for row in found.rows
-                ),
-            )
-            for found in cluster().operations
-        ),
-    )
+    moved = with_operations(
+        cluster(), lambda old, _: taking(old, 9 * S) if old.name == "aten::add" and old.self_ns("cpu") < 5 * US else old
+    )  # only on the accelerator is it that quick
     found = said(moved, "devices", "other_top")
-    assert (found.words["first"], found.words["second"]) == (Name("aten::convolution_backward"), Name("aten::add"))
+    assert (found.words["first"], found.words["second"]) == (Code("aten::convolution_backward"), Code("aten::add"))
 
 
-# ---- First calls -----------------------------------------------------------------------------------------------------
+# ---- First iterations -----------------------------------------------------------------------------------------------------
 
 
-def calling(**times):
-    return laptop(first_calls=tuple(first_calls("cpu", "forward", 1, **times)))
+def starting(**times):
+    return laptop(first_iterations=tuple(first_iterations("cpu", "forward", 1, **times)))
 
 
 def test_a_costly_first_call_says_what_it_was_spent_on():
-    found = calling(first=20 * MS, warm=1 * MS, trained=21 * MS)
-    assert keys(found, "first_calls") == ["first_costs", "spent_on", "trained_same"]
-    assert said(found, "first_calls", "first_costs").numbers["times"].value == 20
-    spent = said(found, "first_calls", "spent_on")
-    assert spent.words["operation"] == Name("aten::mkldnn_convolution")
+    found = starting(first=20 * MS, warm=1 * MS, trained=21 * MS)
+    assert keys(found, "first_iterations") == ["first_costs", "spent_on", "trained_same"]
+    assert said(found, "first_iterations", "first_costs").numbers["times"].value == 20
+    spent = said(found, "first_iterations", "spent_on")
+    assert spent.words["operation"] == Code("aten::mkldnn_convolution")
     assert spent.numbers["cost"].value == 13_500 * US
     assert spent.numbers["extra"].value == 19 * MS
 
 
-def test_an_operation_that_takes_more_than_the_whole_call_has_no_share_of_it():
-    """What other operations take less, this one takes more: its part of the sum would be 130 %."""
-    call = first_calls("cpu", "forward", 1, first=20 * MS, warm=1 * MS, trained=20 * MS)
-    rows = tuple(
-        dataclasses.replace(row, first_ns=first * MS, warm_ns=warm * MS)
-        for row, first, warm in zip(call[0].rows, (14, 0, 0, 0), (1, 3, 0, 0), strict=True)
-    )
-    spent = said(laptop(first_calls=(dataclasses.replace(call[0], rows=rows), call[1])), "first_calls", "spent_on")
+def starting_with(first, warm):
+    """The same, with these rows in the untrained process: name -> time."""
+    untrained, trained = first_iterations("cpu", "forward", 1, first=20 * MS, warm=1 * MS, trained=20 * MS)
+
+    def changed(call, times):
+        rows = tuple(row(name, round(ns)) for name, ns in times.items())
+        return dataclasses.replace(call, table=dataclasses.replace(call.table, rows=rows))
+
+    cold, later = changed(untrained.cold, first), changed(untrained.warm, warm)
+    return laptop(first_iterations=(dataclasses.replace(untrained, cold=cold, warm=later), trained))
+
+
+def test_an_operation_that_takes_more_than_the_whole_difference_has_no_share_of_it():
+    """Because another operation takes less, it would have 130 %."""
+    found = starting_with({"aten::conv": 14 * MS, "aten::addmm": 0}, {"aten::conv": 1 * MS, "aten::addmm": 3 * MS})
+    spent = said(found, "first_iterations", "spent_on")
     assert (spent.numbers["cost"].value, spent.numbers["extra"].value) == (13 * MS, 10 * MS)
-    assert {quantity.kind for quantity in spent.numbers.values()} == {"time"}
+    assert {number.kind for number in spent.numbers.values()} == {"time"}
 
 
 def test_training_has_a_part_where_a_trained_process_pays_nothing():
     """16 ms and 11 ms are near each other, but the later call takes 10 ms: the second start cost next to nothing."""
-    assert keys(calling(first=16 * MS, warm=10 * MS, trained=11 * MS), "first_calls")[-1] == "trained_differs"
-    same = said(calling(first=16 * MS, warm=10 * MS, trained=15 * MS), "first_calls", "trained_same")
+    assert keys(starting(first=16 * MS, warm=10 * MS, trained=11 * MS), "first_iterations")[-1] == "trained_differs"
+    same = said(starting(first=16 * MS, warm=10 * MS, trained=15 * MS), "first_iterations", "trained_same")
     assert [same.numbers[name].value for name in ("first", "after", "warm")] == [16 * MS, 15 * MS, 10 * MS]
-    assert keys(calling(first=16 * MS, warm=10 * MS, trained=24 * MS), "first_calls")[-1] == "trained_differs"
-    assert keys(calling(first=14 * MS, warm=10 * MS, trained=10 * MS), "first_calls")[-1] == "trained_same_free"
+    assert keys(starting(first=16 * MS, warm=10 * MS, trained=24 * MS), "first_iterations")[-1] == "trained_differs"
+    assert keys(starting(first=14 * MS, warm=10 * MS, trained=10 * MS), "first_iterations")[-1] == "trained_same_free"
 
 
 def test_a_first_call_that_costs_nothing_is_not_explained():
-    assert keys(calling(first=1_100 * US, warm=1 * MS, trained=1 * MS), "first_calls") == ["first_free", "trained_same_free"]
+    assert keys(starting(first=1_100 * US, warm=1 * MS, trained=1 * MS), "first_iterations") == [
+        "first_free",
+        "trained_same_free",
+    ]
 
 
 @pytest.mark.parametrize(
     ("first_shares", "key"),
     [((0.2, 0.1, 0.6), "spent_outside"), ((0.25, 0.1, 0.1), "spent_widely"), ((0.5, 0.1, 0.1), "spent_on")],
 )
-def test_what_a_first_call_is_spent_on_follows_from_its_operations(first_shares, key):
-    call = first_calls("cpu", "forward", 1, first=20 * MS, warm=1 * MS, trained=20 * MS)
-    names = ("aten::mkldnn_convolution", "aten::addmm", OUTSIDE)
-    rows = tuple(
-        dataclasses.replace(row, first_ns=round(first_shares[names.index(row.name)] * 19 * MS), warm_ns=0)
-        for row in call[0].rows
-        if row.name in names
-    )
-    rest = round((1 - sum(first_shares)) * 19 * MS / 10)
-    rows += tuple(dataclasses.replace(call[0].rows[2], name=f"aten::op{n}", first_ns=rest, warm_ns=0) for n in range(10))
-    found = laptop(first_calls=(dataclasses.replace(call[0], rows=rows), call[1]))
-    assert key in keys(found, "first_calls")
+def test_the_cause_of_a_slow_first_iteration_follows_from_its_operations(first_shares, key):
+    times = dict(zip(("aten::mkldnn_convolution", "aten::addmm", OUTSIDE), first_shares, strict=True))
+    times |= {f"aten::op{number}": (1 - sum(first_shares)) / 10 for number in range(10)}
+    found = starting_with({name: share * 19 * MS for name, share in times.items()}, {})
+    assert key in keys(found, "first_iterations")
 
 
 @pytest.mark.parametrize(
@@ -435,11 +448,11 @@ def test_what_a_first_call_is_spent_on_follows_from_its_operations(first_shares,
     ],
 )
 def test_what_is_missing_or_differs_in_first_calls_is_said(times, expected):
-    assert keys(calling(**times), "first_calls") == expected
+    assert keys(starting(**times), "first_iterations") == expected
 
 
 def test_without_first_calls_nothing_is_claimed():
-    assert keys(laptop(first_calls=()), "first_calls") == ["first_missing"]
+    assert keys(laptop(first_iterations=()), "first_iterations") == ["first_missing"]
 
 
 # ---- Profiler, training ----------------------------------------------------------------------------------------------
@@ -452,15 +465,18 @@ def test_without_first_calls_nothing_is_claimed():
         (12 * MS, 280 * US, "profiler_adds"),  # all of it
         (12 * MS, 320 * US, "profiler_adds_within"),  # 8 of 7 ms
         (12 * MS, 4 * US, "profiler_adds_more"),
-        (12 * MS, None, "profiler_adds_uncounted"),
+        (12 * MS, 0, "profiler_adds_uncounted"),
         (5_100 * US, 4 * US, "profiler_same"),
         (4 * MS, 4 * US, "profiler_quicker"),
     ],
 )
 def test_what_the_profiler_added_follows_from_both_times(iteration, added, key):
-    found = laptop()
-    tables = tuple(dataclasses.replace(t, iteration_ns=iteration, profiler_ns=added) for t in found.operations)
-    found = dataclasses.replace(found, operations=tables, call_times=(call_time("step", 1, 5 * MS),))
+    found = with_cases(
+        laptop(iteration_times=(iteration_time("step", 1, 5 * MS),)),
+        tables=lambda case: tuple(
+            dataclasses.replace(each, iteration_ns=(iteration,), profiler_ns=added) for each in case.tables
+        ),
+    )
     assert keys(found, "profiler") == [key, "profiler_missing"]  # nothing was timed at batch 64
     assert sentences(found, "profiler")[0].numbers["times"].value == pytest.approx(iteration / (5 * MS))
 

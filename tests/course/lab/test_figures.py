@@ -1,11 +1,10 @@
 """Figures: drawn from any findings, in Chinese only where a font has every sign."""
 
 import dataclasses
-import json
 import xml.etree.ElementTree as ET
 
 import pytest
-from lab_builders import cluster, laptop, without_device_view
+from lab_builders import cluster, laptop, without_device_view, without_numbers
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
@@ -21,7 +20,7 @@ def test_every_figure_is_drawn_as_svg_and_png(tmp_path, machine):
     drawing.draw(machine(), sheets_of(machine()))
     devices = machine().settings.devices
     assert set(drawing.drawn) == {
-        "graph", "batches", "epochs", "first-calls",
+        "graph", "batches", "epochs", "first-iterations",
         *(f"{kind}-{device}" for device in devices for kind in ("curves", "operations-forward", "operations-step")),
     }  # fmt: skip
     for name in drawing.drawn:
@@ -33,7 +32,7 @@ def test_every_figure_is_drawn_as_svg_and_png(tmp_path, machine):
 def test_the_same_findings_give_the_same_figures(tmp_path):
     for name in ("a", "b"):
         drawing = Figures(tmp_path / name, Texts("en"), "")
-        drawing.machines(["laptop", "cluster"], [laptop(), cluster()])
+        drawing.machines({"laptop": laptop(), "cluster": cluster()})
     first, second = ((tmp_path / name / "figures" / "machines.svg").read_bytes() for name in ("a", "b"))
     assert first == second
 
@@ -47,12 +46,12 @@ def test_machines_of_any_name_stand_in_the_legend(tmp_path, monkeypatch):
         savefig(figure, *arguments, **options)
 
     monkeypatch.setattr(Figure, "savefig", keep)
-    Figures(tmp_path, Texts("en"), "").machines(["_spare", "$x$", "a\x1bb"], [laptop()] * 3)
+    Figures(tmp_path, Texts("en"), "").machines(dict.fromkeys(["_spare", "$x$", "a\x1bb"], laptop()))
     assert legends[0] == [" _spare: CPU, 2 threads", r"\$x\$: CPU, 2 threads", r"a\x1bb: CPU, 2 threads"]
 
 
 def test_what_is_missing_is_not_drawn(tmp_path):
-    empty = laptop(operations=(), call_times=(), epoch_times=(), first_calls=(), trainings=())
+    empty = without_numbers(laptop())
     drawing = Figures(tmp_path, Texts("en"), "")
     drawing.draw(empty, sheets_of(empty))
     assert drawing.drawn == ["graph"]
@@ -121,4 +120,3 @@ def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path):
     assert [line.get_label() for line in figure.axes[0].lines][:2] == ["batch 1, training", "batch 1, test"]
     colours = {line.get_color() for line in figure.axes[0].lines}
     assert len(colours) == 3  # one for each batch size
-    assert json.loads(laptop().to_json())["call_times"][0]["median_ns"] == 5_000_000

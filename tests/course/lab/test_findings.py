@@ -1,9 +1,7 @@
 """Findings: JSON both ways, and what is wrong with a file in one line."""
 
 import dataclasses
-import gzip
 import json
-from pathlib import Path
 
 import pytest
 import strategies
@@ -13,38 +11,32 @@ from lab_builders import cluster, laptop
 
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError
-from mnistbench.course.lab.findings import FILE, Findings, Settings
+from mnistbench.core.roofline import Ceilings
+from mnistbench.course.lab.findings import FILE, Findings, LabSettings, stored, write_file
+
+
+def write(directory, findings):
+    write_file(directory / FILE, stored(findings))
 
 
 @pytest.mark.parametrize("machine", [laptop, cluster])
-def test_what_is_written_is_read_back(tmp_path, machine):
+def test_a_lab_is_read_as_it_was_written(tmp_path, machine):
     found = machine(notes=("no model graph: RuntimeError",))
-    (tmp_path / FILE).write_text(found.to_json(), encoding="utf-8")
-    assert Findings.from_file(tmp_path / FILE) == found
-
-
-def test_a_lab_that_an_earlier_version_wrote_is_read_whole(tmp_path):
-    text = gzip.decompress((Path(__file__).parents[2] / "data" / "lab_0.1.0.json.gz").read_bytes()).decode()
-    (tmp_path / FILE).write_text(text, encoding="utf-8")
-    assert json.loads(Findings.from_file(tmp_path / FILE).to_json()) == {**json.loads(text), "studies": []}
-
-
-def written(tmp_path, change):
-    data = json.loads(laptop().to_json())
-    change(data)
-    path = tmp_path / FILE
-    path.write_text(json.dumps(data), encoding="utf-8")
-    return path
+    write(tmp_path, found)
+    assert Findings.from_directory(tmp_path) == found
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda data: data.pop("model"), "model: is missing"),
-        (lambda data: data["call_times"][0].update(median_ns=-1), "call_times[0].median_ns: needs a time of at least 0 ns"),
-        (lambda data: data["call_times"][0].update(median_ns="5"), "call_times[0].median_ns: needs a whole number"),
-        (lambda data: data["call_times"][0].update(batch_size=0), "call_times[0].batch_size: needs at least 1"),
-        (lambda data: data["ceilings"][0].update(flops_per_s="fast"), "ceilings[0].flops_per_s: needs a finite number"),
+        (lambda data: data.pop("cases"), "cases: is missing"),
+        (
+            lambda data: data["iteration_times"][0].update(median_ns=-1),
+            "iteration_times[0].median_ns: needs a time of at least 0 ns",
+        ),
+        (lambda data: data["iteration_times"][0].update(batch_size=0), "iteration_times[0].batch_size: needs at least 1"),
+        (lambda data: data["cases"][0]["ceilings"].update(flops_per_s="fast"), "cases[0].ceilings.flops_per_s: needs a finite"),
+        (lambda data: data["cases"][0]["costs"][0].pop(), "cases[0].costs[0]: needs operation, phase, module, FLOPs and bytes"),
         (lambda data: data["settings"].update(devices="cpu"), "settings.devices: needs a list"),
         (lambda data: data["settings"].update(batch_sizes=[]), "settings.batch_sizes: needs at least one"),
         (lambda data: data["settings"].update(devices=[]), "settings.devices: needs at least one"),
@@ -54,30 +46,31 @@ def written(tmp_path, change):
     ],
 )
 def test_a_wrong_field_is_named_with_its_file(tmp_path, change, said):
-    path = written(tmp_path, change)
+    path = tmp_path / FILE
+    write(tmp_path, laptop())
+    data = json.loads(path.read_text(encoding="utf-8"))
+    change(data)
+    path.write_text(json.dumps(data), encoding="utf-8")
     with pytest.raises(RecordError) as error:
-        Findings.from_file(path)
+        Findings.from_directory(tmp_path)
     assert str(error.value).startswith(f"{path}: {said}")
     assert str(error.value).endswith(f"run mnistbench lab -o {tmp_path} again")
 
 
 def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):
     with pytest.raises(RecordError, match=r"lab\.json: cannot be read \(No such file or directory\); run mnistbench lab -o"):
-        Findings.from_file(tmp_path / FILE)
-    for content in ("{", "[" * 100_000, "\ufeff{}"):
-        (tmp_path / FILE).write_text(content, encoding="utf-8")
+        Findings.from_directory(tmp_path)
+    for content in (b"{", b"[" * 100_000, "\ufeff{}".encode(), b"\xff\xfe\x00"):
+        (tmp_path / FILE).write_bytes(content)
         with pytest.raises(RecordError, match=r"lab\.json: is not JSON"):
-            Findings.from_file(tmp_path / FILE)
-    (tmp_path / FILE).write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RecordError, match=r"lab\.json: is not JSON"):
-        Findings.from_file(tmp_path / FILE)
+            Findings.from_directory(tmp_path)
 
 
-@given(st.fixed_dictionaries({field.name: strategies.json_values() for field in dataclasses.fields(Settings)}))
+@given(st.fixed_dictionaries({field.name: strategies.json_values() for field in dataclasses.fields(LabSettings)}))
 @strategies.ANY_SPEED
 def test_any_json_is_read_or_refused_by_name(data):
     try:
-        settings = Reader(data).read(Settings)
+        settings = Reader(data).read(LabSettings)
     except RecordError:
         return
     assert dataclasses.asdict(settings) == {
@@ -87,6 +80,13 @@ def test_any_json_is_read_or_refused_by_name(data):
     }
 
 
-def test_the_accelerator_is_the_first_device_that_is_no_cpu():
+def test_the_accelerator_is_the_first_device_that_is_not_the_cpu():
     assert laptop().settings.accelerator == ""
     assert cluster().settings.accelerator == "cuda"
+
+
+def test_ceilings_are_the_medians_of_those_measured_with_the_cases():
+    """One lucky measurement of a lab that was resumed does not count."""
+    [first, *others] = laptop().cases
+    lucky = dataclasses.replace(first, ceilings=Ceilings(9e11, 3e10, "float32"))
+    assert laptop(cases=(lucky, *others)).ceilings == laptop().ceilings == {"cpu": Ceilings(2e11, 2e10, "float32")}

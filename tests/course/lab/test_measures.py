@@ -13,20 +13,20 @@ import torch
 
 from mnistbench.core.errors import UsageError
 from mnistbench.course.lab import measures
-from mnistbench.course.lab.findings import Settings
+from mnistbench.course.lab.findings import LabSettings
 from mnistbench.course.lab.measures import Budget, Measures
 from mnistbench.profile import run as profile_run
 from mnistbench.profile.first_call import Processes
 from mnistbench.profile.result import ColdCall
 
-SETTINGS = Settings("digits", (1, 64), ("cpu",), 1, "convnet", 1)
+SETTINGS = LabSettings("digits", (1, 64), ("cpu",), 1, "convnet", 1)
 
 
 @pytest.mark.parametrize(
     "part",
     [
         lambda found: found.epoch("train", "cpu", 1, 64),
-        lambda found: found.calls([("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None),  # held all at once
+        lambda found: found.iterations([("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None),  # held all at once
     ],
 )
 def test_memory_that_does_not_suffice_is_one_line(monkeypatch: pytest.MonkeyPatch, part: Callable[[Measures], object]) -> None:
@@ -57,13 +57,13 @@ def test_a_training_curve_has_no_more_points_an_epoch_than_it_may(
 
 
 def test_a_profiled_case_is_not_timed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``calls`` times the same case."""
+    """``iterations`` times the same case."""
     asked: list[object] = []
     monkeypatch.setattr(profile_run, "time_calls", asked.append)
     monkeypatch.setattr(profile_run, "ceilings", lambda _: None)
-    settings = Settings("digits", (1,), ("cpu",), 1, "lenet5", 1)
-    found = Measures(settings, budget=Budget(iterations=2)).profiled("forward", "cpu", 1, 1, None)
-    assert (asked, found.operations[0].iterations) == ([], 2)
+    settings = LabSettings("digits", (1,), ("cpu",), 1, "lenet5", 1)
+    found = Measures(settings, budget=Budget(profiled=2)).profiled("forward", "cpu", 1, 1, None)
+    assert (asked, len(found.tables[0].iteration_ns)) == ([], 2)
 
 
 def test_all_first_iterations_of_a_lab_share_their_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_all_first_iterations_of_a_lab_share_their_processes(monkeypatch: pytest
 
     monkeypatch.setattr(measures, "cold_calls", cold_calls)
     with Processes() as processes:
-        Measures(SETTINGS, processes=processes).first_calls("forward", "cpu", 1, 1)
+        Measures(SETTINGS, processes=processes).first_iterations("forward", "cpu", 1, 1)
     assert given == [processes]
 
 
@@ -112,10 +112,10 @@ def cases(monkeypatch: pytest.MonkeyPatch) -> list[CountingCase]:
 
 def test_every_timed_block_starts_from_the_initial_state(cases: list[CountingCase]) -> None:
     """Otherwise batch sizes would be compared after different numbers of optimizer steps."""
-    found = Measures(SETTINGS, budget=Budget(calls=(64, 64))).calls(
+    found = Measures(SETTINGS, budget=Budget(iterations=(64, 64))).iterations(
         [("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None
     )
-    assert [time.calls for time in found] == [64, 64]
+    assert [time.iterations for time in found] == [64, 64]
     for case in cases:
         assert case.since_reset == 1 + 64 // 8  # one untimed iteration, then the block
         assert max(case.blocks) == 1 + 64 // 8
@@ -123,5 +123,5 @@ def test_every_timed_block_starts_from_the_initial_state(cases: list[CountingCas
 
 def test_every_timed_epoch_starts_from_the_initial_state(cases: list[CountingCase]) -> None:
     found = Measures(SETTINGS, budget=Budget(epochs=3)).epoch("train", "cpu", 1, 64)
-    assert found.calls == 3
+    assert found.iterations == 3
     assert cases[-1].blocks == [0, 1, 1]

@@ -1,4 +1,4 @@
-"""The flow of a lab with a stand-in that measures nothing: steps, files, what is kept and what is refused."""
+"""The flow of a lab with measures that are made up: steps, files, what is kept and what is refused; studies."""
 
 import dataclasses
 import io
@@ -6,13 +6,14 @@ import json
 
 import pytest
 from builders import environment
-from lab_builders import LAYERS, call_time, epoch_time, first_calls, forward_rows, step_rows, table, training
+from lab_builders import case, epoch_time, first_iterations, forward_rows, iteration_time, step_rows, table, training
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.lab.findings import FILE, Ceiling, Findings, ProfiledCase, Settings, Study
-from mnistbench.course.lab.progress import Bar, Lines
-from mnistbench.course.lab.run import BEGUN, STEPS, Lab
-from mnistbench.course.lab.studies import LIMIT_S, STUDIES
+from mnistbench.core.roofline import Ceilings
+from mnistbench.course.lab import run as lab_run
+from mnistbench.course.lab import sheets
+from mnistbench.course.lab.findings import FILE, Findings, LabSettings, StudyTable
+from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, study
 
 MS = 1_000_000
 
@@ -45,130 +46,149 @@ class Counting:
             trace.parent.mkdir(exist_ok=True)
             trace.write_text("{}", encoding="utf-8")
         rows = forward_rows if phase == "forward" else step_rows
-        operations = table(rows(400_000, 100_000, 20_000, size), phase=phase, device=device, batch_size=size, threads=threads)
-        return ProfiledCase((operations,), 1_199_882, LAYERS, Ceiling(device, 2e11, 2e10))
+        operations = table(rows(400_000, 100_000, 20_000))
+        return case(phase, size, operations, device=device, threads=threads, ceilings=Ceilings(2e11, 2e10, "float32"))
 
-    def first_calls(self, phase, device, threads, size):
+    def first_iterations(self, phase, device, threads, size):
         self._ask("first", phase, device, size)
-        return tuple(first_calls(device, phase, size, first=20 * MS, warm=1 * MS, trained=20 * MS))
+        return tuple(first_iterations(device, phase, size, first=20 * MS, warm=1 * MS, trained=20 * MS))
 
-    def calls(self, wanted, advance):
-        self._ask("calls")
+    def iterations(self, wanted, advance):
+        self._ask("iterations")
         advance(1.0)
         return tuple(
-            call_time(phase, size, size * MS, device=device, threads=threads) for phase, device, threads, size in wanted
+            iteration_time(phase, size, size * MS, device=device, threads=threads) for phase, device, threads, size in wanted
         )
 
     def epoch(self, phase, device, threads, size):
         self._ask("epoch", phase, device, threads, size)
         return epoch_time(phase, size, 100 * MS, device=device, threads=threads)
 
-    def study(self, name, limit_s):
-        self._ask("study", name)
-        return (Study(name, ("way", "seconds"), (("im2col", "0.001"),)),), ()
 
-
-class Told:
-    """Keeps what it is told."""
-
-    def __init__(self):
-        self.steps, self.kept, self.notes = [], 0, []
-
-    def begin(self, seconds, steps):
-        self.seconds, self.planned = seconds, steps
-
-    def step(self, what, seconds):
-        self.steps.append(what)
-        return lambda part: None
-
-    def done(self, *, kept):
-        self.kept += kept
-
-    def note(self, text):
-        self.notes.append(text)
-
-
-SETTINGS = Settings("digits", (4, 16), ("cpu",), 3, "convnet", 1)
+SETTINGS = LabSettings("digits", (4, 16), ("cpu",), 3, "convnet", 1)
 
 
 def lab(directory, measuring, settings=SETTINGS, *, studies=False, **machine):
     return Lab(directory, settings, environment(threads=2, **machine), measuring, studies=studies)
 
 
+def lines_of(directory, measuring, settings=SETTINGS):
+    """Run a lab; return what it shows in a log."""
+    stream = io.StringIO()
+    lab(directory, measuring, settings).run(stream)
+    return stream.getvalue().splitlines()
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The studies that were asked for, none of which runs."""
+    names = []
+
+    def made_up(name, limit_s):
+        names.append(name)
+        return (StudyTable(name, ("way", "seconds"), (("im2col", "0.001"),)),), ()
+
+    monkeypatch.setattr(lab_run, "study", made_up)
+    return names
+
+
 def test_a_lab_measures_every_part_once(tmp_path):
-    measuring, told = Counting(), Told()
-    found = lab(tmp_path / "new", measuring).run(told)
-    assert len(measuring.asked) == len(set(measuring.asked)) == told.planned == len(told.steps)
+    measuring = Counting()
+    found = lab(tmp_path / "new", measuring).run(None)
+    assert len(measuring.asked) == len(set(measuring.asked)) == len(list((tmp_path / "new" / STEPS).iterdir())) - 1
     assert [run.batch_size for run in found.trainings] == [4, 16]
-    assert {(t.phase, t.batch_size) for t in found.operations} == {(p, s) for p in ("forward", "step") for s in (4, 16)}
-    assert {(t.threads, t.phase, t.batch_size) for t in found.call_times} == {
+    assert {(each.params.phase, each.params.batch_size) for each in found.cases} == {
+        (p, s) for p in ("forward", "step") for s in (4, 16)
+    }
+    assert {(t.threads, t.phase, t.batch_size) for t in found.iteration_times} == {
         (n, p, s) for n in (1, 2) for p in ("forward", "step") for s in (4, 16)
     }
-    assert {(c.phase, c.batch_size) for c in found.first_calls} == {
+    assert {(c.phase, c.batch_size) for c in found.first_iterations} == {
         ("forward", 1), ("forward", 4), ("forward", 16), ("step", 1), ("step", 16),
     }  # fmt: skip
     assert found.notes == ("a note",)
     assert found.traces == ("traces/forward-cpu-b16.json.gz", "traces/step-cpu-b16.json.gz")
-    assert Findings.from_file(tmp_path / "new" / FILE) == found
+    assert Findings.from_directory(tmp_path / "new") == found
 
 
-def test_an_interrupted_lab_goes_on_where_it_was(tmp_path):
-    first = Counting(stop_at=("calls",))
+def test_an_interrupted_lab_is_resumed_after_its_last_step(tmp_path):
+    first = Counting(stop_at=("iterations",))
     with pytest.raises(KeyboardInterrupt):
-        lab(tmp_path, first).run(Told())
+        lab(tmp_path, first).run(None)
     assert not (tmp_path / FILE).exists()
-    second, told = Counting(), Told()
-    found = lab(tmp_path, second).run(told)
+    second = Counting()
+    found = lab(tmp_path, second).run(None)
     assert not set(first.asked) & set(second.asked)
-    assert told.kept == len(first.asked)
     assert found.notes == ("a note",)  # of the step that was not repeated
     third = Counting()
-    assert lab(tmp_path, third).run(Told()) == found
+    assert lab(tmp_path, third).run(None) == found
     assert third.asked == []
 
 
-def test_studies_are_measured_when_they_are_asked_for(tmp_path):
-    without = lab(tmp_path, Counting()).run(Told())
-    assert without.studies == ()
+def test_studies_are_measured_if_they_are_asked_for(tmp_path, asked):
+    assert lab(tmp_path, Counting()).run(None).studies == ()
     measuring = Counting()
-    found = lab(tmp_path, measuring, studies=True).run(Told())
-    assert measuring.asked == [("study", name) for name in STUDIES]  # the rest is kept
+    found = lab(tmp_path, measuring, studies=True).run(None)
+    assert (measuring.asked, asked) == ([], list(STUDIES))  # the rest is kept
     assert [study.name for study in found.studies] == list(STUDIES)
-    assert Findings.from_file(tmp_path / FILE) == found
+    assert Findings.from_directory(tmp_path) == found
 
 
 def test_all_studies_have_one_time_limit(tmp_path, monkeypatch):
     clock = [1_000.0]
     limits = []
 
-    class Slow(Counting):
-        def study(self, name, limit_s):
-            limits.append(limit_s)
-            clock[0] += 80
-            return super().study(name, limit_s)
+    def slow(name, limit_s):
+        limits.append(limit_s)
+        clock[0] += 80
+        return (), ()
 
-    monkeypatch.setattr("mnistbench.course.lab.run.time.monotonic", lambda: clock[0])
-    lab(tmp_path, Slow(), studies=True).run(Told())
-    assert limits == [LIMIT_S, LIMIT_S - 80, LIMIT_S - 160, 0]
+    monkeypatch.setattr(lab_run, "study", slow)
+    monkeypatch.setattr(lab_run.time, "monotonic", lambda: clock[0])
+    lab(tmp_path, Counting(), studies=True).run(None)
+    assert limits == [STUDIES_S, STUDIES_S - 80, STUDIES_S - 160, 0]
 
 
-def test_a_study_without_a_table_has_a_note_and_is_measured_again(tmp_path):
-    class Failing(Counting):
-        def study(self, name, limit_s):
-            self._ask("study", name)
-            return (), (f"the study of {name} failed",)
-
-    found = lab(tmp_path, Failing(), studies=True).run(Told())
+def test_a_study_without_a_table_has_a_note_and_is_measured_again(tmp_path, monkeypatch, asked):
+    with monkeypatch.context() as context:
+        context.setattr(lab_run, "study", lambda name, limit_s: ((), (f"the study of {name} failed",)))
+        found = lab(tmp_path, Counting(), studies=True).run(None)
     assert found.studies == ()
     assert found.notes[-1] == f"the study of {list(STUDIES)[-1]} failed"
-    again = lab(tmp_path, Counting(), studies=True).run(Told())
+    again = lab(tmp_path, Counting(), studies=True).run(None)
     assert [study.name for study in again.studies] == list(STUDIES)
     assert again.notes == ("a note",)
 
 
+TINY = ("--images", "1x1x4x4", "--filters", "1x3x3", "--way", "im2col")
+
+
+def test_the_table_of_a_study_is_that_of_the_command(monkeypatch):
+    monkeypatch.setitem(STUDIES, "convolution", TINY)
+    [found], notes = study("convolution", 120)
+    assert (notes, found.name) == ((), "convolution")
+    [row] = found.rows
+    assert dict(zip(found.columns, row, strict=True))["way"] == "im2col"
+    assert {column.key for column in sheets.STUDIES["convolution"]} <= set(found.columns)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limit_s", "note"),
+    [
+        (TINY, 0.01, "was ended by the time limit of all studies, 180 s; run mnistbench study convolution"),
+        (("--size", "conv9"), 120, "ended with exit code 2: mnistbench: --size: 'conv9' is not known"),
+    ],
+)
+def test_a_study_that_fails_or_takes_too_long_has_a_note(arguments, limit_s, note, monkeypatch):
+    monkeypatch.setitem(STUDIES, "convolution", arguments)
+    found, [said] = study("convolution", limit_s)
+    assert found == ()
+    assert said.startswith(f"the study of convolution {note}")
+
+
 def test_a_step_that_is_interrupted_while_it_is_measured_again_is_not_done(tmp_path):
     """Its run was gone, and half of a new one is there: the old result belongs to neither."""
-    lab(tmp_path, Counting()).run(Told())
+    lab(tmp_path, Counting()).run(None)
     run = tmp_path / "tensorboard" / "convnet-cpu-b4"
     run.rmdir()
 
@@ -178,31 +198,19 @@ def test_a_step_that_is_interrupted_while_it_is_measured_again_is_not_done(tmp_p
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lab(tmp_path, Stopping()).run(Told())
+        lab(tmp_path, Stopping()).run(None)
     assert run.exists()
     measuring = Counting()
-    lab(tmp_path, measuring).run(Told())
+    lab(tmp_path, measuring).run(None)
     assert measuring.asked == [("training", "cpu", 4)]
 
 
-def test_a_resumed_lab_reports_the_median_of_its_measured_ceilings(tmp_path):
-    """One lucky measurement of an earlier start must not stay for good."""
-
-    class Lucky(Counting):
-        def profiled(self, phase, device, threads, size, trace):
-            found = super().profiled(phase, device, threads, size, trace)
-            rate = 9e11 if (phase, size) == ("step", 16) else 2e11
-            return dataclasses.replace(found, ceiling=Ceiling(device, rate, None))
-
-    assert lab(tmp_path, Lucky()).run(Told()).ceilings == (Ceiling("cpu", 2e11, None),)
-
-
-def test_an_interrupted_training_begins_anew(tmp_path):
+def test_an_interrupted_training_run_is_started_again(tmp_path):
     lab(tmp_path, Counting())
     half = tmp_path / "tensorboard" / "convnet-cpu-b4"
     half.mkdir(parents=True)
     (half / "events").write_text("half", encoding="utf-8")
-    lab(tmp_path, Counting()).run(Told())
+    lab(tmp_path, Counting()).run(None)
     assert not (half / "events").exists()
 
 
@@ -210,31 +218,30 @@ def test_an_interrupted_training_begins_anew(tmp_path):
     "content", ["", "{", '{"schema": 1}', "[]", '{"schema": 1, "what": {"step": "fast"}, "notes": [], "items": [{}]}']
 )
 def test_a_damaged_step_is_measured_again_and_named(tmp_path, content):
-    lab(tmp_path, Counting()).run(Told())
+    lab(tmp_path, Counting()).run(None)
     damaged = tmp_path / STEPS / "training-cpu-b4.json"
     damaged.write_text(content, encoding="utf-8")
-    measuring, told = Counting(), Told()
-    lab(tmp_path, measuring).run(told)
-    assert measuring.asked == [("training", "cpu", 4)]
-    assert len(told.notes) == 1
-    assert told.notes[0].startswith(f"{damaged} is damaged (")
-
-
-def test_a_trace_that_is_gone_is_made_again(tmp_path):
-    lab(tmp_path, Counting()).run(Told())
-    (tmp_path / "traces" / "step-cpu-b16.json.gz").unlink()
-    measuring, told = Counting(), Told()
-    lab(tmp_path, measuring).run(told)
-    assert measuring.asked == [("profiled", "step", "cpu", 16)]
-    assert "is missing; measuring it again" in told.notes[0]
-
-
-def test_more_batch_sizes_cost_only_what_is_new(tmp_path):
-    lab(tmp_path, Counting()).run(Told())
     measuring = Counting()
-    found = lab(tmp_path, measuring, dataclasses.replace(SETTINGS, batch_sizes=(4, 16, 64))).run(Told())
+    [first, *others] = lines_of(tmp_path, measuring)
+    assert measuring.asked == [("training", "cpu", 4)]
+    assert first.startswith(f"mnistbench: {damaged} is damaged (")
+    assert not [line for line in others if "damaged" in line]
+
+
+def test_a_case_whose_trace_is_missing_is_measured_again(tmp_path):
+    lab(tmp_path, Counting()).run(None)
+    (tmp_path / "traces" / "step-cpu-b16.json.gz").unlink()
+    measuring = Counting()
+    assert "is missing; measuring it again" in lines_of(tmp_path, measuring)[0]
+    assert measuring.asked == [("profiled", "step", "cpu", 16)]
+
+
+def test_another_batch_size_measures_only_what_is_new(tmp_path):
+    lab(tmp_path, Counting()).run(None)
+    measuring = Counting()
+    found = lab(tmp_path, measuring, dataclasses.replace(SETTINGS, batch_sizes=(4, 16, 64))).run(None)
     assert ("training", "cpu", 64) in measuring.asked
-    assert ("calls",) in measuring.asked  # what is compared is timed together
+    assert ("iterations",) in measuring.asked  # what is compared is timed together
     assert ("training", "cpu", 4) not in measuring.asked
     assert found.traces == ("traces/forward-cpu-b64.json.gz", "traces/step-cpu-b64.json.gz")
 
@@ -262,21 +269,21 @@ def test_a_lab_of_another_machine_is_refused(tmp_path):
         lab(tmp_path, Counting(), torch="2.16.0")
 
 
-def test_a_directory_that_holds_something_else_is_left_alone(tmp_path):
+def test_a_directory_with_other_files_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
     with pytest.raises(UsageError, match="contains files that are not a lab's; name a new or an empty directory"):
         lab(tmp_path, Counting())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_lab_that_was_killed_before_it_began_is_begun_anew(tmp_path):
+def test_a_lab_that_was_killed_at_its_start_is_started_again(tmp_path):
     (tmp_path / STEPS).mkdir()
     lab(tmp_path, Counting())
     assert (tmp_path / BEGUN).exists()
 
 
 @pytest.mark.parametrize("content", [("steps/mine",), ("steps", "thesis.tex")])
-def test_steps_of_something_else_are_left_alone(tmp_path, content):
+def test_a_directory_with_other_files_below_steps_is_refused(tmp_path, content):
     for name in content:
         (tmp_path / name).mkdir(parents=True)
     with pytest.raises(UsageError, match="contains files that are not a lab's"):
@@ -293,38 +300,24 @@ def test_a_damaged_beginning_is_one_line(tmp_path, content):
 
 
 def test_one_thread_and_accelerators_are_not_compared_with_one_thread(tmp_path):
-    found = Lab(tmp_path / "one", SETTINGS, environment(threads=1), Counting()).run(Told())
-    assert {time.threads for time in found.call_times} == {1}
+    found = Lab(tmp_path / "one", SETTINGS, environment(threads=1), Counting()).run(None)
+    assert {time.threads for time in found.iteration_times} == {1}
     both = dataclasses.replace(SETTINGS, devices=("cpu", "cuda"))
-    found = lab(tmp_path / "both", Counting(), both).run(Told())
-    assert {(time.device, time.threads) for time in found.call_times} == {("cpu", 2), ("cuda", 2)}
+    found = lab(tmp_path / "both", Counting(), both).run(None)
+    assert {(time.device, time.threads) for time in found.iteration_times} == {("cpu", 2), ("cuda", 2)}
 
 
-def test_lines_name_each_step_and_the_time_left(tmp_path):
-    stream = io.StringIO()
-    lab(tmp_path, Counting()).run(Lines(stream))
-    lines = stream.getvalue().splitlines()
-    assert lines[0].startswith("[ 1/")
-    assert "training, cpu, batch size 4: 0.0 s; about" in lines[0]
-    assert lines[-1].endswith("done")
-    again = io.StringIO()
-    lab(tmp_path, Counting()).run(Lines(again))
-    assert all("already done" in line for line in again.getvalue().splitlines())
+def test_the_log_has_each_step_and_the_remaining_time(tmp_path):
+    first, *_, last = lines_of(tmp_path, Counting())
+    assert first.startswith("[ 1/")
+    assert "training, cpu, batch size 4, about" in first
+    assert last.startswith("[20/20] first iteration of step, cpu, batch size 16")
+    assert all("already done" in line for line in lines_of(tmp_path, Counting()))
 
 
-def test_the_bar_reaches_its_end(tmp_path):
-    stream = io.StringIO()
-    bar = Bar(stream)
-    try:
-        lab(tmp_path, Counting()).run(bar)
-        assert bar._left.share == pytest.approx(1.0)
-    finally:
-        bar.close()
-    assert "training, cpu, batch size 4" in stream.getvalue()
-
-
-def test_steps_are_json_that_a_person_can_read(tmp_path):
-    lab(tmp_path, Counting()).run(Told())
-    data = json.loads((tmp_path / STEPS / "calls.json").read_text(encoding="utf-8"))
+def test_files_of_steps_are_json_that_a_person_can_read(tmp_path):
+    lab(tmp_path, Counting()).run(None)
+    data = json.loads((tmp_path / STEPS / "iterations.json").read_text(encoding="utf-8"))
     assert data["schema"] == 1
-    assert {"phase", "device", "threads", "batch_size", "median_ns", "iqr_ns", "calls"} == set(data["items"][0])
+    fields = {"phase", "device", "threads", "batch_size", "median_ns", "iqr_ns", "iterations", "samples", "whole_set"}
+    assert fields == set(data["items"][0])

@@ -175,7 +175,7 @@ def read(folder, tree, arguments="bench"):
 
 
 def listing(folder, tree):
-    return Listing.read(Reader(read(folder, tree)["surveyed"]))
+    return Reader(read(folder, tree)["surveyed"]).read(Listing)
 
 
 # ---- Which tests are measured ------------------------------------------------------------------------------------------

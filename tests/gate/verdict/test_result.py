@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import math
 import shlex
@@ -27,6 +28,8 @@ from gate_builders import (
     launch,
     line,
     operation,
+    recorded,
+    rendered,
     series,
     side,
 )
@@ -36,10 +39,10 @@ from mnistbench.compare.criteria import Acceptance
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError
 from mnistbench.gate import run
-from mnistbench.gate.report import last_line, rendered
-from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, Thresholds
-from mnistbench.gate.verdict.result import Header, conclude
-from mnistbench.gate.verdict.samples import BASE, COMPLETE, HEAD, End, Launch
+from mnistbench.gate.report import last_line
+from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED
+from mnistbench.gate.verdict.result import JudgeOptions, conclude
+from mnistbench.gate.verdict.samples import BASE, COMPLETE, HEAD, End, Launch, load
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 OTHER_LABEL = "step lenet5-b1-cpu on digits"
@@ -65,7 +68,8 @@ def concluded(launches, *accept, limits=None, end=COMPLETE, **changes):
     """A verdict; what is accepted may get ten times as slow where it names no limit."""
     accepted = [Acceptance.parse(text if text.endswith("%") else f"{text}:900%") for text in accept]
     reason = "it is exact now" if accept else ""
-    return conclude(header(**changes), launches, limits or Thresholds(), accept=accepted, reason=reason, end=end)
+    options = JudgeOptions(accept=tuple(accepted), reason=reason, **(limits or {}))
+    return conclude(recorded(launches, end=end, **changes), options)
 
 
 def texts(verdict):
@@ -119,7 +123,7 @@ def test_launches_read_from_a_file_are_judged_as_those_just_measured(slower):
 
 
 def test_thresholds_are_those_given(slower):
-    assert concluded(slower, limits=Thresholds(0.5, 0.5)).outcome == PASSED
+    assert concluded(slower, limits={"case": 0.5, "operation": 0.5}).outcome == PASSED
 
 
 def test_without_a_launch_nothing_was_judged():
@@ -165,7 +169,7 @@ def test_a_case_that_was_not_measured_in_every_launch_is_not_passed_over():
 )
 def test_a_case_of_the_base_that_was_not_judged_is_not_passed_over(changes, reason):
     assert texts(concluded(series(), **changes)) == (reason,)
-    allowed = conclude(header(**changes), series(), Thresholds(), allow_missing=True)
+    allowed = conclude(recorded(series(), **changes), JudgeOptions(allow_missing=True))
     assert (allowed.outcome, allowed.reasons) == (PASSED, ())
 
 
@@ -311,7 +315,7 @@ def test_a_regression_is_accepted_up_to_its_limit_and_no_further(slower):
 
 def test_an_acceptance_without_a_limit_judges_nothing_and_says_what_to_give(slower):
     without = (Acceptance.parse("*:aten::mm"), Acceptance.parse("*:call:10%"))
-    verdict = conclude(header(), slower, Thresholds(), accept=without, reason="it is exact now")
+    verdict = conclude(recorded(slower), JudgeOptions(accept=without, reason="it is exact now"))
     assert (verdict.outcome, verdict.regressions, verdict.is_excusable) == (INCONCLUSIVE, (), False)
     [reason] = verdict.reasons
     # The line that it says is one that works.
@@ -320,7 +324,7 @@ def test_an_acceptance_without_a_limit_judges_nothing_and_says_what_to_give(slow
 
 
 def test_the_limit_to_paste_allows_for_all_that_the_pattern_matches(slower):
-    verdict = conclude(header(), slower, Thresholds(), accept=(Acceptance.parse("*:*"),), reason="it is exact now")
+    verdict = conclude(recorded(slower), JudgeOptions(accept=(Acceptance.parse("*:*"),), reason="it is exact now"))
     [reason] = verdict.reasons
     assert concluded(slower, *shlex.split(reason.text.partition("give one: --accept ")[2])).outcome == PASSED
 
@@ -587,68 +591,22 @@ def test_with_all_regressions_accepted_what_was_cut_short_is_inconclusive(slower
 # ---- spoiled files ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"base": None}, "base: needs text, found None"),
-        ({"head": 5}, "head: needs text, found 5"),
-        ({"arguments": "bench"}, "arguments: needs a list, found 'bench'"),
-        ({"seed": "7"}, "seed: needs a whole number, found '7'"),
-        ({"seed": -1}, "seed: needs "),
-        ({"labels": []}, "labels: needs an object, found []"),
-        ({"labels": {CASE: None}}, f"labels.{CASE}: needs text, found None"),
-        ({"exact": {CASE: 1}}, f"exact.{CASE}: needs true or false, found 1"),
-        ({"exact": {}}, f"exact.{CASE}: is missing"),
-        ({"only_base": [1]}, "only_base[0]: needs text, found 1"),
-        ({"only_head": None}, "only_head: needs a list, found None"),
-        ({"changed": {}}, "changed: needs a list, found {}"),
-        ({"torch": 2.15}, "torch: needs text, found 2.15"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_a_spoiled_header_is_named_by_its_field(changes, expected):
-    with pytest.raises(RecordError) as error:
-        concluded(series(), **changes)
-    assert str(error.value).startswith(expected)
-
-
-@pytest.mark.parametrize("name", ["base", "head", "arguments", "seed", "labels", "exact", "only_base", "torch"])
-def test_what_a_header_lacks_is_named(name):
-    spoiled = header()
-    del spoiled[name]
-    with pytest.raises(RecordError, match=f"^{name}: is missing$"):
-        Header.read(spoiled)
-
-
-@pytest.mark.parametrize("stage", [1, 2])
-def test_a_launch_of_a_case_that_the_header_does_not_name_is_refused(stage):
-    stray = series({CASE: Measured(), OTHER_CASE: Measured()}, count=8, stage=stage)
-    with pytest.raises(RecordError, match="lenet5"):
-        concluded([*series(count=8), *stray] if stage == 2 else stray)
-
-
-def test_a_header_of_a_later_version_may_say_more():
-    assert Header.read(header(weather="fine")) == Header.read(header())
-
-
 LAUNCHES = [line(launch(build(side(operations={MM: 5_000, TINY: 70})), stage=stage)) for stage in (1, 1, 2)]
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=100)
-@given(strategies.spoiled([header(), *LAUNCHES]))
-def test_whatever_a_file_says_there_is_a_verdict_and_a_report_or_one_refusal(drawn):
-    _, (head, *launches) = drawn if len(drawn[1]) > 1 else (None, (header(), *LAUNCHES))
+@given(strategies.spoiled([header().line(), *LAUNCHES]))
+def test_whatever_a_file_says_there_is_a_verdict_and_a_report_or_one_refusal(tmp_path_factory, drawn):
+    lines = drawn[1] if len(drawn[1]) > 1 else [header().line(), *LAUNCHES]
+    path = tmp_path_factory.mktemp("samples") / "raw.jsonl.gz"
+    path.write_bytes(gzip.compress("".join(f"{json.dumps(each)}\n" for each in lines).encode()))
     try:
-        verdict = conclude(head, [Reader(one).read(Launch) for one in launches], Thresholds())
-    except RecordError as error:
-        refused = str(error)
-        verdict = None
-    if verdict is None:
-        assert ": " in refused
+        verdict = conclude(load(path), JudgeOptions())
+    except RecordError:
         return
     assert verdict.outcome == INCONCLUSIVE  # so few launches
     for form in ("terminal", "markdown", "json"):
-        rendered(verdict, form, 3)
+        rendered(verdict, form)
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=40)
@@ -666,25 +624,3 @@ def test_whatever_one_of_many_launches_measured_there_is_a_verdict_or_one_refusa
     assert verdict.outcome in {PASSED, INCONCLUSIVE}
     assert math.isfinite(verdict.decision.bound) or verdict.outcome == INCONCLUSIVE
     rendered(verdict, "json", 3)
-
-
-# ---- What a header may lack --------------------------------------------------------------------------------------------
-
-
-def test_a_header_of_an_earlier_run_lacks_memory_and_has_more():
-    read = Header.read(header(split=True, split_because="the head changes a"))
-    assert (read.memory, read.resident, read.variables, read.packages) == ({}, {}, {}, {})
-
-
-def test_a_header_has_what_differs_between_the_sides():
-    read = Header.read(header(variables={"base": {"A": "1"}, "head": {}}, packages={"torch": ["2.14", ""]}))
-    assert (read.variables, read.packages) == ({"base": {"A": "1"}, "head": {}}, {"torch": ("2.14", "")})
-    with pytest.raises(RecordError, match=r"packages\.torch: needs the versions of both sides, found \['2\.14'\]"):
-        Header.read(header(packages={"torch": ["2.14"]}))
-
-
-def test_a_header_has_memory():
-    read = Header.read(header(memory={CASE: {"base": 1, "head": 2}}, resident={"base": 3, "head": 4}))
-    assert (read.memory, read.resident) == ({CASE: {"base": 1, "head": 2}}, {"base": 3, "head": 4})
-    with pytest.raises(RecordError, match=r"resident\.base: needs a whole number, found 'x'"):
-        Header.read(header(resident={"base": "x", "head": 4}))

@@ -184,7 +184,7 @@ def test_busy_times_of_a_repeated_call_are_those_of_one_call_already(tmp_path):
     stored = line(launch(build(on_accelerator(20, 25, elapsed_ns=1_000))))
     for each in stored["cases"][CASE][0]["sides"].values():
         each["loops"] = 10
-    read = load(written(tmp_path / "x.jsonl.gz", header(), stored)).launches[0].cases[CASE][0]["base"]
+    read = load(written(tmp_path / "x.jsonl.gz", header().line(), stored)).launches[0].cases[CASE][0]["base"]
     assert (read.times["device"][0], read.times["busy"][0], read.operations[MM].self_ns[0]) == (100, 25, 20)
 
 
@@ -519,7 +519,7 @@ def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path):
     stored = line(launch(build(side((100, 200, 300)))))
     stored["cases"][CASE][0]["sides"]["base"]["queued_ns"] = [10, 20, 400]
     stored["cases"][CASE][0]["sides"]["base"]["cpu_ns"] = [80, 150, 290]
-    [read] = load(written(tmp_path / "x.jsonl.gz", header(), stored)).launches
+    [read] = load(written(tmp_path / "x.jsonl.gz", header().line(), stored)).launches
     assert read.cases[CASE][0]["base"].times["wall"] == (
         90,
         180,
@@ -531,7 +531,7 @@ def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path):
 def test_without_cpu_time_all_of_it_is_subtracted(tmp_path):
     stored = line(launch(build(side((100, 200, 300)))))
     stored["cases"][CASE][0]["sides"]["base"] |= {"queued_ns": [10, 20, 400], "cpu_ns": []}
-    [read] = load(written(tmp_path / "x.jsonl.gz", header(), stored)).launches
+    [read] = load(written(tmp_path / "x.jsonl.gz", header().line(), stored)).launches
     assert read.cases[CASE][0]["base"].times["wall"] == (90, 180, 0)
 
 
@@ -539,7 +539,7 @@ def test_a_file_of_an_earlier_version_has_no_blocks(tmp_path):
     stored = line(launch())
     for one in stored["cases"][CASE][0]["sides"].values():
         del one["block_ns"]
-    [read] = load(written(tmp_path / "x.jsonl.gz", header(), stored)).launches
+    [read] = load(written(tmp_path / "x.jsonl.gz", header().line(), stored)).launches
     assert read == launch()
 
 
@@ -663,21 +663,21 @@ def test_what_was_appended_is_loaded(tmp_path):
         launch(build(device, rows), build()),
         launch(build(side(operations={}), rows), stage=2, seconds=1.25),
     ]
-    path = written(tmp_path / "new" / "folder" / "x.jsonl.gz", header(), *map(line, launches))
-    assert load(path) == Recorded(header(), launches, NO_END)
+    path = written(tmp_path / "new" / "folder" / "x.jsonl.gz", header().line(), *map(line, launches))
+    assert load(path) == Recorded(path, header(), launches, NO_END)
 
 
 def test_a_line_is_readable_as_soon_as_it_is_written(tmp_path):
     path = tmp_path / "x.jsonl.gz"
     for count in range(4):
-        append(path, line(launch(stage=1 + count % 2)) if count else header())
+        append(path, line(launch(stage=1 + count % 2)) if count else header().line())
         assert len(load(path).launches) == count
     assert [json.loads(text)["seconds"] for text in gzip.decompress(path.read_bytes()).splitlines()[1:]] == [20.0] * 3
 
 
 @pytest.mark.parametrize("control", [[{"base": [100] * 3, "head": [100, 110, 900]}], []])
 def test_the_control_of_earlier_versions_is_ignored(tmp_path, control):
-    path = written(tmp_path / "x.jsonl.gz", header(), {**line(launch()), "control": control})
+    path = written(tmp_path / "x.jsonl.gz", header().line(), {**line(launch()), "control": control})
     assert load(path).launches == [launch()]
 
 
@@ -686,14 +686,14 @@ def test_a_launch_may_have_profiled_nothing(tmp_path):
     for each in document["cases"][CASE][0]["sides"].values():
         for name in ("keys", "self_ns", "calls", "memory_bytes", "kernels", "iteration_ns"):
             del each[name]
-    [one] = load(written(tmp_path / "x.jsonl.gz", header(), document)).launches
+    [one] = load(written(tmp_path / "x.jsonl.gz", header().line(), document)).launches
     assert one.cases[CASE][0]["base"].operations == {}
 
 
 def test_a_number_that_was_not_finite_is_kept_as_none(tmp_path):
     document = line(launch())
     document["cases"][CASE][0]["sides"]["head"]["outcome"] = ["ffff", None]
-    [one] = load(written(tmp_path / "x.jsonl.gz", header(), document)).launches
+    [one] = load(written(tmp_path / "x.jsonl.gz", header().line(), document)).launches
     assert one.cases[CASE][0]["head"].outcome == ("ffff", None)
 
 
@@ -702,20 +702,22 @@ def test_a_number_that_was_not_finite_is_kept_as_none(tmp_path):
 )
 def test_how_a_run_ended_is_the_last_line(tmp_path, end):
     path = tmp_path / "x.jsonl.gz"
-    for document in (header(), line(launch()), end.line()):
+    for document in (header().line(), line(launch()), end.line()):
         append(path, document)
-    assert load(path) == Recorded(header(), [launch()], end)
+    assert load(path) == Recorded(path, header(), [launch()], end)
 
 
 def test_a_file_that_does_not_tell_how_long_its_run_took_is_read(tmp_path):
     end = {"end": {"cut_short": "", "broken_off": False}}
-    assert load(written(tmp_path / "x.jsonl.gz", header(), line(launch()), end)).end == End("", broken_off=False, elapsed_s=0.0)
+    assert load(written(tmp_path / "x.jsonl.gz", header().line(), line(launch()), end)).end == End(
+        "", broken_off=False, elapsed_s=0.0
+    )
 
 
 def test_samples_that_an_earlier_version_saved_are_read():
     recorded = load(Path(__file__).parents[2] / "data" / "gate_samples_0.1.0.jsonl.gz")
     assert recorded.end == End("the budget allowed 4 of 10 launches", elapsed_s=61.5)
-    assert recorded.header["labels"] == {CASE: gate_builders.LABEL}
+    assert recorded.header.labels == {CASE: gate_builders.LABEL}
     assert [one.stage for one in recorded.launches] == [1, 1, 1, 2]
     found = {quantity.key[1:]: quantity for quantity in quantities(recorded.launches[:3])}
     assert found["call", "wall"].logs == pytest.approx([0.0975, 0.0959, 0.0979], abs=1e-4)
@@ -726,15 +728,15 @@ def test_samples_that_an_earlier_version_saved_are_read():
 
 @pytest.mark.parametrize("kept", [1, 5, 12, 100, -9, -1])
 def test_a_torn_last_line_is_left_out(tmp_path, kept):
-    path = written(tmp_path / "x.jsonl.gz", header(), line(launch()))
+    path = written(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
     whole = path.read_bytes()
     path.write_bytes(whole + gzipped(json.dumps(line(launch(stage=2))))[:kept])
-    assert load(path) == Recorded(header(), [launch()], NO_END)
+    assert load(path) == Recorded(path, header(), [launch()], NO_END)
 
 
 @pytest.mark.parametrize("kept", [1, 5, 12, -9, -1])
 def test_a_torn_first_line_is_as_good_as_none(tmp_path, kept):
-    assert "is empty" in refusal(spoiled_file(tmp_path, gzipped(json.dumps(header()))[:kept]))
+    assert "is empty" in refusal(spoiled_file(tmp_path, gzipped(json.dumps(header().line()))[:kept]))
 
 
 @pytest.mark.parametrize(
@@ -746,15 +748,15 @@ def test_a_torn_first_line_is_as_good_as_none(tmp_path, kept):
         (b"\x1f\x8b\x08\xff" + b"x" * 40, "is not gzip; name a file that mnistbench gate has written"),
         (gzipped(b"\xff\xfe"), "is not text"),
         (gzipped("{"), "has a line that is not JSON"),
-        (gzipped(json.dumps(header()) + "\n", "{\n"), "has a line that is not JSON"),
-        (gzipped(json.dumps(header()) + "\n", "\n"), "has a line that is not JSON"),
+        (gzipped(json.dumps(header().line()) + "\n", "{\n"), "has a line that is not JSON"),
+        (gzipped(json.dumps(header().line()) + "\n", "\n"), "has a line that is not JSON"),
         (gzipped("[" * 100_000), "has a line that is not JSON"),
         (gzipped("1" * 5_000), "has a line that is not JSON"),
         (gzipped("[]"), "file: needs an object, found []"),
         (gzipped("{}"), "schema: is missing"),
         (gzipped('{"schema": "1"}'), "schema: needs a whole number, found '1'"),
         (gzipped('{"schema": 2}'), "schema: 2 is not known to this version, which reads 1; update mnistbench"),
-        (gzipped(json.dumps(header()) + "\n", "7\n"), "file: needs an object, found 7"),
+        (gzipped(json.dumps(header().line()) + "\n", "7\n"), "file: needs an object, found 7"),
     ],
 )
 def test_a_file_that_is_none_of_ours_is_refused_in_one_line(tmp_path, data, expected):
@@ -815,14 +817,14 @@ def changed(document, path, value):
     ids=lambda value: ".".join(map(str, value[-2:])) if isinstance(value, tuple) else "",
 )
 def test_a_spoiled_field_of_a_launch_is_named(tmp_path, path, value, expected):
-    file = written(tmp_path / "x.jsonl.gz", header(), changed(line(launch()), path, value))
+    file = written(tmp_path / "x.jsonl.gz", header().line(), changed(line(launch()), path, value))
     assert refusal(file).startswith(expected)
 
 
 def test_operations_of_one_side_have_as_many_iterations_as_each_other(tmp_path):
     document = line(launch(build(side(operations={MM: 5, TINY: 5}))))
     document["cases"][CASE][0]["sides"]["base"]["self_ns"][1].pop()
-    assert f"{IN_CASE}.self_ns[1]" in refusal(written(tmp_path / "x.jsonl.gz", header(), document))
+    assert f"{IN_CASE}.self_ns[1]" in refusal(written(tmp_path / "x.jsonl.gz", header().line(), document))
 
 
 def loaded(path):
@@ -836,7 +838,7 @@ def loaded(path):
     return []
 
 
-LINES = [header(), line(launch(build(side(operations={MM: 5, TINY: 7})), seconds=1.5))]
+LINES = [header().line(), line(launch(build(side(operations={MM: 5, TINY: 7})), seconds=1.5))]
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=100)
@@ -881,20 +883,20 @@ class Full:
 
 @pytest.mark.parametrize("room", [0, 1, 40])
 def test_a_full_disk_costs_only_the_line_that_it_had_no_room_for(tmp_path, monkeypatch, room):
-    path = written(tmp_path / "x.jsonl.gz", header(), line(launch()))
+    path = written(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
     with monkeypatch.context() as patch:
         real = Path.open
         patch.setattr(Path, "open", lambda self, *mode: Full(real(self, *mode), room))
         with pytest.raises(UsageError) as error:
             append(path, line(launch(stage=2)))
     assert str(error.value) == (f"{path}: cannot be written (No space left on device); make room, or start where it can be")
-    assert load(path) == Recorded(header(), [launch()], NO_END)
+    assert load(path) == Recorded(path, header(), [launch()], NO_END)
 
 
 def test_a_folder_that_cannot_be_made_is_a_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be written"):
-        append(tmp_path / "file" / "x.jsonl.gz", header())
+        append(tmp_path / "file" / "x.jsonl.gz", header().line())
 
 
 def test_the_order_in_which_sides_are_written_does_not_matter(tmp_path):
@@ -902,7 +904,7 @@ def test_the_order_in_which_sides_are_written_does_not_matter(tmp_path):
     document = line(launch(build(side(1_000), side(2_000))))
     [one] = document["cases"][CASE]
     one["sides"] = dict(reversed(one["sides"].items()))
-    [read] = load(written(tmp_path / "x.jsonl.gz", header(), document)).launches
+    [read] = load(written(tmp_path / "x.jsonl.gz", header().line(), document)).launches
     assert calls_of([read])["wall"].logs == pytest.approx([math.log(2)])
 
 
@@ -915,3 +917,55 @@ def test_the_samples_of_a_series_mean_what_was_put_into_them():
         for name, factor in (("wall", 1.1), ("aten::mm, forward fc1", 1.3), ("aten::mkldnn_convolution, forward conv2", 1.0)):
             assert sum(found[name].logs) / 12 == pytest.approx(math.log(factor), abs=0.02)
         assert dataclasses.replace(found["wall"], logs=()).base_ns == pytest.approx(4_000_000, rel=0.05)
+
+
+# ---- the header -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"base": None}, "base: needs text, found None"),
+        ({"head": 5}, "head: needs text, found 5"),
+        ({"arguments": "bench"}, "arguments: needs a list, found 'bench'"),
+        ({"seed": "7"}, "seed: needs a whole number, found '7'"),
+        ({"seed": -1}, "seed: needs "),
+        ({"labels": []}, "labels: needs an object, found []"),
+        ({"labels": {CASE: None}}, f"labels.{CASE}: needs text, found None"),
+        ({"exact": {CASE: 1}}, f"exact.{CASE}: needs true or false, found 1"),
+        ({"exact": {}}, f"exact.{CASE}: is missing"),
+        ({"only_base": [1]}, "only_base[0]: needs text, found 1"),
+        ({"only_head": None}, "only_head: needs a list, found None"),
+        ({"changed": {}}, "changed: needs a list, found {}"),
+        ({"torch": 2.15}, "torch: needs text, found 2.15"),
+        ({"packages": {"torch": ["2.14"]}}, "packages.torch: needs the versions of both sides, found ['2.14']"),
+        ({"resident": {"base": "x", "head": 4}}, "resident.base: needs a whole number, found 'x'"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_spoiled_header_is_named_by_its_field(tmp_path, changes, expected):
+    path = written(tmp_path / "x.jsonl.gz", {**header().line(), **changes}, line(launch()))
+    assert refusal(path).startswith(f"{path}: {expected}")
+
+
+@pytest.mark.parametrize("name", ["schema", "base", "arguments", "seed", "labels", "exact", "only_base", "torch"])
+def test_what_a_header_lacks_is_named(tmp_path, name):
+    first = header().line()
+    del first[name]
+    assert f": {name}: is missing" in refusal(written(tmp_path / "x.jsonl.gz", first))
+
+
+def test_a_launch_of_a_case_that_the_header_does_not_name_is_refused(tmp_path):
+    stray = launch(cases={OTHER_CASE: [build()]})
+    assert OTHER_CASE in refusal(written(tmp_path / "x.jsonl.gz", header().line(), line(launch()), line(stray)))
+
+
+def test_what_differs_between_the_sides_is_read(tmp_path):
+    differ = {
+        "variables": {"base": {"A": "1"}, "head": {}},
+        "packages": {"torch": ("2.14", "")},
+        "memory": {CASE: {"base": 1, "head": 2}},
+        "resident": {"base": 3, "head": 4},
+    }
+    read = load(written(tmp_path / "x.jsonl.gz", {**header(**differ).line(), "weather": "fine"})).header
+    assert read == header(**differ)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from mnistbench.course.studies.convolution.report import report_of
 from mnistbench.course.studies.convolution.result import Settings
 from mnistbench.measuring.torch_import import import_torch
-from mnistbench.showing.output import check, deliver, progress_bar
+from mnistbench.showing.output import check, deliver
+from mnistbench.showing.progress import Progress
 from mnistbench.showing.report import Report
 
 
@@ -21,8 +23,8 @@ def report(settings: Settings) -> Report:
     import_torch()
     from mnistbench.course.studies.convolution.measurement import study
 
-    with progress_bar("way") as progress:
-        return report_of(study(settings, progress))
+    with Progress(sys.stderr, quiet=True) as progress:
+        return report_of(study(settings, progress.step))
 
 
 def run(settings: Settings) -> int:

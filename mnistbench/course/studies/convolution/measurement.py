@@ -30,7 +30,7 @@ from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import memory_suffices, synchronizer, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.profiling import has_device_view, profile_call
-from mnistbench.measuring.timing import clocked
+from mnistbench.measuring.timing import times_ns
 from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.profile.costs import moved_bytes
 
@@ -96,13 +96,18 @@ def cost(case: WayCase, ceilings: Ceilings, device: str = "cpu", *, seconds: flo
         seconds: of a call, if it has been timed.
     """
     way, sizes, dtype = WAYS[case.way], case.sizes, getattr(torch, case.dtype)
-    call = call_of(way, sizes, dtype, device)
+    call, wait = call_of(way, sizes, dtype, device), synchronizer(torch.device(device))
+
+    def run() -> None:
+        call()
+        wait()
+
     # All images, kernels and outputs; for gradients, these and their gradients.
     tensors = sum(math.prod(shape) for shape in (sizes.input_shape, sizes.weight_shape, sizes.output_shape))
     least_bytes = tensors * dtype.itemsize * (2 if way.backward else 1)
     with torch.inference_mode():
         if seconds is None:
-            seconds = _typical_s(call, device)
+            seconds = median_ns(times_ns(run, seconds=_MEASURED_S, least=_CALLS, untimed=1)) / 1e9
         error, bound = (None, None) if way.backward else _error(way, sizes, dtype, device)
         n_bytes = max(moved_bytes(call), least_bytes)
     definition = (way.flops if way.backward else by_definition)(sizes)
@@ -115,21 +120,6 @@ def _error(way: Way, sizes: ConvolutionSizes, dtype: torch.dtype, device: str) -
     output: Tensor = way.compute(inputs.to(device), weights.to(device), sizes)
     error = (output.cpu().double() - reference(inputs, weights, sizes)).abs()
     return float(error.max()), float(way.bound(inputs, weights, sizes).max())
-
-
-def _typical_s(call: Callable[[], object], device: str) -> float:
-    """Return the median time of a call after one untimed call, in seconds."""
-    wait = synchronizer(torch.device(device))
-
-    def run() -> None:
-        call()
-        wait()
-
-    run()
-    times: list[int] = []
-    while len(times) < _CALLS or sum(times) < _MEASURED_S * 1e9:
-        times.append(clocked(run).wall_ns)
-    return median_ns(times) / 1e9
 
 
 # ---- The algorithm of the library ------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ Question: which graphs, which code and which sequence of operations does a progr
 Input: a program (``programs``): its forward pass, its backward pass, and the update of its weights.
 Output: its graphs, the kernels of its generated code, the order of its operations, and times, eager and compiled.
 
-``graphs`` captures the forward graph and the joint graph. ``compiled`` compiles the program and keeps the generated code, and
-``kernels`` reads which operations the code fuses. ``steps`` counts the operations of eager execution and times eager and
-compiled steps in turn. ``schedule`` records the order of operations, and ``loading`` how much of loading with workers overlaps
-with compute. ``run`` starts ``worker``, a process that does all of this with empty caches.
+``compiled`` captures the forward graph and the joint graph, compiles the program, keeps the generated code, and reads which
+operations the code fuses. ``steps`` counts the operations of eager execution, times eager and compiled steps in turn, and
+records the order of operations. ``loading`` measures how much of loading with workers overlaps with compute. ``command`` starts
+``worker``, a process that does all of this with empty caches.
 """

@@ -1,23 +1,126 @@
-"""Compile a program with empty caches, and keep the generated code."""
+"""What PyTorch makes of a program: the graphs that it captures, the code that it generates, and the kernels of this code."""
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
-from mnistbench.course.studies.graph.kernels import kernels
 from mnistbench.course.studies.graph.programs import Program
-from mnistbench.course.studies.graph.result import Kernel, Step
+from mnistbench.course.studies.graph.result import (
+    BACKWARD_PART,
+    FORWARD,
+    FORWARD_PART,
+    JOINT,
+    CalledKernel,
+    Graph,
+    StepTimes,
+)
 from mnistbench.course.studies.graph.steps import timed_step
+
+# ---- Graphs ----------------------------------------------------------------------------------------------------------
+
+# A custom backend captures them, as PyTorch's page "Custom Backends" describes. Dynamo hands the forward graph to the backend.
+# Inside the backend, AOTAutograd traces the backward pass too, and hands over the joint graph when it is to be partitioned, and
+# then both parts. Nothing is compiled: the parts run as they are.
+
+
+def graphs(program: Program) -> tuple[list[Graph], list[str]]:
+    """Return the graphs of a program, and a sentence for what this version of PyTorch cannot show.
+
+    A program that Dynamo cannot trace as a whole has several graphs of each kind.
+    """
+    found: list[Graph] = []
+    left_out: list[str] = []
+    traces_backward = True
+    try:
+        from functorch.compile import (  # type: ignore[import-untyped]
+            make_boxed_func,
+            min_cut_rematerialization_partition,
+        )
+        from torch._dynamo.backends.common import aot_autograd
+    except ImportError as error:
+        left_out.append(f"the joint graph: torch {torch.__version__} lacks an interface ({error})")
+        traces_backward = False
+
+    def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
+        found.append(graph(joint, JOINT))
+        return min_cut_rematerialization_partition(joint, inputs, **options)
+
+    def keep(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
+        def compiler(part: fx.GraphModule, _: Sequence[Any]) -> Any:
+            found.append(graph(part, kind))
+            return make_boxed_func(part.forward)
+
+        return compiler
+
+    def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        found.append(graph(module, FORWARD))
+        if not traces_backward:
+            return module.forward
+        both = aot_autograd(fw_compiler=keep(FORWARD_PART), bw_compiler=keep(BACKWARD_PART), partition_fn=partition)
+        traced: Callable[..., Any] = both(module, inputs)
+        return traced
+
+    program.step(torch.compile(program.compute, backend=backend, dynamic=False))
+    if not found:
+        left_out.append("the graphs: torch.compile gave none (is TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE set?)")
+    order = {kind: number for number, kind in enumerate((FORWARD, JOINT, FORWARD_PART, BACKWARD_PART))}
+    return sorted(found, key=lambda each: order[each.kind]), left_out
+
+
+def graph(module: fx.GraphModule, kind: str) -> Graph:
+    """Return what is shown of a graph."""
+    nodes = list(module.graph.nodes)
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    [output] = [node for node in nodes if node.op == "output"]
+    outputs = list(output.all_input_nodes)
+    return Graph(
+        kind=kind,
+        inputs=len(inputs),
+        operations=tuple(_name(node.target) for node in nodes if node.op.startswith("call_")),
+        outputs=len(_leaves(output.args)),
+        moved_bytes=_moved_bytes({*inputs, *outputs}),
+        text=module.print_readable(print_output=False).strip() + "\n",
+    )
+
+
+def _leaves(arguments: Any) -> list[fx.Node]:
+    """Return the nodes among nested arguments; one that is returned twice counts twice."""
+    found: list[fx.Node] = []
+    fx.map_arg(arguments, found.append)
+    return found
+
+
+def _name(target: Any) -> str:
+    """Return ``mul`` for ``operator.mul``, for ``torch.ops.aten.mul.Tensor``, and for the method ``mul``."""
+    if isinstance(target, str):
+        return target
+    text = str(getattr(target, "overloadpacket", "") or getattr(target, "__name__", target))
+    return text.removeprefix("aten.")
+
+
+def _moved_bytes(nodes: Iterable[fx.Node]) -> int | None:
+    """Return the bytes of the results of nodes; None if the shape of one is unknown."""
+    values = [node.meta.get("val") for node in nodes]
+    if any(value is None for value in values):
+        return None
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    return functools.reduce(lambda total, tensor: total + tensor.numel() * tensor.element_size(), tensors, 0)
+
+
+# ---- Generated code --------------------------------------------------------------------------------------------------
 
 #: Options of ``torch.compile``: write the files of each graph, to this directory, and name kernels in a profile.
 _TRACE, _DIRECTORY, _NAMES = "trace.enabled", "trace.debug_dir", "cpp.enable_kernel_profile"
@@ -35,9 +138,9 @@ class Compiled:
 
     compute: Callable[..., Tensor]
     start_ns: int  # time of a first, tiny program: it imports the compiler, and tests which instructions it may use
-    first: Step  # the step that compiled
+    first: StepTimes  # the step that compiled
     code: tuple[tuple[str, str], ...]  # (part, module)
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[CalledKernel, ...]
 
 
 def missing_compiler(device: str) -> str:
@@ -112,3 +215,71 @@ def _number(module: Path) -> int:
 def _first_lines(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines)}"[:_WIDTH]
+
+
+# ---- Kernels of the generated code -----------------------------------------------------------------------------------
+
+# The code is a Python module. Kernels are defined with ``async_compile``, and a function calls them, and functions of
+# libraries, one after the other. The name of a generated kernel lists its operations in alphabetical order:
+# ``cpp_fused_add_mul_0`` computes ``add`` and ``mul``.
+
+_GENERATED = r"(?:cpp|triton_[a-z]+)_fused_\w*"
+_LIBRARY = r"(?:extern_kernels|aten|torch\.ops\.\w+)"
+
+#: A call of a kernel: ``cpp_fused_add_mul_0(...)``, ``triton_poi_fused_add_mul_0.run(...)``, ``buf1 = extern_kernels.mm(...)``,
+#: ``buf2 = torch.ops.aten.convolution_backward.default(...)``.
+_CALL = re.compile(
+    rf"^\s+(?:\w+ = )?(?:(?P<generated>{_GENERATED})(?:\.run)?|{_LIBRARY}\.(?P<library>\w+)(?:\.\w+)?)\(",
+    re.MULTILINE,
+)
+_NAME = re.compile(r"(?:cpp|triton_[a-z]+)_fused_(?:(?P<operations>\w*)_)?\d+")
+_CALLS_BEGIN = "async_compile.wait("
+_CALLS_END = re.compile(r"^def (?:get_args|benchmark_compiled_module)\(", re.MULTILINE)
+
+
+def kernels(code: str, part: str, is_operation: Callable[[str], bool]) -> list[CalledKernel]:
+    """Return the kernels that a module calls, in the order of their first calls.
+
+    Args:
+        code: a module that Inductor generated.
+        part: what it computes, forward or backward.
+        is_operation: whether a name is that of an operation, with which the name of a kernel is read.
+    """
+    calls = code.partition(_CALLS_BEGIN)[2] or code
+    end = _CALLS_END.search(calls)
+    found = [(match["generated"], match["library"]) for match in _CALL.finditer(calls[: end.start() if end else len(calls)])]
+    launches = Counter(found)
+    return [
+        CalledKernel(part, name, launches[name, None], operations(name, is_operation), generated=True, code=_source(code, name))
+        if name
+        else CalledKernel(part, library, launches[None, library], (library,), generated=False)
+        for name, library in launches
+    ]
+
+
+def operations(name: str, is_operation: Callable[[str], bool]) -> tuple[str, ...]:
+    """Return the operations that the name of a generated kernel lists; empty if it lists none.
+
+    Names of operations contain underscores, too. The text is divided into the fewest that there are; if that is not possible,
+    it is returned as one.
+    """
+    match = _NAME.fullmatch(name)
+    listed = match["operations"] if match else name
+    if not listed:
+        return ()
+
+    @functools.cache
+    def divided(text: str) -> tuple[str, ...] | None:
+        if is_operation(text):
+            return (text,)
+        ends = (position for position, sign in enumerate(text) if sign == "_" and is_operation(text[:position]))
+        rests = [(text[:end], *rest) for end in ends if (rest := divided(text[end + 1 :]))]
+        return min(rests, key=len, default=None)
+
+    return divided(listed) or (listed,)
+
+
+def _source(code: str, name: str) -> str:
+    """Return the source of a generated kernel; empty if the module does not have it."""
+    match = re.search(rf"^{name} = async_compile\.\w+\(.*?'''\n?(.*?)'''", code, re.MULTILINE | re.DOTALL)
+    return match[1] if match else ""

@@ -1,8 +1,10 @@
-"""The study of a program -> its graphs, code, times and schedule."""
+"""The result of ``mnistbench study graph``: its graphs, code, times and schedule as tables and texts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import NamedTuple
 
 from mnistbench.core import units
 from mnistbench.course.studies.graph.result import (
@@ -14,16 +16,16 @@ from mnistbench.course.studies.graph.result import (
     FORWARD_PART,
     JOINT,
     PARTS,
+    TEXTS,
+    CalledKernel,
     Graph,
-    Kernel,
+    GraphStudy,
     Loading,
-    Study,
+    Ratio,
+    Scheduled,
 )
-from mnistbench.showing.report import Block
-from mnistbench.showing.table import Table, text_table
-
-#: Texts that can be shown in full.
-TEXTS = ("forward", "joint", "code", "schedule")
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.table import Column, Table
 
 #: Distinct operations of a graph in its row; the text of the graph has all of them.
 _NAMED = 5
@@ -32,58 +34,8 @@ _NAMED = 5
 _WIDTH = 40
 
 
-def blocks(study: Study, texts: Collection[str] | None = None) -> list[Block]:
-    """Return the report.
-
-    Args:
-        study: of a program.
-        texts: of TEXTS, those that are shown in full; None: all of them for the expression, and none for a workload.
-    """
-    shown = (TEXTS if study.settings.program == EXPRESSION else ()) if texts is None else texts
-    found = [Block("", tables=(_graphs(study),))] if study.graphs else []
-    found += [_drawing(study, kind) for kind in (FORWARD, JOINT) if kind in shown and study.of_kind(kind)]
-    if study.code:
-        found.append(Block("", tables=(_kernels(study),)))
-    if "code" in shown:
-        found += [
-            Block(f"Generated code, {each.part}, {each.name}", drawing=each.code.strip()) for each in study.kernels if each.code
-        ]
-    found.append(Block("", tables=(_times(study),)))
-    if "schedule" in shown and study.schedule:
-        found.append(Block("", tables=(_schedule(study),)))
-    if study.loading:
-        found.append(Block("", tables=(_loading(study),)))
-    return [*found, Block("Left out", lines=study.left_out)] if study.left_out else found
-
-
-def _drawing(study: Study, kind: str) -> Block:
-    return Block(f"{kind.capitalize()} graph", drawing="\n".join(graph.text.rstrip() for graph in study.of_kind(kind)))
-
-
-# ---- Graphs ----------------------------------------------------------------------------------------------------------
-
-
-def _graphs(study: Study) -> Table:
-    return text_table(
-        title=f"{study.source}: graphs",
-        headings=("graph", "inputs", "nodes", "outputs", "MB in and out", "operations"),
-        rows=tuple(_graph_row(graph) for graph in study.graphs),
-        sums=(),
-        numbers_from=1,
-        words_after=1,
-        lines=tuple(_graph_lines(study)),
-    )
-
-
-def _graph_row(graph: Graph) -> tuple[str, ...]:
-    return (
-        graph.kind,
-        units.count(graph.inputs),
-        units.count(len(graph.operations)),
-        units.count(graph.outputs),
-        units.MISSING if graph.moved_bytes is None else _megabytes(graph.moved_bytes),
-        _counted(graph),
-    )
+def _megabytes(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:,.1f}"
 
 
 def _counted(graph: Graph) -> str:
@@ -92,7 +44,128 @@ def _counted(graph: Graph) -> str:
     return ", ".join(named[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _graph_lines(study: Study) -> Iterator[str]:
+GRAPHS: tuple[Column[Graph], ...] = (
+    Column("graph", lambda graph: graph.kind),
+    Column("inputs", lambda graph: graph.inputs, units.count),
+    Column("nodes", lambda graph: len(graph.operations), units.count),
+    Column("outputs", lambda graph: graph.outputs, units.count),
+    Column("MB in and out", lambda graph: graph.moved_bytes, _megabytes),
+    Column("operations", _counted),
+)
+
+
+def _kernel_name(kernel: CalledKernel) -> str:
+    return kernel.name if len(kernel.name) <= _WIDTH else f"{kernel.name[: _WIDTH - 6]}...{kernel.name[-3:]}"
+
+
+def _kernel_operations(kernel: CalledKernel) -> str:
+    return (", ".join(kernel.operations) or "copies only") if kernel.generated else "call of a library"
+
+
+KERNELS: tuple[Column[CalledKernel], ...] = (
+    Column("part", lambda kernel: kernel.part),
+    Column("kernel", _kernel_name),
+    Column("calls", lambda kernel: kernel.launches, units.count),
+    Column("operations", _kernel_operations),
+)
+
+
+class PartRow(NamedTuple):
+    """A part of a step, or the whole ``step``."""
+
+    study: GraphStudy
+    part: str
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """How many times as fast the compiled part is."""
+        return self.study.ratio(self.part)
+
+
+def _quartiles(row: PartRow) -> str | None:
+    return f"{row.ratio.first_quartile:.2f} to {row.ratio.third_quartile:.2f}" if row.ratio else None
+
+
+TIMES: tuple[Column[PartRow], ...] = (
+    Column(None, lambda row: row.study.settings.program, key="program"),
+    Column("part", lambda row: row.part, key="part"),
+    Column("eager operations", lambda row: row.study.eager_operations(row.part), units.count, "eager_operations"),
+    Column("generated kernels", lambda row: row.study.launches(row.part, generated=True), units.count, "generated_kernels"),
+    Column("library calls", lambda row: row.study.launches(row.part, generated=False), units.count, "library_kernels"),
+    Column("eager us", lambda row: row.study.typical_ns(EAGER, row.part), units.microseconds, "eager_ns"),
+    Column(
+        "compiled us",
+        lambda row: row.study.typical_ns(COMPILED, row.part) if row.study.compiled else None,
+        units.microseconds,
+        "compiled_ns",
+    ),
+    Column("times as fast", lambda row: row.ratio and row.ratio.median, lambda ratio: f"{ratio:.2f}", "ratio"),
+    Column("quartiles", _quartiles, str),
+    Column(None, lambda row: row.ratio and row.ratio.first_quartile, key="ratio_first_quartile"),
+    Column(None, lambda row: row.ratio and row.ratio.third_quartile, key="ratio_third_quartile"),
+)
+
+SCHEDULE: tuple[Column[Scheduled], ...] = (
+    Column("way", lambda each: each.way),
+    Column("start us", lambda each: each.start_ns, units.microseconds),
+    Column("us", lambda each: each.duration_ns, units.microseconds),
+    Column("operation or kernel", lambda each: each.name),
+)
+
+LOADING: tuple[Column[Loading], ...] = (
+    Column("loading", lambda each: each.name),
+    Column("step us", lambda each: each.typical_ns, units.microseconds),
+    Column("waiting us", lambda each: each.typical_wait_ns, units.microseconds),
+    Column("computing us", lambda each: each.typical_compute_ns, units.microseconds),
+)
+
+
+def report_of(study: GraphStudy) -> Report:
+    """Return the tables, and the texts that are shown in full: by default all of the expression, and none of a workload."""
+    settings = study.settings
+    shown = (TEXTS if settings.program == EXPRESSION else ()) if settings.show is None else settings.show
+    threads = f", {units.threads(settings.threads)}" if settings.device == "cpu" else ""
+    parts = [PartRow(study, part) for part in PARTS if part != "update" or settings.program != EXPRESSION]  # it has no weights
+    step = PartRow(study, "step")
+    graph_lines, time_lines, loading_lines = (tuple(of(study)) for of in (_graph_lines, _time_lines, _loading_lines))
+    times = Table(f"{study.source}, {settings.device}{threads}: eager and compiled", TIMES, parts, [step], time_lines)
+    loading = f"eager steps with batches of {settings.batch_size}, by how they are loaded"
+    blocks = [
+        *_blocks(Table(f"{study.source}: graphs", GRAPHS, study.graphs, lines=graph_lines)),
+        *(_drawing(study, kind) for kind in (FORWARD, JOINT) if kind in shown and study.of_kind(kind)),
+        *(_blocks(_kernels(study)) if study.code else []),
+        *(
+            Block(f"Generated code, {each.part}, {each.name}", drawing=each.code.strip())
+            for each in study.kernels
+            if each.code and "code" in shown
+        ),
+        *_blocks(times),
+        *_blocks(Table("schedule of one step, profiled", SCHEDULE, study.schedule if "schedule" in shown else ())),
+        *_blocks(Table(loading, LOADING, study.loading, lines=loading_lines)),
+        *([Block("Left out", lines=study.left_out)] if study.left_out else []),
+    ]
+    names = ("program", "size", "batch_size", "workers", "device", "threads", "dataset", "seconds")
+    every = Table("", TIMES, [*parts, step])
+    values = asdict(study) | {
+        "settings": {name: getattr(settings, name) for name in names},
+        "parts": every.records(),
+        "compile_ns": study.compile_ns,
+        "least_bytes": study.least_bytes,
+        "overlap": study.overlap,
+    }
+    return Report("from program to schedule", blocks, document("graph", **values), every)
+
+
+def _blocks(table: Table) -> list[Block]:
+    """Return a block with the table, if it has rows."""
+    return [Block("", tables=(table,))] if table.rows else []
+
+
+def _drawing(study: GraphStudy, kind: str) -> Block:
+    return Block(f"{kind.capitalize()} graph", drawing="\n".join(graph.text.rstrip() for graph in study.of_kind(kind)))
+
+
+def _graph_lines(study: GraphStudy) -> Iterator[str]:
     if (breaks := len(study.of_kind(FORWARD)) - 1) > 0:
         yield (
             f"Dynamo cannot trace the program as a whole: it has {breaks} graph break{'s' if breaks > 1 else ''}. "
@@ -102,82 +175,16 @@ def _graph_lines(study: Study) -> Iterator[str]:
         yield "The two parts are the joint graph, divided: what the backward part needs is an output of the forward part."
 
 
-# ---- Kernels ---------------------------------------------------------------------------------------------------------
-
-
-def _kernels(study: Study) -> Table:
+def _kernels(study: GraphStudy) -> Table:
     fusions, generated = (sum(getattr(kernel, kind) for kernel in study.kernels) for kind in ("is_fusion", "generated"))
-    return text_table(
-        title="kernels that the generated code calls",
-        headings=("part", "kernel", "calls", "operations"),
-        rows=tuple(_kernel_row(kernel) for kernel in study.kernels),
-        sums=(),
-        numbers_from=2,
-        words_after=1,
-        lines=(
-            f"{fusions} of {generated} generated kernels fuse different operations.",
-            "A name lists each operation once, also where the kernel computes it several times.",
-        ),
+    lines = (
+        f"{fusions} of {generated} generated kernels fuse different operations.",
+        "A name lists each operation once, also where the kernel computes it several times.",
     )
+    return Table("kernels that the generated code calls", KERNELS, study.kernels, lines=lines)
 
 
-def _kernel_row(kernel: Kernel) -> tuple[str, ...]:
-    name = kernel.name if len(kernel.name) <= _WIDTH else f"{kernel.name[: _WIDTH - 6]}...{kernel.name[-3:]}"
-    operations = (", ".join(kernel.operations) or "copies only") if kernel.generated else "call of a library"
-    return (kernel.part, name, units.count(kernel.launches), operations)
-
-
-# ---- Times -----------------------------------------------------------------------------------------------------------
-
-
-def _times(study: Study) -> Table:
-    parts = [part for part in PARTS if part != "update" or study.settings.program != EXPRESSION]  # which has no weights
-    settings = study.settings
-    threads = f", {units.threads(settings.threads)}" if settings.device == "cpu" else ""
-    return text_table(
-        title=f"{study.source}, {settings.device}{threads}: eager and compiled",
-        headings=(
-            "part",
-            "eager operations",
-            "generated kernels",
-            "library calls",
-            "eager us",
-            "compiled us",
-            "times as fast",
-            "quartiles",
-        ),
-        rows=tuple(_times_row(study, part) for part in parts),
-        sums=(_times_row(study, "step"),),
-        numbers_from=1,
-        lines=tuple(_time_lines(study)),
-    )
-
-
-def _times_row(study: Study, part: str) -> tuple[str, ...]:
-    ratio = study.ratio(part)
-    return (
-        part,
-        *_numbers(study, part),
-        units.microseconds(study.typical_ns(EAGER, part)),
-        units.microseconds(study.typical_ns(COMPILED, part)) if study.compiled else units.MISSING,
-        f"{ratio.median:.2f}" if ratio else units.MISSING,
-        f"{ratio.first_quartile:.2f} to {ratio.third_quartile:.2f}" if ratio else units.MISSING,
-    )
-
-
-def _numbers(study: Study, part: str) -> tuple[str, str, str]:
-    """Return the operations of eager execution, and the generated kernels and library calls of compiled execution."""
-    passes = ("forward", "backward") if part == "step" else (part,)
-    if part == "update":
-        return (units.MISSING,) * 3
-    eager = sum(len(getattr(study.dispatched, each)) for each in passes)
-    if not study.code:
-        return (units.count(eager), units.MISSING, units.MISSING)
-    generated, library = (sum(study.launches(each, generated=kind) for each in passes) for kind in (True, False))
-    return (units.count(eager), units.count(generated), units.count(library))
-
-
-def _time_lines(study: Study) -> Iterator[str]:
+def _time_lines(study: GraphStudy) -> Iterator[str]:
     n_bytes = study.dispatched.moved_bytes
     least = study.least_bytes
     yield f"Eager operations read and write {_megabytes(n_bytes)} MB in the forward and the backward pass." + (
@@ -199,44 +206,7 @@ def _time_lines(study: Study) -> Iterator[str]:
     yield f"A compiled step takes {units.duration(saved)} less than an eager one: {steps} steps make up for the compile time."
 
 
-# ---- Schedule --------------------------------------------------------------------------------------------------------
-
-
-def _schedule(study: Study) -> Table:
-    return text_table(
-        title="schedule of one step, profiled",
-        headings=("way", "start us", "us", "operation or kernel"),
-        rows=tuple(
-            (each.way, units.microseconds(each.start_ns), units.microseconds(each.duration_ns), each.name)
-            for each in study.schedule
-        ),
-        sums=(),
-        numbers_from=1,
-        words_after=1,
-    )
-
-
-def _loading(study: Study) -> Table:
-    return text_table(
-        title=f"eager steps with batches of {study.settings.batch_size}, by how they are loaded",
-        headings=("loading", "step us", "waiting us", "computing us"),
-        rows=tuple(_loading_row(each) for each in study.loading),
-        sums=(),
-        numbers_from=1,
-        lines=tuple(_loading_lines(study)),
-    )
-
-
-def _loading_row(each: Loading) -> tuple[str, ...]:
-    return (
-        each.name,
-        units.microseconds(each.typical_ns),
-        units.microseconds(each.typical_wait_ns),
-        units.microseconds(each.typical_compute_ns),
-    )
-
-
-def _loading_lines(study: Study) -> Iterator[str]:
+def _loading_lines(study: GraphStudy) -> Iterator[str]:
     resident, alone, loaded = study.loaded(None), study.loaded(0), study.loaded(study.settings.workers)
     if study.overlap is None or not resident or not alone or not loaded:
         return
@@ -244,7 +214,3 @@ def _loading_lines(study: Study) -> Iterator[str]:
     yield f"{loaded.name}: {units.percent(study.overlap)} of the {load} in which a batch is loaded overlap with compute."
     change = loaded.typical_compute_ns / resident.typical_compute_ns - 1
     yield f"Computing takes {units.percent(abs(change))} {'more' if change > 0 else 'less'} time than with resident data."
-
-
-def _megabytes(n_bytes: int) -> str:
-    return f"{n_bytes / 1e6:,.1f}"

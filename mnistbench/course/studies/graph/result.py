@@ -5,17 +5,27 @@ Times are integer nanoseconds, sizes are bytes, shares are fractions of 1.
 
 from __future__ import annotations
 
-import json
+import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
+from mnistbench.core.errors import UsageError
+from mnistbench.core.options import (
+    MOST_THREADS,
+    data_dir,
+    one_of,
+    option,
+    options_of,
+    output,
+    output_format,
+    path,
+    some_of,
+    whole,
+)
+from mnistbench.core.params import DATASETS, MODELS
 from mnistbench.core.record import median_ns
-
-#: Version of the JSON. A new one removes or renames a key, or changes its meaning.
-SCHEMA = 1
 
 #: The program that is studied unless a workload is given.
 EXPRESSION = "x*y + z"
@@ -29,20 +39,55 @@ EAGER, COMPILED = "eager", "compiled"
 #: What a step consists of.
 PARTS = ("forward", "backward", "update")
 
+#: Part of a step, or the whole -> its passes, whose operations are counted.
+_PASSES = {"forward": ("forward",), "backward": ("backward",), "step": ("forward", "backward")}
 
-@dataclass(frozen=True)
+
+#: Texts that can be shown in full.
+TEXTS = ("forward", "joint", "code", "schedule")
+
+_OWN = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def program_name(text: str) -> str:
+    """Return EXPRESSION or the name of a workload."""
+    if text not in (EXPRESSION, *MODELS) and not _OWN.fullmatch(text):
+        raise ValueError(f"is not known; choose {' or '.join(MODELS)}, or give package.module:attribute")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is studied. The defaults are those of the command."""
+    """The options of the command."""
 
-    program: str = EXPRESSION  # or a workload: a built-in one, or package.module:attribute
-    size: int = 2048  # rows and columns of x, y and z
-    batch_size: int = 64  # of a workload
-    workers: int = 2  # of the DataLoader of a workload
-    device: str = "cpu"
-    threads: int = 1  # intra-op threads on the CPU
-    dataset: str = "digits"  # of the built-in workloads
-    data_dir: str | None = None  # directory of MNIST
+    program: str = option(
+        "--workload", program_name, EXPRESSION, "convnet, lenet5, or your own: package.module:attribute", "NAME"
+    )
+    size: int = option("--size", whole(1, 2**15), "2048", "rows and columns of x, y and z", "N")
+    batch_size: int = option("--batch-size", whole(1), "64", "samples of a workload's step", "N")
+    workers: int = option("--workers", whole(0, 256), "2", "workers of a workload's DataLoader", "N")
+    device: str = option("--device", str, "cpu", "auto, cpu, cuda, cuda:1, mps", "NAME")
+    threads: int = option("--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N")
+    dataset: str = option("--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME")
+    data_dir: Path | None = data_dir()
+    show: tuple[str, ...] | None = option(
+        "--show", some_of(*TEXTS), None,
+        f"comma list of texts to show in full: {', '.join(TEXTS)} (default: all, of a workload none)", "NAMES",
+    )  # fmt: skip
+    write: Path | None = option(
+        "--write", path, None, "write graphs, generated code, and traces for https://ui.perfetto.dev to this directory", "DIR"
+    )
+    format: str = output_format(["csv"])
+    output: Path | None = output()
     seconds: float = 3.0  # to fill with timed steps, eager and compiled; the same for each way to load batches
+
+    def __post_init__(self) -> None:
+        usual = {name: each.empty for name, each in options_of(Settings).items()}
+        is_workload = self.program != EXPRESSION
+        for name in ["size"] if is_workload else ["batch_size", "workers"]:
+            if (value := getattr(self, name)) != usual[name]:
+                why = "is for x*y + z; leave it out" if is_workload else "needs a workload; give --workload, too"
+                raise UsageError(f"--{name.replace('_', '-')}: '{value}' {why}")
 
 
 @dataclass(frozen=True)
@@ -63,7 +108,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CalledKernel:
     """A kernel that the generated code calls."""
 
     part: str  # forward or backward
@@ -80,7 +125,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepTimes:
     """Times of one step."""
 
     forward_ns: int
@@ -158,20 +203,20 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Study:
+class GraphStudy:
     """What a program becomes. What could not be shown is empty, and ``left_out`` says why."""
 
     settings: Settings
     torch: str  # version
     source: str  # the program in one line
     graphs: tuple[Graph, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[CalledKernel, ...]
     code: tuple[tuple[str, str], ...]  # (part, generated code) in order
     dispatched: Dispatched
     start_ns: int | None  # of the compiler: time of a first, tiny program with empty caches
-    first_compiled: Step | None  # it compiles the program
-    eager: tuple[Step, ...]
-    compiled: tuple[Step, ...]  # one after each eager one
+    first_compiled: StepTimes | None  # it compiles the program
+    eager: tuple[StepTimes, ...]
+    compiled: tuple[StepTimes, ...]  # one after each eager one
     schedule: tuple[Scheduled, ...]
     loading: tuple[Loading, ...]  # resident data, no workers, workers; empty for the expression
     left_out: tuple[str, ...] = ()
@@ -198,9 +243,17 @@ class Study:
         """Time of the first compiled step beyond that of a typical one."""
         return self.first_compiled.total_ns - self.typical_ns(COMPILED) if self.first_compiled else None
 
-    def launches(self, part: str, *, generated: bool) -> int:
-        """Return the number of kernels that the generated code of a part calls."""
-        return sum(each.launches for each in self.kernels if each.part == part and each.generated == generated)
+    def eager_operations(self, part: str) -> int | None:
+        """Return the number of operations of eager execution of a part or of the ``step``; None for the update."""
+        passes = _PASSES.get(part)
+        return sum(len(getattr(self.dispatched, each)) for each in passes) if passes else None
+
+    def launches(self, part: str, *, generated: bool) -> int | None:
+        """Return the number of kernels that the generated code calls; None for the update, or if there is no code."""
+        passes = _PASSES.get(part)
+        if not passes or not self.code:
+            return None
+        return sum(each.launches for each in self.kernels if each.part in passes and each.generated == generated)
 
     @property
     def least_bytes(self) -> int | None:
@@ -222,45 +275,3 @@ class Study:
         if not alone or not loaded or loaded is alone or not alone.typical_wait_ns:
             return None
         return min(1.0, max(0.0, 1 - loaded.typical_wait_ns / alone.typical_wait_ns))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything, also what follows from other values."""
-        ratio = self.ratio()
-        return {
-            "schema": SCHEMA,
-            **asdict(self),
-            "eager_ns": self.typical_ns(EAGER),
-            "compiled_ns": self.typical_ns(COMPILED) or None,
-            "ratio": asdict(ratio) if ratio else None,
-            "compile_ns": self.compile_ns,
-            "least_bytes": self.least_bytes,
-            "overlap": self.overlap,
-        }
-
-
-def dumps(study: Study) -> str:
-    """Return the JSON."""
-    return json.dumps(study.to_json(), indent=1) + "\n"
-
-
-#: Columns of the CSV: what one step consists of.
-COLUMNS = (
-    "program", "part", "eager_operations", "generated_kernels", "library_kernels", "eager_ns", "compiled_ns", "ratio",
-    "ratio_first_quartile", "ratio_third_quartile",
-)  # fmt: skip
-
-
-def csv_rows(study: Study) -> Iterator[Sequence[Any]]:
-    """Yield a row for each part of a step, and one for the whole."""
-    for part in (*PARTS, "step"):
-        ratio = study.ratio(part)
-        passes = part in ("forward", "backward")
-        yield [
-            study.settings.program,
-            part,
-            len(getattr(study.dispatched, part)) if passes else None,
-            *(study.launches(part, generated=generated) if passes and study.code else None for generated in (True, False)),
-            study.typical_ns(EAGER, part),
-            study.typical_ns(COMPILED, part) if study.compiled else None,
-            *((ratio.median, ratio.first_quartile, ratio.third_quartile) if ratio else (None, None, None)),
-        ]

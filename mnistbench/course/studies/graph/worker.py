@@ -15,25 +15,22 @@ import torch
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import touch_heap
-from mnistbench.course.studies.graph.compiled import Compiled, CompileError, compiled
-from mnistbench.course.studies.graph.graphs import graphs
+from mnistbench.course.studies.graph.command import DONE, PROGRESS
+from mnistbench.course.studies.graph.compiled import Compiled, CompileError, compiled, graphs
 from mnistbench.course.studies.graph.loading import loading
 from mnistbench.course.studies.graph.programs import Program, program
-from mnistbench.course.studies.graph.result import COMPILED, EAGER, EXPRESSION, Settings, Study
-from mnistbench.course.studies.graph.run import PROGRESS
-from mnistbench.course.studies.graph.schedule import schedule
-from mnistbench.course.studies.graph.steps import dispatched, timed_steps
+from mnistbench.course.studies.graph.result import COMPILED, EAGER, EXPRESSION, GraphStudy, Settings
+from mnistbench.course.studies.graph.steps import dispatched, schedule, timed_steps
 from mnistbench.measuring.case import memory_suffices, thread_count
 from mnistbench.measuring.environment import resolve_devices
 
 
-def study(settings: Settings, folder: Path, traces: Path | None) -> Study:
+def study(settings: Settings, folder: Path) -> GraphStudy:
     """Return the study of a program.
 
     Args:
-        settings: of the study.
+        settings: of the study. Traces are written to an existing directory.
         folder: an empty directory.
-        traces: directory for traces; None: none are written.
 
     Raises:
         MnistbenchError: an option cannot be used.
@@ -43,10 +40,11 @@ def study(settings: Settings, folder: Path, traces: Path | None) -> Study:
     larger = "a smaller size" if settings.program == EXPRESSION else "a smaller batch size"
     touch_heap()
     with thread_count(settings.threads), memory_suffices(f"memory of {device} does not suffice; choose {larger}"):
-        return _study(settings, program(settings), folder, traces)
+        return _study(settings, program(settings), folder)
 
 
-def _study(settings: Settings, one: Program, folder: Path, traces: Path | None) -> Study:
+def _study(settings: Settings, one: Program, folder: Path) -> GraphStudy:
+    traces = settings.write
     left_out: list[str] = []
     found: Compiled | None = None
     _progress("compile")
@@ -69,7 +67,7 @@ def _study(settings: Settings, one: Program, folder: Path, traces: Path | None) 
     if one.workload:
         _progress("load batches")
         loaded = loading(one, settings, settings.seconds, traces / "workers.json.gz" if traces else None)
-    return Study(
+    return GraphStudy(
         settings=settings,
         torch=torch.__version__,
         source=one.source,
@@ -103,12 +101,14 @@ def _progress(what: str) -> None:
 def main() -> int:
     """Study what the first file names; write the result, or the line of an error, to the second."""
     job, answer = map(Path, sys.argv[1:3])
-    settings, traces = pickle.loads(job.read_bytes())  # noqa: S301  # the process that started this one wrote it
+    settings = pickle.loads(job.read_bytes())  # noqa: S301  # the process that started this one wrote it
     try:
-        found: Study | str = study(settings, job.parent / "inductor", traces)
+        found: GraphStudy | str = study(settings, job.parent / "inductor")
     except MnistbenchError as error:
         found = str(error)
     answer.write_bytes(pickle.dumps(found))
+    sys.stdout.write(f"{DONE}\n")
+    sys.stdout.flush()
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The size, the line and the ways of a cache, and those of this machine. Does not import torch."""
+"""The size, the line and the ways of a cache, those of this machine, and a simulated cache. Does not import torch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mnistbench.core.errors import UsageError
 
@@ -14,6 +15,9 @@ LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
 
 #: Bytes of the largest cache, and the most ways: the simulation searches the ways one by one.
 MOST_BYTES, MOST_WAYS = 2**30, 1024
+
+#: Dimensions of a stand-in for an array: numba's types have a fixed number of them.
+DIMENSIONS = 4
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2}
 
@@ -94,3 +98,71 @@ def of_this_machine(directory: Path = LINUX) -> Caches:
         return Caches(cache(found["1"]), cache(found["2"]))
     except (OSError, KeyError, ValueError, UsageError):
         return USUAL
+
+
+# ---- Stand-ins for arrays --------------------------------------------------------------------------------------------
+
+# They run in Python and compiled by numba (``compiled``), so they use only what numba supports.
+
+
+def touch(sets: Any, line: int) -> bool:
+    """Use a line; return whether the cache had it.
+
+    Args:
+        sets: [sets, ways] numbers of lines, those of each set from the last used to the first used.
+        line: number of the line, its address divided by the bytes of a line.
+    """
+    ways = sets[line % len(sets)]
+    last = len(ways) - 1
+    position = 0
+    while position < last and ways[position] != line:
+        position += 1
+    found = ways[position] == line
+    while position > 0:
+        ways[position] = ways[position - 1]
+        position -= 1
+    ways[0] = line
+    return bool(found)
+
+
+class Traced:
+    """A stand-in for an array: it holds no numbers, counts its accesses, and passes each to the caches."""
+
+    def __init__(self, first: int, strides: Any, of_l1_line: int, of_l2_line: int, l1: Any, l2: Any) -> None:
+        """Set the place in memory.
+
+        Args:
+            first: number of the first element in memory.
+            strides: elements that an index of each dimension skips; a tuple of ``DIMENSIONS``.
+            of_l1_line: elements of a line of L1.
+            of_l2_line: elements of a line of L2.
+            l1: the lines that L1 has, as :func:`touch` takes them; shared by all arrays.
+            l2: those of L2.
+        """
+        self.first = first
+        self.strides = strides
+        self.of_l1_line = of_l1_line
+        self.of_l2_line = of_l2_line
+        self.l1 = l1
+        self.l2 = l2
+        self.accesses = 0
+        self.l1_misses = 0
+        self.l2_misses = 0
+
+    def access(self, index: tuple[int, ...]) -> None:
+        """Count an access to an element."""
+        element = self.first
+        for dimension in range(len(index)):
+            element += index[dimension] * self.strides[dimension]
+        self.accesses += 1
+        if not touch(self.l1, element // self.of_l1_line):
+            self.l1_misses += 1
+            if not touch(self.l2, element // self.of_l2_line):
+                self.l2_misses += 1
+
+    def __getitem__(self, index: tuple[int, ...]) -> float:
+        self.access(index)
+        return 0.0
+
+    def __setitem__(self, index: tuple[int, ...], value: float) -> None:
+        self.access(index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 
 from mnistbench.core.errors import UsageError
@@ -22,7 +23,8 @@ from mnistbench.course.studies.locality.nests import (
 from mnistbench.course.studies.locality.report import INSTALL, report_of
 from mnistbench.course.studies.locality.result import Computation, LocalityStudy, NestResult, Settings
 from mnistbench.course.studies.locality.simulation import simulate
-from mnistbench.showing.output import check, deliver, progress_bar
+from mnistbench.showing.output import check, deliver
+from mnistbench.showing.progress import Progress
 from mnistbench.showing.report import Report
 
 #: Times of each loop nest.
@@ -61,8 +63,8 @@ def report(settings: Settings) -> Report:
             raise UsageError(
                 f"{name}: {nest.multiply_adds:,} multiply-adds are too many to simulate; give at most {most:,}{remedy}"
             )
-    with progress_bar("order") as progress:
-        found = tuple(computed(*each, caches, _ROUNDS if numba else 0, progress) for each in wanted)
+    with Progress(sys.stderr, quiet=True) as progress:
+        found = tuple(computed(*each, caches, _ROUNDS if numba else 0, progress.step) for each in wanted)
     return report_of(LocalityStudy(caches, numba, found))
 
 

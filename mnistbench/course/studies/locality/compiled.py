@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mnistbench.course.studies.locality.caches import Cache
+from mnistbench.course.studies.locality.caches import Cache, Traced, touch
 from mnistbench.course.studies.locality.nests import ITEM, Nest, starts, strides
-from mnistbench.course.studies.locality.simulation import Traced, touch
 from mnistbench.measuring.timing import clocked
 
 #: A timed block of calls takes at least about this long, so that the call from Python does not count.
@@ -54,7 +53,7 @@ def repeated(loops: Callable[..., None]) -> Callable[..., None]:
 
 @functools.cache
 def compiled_traced() -> Callable[..., Any]:
-    """Return the class :class:`simulation.Traced`, compiled."""
+    """Return the class :class:`caches.Traced`, compiled."""
     from numba import int64
     from numba.experimental import jitclass
     from numba.extending import register_jitable

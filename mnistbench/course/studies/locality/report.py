@@ -21,14 +21,12 @@ from mnistbench.course.studies.locality.result import (
     rank_by_misses,
     rank_by_time,
 )
+from mnistbench.showing.plot import bars, beside
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
 #: What compiles the loops, so that they can be timed.
 INSTALL = "pip install 'mnistbench[studies]'"
-
-#: Characters of the longest bar of a panel, and of the number before it.
-_BAR, _NUMBER = 24, 6
 
 #: A bar; of a time, the part that is there with data in L1. Neither has a meaning in Markdown.
 _MARK, _IN_L1 = "x", "="
@@ -178,35 +176,13 @@ def figure(nests: Sequence[NestResult]) -> str:
 
     Both kinds of misses have the same scale.
     """
-    names = max(len(nest.order) for nest in nests)
-    l1_misses = [nest.l1_misses for nest in nests]
-    l2_misses = [nest.l2_misses for nest in nests]
-    panels = [_misses("L1 misses", l1_misses, max(l1_misses)), _misses("L2 misses", l2_misses, max(l1_misses))]
-    if all(nest.ns is not None for nest in nests):
-        panels.append(_times(nests))
-    labels = ["", *(nest.order for nest in nests)]
-    lines = ["  ".join([f"{label:<{names}}", *parts]).rstrip() for label, *parts in zip(labels, *panels, strict=True)]
-    return "\n".join(lines)
-
-
-def _misses(title: str, values: Sequence[float], longest: float) -> list[str]:
-    return _panel(title, values, [_MARK * _length(value, longest) for value in values])
-
-
-def _times(nests: Sequence[NestResult]) -> list[str]:
-    values = [nest.ns or 0.0 for nest in nests]
-    bars = []
-    for nest, value in zip(nests, values, strict=True):
-        whole, part = (_length(each, max(values)) for each in (value, min(nest.in_l1_ns or 0.0, value)))
-        bars.append(_IN_L1 * part + _MARK * (whole - part))
-    return _panel(f"ns ({_IN_L1} with data in L1)", values, bars)
-
-
-def _length(value: float, longest: float) -> int:
-    return round(value / longest * _BAR)
-
-
-def _panel(title: str, values: Sequence[float], bars: Sequence[str]) -> list[str]:
-    width = _NUMBER + 2 + _BAR
-    rows = [f"{_number(value):>{_NUMBER}} |{bar}" for value, bar in zip(values, bars, strict=True)]
-    return [f"{row:<{width}}" for row in (f"{'':{_NUMBER}}  {title}", *rows)]
+    most = max(nest.l1_misses for nest in nests)
+    panels = [
+        bars("L1 misses", [(_number(nest.l1_misses), [(nest.l1_misses, _MARK)]) for nest in nests], most),
+        bars("L2 misses", [(_number(nest.l2_misses), [(nest.l2_misses, _MARK)]) for nest in nests], most),
+    ]
+    timed = [(nest.ns, min(nest.in_l1_ns or 0.0, nest.ns)) for nest in nests if nest.ns is not None]
+    if len(timed) == len(nests):
+        rows = [(_number(ns), [(in_l1, _IN_L1), (ns - in_l1, _MARK)]) for ns, in_l1 in timed]
+        panels.append(bars(f"ns ({_IN_L1} with data in L1)", rows, max(ns for ns, _ in timed)))
+    return beside([nest.order for nest in nests], *panels)

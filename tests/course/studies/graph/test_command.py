@@ -9,31 +9,28 @@ from dataclasses import replace
 import pytest
 
 from mnistbench import cli
+from mnistbench.core.child import ChildError
 from mnistbench.course.studies.graph import command
+from mnistbench.course.studies.graph.command import environment_of, study
 from mnistbench.course.studies.graph.compiled import missing_compiler
-from mnistbench.course.studies.graph.report import blocks
+from mnistbench.course.studies.graph.report import report_of
 from mnistbench.course.studies.graph.result import (
     BACKWARD_PART,
-    COLUMNS,
     COMPILED,
     EAGER,
     FORWARD,
     FORWARD_PART,
     JOINT,
+    CalledKernel,
     Dispatched,
     Graph,
-    Kernel,
+    GraphStudy,
     Loading,
     Scheduled,
     Settings,
-    Step,
-    Study,
-    csv_rows,
-    dumps,
+    StepTimes,
 )
-from mnistbench.course.studies.graph.run import WorkerError, environment_of, study
-from mnistbench.showing.markdown import markdown_report
-from mnistbench.showing.terminal import draw_report
+from mnistbench.showing.output import render
 
 MB = 1_000_000
 
@@ -41,7 +38,7 @@ MB = 1_000_000
 def expression():
     """x*y + z, eager and compiled."""
     text = 'class GraphModule(torch.nn.Module):\n    def forward(self, x: "f32[8, 8]"):\n        return (x,)\n'
-    return Study(
+    return GraphStudy(
         settings=Settings(size=8),
         torch="2.15.0",
         source="x*y + z, float32 [8, 8], and the gradients of x, y and z",
@@ -52,15 +49,15 @@ def expression():
             Graph(BACKWARD_PART, 3, ("mul", "mul"), 3, 5 * MB, text),
         ),
         kernels=(
-            Kernel("forward", "cpp_fused_add_mul_0", 1, ("add", "mul"), generated=True, code="void kernel();\n"),
-            Kernel("backward", "cpp_fused_mul_0", 1, ("mul",), generated=True, code="void kernel();\n"),
+            CalledKernel("forward", "cpp_fused_add_mul_0", 1, ("add", "mul"), generated=True, code="void kernel();\n"),
+            CalledKernel("backward", "cpp_fused_mul_0", 1, ("mul",), generated=True, code="void kernel();\n"),
         ),
         code=(("forward", "# module\n"), ("backward", "# module\n")),
         dispatched=Dispatched(("mul", "add"), ("mul", "mul"), 0, 12 * MB),
         start_ns=10_000_000_000,
-        first_compiled=Step(1_500_000_000, 500_000_000, 0),
-        eager=(Step(6_000_000, 6_000_000, 0), Step(6_200_000, 6_200_000, 0), Step(6_600_000, 6_600_000, 0)),
-        compiled=(Step(4_000_000, 5_000_000, 0), Step(4_000_000, 5_000_000, 0), Step(4_400_000, 5_500_000, 0)),
+        first_compiled=StepTimes(1_500_000_000, 500_000_000, 0),
+        eager=(StepTimes(6_000_000, 6_000_000, 0), StepTimes(6_200_000, 6_200_000, 0), StepTimes(6_600_000, 6_600_000, 0)),
+        compiled=(StepTimes(4_000_000, 5_000_000, 0), StepTimes(4_000_000, 5_000_000, 0), StepTimes(4_400_000, 5_500_000, 0)),
         schedule=(
             Scheduled(EAGER, "mul", 11_000, 3_000_000),
             Scheduled(EAGER, "add", 3_020_000, 3_100_000),
@@ -82,7 +79,7 @@ def training_step():
         code=(),
         first_compiled=None,
         start_ns=None,
-        eager=(Step(2_000_000, 3_000_000, 400_000),),
+        eager=(StepTimes(2_000_000, 3_000_000, 400_000),),
         compiled=(),
         schedule=(),
         loading=(
@@ -94,17 +91,20 @@ def training_step():
     )
 
 
+def shown(found, form="terminal", **settings):
+    return render(report_of(replace(found, settings=replace(found.settings, **settings))), form)
+
+
 def test_the_report(golden):
-    golden(draw_report(blocks(expression())) + "\n", "study_graph.txt")
-    golden(draw_report(blocks(training_step())) + "\n", "study_graph_workload.txt")
-    golden(markdown_report(blocks(expression()), "from program to schedule"), "study_graph.markdown")
-    golden(dumps(expression()), "study_graph.json")
+    golden(shown(expression()), "study_graph.txt")
+    golden(shown(training_step()), "study_graph_workload.txt")
+    golden(shown(expression(), "json"), "study_graph.json")
 
 
 def test_texts_are_shown_where_they_are_asked_for():
-    assert "Forward graph" in draw_report(blocks(training_step(), ["forward"]))
-    assert "Forward graph" not in draw_report(blocks(training_step()))
-    assert "void kernel" not in draw_report(blocks(expression(), ["joint"]))
+    assert "Forward graph" in shown(training_step(), show=("forward",))
+    assert "Forward graph" not in shown(training_step())
+    assert "void kernel" not in shown(expression(), show=("joint",))
 
 
 def test_what_follows_from_the_times():
@@ -121,16 +121,16 @@ def test_what_follows_from_the_times():
 
 def test_a_compiled_step_that_is_slower_pays_for_nothing():
     found = expression()
-    text = draw_report(blocks(replace(found, eager=found.compiled, compiled=found.eager)))
+    text = shown(replace(found, eager=found.compiled, compiled=found.eager))
     assert "A compiled step takes 3.40 ms more than an eager one." in text
     assert "after" not in text.partition("more than an eager one")[2].partition("\n")[0]
 
 
 def test_the_csv_has_a_row_for_each_part():
-    rows = list(csv_rows(training_step()))
-    assert [row[1] for row in rows] == ["forward", "backward", "update", "step"]
-    assert all(len(row) == len(COLUMNS) for row in rows)
-    assert rows[-1][COLUMNS.index("eager_ns")] == 5_400_000
+    rows = list(csv.DictReader(io.StringIO(shown(training_step(), "csv"))))
+    assert [row["part"] for row in rows] == ["forward", "backward", "update", "step"]
+    assert [row["eager_operations"] for row in rows] == ["2", "2", "", "4"]
+    assert rows[-1]["eager_ns"] == "5400000"
 
 
 # ---- Real runs: one compiles, one has no compiler --------------------------------------------------------------------
@@ -140,8 +140,7 @@ def test_the_csv_has_a_row_for_each_part():
 @pytest.mark.skipif(bool(missing_compiler("cpu")), reason="there is no C++ compiler")
 def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")  # do not test the vector instructions: nine compilations, half the time
-    measured = command.measured
-    monkeypatch.setattr(command, "measured", lambda settings, folder: measured(replace(settings, seconds=0.2), folder))
+    monkeypatch.setattr(command, "study", lambda settings, progress: study(replace(settings, seconds=0.2), progress))
     folder = tmp_path / "new" / "files"
     output = tmp_path / "study.json"
     words = ["study", "graph", "--size", "64", "--write", str(folder), "--format", "json", "-o", str(output)]
@@ -154,7 +153,8 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
     ]
     assert "kernel(" in found["kernels"][0]["code"]
     assert found["compile_ns"] > 0
-    assert found["ratio"]["first_quartile"] <= found["ratio"]["median"] <= found["ratio"]["third_quartile"]
+    step = found["parts"][-1]
+    assert step["ratio_first_quartile"] <= step["ratio"] <= step["ratio_third_quartile"]
     by_way = {way: [each["name"] for each in found["schedule"] if each["way"] == way] for way in (EAGER, COMPILED)}
     assert by_way[EAGER] == ["mul", "add", "mul", "mul"]
     assert by_way[COMPILED] == ["cpp_fused_add_mul_0", "cpp_fused_mul_0"]
@@ -172,7 +172,7 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
 def test_without_a_compiler_the_graphs_and_the_loading_are_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     done = []
-    found = study(Settings(program="lenet5", batch_size=8, workers=1, seconds=0.1), traces=tmp_path, progress=done.append)
+    found = study(Settings(program="lenet5", batch_size=8, workers=1, seconds=0.1, write=tmp_path), done.append)
     [said] = found.left_out
     assert said.startswith("no C++ compiler: 'no-such-compiler' is not found")
     assert found.compiled == found.code == found.kernels == ()
@@ -183,12 +183,12 @@ def test_without_a_compiler_the_graphs_and_the_loading_are_shown(tmp_path, monke
     assert {each.name for each in found.schedule} >= {"conv2d", "convolution_backward"}
     assert {path.name for path in tmp_path.iterdir()} == {"eager.json.gz", "workers.json.gz"}
     assert "compile" in done
-    assert "no C++ compiler" in draw_report(blocks(found))
+    assert "no C++ compiler" in shown(found)
 
 
 def test_a_process_that_ends_without_a_result_is_one_line(monkeypatch):
     monkeypatch.setattr("sys.executable", "/bin/false")
-    with pytest.raises(WorkerError, match=r"^the program was not studied: exit code 1$"):
+    with pytest.raises(ChildError, match=r"^the process that studies the program ended with exit code 1: it printed nothing$"):
         study(Settings())
 
 
@@ -198,41 +198,22 @@ def test_the_process_has_empty_caches(tmp_path):
     assert found["OMP_NUM_THREADS"] == "3"
 
 
-def test_the_csv_of_the_command(monkeypatch, capsys):
-    monkeypatch.setattr(command, "measured", lambda *_: expression())
-    assert cli.main(["study", "graph", "--format", "csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [(row["part"], row["eager_operations"], row["generated_kernels"]) for row in rows[:2]] == [
-        ("forward", "2", "1"),
-        ("backward", "2", "1"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--workload", "resnet"), "--workload: 'resnet' is not known; choose convnet or lenet5, or give"),
         (("--workload", "a.b:c.d"), "--workload: 'a.b:c.d' is not known"),
-        (("--workload", ""), "--workload: '' is not known"),
         (("--workload", "convnet", "--size", "8"), "--size: '8' is for x*y + z"),
         (("--batch-size", "8"), "--batch-size: '8' needs a workload"),
-        (("--workers", "2"), "--workers: '2' needs a workload"),
+        (("--workers", "3"), "--workers: '3' needs a workload"),
         (("--size", "0"), "--size: '0' cannot be used"),
-        (("--size", "100000"), "--size: '100000' cannot be used"),
-        (("--workload", "convnet", "--batch-size", "many"), "--batch-size: 'many' cannot be used"),
-        (("--workload", "convnet", "--workers", "-1"), "--workers: '-1' cannot be used"),
-        (("--threads", "0"), "--threads: '0' cannot be used"),
-        (("--dataset", "cifar"), "--dataset: 'cifar' is not known"),
         (("--show", "everything"), "--show: 'everything' is not known"),
-        (("--show", ""), "--show: '' has an empty entry"),
-        (("--write", " "), "--write: ' ' is no value"),
         (("--write", "/dev/null/x"), "--write: /dev/null/x cannot be written"),
         (("--output", "/nowhere/x"), "--output: /nowhere/x cannot be written"),
-        (("--device", " "), "--device: ' ' is no value"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_runs(arguments, said, capsys, monkeypatch):
-    monkeypatch.setattr(command, "measured", lambda *_: pytest.fail("something was measured"))
+    monkeypatch.setattr(command, "study", lambda *_: pytest.fail("something was measured"))
     assert cli.main(["study", "graph", *arguments]) == 2
     error = capsys.readouterr().err.strip().splitlines()
     assert len(error) == 1

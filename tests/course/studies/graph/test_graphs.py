@@ -8,8 +8,7 @@ from torch.autograd import DeviceType
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import ITERATION
-from mnistbench.course.studies.graph.compiled import CompileError, compiled, missing_compiler
-from mnistbench.course.studies.graph.graphs import graphs
+from mnistbench.course.studies.graph.compiled import CompileError, compiled, graphs, missing_compiler
 from mnistbench.course.studies.graph.programs import program, workload
 from mnistbench.course.studies.graph.result import (
     BACKWARD_PART,
@@ -20,8 +19,7 @@ from mnistbench.course.studies.graph.result import (
     Scheduled,
     Settings,
 )
-from mnistbench.course.studies.graph.schedule import scheduled
-from mnistbench.course.studies.graph.steps import dispatched, timed_steps
+from mnistbench.course.studies.graph.steps import dispatched, scheduled, timed_steps
 
 TINY = Settings(size=16)
 N_BYTES = 16 * 16 * 4

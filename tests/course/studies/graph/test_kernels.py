@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.course.studies.graph.kernels import kernels, operations
+from mnistbench.course.studies.graph.compiled import kernels, operations
 
 DATA = Path(__file__).parent / "data"
 

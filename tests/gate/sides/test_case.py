@@ -12,8 +12,7 @@ import pytest
 from pytest_benchmark.fixture import FixtureAlreadyUsed
 
 from mnistbench.gate.sides import alternate
-from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS
-from mnistbench.gate.sides.plain_case import PlainCase, own_threads
+from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, PlainCase, own_threads
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.verdict.samples import BASE, HEAD
 from mnistbench.measuring.calls import Call, intercept, refuse_weave

@@ -1,10 +1,8 @@
-"""``mnistbench profile --from-trace``: what it prints, and one line for each mistake."""
+"""FLOPs, bytes and the roofline in the report of ``mnistbench trace``."""
 
 import csv
 import io
 import json
-import subprocess
-import sys
 
 import pytest
 import real_traces
@@ -49,30 +47,28 @@ def training(tmp_path, *, devices=(build.H100,), name="trace.json.gz"):
 
 
 def run(capsys, *arguments):
-    code = main(["profile", *map(str, arguments)])
+    code = main(["trace", *map(str, arguments)])
     printed = capsys.readouterr()
     return code, printed.out, printed.err
+
+
+def test_the_report(tmp_path, capsys, golden):
+    code, out, err = run(capsys, training(tmp_path))
+    assert (code, err) == (0, "")
+    golden(out, "trace_work.txt")
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("terminal", ["--shapes", "--memory"]),
-        ("by_op", ["--by", "op", "--top", "3", "--sort", "calls"]),
+        ("by_op", ["--by", "op", "--top", "3"]),
         ("by_module", ["--by", "module"]),
-        ("given", ["--peak-tflops", "100", "--peak-gbs", "1000", "--min-share", "10%"]),
+        ("given", ["--peak-tflops", "100", "--peak-gbs", "1000"]),
     ],
 )
-def test_the_report(tmp_path, capsys, golden, name, options):
-    code, out, err = run(capsys, "--from-trace", training(tmp_path), *options)
-    assert (code, err) == (0, "")
-    golden(out, f"trace_profile_{name}.txt")
-
-
-def test_markdown(tmp_path, capsys, golden):
-    code, out, _ = run(capsys, "--from-trace", training(tmp_path), "--format", "markdown")
-    assert code == 0
-    golden(out, "trace_profile.markdown")
+def test_the_block_about_work(tmp_path, capsys, golden, name, options):
+    out = run(capsys, training(tmp_path), *options)[1]
+    golden(out[out.index("work by device time") :], f"trace_work_{name}.txt")
 
 
 def of_roof(out):
@@ -81,7 +77,7 @@ def of_roof(out):
 
 def test_csv_and_json_have_every_operation(tmp_path, capsys):
     path = training(tmp_path)
-    _, out, _ = run(capsys, "--from-trace", path, "--format", "csv")
+    _, out, _ = run(capsys, path, "--format", "csv")
     rows = {row["operation"]: row for row in csv.DictReader(io.StringIO(out))}
     large = rows["aten::mm"]
     assert (int(large["flops"]), int(large["bytes"])) == (2 * 4096**3, 3 * 2 * 4096**2)
@@ -93,17 +89,17 @@ def test_csv_and_json_have_every_operation(tmp_path, capsys):
     assert float(rows["aten::silu"]["of_roof"]) == pytest.approx(2 * 2 * 4096**2 / 30e-6 / 3350e9, abs=1e-4)
     assert (rows["aten::silu"]["flops"], rows["aten::silu"]["peak_flops_per_s"]) == ("", "")
     assert (rows["aten::cat"]["of_roof"], bool(rows["aten::cat"]["not_counted"])) == ("", True)
-    _, out, _ = run(capsys, "--from-trace", path, "--format", "json")
-    found = json.loads(out)
+    _, out, _ = run(capsys, path, "--format", "json")
+    [found] = json.loads(out)["traces"]
     assert [one["operation"] for one in found["operations"]] == list(rows)
     assert found["peaks"]["bytes_per_s"] == 3350e9
-    assert found["devices"] == [{"name": build.H100, "memory_bytes": 80 * 1024**3}]
+    assert found["machine"] == [[build.H100, 80 * 1024**3]]
 
 
 def test_peaks_that_the_user_gives_take_the_place_of_the_cited_ones(tmp_path, capsys):
     path = training(tmp_path)
     cited, tflops, gbs = (
-        of_roof(run(capsys, "--from-trace", path, "--format", "csv", *options)[1])
+        of_roof(run(capsys, path, "--format", "csv", *options)[1])
         for options in ([], ["--peak-tflops", "1978.8"], ["--peak-gbs", "33500"])
     )
     assert float(tflops["aten::mm"]) == pytest.approx(float(cited["aten::mm"]) / 2, abs=1e-4)
@@ -113,95 +109,34 @@ def test_peaks_that_the_user_gives_take_the_place_of_the_cited_ones(tmp_path, ca
 
 def test_an_unknown_accelerator_needs_peaks(tmp_path, capsys):
     path = training(tmp_path, devices=("AMD Radeon Graphics",))
-    _, out, _ = run(capsys, "--from-trace", path)
+    _, out, _ = run(capsys, path)
     assert "--peak-tflops and --peak-gbs" in out
     assert "'AMD Radeon Graphics'" in out
     assert "Roofline" not in out
-    assert set(of_roof(run(capsys, "--from-trace", path, "--format", "csv")[1]).values()) == {""}
-    _, out, _ = run(capsys, "--from-trace", path, "--peak-tflops", "10")
+    assert set(of_roof(run(capsys, path, "--format", "csv")[1]).values()) == {""}
+    _, out, _ = run(capsys, path, "--peak-tflops", "10")
     assert "give --peak-gbs." in out
-    _, out, _ = run(capsys, "--from-trace", path, "--peak-tflops", "10", "--peak-gbs", "100")
+    _, out, _ = run(capsys, path, "--peak-tflops", "10", "--peak-gbs", "100")
     assert "Roofline" in out
 
 
 def test_a_sum_has_a_place_only_if_each_of_its_operations_has_one(tmp_path, capsys):
-    by_module = run(capsys, "--from-trace", training(tmp_path), "--by", "module", "--format", "csv")[1]
-    (row,) = csv.DictReader(io.StringIO(by_module))
+    by_module = run(capsys, training(tmp_path), "--by", "module", "--format", "csv")[1]
+    row = next(row for row in csv.DictReader(io.StringIO(by_module)) if not row["operation"])
     assert (row["flops"], row["bytes"], row["of_roof"]) == ("", "", "")
     assert row["not_counted"]
 
 
 def test_a_trace_without_shapes_is_told_so_in_one_sentence(tmp_path, capsys):
-    _, out, _ = run(capsys, "--from-trace", build.trace_file(tmp_path, build.network()))
+    _, out, _ = run(capsys, build.trace_file(tmp_path, build.network()))
     assert "record_shapes=True" in out
     assert "Peaks" not in out
 
 
 def test_a_trace_without_an_accelerator_is_held_against_given_peaks(tmp_path, capsys):
     path = build.trace_file(tmp_path, [op("aten::mm", 0, 1000, *LARGE)])
-    _, out, _ = run(capsys, "--from-trace", path, "--peak-tflops", "1000", "--peak-gbs", "1000", "--format", "csv")
+    _, out, _ = run(capsys, path, "--peak-tflops", "1000", "--peak-gbs", "1000", "--format", "csv")
     assert float(of_roof(out)["aten::mm"]) == pytest.approx(2 * 4096**3 / 1e-3 / 1000e12, abs=1e-4)
-    code, _, err = run(capsys, "--from-trace", path, "--sort", "self-device")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "self-cpu" in err
-
-
-GIVEN = (
-    ["--model", "convnet"], ["--batch-size", "4"], ["--device", "auto"], ["--phase", "step"], ["--dtype", "float32"],
-    ["--threads", "1"], ["--dataset", "digits"], ["--data-dir", "."], ["--seed", "1"], ["--iterations", "10"], ["--cold"],
-    ["--trace", "other.json"],
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("options", GIVEN, ids=lambda options: options[0])
-def test_what_says_what_is_measured_is_refused_even_with_its_default(tmp_path, capsys, options):
-    code, out, err = run(capsys, "--from-trace", training(tmp_path), *options)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"mnistbench: {options[0]}: ")
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--peak-tflops", "0"], "--peak-tflops: '0'"),
-        (["--peak-tflops", "inf"], "--peak-tflops: 'inf'"),
-        (["--peak-gbs", "nan"], "--peak-gbs: 'nan'"),
-        (["--peak-gbs", "fast"], "--peak-gbs: 'fast'"),
-        (["--peak-gbs", ""], "--peak-gbs: ''"),
-        (["--from-trace", " "], "--from-trace: ' '"),
-        (["--by", "kernel"], "--by: 'kernel'"),
-        (["--output", "/nowhere/at/all.txt"], "--output"),
-    ],
-)
-def test_values_that_cannot_be_used(tmp_path, capsys, options, named):
-    code, out, err = run(capsys, "--from-trace", training(tmp_path), *options)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert named in err
-
-
-@pytest.mark.parametrize("flag", ["--peak-tflops", "--peak-gbs"])
-def test_peaks_hold_for_a_trace_only(capsys, flag):
-    code, out, err = run(capsys, flag, "10")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"mnistbench: {flag}: ")
-
-
-def test_a_file_that_is_no_trace(tmp_path, capsys):
-    path = tmp_path / "notes.json"
-    path.write_text("notes")
-    code, out, err = run(capsys, "--from-trace", path)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert str(path) in err
-
-
-def test_torch_is_not_imported(tmp_path):
-    program = (
-        "import sys; from mnistbench.cli import main; main(sys.argv[1:]); "
-        "sys.exit(sorted({'torch', 'numpy'} & set(sys.modules)) or 0)"
-    )
-    command = [sys.executable, "-c", program, "profile", "--from-trace", str(training(tmp_path))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 # ---- Real traces ------------------------------------------------------------------------------------------------------
@@ -211,7 +146,7 @@ def test_torch_is_not_imported(tmp_path):
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_no_operation_of_a_real_trace_is_faster_than_its_machine(name, capsys):
     """Small tensors come from a cache, so an operation may move more than memory allows; none may compute more."""
-    _, out, _ = run(capsys, "--from-trace", real_traces.path(name), "--format", "csv")
+    _, out, _ = run(capsys, real_traces.path(name), "--format", "csv")
     for row in csv.DictReader(io.StringIO(out)):
         if row["peak_flops_per_s"] and row["of_roof"]:
             assert int(row["flops"]) / int(row["self_device_ns"]) * 1e9 < float(row["peak_flops_per_s"])
@@ -223,10 +158,10 @@ def test_no_operation_of_a_real_trace_is_faster_than_its_machine(name, capsys):
     [("h100_qwen_0.5b", 0.655), ("mi300_bert_small", 0.983), ("a100_alexnet_training", 0.0), ("torch_compile_triton", 0.933)],
 )
 def test_the_share_of_the_time_with_a_place(name, share, capsys):
-    _, out, _ = run(capsys, "--from-trace", real_traces.path(name), "--format", "json")
-    analysed = json.loads(out)["operations"]
-    placed = sum(row["self_device_ns"] for row in analysed if row["of_roof"] is not None)
-    _, out, _ = run(capsys, "--from-trace", real_traces.path(name))
+    _, out, _ = run(capsys, real_traces.path(name), "--format", "json")
+    rows = json.loads(out)["traces"][0]["operations"]
+    placed = sum(row["self_device_ns"] for row in rows if row["of_roof"] is not None)
+    _, out, _ = run(capsys, real_traces.path(name))
     if share:
         assert f"{share * 100:.1f} % of the device time has a place" in out
     assert (placed > 0) == (share > 0)

@@ -1,0 +1,217 @@
+"""``mnistbench bisect``: the gates that it runs, its report and exit code, and wrong usage."""
+
+import json
+import sys
+import venv
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from gate_builders import CASE, LABEL, Measured, recorded, series
+
+from mnistbench import cli
+from mnistbench.core.errors import UsageError
+from mnistbench.gate.launcher import LaunchError
+from mnistbench.gate.verdict import samples
+
+PASSED, REGRESSED, INCONCLUSIVE = 0, 1, 2
+
+OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
+LABELS = {CASE: LABEL, OTHER: "step lenet5-b1-cpu on digits"}
+RELEASES = ("4.64.0", "4.65.0", "4.66.0", "4.67.0", "4.68.0")
+
+
+@pytest.fixture
+def gate(tmp_path, monkeypatch):
+    """Run the command with invented releases and samples; ``ends`` has what ends a gate, by release."""
+    seen = SimpleNamespace(requests=[], wanted=[], ends={}, elapsed_s=100.0)
+
+    def releases(wanted):
+        seen.wanted.append(tuple(wanted))
+        return RELEASES
+
+    def measure(request, progress):
+        seen.requests.append(request)
+        base, head = (str(requirement).partition("==")[2] for requirement in (*request.base_with, *request.head_with))
+        end = seen.ends.get(head, 1.0)
+        if isinstance(end, BaseException):
+            raise end
+        cases = {case: Measured(factor=1.0 if case == OTHER else end) for case in request.only or LABELS}
+        launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4) if end != 1.0 else [])]
+        of_header = {"labels": {case: LABELS[case] for case in cases}, "packages": {"tabulate": (base, head)}}
+        found = recorded(launches, end=samples.End(elapsed_s=seen.elapsed_s), **of_header)
+        return replace(found, path=tmp_path / f"{head}.jsonl.gz")
+
+    seen.run = lambda *arguments: cli.main(["bisect", *arguments])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.setattr("mnistbench.gate.bisect_command.measure", measure)
+    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", releases)
+    return seen
+
+
+RANGE = "tabulate==4.64.0..4.68.0"
+NO_ENVIRONMENT = UsageError("no environment with it: uv: Because of something")
+
+
+def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
+    gate.ends = dict.fromkeys(("4.67.0", "4.68.0"), 1.1)
+    assert gate.run(RANGE, "--launches", "9", "--", "bench", "-x") == REGRESSED
+    shown = capsys.readouterr()
+    last = shown.out.splitlines()[-1]
+    assert last.startswith(
+        "first slower release: tabulate 4.67.0 (4.66.0 is not slower); regressed: 2 confirmed by fresh launches: "
+    )
+    assert gate.wanted == [("tabulate", "4.64.0", "4.68.0")]
+    assert [(str(one.base_with[0]), str(one.head_with[0]), one.only) for one in gate.requests] == [
+        ("tabulate==4.64.0", f"tabulate=={head}", only)
+        for head, only in (("4.68.0", ()), ("4.66.0", (CASE,)), ("4.67.0", (CASE,)))
+    ]
+    assert {(one.base, one.base_dir, one.launches, one.pytest) for one in gate.requests} == {(None, None, 9, ("bench", "-x"))}
+    assert shown.err.splitlines()[0] == (
+        "5 releases of tabulate: 4.64.0, 4.65.0, 4.66.0, 4.67.0, 4.68.0; "
+        "at most 3 gates, and one more for each that cannot judge its release"
+    )
+    raw = [f"raw samples: {tmp_path / release}.jsonl.gz" for release in ("4.68.0", "4.66.0", "4.67.0")]
+    assert [line.partition(";")[0] for line in shown.err.splitlines() if line.startswith("raw")] == raw
+
+
+def test_nothing_slower_passes(gate, capsys):
+    assert gate.run(RANGE) == PASSED
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("no slower release: tabulate 4.68.0 is not slower than 4.64.0; passed: no regression of ")
+    assert len(gate.requests) == 1
+
+
+def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
+    gate.ends = {"4.68.0": 1.1, "4.67.0": 1.1, "4.66.0": LaunchError("head: boom"), "4.65.0": NO_ENVIRONMENT}
+    assert gate.run(RANGE, "--inconclusive", "ok") == INCONCLUSIVE
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == (
+        "inconclusive: the first slower release is tabulate 4.65.0, 4.66.0 or 4.67.0 (4.64.0 is not slower); "
+        "4.65.0 and 4.66.0 could not be judged; measure again, or increase --launches"
+    )
+    assert "4.66.0: not judged: head: boom\n" in out
+    assert f"4.65.0: not judged: {NO_ENVIRONMENT}\n" in out
+
+
+def test_the_first_gate_that_cannot_be_run_is_one_line(gate, capsys):
+    gate.ends = {"4.68.0": NO_ENVIRONMENT}
+    assert gate.run(RANGE) == INCONCLUSIVE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines()[-1] == f"mnistbench: {NO_ENVIRONMENT}"
+
+
+def test_an_interrupt_reports_what_was_found(gate, capsys):
+    gate.ends = {"4.68.0": 1.1, "4.67.0": 1.1, "4.66.0": KeyboardInterrupt()}
+    assert gate.run(RANGE) == INCONCLUSIVE
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "inconclusive: the first slower release is tabulate 4.65.0, 4.66.0, 4.67.0 or 4.68.0 (4.64.0 is not slower); interrupted"
+    )
+
+
+def test_the_budget_is_of_all_gates_together(gate, capsys):
+    gate.ends = dict.fromkeys(("4.66.0", "4.67.0", "4.68.0"), 1.1)
+    assert gate.run(RANGE, "--budget", "200s") == INCONCLUSIVE
+    assert [request.budget_s for request in gate.requests] == [200.0, 100.0]
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "inconclusive: the first slower release is tabulate 4.65.0 or 4.66.0 (4.64.0 is not slower); "
+        "the budget is used up; increase --budget"
+    )
+
+
+def test_an_accepted_regression_is_not_slower(gate):
+    gate.ends = {"4.68.0": 1.1}
+    assert gate.run(RANGE, "--accept", "*:*:50%", "--reason", "a better one") == PASSED
+
+
+def test_a_report_goes_where_it_is_asked_for(gate, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    gate.ends = dict.fromkeys(("4.66.0", "4.67.0", "4.68.0"), 1.1)
+    assert gate.run(RANGE, "--format", "json", "--output", "report.json") == REGRESSED
+    assert capsys.readouterr().out == ""
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert report["candidates"] == ["4.66.0"]
+    assert (
+        (tmp_path / "summary.md")
+        .read_text(encoding="utf-8")
+        .startswith("### mnistbench: first slower release: tabulate 4.66.0 ")
+    )
+
+
+# ---- Wrong usage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["tabulate==4.64.0"],
+            "RANGE: 'tabulate==4.64.0' is not a range of releases; give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0",
+        ),
+        (
+            ["torch==2.4.0..2.15.0"],
+            "RANGE: 'torch==2.4.0..2.15.0' is older than 2.6, the oldest torch that the gate measures; give a newer version",
+        ),
+        ([RANGE, "--budget", "soon"], "--budget: 'soon' is not a time; give 5m or 300s"),
+        ([RANGE, "--output", "."], "--output: . cannot be written (Is a directory); name another file"),
+        ([RANGE, "--base", "HEAD"], "'--base' is not known; see: mnistbench bisect --help"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_one_line_before_uv_is_asked(gate, capsys, arguments, message):
+    assert gate.run(*arguments) == INCONCLUSIVE
+    assert capsys.readouterr().err == f"mnistbench: {message}\n"
+    assert (gate.wanted, gate.requests) == ([], [])
+
+
+# ---- A real run --------------------------------------------------------------------------------------------------------
+
+
+#: A package with a layer; the number is that of its matrix products.
+PART = """
+import torch
+
+
+class Part(torch.nn.Module):
+    def forward(self, inputs):
+        square = torch.ones(192, 192)
+        for _ in range({products}):
+            square = square @ square / 192
+        return inputs + square.sum() - square.sum()
+"""
+
+
+@pytest.mark.thorough
+def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tmp_path_factory):
+    """Environments that have the packages of this one, and a release of one more package."""
+    folder = tmp_path_factory.mktemp("environments")
+
+    @contextmanager
+    def held(wanted, say):
+        [(name, release)] = (line.split("==") for line in wanted.asked)
+        if not (folder / release).exists():
+            venv.create(folder / release, symlinks=True)
+            [site] = (folder / release).glob("lib/python*/site-packages")
+            others = [path for path in sys.path if path.endswith("site-packages")]
+            (site / "others.pth").write_text("\n".join(others), encoding="utf-8")
+            (site / "part.py").write_text(PART.format(products={"1.0": 4, "1.1": 8, "1.2": 8}[release]), encoding="utf-8")
+            (site / f"{name}-{release}.dist-info").mkdir()
+            metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n"
+            (site / f"{name}-{release}.dist-info" / "METADATA").write_text(metadata, encoding="utf-8")
+        yield SimpleNamespace(python=str(folder / release / "bin" / "python"))
+
+    model = "nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))"
+    conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
+    project.write("conftest.py", "from part import Part\n" + conftest.replace(model, model.replace("nn.ReLU()", "Part()")))
+    monkeypatch.chdir(project.path)
+    monkeypatch.setattr("mnistbench.gate.environments.uv.check_can_be_changed", lambda change: None)
+    monkeypatch.setattr("mnistbench.gate.environments.sides.held", held)
+    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda _: ("1.0", "1.1", "1.2"))
+    code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
+    shown = capsys.readouterr()
+    assert code == REGRESSED, shown.out + shown.err
+    assert shown.out.splitlines()[-1].startswith("first slower release: part 1.1 (1.0 is not slower); regressed: ")
+    assert "packages of other versions: part 1.0 -> 1.1\n" in shown.out
