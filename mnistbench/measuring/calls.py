@@ -71,11 +71,9 @@ def params_of_test(node_id: str, threads: int) -> Params:
     return params_of_call(node_id.rpartition("/")[2], device_in_use(), threads)
 
 
-def _ignore(_: Call) -> None:
-    """Do nothing with a call."""
-
-
-def intercept(fixture: Any, before: Callable[[Call], None] = _ignore, after: Callable[[Call], None] = _ignore) -> None:
+def intercept(
+    fixture: Any, before: Callable[[Call], object] = lambda _: None, after: Callable[[Call], object] = lambda _: None
+) -> None:
     """Make pytest-benchmark's fixture hand over its call, before and after it runs it. Leave other fixtures of its name alone.
 
     Args:

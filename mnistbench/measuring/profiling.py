@@ -122,7 +122,8 @@ def profile_call(call: Call, *, iterations: int, duration_ns: float, device: str
 
 def activities_of(device: str, view: str) -> list[ProfilerActivity]:
     """Return the profiler's activities for the view ``host`` or ``device``."""
-    return [ProfilerActivity.CPU, *([_device_activity(device)] if view == "device" else [])]
+    on_device = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
+    return [ProfilerActivity.CPU, *([on_device[torch.device(device).type]] if view == "device" else [])]
 
 
 @functools.cache  # constant within a process
@@ -149,10 +150,6 @@ def cost_per_call(activities: tuple[ProfilerActivity, ...]) -> int:
     pairs = [(block(), profiled()) for _ in range(_COST_BLOCKS)]
     quickest, quickest_profiled = (min(pair[side] for pair in pairs) for side in (0, 1))
     return max(0, round((quickest_profiled - quickest) / _COST_CALLS))
-
-
-def _device_activity(device: str) -> ProfilerActivity:
-    return {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}[torch.device(device).type]
 
 
 def has_device_view(device: str) -> bool:

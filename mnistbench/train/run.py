@@ -147,8 +147,12 @@ class _Run(Watch):
             self._keep(begun)
         with open_writer(output, begun.steps + 1 if begun else None) as self._writer:
             if self._writer and not begun:
-                with fork_random(torch.device(settings.device)):  # writing images must not change training's random numbers
-                    self._write_inputs_and_graph()
+                with fork_random(self._device):  # writing images must not change training's random numbers
+                    generator = torch.Generator().manual_seed(settings.seed)
+                    images, _ = self._workload.make_batch(GRID_IMAGES, self._device, generator)
+                    write_images(self._writer, self._workload.dataset, images)
+                    note = write_graph(self._writer, self._plain_model, images[: settings.batch_size])
+                    self._notes.extend([note] if note else [])
             self._began_ns = time.perf_counter_ns()
             self._train()
             wall_ns = self._wall_ns()
@@ -305,13 +309,6 @@ class _Run(Watch):
             self._curves.setdefault(tag, []).extend(points)
         if self._writer:
             write_scalars(self._writer, curves)
-
-    def _write_inputs_and_graph(self) -> None:
-        generator = torch.Generator().manual_seed(self._settings.seed)
-        images, _ = self._workload.make_batch(GRID_IMAGES, torch.device(self._settings.device), generator)
-        write_images(self._writer, self._workload.dataset, images)
-        note = write_graph(self._writer, self._plain_model, images[: self._settings.batch_size])
-        self._notes.extend([note] if note else [])
 
     def _write_misclassified(self, tested: Sequence[list[tuple[Tensor, Tensor]]]) -> None:
         """Write the test images that the model of the last epoch misclassifies; ``tested`` has a list for each rank."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
 from mnistbench.core import units
@@ -42,12 +42,12 @@ def table(scaling: Scaling) -> Table:
     columns: Sequence[Column[Launched]] = (
         Column("ranks", lambda launch: launch.ranks, units.count, key="ranks"),
         Column("threads", lambda _: settings.threads, units.count, key="threads"),
-        Column("batch per rank", lambda launch: (min(launch.batch_sizes), max(launch.batch_sizes)), _range_of_counts),
+        Column("batch per rank", lambda launch: sorted({min(launch.batch_sizes), max(launch.batch_sizes)}), _to(units.count)),
         Column(None, lambda launch: " ".join(map(str, launch.batch_sizes)), key="batch_sizes"),
         Column(None, lambda launch: launch.samples, key="samples"),
         Column("samples/s", lambda launch: launch.samples_per_s, lambda rate: units.count(round(rate)), key="samples_per_s"),
         Column("step", lambda launch: launch.typical_ns, units.duration, key="step_ns"),
-        Column("quartiles", lambda launch: launch.quartiles_ns, lambda both: " to ".join(map(units.duration, both))),
+        Column("quartiles", lambda launch: launch.quartiles_ns, _to(units.duration)),
         Column(None, lambda launch: launch.quartiles_ns[0], key="step_first_quartile_ns"),
         Column(None, lambda launch: launch.quartiles_ns[1], key="step_third_quartile_ns"),
         Column(None, lambda launch: launch.no_sync_typical_ns, key="no_sync_step_ns"),
@@ -61,9 +61,9 @@ def table(scaling: Scaling) -> Table:
     return Table(title, columns, scaling.launches, lines=tuple(_sentences(scaling)))
 
 
-def _range_of_counts(bounds: tuple[int, int]) -> str:
-    fewest, most = bounds
-    return units.count(most) if fewest == most else f"{units.count(fewest)} to {units.count(most)}"
+def _to(shown: Callable[[int], str]) -> Callable[[Sequence[int]], str]:
+    """Return a function that shows the bounds of a range: ``21 to 22``."""
+    return lambda bounds: " to ".join(map(shown, bounds))
 
 
 def _sentences(scaling: Scaling) -> Iterator[str]:
