@@ -21,9 +21,6 @@ from typing import IO, Self
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import PINNED
 
-#: Time in which a child that was asked to end has to end, in seconds.
-END_S = 5.0
-
 #: Longest wait without a look at whether the child has ended, in seconds: its own children may still hold its output.
 _LOOK_S = 1.0
 
@@ -59,7 +56,7 @@ class Child:
         directory: where it runs; None for this process's directory.
         log: file to which its standard error is appended; None for a temporary file.
         pass_fds: file descriptors that it inherits.
-        asks_first: ask it to end by SIGTERM, and kill it only after END_S, for a child that ends its own children.
+        end_s: time that it gets to end after SIGTERM, in seconds, for a child that ends its own children; 0 kills it at once.
 
     Raises:
         ChildError: it cannot be started.
@@ -73,9 +70,9 @@ class Child:
         directory: Path | None = None,
         log: Path | None = None,
         pass_fds: Sequence[int] = (),
-        asks_first: bool = False,
+        end_s: float = 0.0,
     ) -> None:
-        self._asks_first = asks_first
+        self._end_s = end_s
         self._log: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115  # closed by stop
         self._log_begins = self._log.seek(0, os.SEEK_END)
         try:
@@ -173,9 +170,9 @@ class Child:
 
     def stop(self) -> None:
         """End the child and all processes of its session."""
-        if self._asks_first and self._process.poll() is None:
+        if self._end_s and self._process.poll() is None:
             self._process.terminate()
-            self.ended(END_S)
+            self.ended(self._end_s)
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

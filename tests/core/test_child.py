@@ -89,10 +89,10 @@ def test_processes_that_it_has_started_end_with_it():
     pytest.fail("it still runs")
 
 
-@pytest.mark.parametrize(("asks_first", "code"), [(True, 7), (False, -signal.SIGKILL)])
-def test_a_child_that_ends_its_own_children_is_asked_first(asks_first, code):
+@pytest.mark.parametrize(("end_s", "code"), [(30.0, 7), (0.0, -signal.SIGKILL)])
+def test_a_child_that_ends_its_own_children_is_asked_first(end_s, code):
     program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('ready', flush=True); time.sleep(60)"
-    made = child(program, asks_first=asks_first)
+    made = child(program, end_s=end_s)
     made.hear(30)
     made.stop()
     assert made.ended(0) == code

@@ -39,7 +39,7 @@ def gate(tmp_path, monkeypatch):
             raise end
         cases = {case: Measured(factor=1.0 if case == OTHER else end) for case in request.only or LABELS}
         launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4) if end != 1.0 else [])]
-        of_header = {"labels": {case: LABELS[case] for case in cases}, "packages": {"tabulate": (base, head)}}
+        of_header = {"labels": {case: LABELS[case] for case in cases}, "packages": {"pillow": (base, head)}}
         found = recorded(launches, end=samples.End(elapsed_s=seen.elapsed_s), **of_header)
         return replace(found, path=tmp_path / f"{head}.jsonl.gz")
 
@@ -51,7 +51,7 @@ def gate(tmp_path, monkeypatch):
     return seen
 
 
-RANGE = "tabulate==4.64.0..4.68.0"
+RANGE = "pillow==4.64.0..4.68.0"
 NO_ENVIRONMENT = UsageError("no environment with it: uv: Because of something")
 
 
@@ -61,16 +61,15 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
     shown = capsys.readouterr()
     last = shown.out.splitlines()[-1]
     assert last.startswith(
-        "first slower release: tabulate 4.67.0 (4.66.0 is not slower); regressed: 2 confirmed by fresh launches: "
+        "first slower release: pillow 4.67.0 (4.66.0 is not slower); regressed: 2 confirmed by fresh launches: "
     )
-    assert gate.wanted == [("tabulate", "4.64.0", "4.68.0")]
+    assert gate.wanted == [("pillow", "4.64.0", "4.68.0")]
     assert [(str(one.base_with[0]), str(one.head_with[0]), one.only) for one in gate.requests] == [
-        ("tabulate==4.64.0", f"tabulate=={head}", only)
-        for head, only in (("4.68.0", ()), ("4.66.0", (CASE,)), ("4.67.0", (CASE,)))
+        ("pillow==4.64.0", f"pillow=={head}", only) for head, only in (("4.68.0", ()), ("4.66.0", (CASE,)), ("4.67.0", (CASE,)))
     ]
     assert {(one.base, one.base_dir, one.launches, one.pytest) for one in gate.requests} == {(None, None, 9, ("bench", "-x"))}
     assert shown.err.splitlines()[0] == (
-        "5 releases of tabulate: 4.64.0, 4.65.0, 4.66.0, 4.67.0, 4.68.0; "
+        "5 releases of pillow: 4.64.0, 4.65.0, 4.66.0, 4.67.0, 4.68.0; "
         "at most 3 gates, and one more for each that cannot judge its release"
     )
     raw = [f"raw samples: {tmp_path / release}.jsonl.gz" for release in ("4.68.0", "4.66.0", "4.67.0")]
@@ -80,7 +79,7 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
 def test_nothing_slower_passes(gate, capsys):
     assert gate.run(RANGE) == PASSED
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("no slower release: tabulate 4.68.0 is not slower than 4.64.0; passed: no regression of ")
+    assert last.startswith("no slower release: pillow 4.68.0 is not slower than 4.64.0; passed: no regression of ")
     assert len(gate.requests) == 1
 
 
@@ -89,7 +88,7 @@ def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
     assert gate.run(RANGE, "--inconclusive", "ok") == INCONCLUSIVE
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == (
-        "inconclusive: the first slower release is tabulate 4.65.0, 4.66.0 or 4.67.0 (4.64.0 is not slower); "
+        "inconclusive: the first slower release is pillow 4.65.0, 4.66.0 or 4.67.0 (4.64.0 is not slower); "
         "4.65.0 and 4.66.0 could not be judged; measure again, or increase --launches"
     )
     assert "4.66.0: not judged: head: boom\n" in out
@@ -108,7 +107,7 @@ def test_an_interrupt_reports_what_was_found(gate, capsys):
     gate.ends = {"4.68.0": 1.1, "4.67.0": 1.1, "4.66.0": KeyboardInterrupt()}
     assert gate.run(RANGE) == INCONCLUSIVE
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "inconclusive: the first slower release is tabulate 4.65.0, 4.66.0, 4.67.0 or 4.68.0 (4.64.0 is not slower); interrupted"
+        "inconclusive: the first slower release is pillow 4.65.0, 4.66.0, 4.67.0 or 4.68.0 (4.64.0 is not slower); interrupted"
     )
 
 
@@ -117,7 +116,7 @@ def test_the_budget_is_of_all_gates_together(gate, capsys):
     assert gate.run(RANGE, "--budget", "200s") == INCONCLUSIVE
     assert [request.budget_s for request in gate.requests] == [200.0, 100.0]
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "inconclusive: the first slower release is tabulate 4.65.0 or 4.66.0 (4.64.0 is not slower); "
+        "inconclusive: the first slower release is pillow 4.65.0 or 4.66.0 (4.64.0 is not slower); "
         "the budget is used up; increase --budget"
     )
 
@@ -135,9 +134,7 @@ def test_a_report_goes_where_it_is_asked_for(gate, capsys, monkeypatch, tmp_path
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert report["candidates"] == ["4.66.0"]
     assert (
-        (tmp_path / "summary.md")
-        .read_text(encoding="utf-8")
-        .startswith("### mnistbench: first slower release: tabulate 4.66.0 ")
+        (tmp_path / "summary.md").read_text(encoding="utf-8").startswith("### mnistbench: first slower release: pillow 4.66.0 ")
     )
 
 
@@ -148,8 +145,8 @@ def test_a_report_goes_where_it_is_asked_for(gate, capsys, monkeypatch, tmp_path
     ("arguments", "message"),
     [
         (
-            ["tabulate==4.64.0"],
-            "RANGE: 'tabulate==4.64.0' is not a range of releases; give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0",
+            ["pillow==4.64.0"],
+            "RANGE: 'pillow==4.64.0' is not a range of releases; give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0",
         ),
         (
             ["torch==2.4.0..2.15.0"],

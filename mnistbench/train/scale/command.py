@@ -34,6 +34,9 @@ _OF_LAUNCHERS = (
 
 _PREFIX = "mnistbench: "  # of the line of an error
 
+#: Time in which a launch has to end, in seconds: the launcher gives its ranks 30 s.
+_END_S = 40.0
+
 
 def run(settings: Settings) -> int:
     """Measure every number of ranks, report, and return 0; return 130 if Ctrl-C interrupted it.
@@ -91,7 +94,7 @@ def measured(settings: Settings) -> Scaling:
             shown = f"{ranks} rank{'s' if ranks > 1 else ''}"
             progress.step(shown)
             path = folder / f"{ranks}.json"
-            with Child(words(settings, ranks, path), environment_of(settings, os.environ, folder), asks_first=True) as child:
+            with Child(words(settings, ranks, path), environment_of(settings, os.environ, folder), end_s=_END_S) as child:
                 try:
                     child.output(math.inf)
                     found = Reader(json.loads(path.read_text(encoding="utf-8")))
