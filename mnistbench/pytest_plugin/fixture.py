@@ -20,9 +20,8 @@ from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.passes import Timed, measure
 from mnistbench.measuring.tensorboard import first_line
-from mnistbench.pytest_plugin import attachments
+from mnistbench.pytest_plugin import attachments, hooks
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
-from mnistbench.pytest_plugin.workloads import known_workloads
 from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
 
@@ -115,7 +114,7 @@ class OpBenchmark:
             self._session.records.append(record)
 
     def _find_workload(self) -> Workload:
-        found = known_workloads(self._request.node)
+        found = hooks.known_workloads(self._request.node)
         if self._workload not in found:
             raise UsageError(f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(found)}")
         return found[self._workload]
