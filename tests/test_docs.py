@@ -32,7 +32,7 @@ from mnistbench.gate.verdict.decision import LOOKS
 from mnistbench.pytest_plugin import plugin
 
 #: Exit codes of ``mnistbench``.
-PASSED, REGRESSED, UNJUDGED = 0, 1, 2
+EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = {
@@ -170,7 +170,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("mnistbench.course.lab.command._merge", measure)
     if "--resume" in words:
         begun = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--epochs=1", "--no-accel"]
-        assert cli.main(["train", *begun, "--output", words[words.index("--resume") + 1]]) == PASSED
+        assert cli.main(["train", *begun, "--output", words[words.index("--resume") + 1]]) == EXIT_PASSED
         words = [*words, "--epochs=2"]
     elif words[0] == "train":
         words = [*words, *SHORT]
@@ -179,7 +179,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     if words[0] in ("gate", "lab", "profile", "reproduce", "scale", "study") and "--from-trace" not in words:
         assert "WouldMeasureError" in shown.err
     else:
-        assert code in (PASSED, REGRESSED), shown.err
+        assert code in (EXIT_PASSED, EXIT_REGRESSED), shown.err
         assert shown.out or "--output" in words
         assert shown.err == ""
 
@@ -210,7 +210,7 @@ def test_shown_pytest_commands_collect_tests(tmp_path):
     )  # fmt: skip
     codes = json.loads(done.stdout.splitlines()[-1])
     assert len(codes) == len(given) > 0
-    collected = (pytest.ExitCode.OK, plugin.UNJUDGED)  # thresholds judge nothing where nothing was measured
+    collected = (pytest.ExitCode.OK, plugin.EXIT_UNJUDGED)  # thresholds judge nothing where nothing was measured
     assert [words for words, code in zip(given, codes, strict=True) if code not in collected] == [], done.stdout + done.stderr
 
 
@@ -291,8 +291,8 @@ def test_the_exit_codes_are_those_of_the_code():
     lines = [line for line in COMPARING.splitlines() if re.search(r"(\| \d +){4}", line)]
     ours = {line.split("`")[1].split()[0]: [int(cell) for cell in re.findall(r"\| (\d) ", line)] for line in lines}
     assert ours == {
-        "mnistbench": [PASSED, REGRESSED, UNJUDGED, UNJUDGED],
-        "pytest": [pytest.ExitCode.OK, plugin.REGRESSED, plugin.UNJUDGED, pytest.ExitCode.USAGE_ERROR],
+        "mnistbench": [EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, EXIT_UNJUDGED],
+        "pytest": [pytest.ExitCode.OK, plugin.EXIT_REGRESSED, plugin.EXIT_UNJUDGED, pytest.ExitCode.USAGE_ERROR],
     }
 
 
