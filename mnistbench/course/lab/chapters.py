@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.course.lab.claims import Claim, check
 from mnistbench.course.lab.document import Block, Cited, Code, Document, Exhibit, Section, Text
 from mnistbench.course.lab.explain import Sentence, best_view, explain, main_place
