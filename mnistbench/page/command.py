@@ -18,7 +18,7 @@ from mnistbench.page.content import PageRun
 from mnistbench.page.html_page import page
 from mnistbench.saved_runs.find import OR_TRACE, all_runs, find
 from mnistbench.saved_runs.storage import SavedRun, read_json
-from mnistbench.showing.output import PASSED, write
+from mnistbench.showing.output import EXIT_PASSED, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def run(settings: Settings) -> int:
     write(settings.output, page(runs))
     kind = "trace" if runs[-1].summary.trace else "saved run"
     print(f"{len(runs)} {kind}{'s' if len(runs) > 1 else ''}: {printable(str(settings.output))}")
-    return PASSED
+    return EXIT_PASSED
 
 
 def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: Criteria) -> tuple[list[PageRun], list[str]]:

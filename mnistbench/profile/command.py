@@ -16,7 +16,7 @@ from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.report import profile_report
 from mnistbench.profile.result import Profiled, Settings
-from mnistbench.showing.output import PASSED, check, deliver, print_error, rank_0_reports
+from mnistbench.showing.output import EXIT_PASSED, check, deliver, print_error, rank_0_reports
 from mnistbench.showing.progress import Progress
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(settings: Settings) -> int:
             deliver(profile_report(_profiled(settings), settings), settings.format, settings.output)
         else:
             _run_rank(settings, rank)
-    return PASSED
+    return EXIT_PASSED
 
 
 def _profiled(settings: Settings) -> list[Profiled]:

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity
 from torch_builders import CPU, LossSpy, tiny_params, tiny_workload
 
-from mnistbench.core.record import NO_MODULE, OUTSIDE, OpRow, OpTable
+from mnistbench.core.operation import NO_MODULE, OUTSIDE
+from mnistbench.core.record import OpRow, OpTable
 from mnistbench.measuring import host_events, profiling
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.events_to_table import events_of

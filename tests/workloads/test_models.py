@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_builders import tiny_workload
 
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.operation import OUTSIDE
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.profiling import LOSS, profile
 from mnistbench.workloads.workload import ConvNet, LeNet5
