@@ -195,7 +195,10 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
         rests = [table.rest_ns("device" if sort == "self-device" else "cpu") for table in tables]
         names = dict.fromkeys(name for of_table in rests for name in of_table)
         sums += [(operation_name(name, "", ""), "", "", *cells(found.get(name, 0) for found in rests)) for name in names]
-        sums += _times_of_iterations([case for case, _ in cases], view)
+        times = {"device busy time": [median_ns(case.busy_ns) for case, _ in cases]} if view == "device" else {}
+        times["one iteration without the profiler"] = [case.call_ns for case, _ in cases]
+        for name, durations in times.items():
+            sums.append((name, "", "", *(cell for ns in durations for cell in (units.microseconds(ns), ""))))
     heads = (head for case, _ in cases for head in (f"b{case.params.batch_size} {unit}", "share"))
     return text_table(
         title=f"{_title(group[0], batch=False)}, {_view(tables[0])}: {SORTS[sort]} per iteration",
@@ -204,13 +207,6 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
         sums=tuple(sums),
         numbers_from=3,
     )
-
-
-def _times_of_iterations(cases: Sequence[Profiled], view: str) -> Iterator[tuple[str, ...]]:
-    times = {"device busy time": [median_ns(case.busy_ns) for case in cases]} if view == "device" else {}
-    times["one iteration without the profiler"] = [case.call_ns for case in cases]
-    for name, of_case in times.items():
-        yield (name, "", "", *(cell for ns in of_case for cell in (units.microseconds(ns), "")))
 
 
 # ---- One case --------------------------------------------------------------------------------------------------------

@@ -300,14 +300,16 @@ class _Run(Watch):
 
     def _write_misclassified(self, tested: Sequence[list[tuple[Tensor, Tensor]]]) -> None:
         """Write the test images that the model of the last epoch misclassifies; ``tested`` has a list for each rank."""
-        wrong, read_as = _misclassified([part for batch in zip(*tested, strict=True) for part in batch])
+        in_order = [part for batch in zip(*tested, strict=True) for part in batch]  # the order of the file
+        outputs, targets = (torch.cat(part).cpu() for part in zip(*in_order, strict=True))
+        wrong = (outputs != targets).nonzero().flatten()  # positions of the images
         split, first = self._whole.test, wrong[:GRID_IMAGES].to(self._whole.test.images.device)
         write_misclassified(
             self._writer,
             self._workload.dataset,
             split.images[first].cpu(),
             split.labels[first].tolist(),
-            read_as[:GRID_IMAGES].tolist(),
+            outputs[wrong][:GRID_IMAGES].tolist(),
             of=f"{len(wrong):,} of {self._epochs[-1].test_samples:,} test images were misclassified",
             step=self._epochs[-1].number,
         )
@@ -342,16 +344,6 @@ def _of_point(point: Point) -> dict[str, float | None]:
 def _of_test(epoch: EpochResult) -> dict[str, float | None]:
     """Return the values of a test by the names of their curves."""
     return {"test/loss": epoch.test_loss, "test/accuracy": epoch.test_accuracy}
-
-
-def _misclassified(tested: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Return the positions of images that were misclassified and their predicted classes: int64 [N] each.
-
-    ``tested`` has predicted and true classes, in file order.
-    """
-    outputs, targets = (torch.cat(part).cpu() for part in zip(*tested, strict=True))
-    wrong = (outputs != targets).nonzero().flatten()
-    return wrong, outputs[wrong]
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
