@@ -19,6 +19,7 @@ from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpSide
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
 from mnistbench.compare.judge import (
     IMPROVED,
+    INCOMPARABLE,
     INCONCLUSIVE,
     REGRESSED,
     SUSPECT,
@@ -26,10 +27,10 @@ from mnistbench.compare.judge import (
     CaseJudgement,
     CheckedQuantity,
     Judgement,
+    Problem,
     acceptance_for,
 )
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
-from mnistbench.compare.problems import INCOMPARABLE, Problem
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
 from mnistbench.saved_runs.summary import RunSummary
