@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from mnistbench.compare.criteria import DEFAULT_SHARE
-from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpSide
+from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
 from mnistbench.compare.judge import (
     IMPROVED,
@@ -33,7 +33,7 @@ from mnistbench.compare.judge import (
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.summary import OpSummary, RunSummary
 from mnistbench.showing.markdown import markdown_report
 from mnistbench.showing.output import append_text_to_step_summary
 from mnistbench.showing.report import Block, Report, document
@@ -531,7 +531,7 @@ def _checked(checked: CheckedQuantity) -> dict[str, Any]:
 
 
 def _member(change: OpChange) -> dict[str, Any]:
-    def side(found: OpSide | None, ns: int | None) -> dict[str, Any] | None:
+    def side(found: OpSummary | None, ns: int | None) -> dict[str, Any] | None:
         return None if found is None else {"ns": ns, "calls": found.calls, "memory_bytes": found.memory_bytes}
 
     base, head = side(change.base, change.base_ns), side(change.head, change.head_ns)

@@ -78,13 +78,13 @@ class Settings:
     format: str = options.output_format(("csv",))
     output: Path | None = options.output()
 
-    def batch_sizes_for(self, place: Rank) -> tuple[int, ...]:
+    def batch_sizes_for(self, rank: Rank) -> tuple[int, ...]:
         """Return the batch sizes; by default those that have a sample for each rank.
 
         Raises:
             UsageError: a batch has no sample for each rank.
         """
-        sizes, ranks = self.batch_sizes, place.world_size
+        sizes, ranks = self.batch_sizes, rank.world_size
         if not sizes:
             return tuple(size for size in _BATCH_SIZES if size >= ranks) or (ranks,)
         if min(sizes) < ranks:

@@ -22,9 +22,8 @@ from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.passes import measure
 from mnistbench.measuring.tensorboard import first_line
 from mnistbench.measuring.timing import Timed
-from mnistbench.pytest_plugin import attachments
+from mnistbench.pytest_plugin import attachments, hooks
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
-from mnistbench.pytest_plugin.workloads import known_workloads
 from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
 
@@ -117,7 +116,7 @@ class OpBenchmark:
             self._session.records.append(record)
 
     def _find_workload(self) -> Workload:
-        found = known_workloads(self._request.node)
+        found = hooks.known_workloads(self._request.node)
         if self._workload not in found:
             raise UsageError(f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(found)}")
         return found[self._workload]

@@ -67,7 +67,7 @@ def test_a_project_without_a_workload_is_one_line(collect):
 
 
 def test_a_conftest_can_register_the_built_in_workloads(collect):
-    conftest = "from mnistbench.pytest_plugin.workloads import builtin_workloads as pytest_mnistbench_workloads\n"
+    conftest = "from mnistbench.pytest_plugin.hooks import builtin_workloads as pytest_mnistbench_workloads\n"
     assert collect(conftest=conftest) == (["convnet-b4-cpu", "lenet5-b4-cpu"], [])
 
 

@@ -14,7 +14,7 @@ from torch_builders import tiny_workload
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.profiling import LOSS, profile
-from mnistbench.workloads.models import ConvNet, LeNet5
+from mnistbench.workloads.workload import ConvNet, LeNet5
 
 pytestmark = pytest.mark.versions
 
