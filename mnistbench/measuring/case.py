@@ -185,13 +185,8 @@ def _work(
             return None, None, size, size, partial(next, _endless_batches(workload, size, device, generator))
         case _:  # dataloader
             loader = data.torchvision_loader(data_dir, size, params.seed)
-            return (
-                None,
-                None,
-                size,
-                size,
-                partial(next, ((inputs.to(device), targets.to(device)) for inputs, targets in loader)),
-            )
+            batches = ((inputs.to(device), targets.to(device)) for inputs, targets in loader)
+            return None, None, size, size, partial(next, batches)
 
 
 def _endless_batches(workload: Workload, size: int, device: torch.device, generator: torch.Generator) -> Iterator[Batch]:
@@ -225,12 +220,8 @@ def autocaster(device: torch.device, dtype: str) -> Callable[[], AbstractContext
 def synchronizer(device: torch.device) -> Callable[[], None]:
     """Return a function that waits until the device has finished; on a CPU it returns at once."""
     if device.type == "cpu":
-        return _nothing
+        return lambda: None  # a CPU operation has finished when it returns
     return partial(torch.accelerator.synchronize, device)
-
-
-def _nothing() -> None:
-    """Return: a CPU operation has finished when it returns."""
 
 
 @contextmanager
