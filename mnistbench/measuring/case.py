@@ -18,8 +18,10 @@ from torch import nn
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import FAST, REFERENCE, Params
 from mnistbench.workloads import data
+from mnistbench.workloads.data import Batch
+from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.step import Inference, Step, evaluate
-from mnistbench.workloads.workload import Batch, Optimizer, Workload
+from mnistbench.workloads.workload import Workload
 
 #: Below this batch size an epoch case runs on the share batch_size / EPOCH_WHOLE_FROM of the dataset: at batch size 1 a
 #: whole epoch of digits would take 20 times as long as at 64. The record has the number of samples per iteration.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.profiler import ProfilerActivity, record_function
 
+from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import ITERATION, MODULE, PHASE
 from mnistbench.core.record import OpTable
@@ -301,3 +303,19 @@ def marked_calls() -> Iterator[None]:
 def forward_range() -> record_function:
     """Return a range whose operations are those of the phase ``forward``, except those that autograd runs for ``backward``."""
     return record_function(PHASE + "forward")
+
+
+def export_trace(recorded: torch.profiler.profile, path: Path) -> None:
+    """Write a Chrome trace.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    export: Callable[[str], None] = recorded.export_chrome_trace
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab"):  # torch does not report why it cannot write
+            pass
+        export(str(path))
+    except OSError as error:
+        raise UsageError(f"--trace: {path} cannot be written ({error.strerror}); name another file") from None

@@ -10,10 +10,10 @@ from mnistbench.core import units
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, is_communication, operation_cells, operation_name
 from mnistbench.core.params import device_label
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
-from mnistbench.core.roofline import Cost, OperationSum, summed, total_cost
+from mnistbench.core.roofline import Cost, OperationSum, total_cost
 from mnistbench.profile.result import SORTS, Layer, Profiled, Settings
 from mnistbench.showing.report import Block, Report, document
-from mnistbench.showing.roofline import NAMES, paired, rooflines, work_columns
+from mnistbench.showing.roofline import NAMES, paired, rooflines, summed, work_columns
 from mnistbench.showing.table import Column, Table, text_table
 
 #: Above this idle share of an iteration, an accelerator is limited by kernel launches.

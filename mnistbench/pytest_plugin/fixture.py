@@ -19,8 +19,9 @@ from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
 from mnistbench.core.record import KEY, CaseRecord, OpTable, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.passes import Timed, measure
+from mnistbench.measuring.passes import measure
 from mnistbench.measuring.tensorboard import first_line
+from mnistbench.measuring.timing import Timed
 from mnistbench.pytest_plugin import attachments, hooks
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.workloads.data import mnist_unpacked

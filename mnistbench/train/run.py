@@ -43,9 +43,10 @@ from mnistbench.train import result as trained
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
 from mnistbench.train.loop import Epoch, Position, Watch, train
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
+from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Window
-from mnistbench.workloads.workload import Optimizer, Workload, predicted, workload_of_ranks
+from mnistbench.workloads.workload import Workload, predicted, workload_of_ranks
 
 #: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace viewer.
 PROFILED_STEPS = 5

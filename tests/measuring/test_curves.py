@@ -23,8 +23,8 @@ from mnistbench.measuring import tensorboard as tracking
 from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.measuring.curves import CurveStore, sources
 from mnistbench.measuring.tensorboard import CHECKED_STEPS, Tracker
-from mnistbench.workloads.data import Dataset
-from mnistbench.workloads.workload import Batch, Workload, number_correct
+from mnistbench.workloads.data import Batch, Dataset
+from mnistbench.workloads.workload import Workload, number_correct
 
 STEPS = 8
 

@@ -15,7 +15,8 @@ from torch_builders import CPU, LossSpy, tiny_params, tiny_workload, whole_tiny_
 
 from mnistbench.measuring import passes, timing
 from mnistbench.measuring.case import build, fork_random, thread_count
-from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, Timed, device_times, measure
+from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times, measure
+from mnistbench.measuring.timing import Timed
 
 pytestmark = pytest.mark.versions
 

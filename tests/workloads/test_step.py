@@ -19,8 +19,9 @@ from torch_builders import CPU, TEST_SAMPLES, TRAIN_SAMPLES, sgd, tiny_batch, ti
 
 from mnistbench.measuring.case import autocaster, fork_random, thread_count
 from mnistbench.train.loop import Epoch, Watch, train
+from mnistbench.workloads.data import Batch
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
-from mnistbench.workloads.workload import Batch, Workload, builtin_workloads, number_correct
+from mnistbench.workloads.workload import Workload, builtin_workloads, number_correct
 
 pytestmark = pytest.mark.versions
 

@@ -107,7 +107,7 @@ def test_texts_are_shown_where_they_are_asked_for():
     assert "void kernel" not in shown(expression(), show=("joint",))
 
 
-def test_what_follows_from_the_times():
+def test_compile_time_ratios_and_overlap():
     found = expression()
     assert found.compile_ns == 2_000_000_000 - 9_000_000
     assert found.ratio_quartiles()[1] == pytest.approx(12 / 9)
@@ -119,7 +119,7 @@ def test_what_follows_from_the_times():
     assert replace(training_step(), loading=(*training_step().loading[:2], slower)).overlap == 0.0
 
 
-def test_a_compiled_step_that_is_slower_pays_for_nothing():
+def test_a_slower_compiled_step_does_not_make_up_for_the_compile_time():
     found = expression()
     text = shown(replace(found, eager=found.compiled, compiled=found.eager))
     assert "A compiled step takes 3.40 ms more than an eager one." in text
