@@ -141,8 +141,9 @@ class Criteria(Excuses):
         "--case-fail", case_threshold, None, "largest slowdown of a case that passes: 5%", "LIMIT", configurable=True
     )
     min_share: float = option(
-        "--op-min-share", share(1.0), "2%", "group operations below this share of their case", "SHARE", configurable=True
-    )
+        "--op-min-share", share(1.0, zero=True), "2%", "group operations below this share of their case", "SHARE",
+        configurable=True,
+    )  # fmt: skip
     by: str = by(configurable=True)
     across_versions: bool = switch("--across-versions", "also compare operations of different torch versions")
     across_machines: bool = switch(

@@ -11,27 +11,16 @@ import functools
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from mnistbench.core.operation import OpKey, grouped, operation_name, shortened
-from mnistbench.core.record import NOT_OPERATIONS, median_ns
+from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, operation_name, shortened
+from mnistbench.core.record import median_ns
 from mnistbench.saved_runs.compatibility import MACHINES, VERSIONS, blocking_differences, differences
 from mnistbench.saved_runs.summary import CaseSummary, OpSummary, RunSummary, TableSummary
 
 #: Why a base run is left out of a case.
 ABSENT, ELSEWHERE = "without the case", "another machine or software"
 OTHER_COMMIT, DIRTY, UNVERSIONED = "other commit", "dirty tree", "no commit"
-
-
-class OpSide(NamedTuple):
-    """An operation, or several summed, in one run. Times are per iteration."""
-
-    ns: int  # self time minus the profiler's overhead
-    spread_ns: int  # interquartile range over the iterations; for several operations their sum, an upper bound
-    calls: float
-    memory_bytes: int
-    shapes: tuple[str, ...]
-    kernels: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -42,8 +31,9 @@ class OpChange:
     phase: str  # empty where phases are summed
     module: str  # empty where modules are summed, or none can be named
     base_runs: tuple[int, ...]  # self time minus the profiler's overhead in every base run; none where it is new
-    base: OpSide | None  # in the last base run that has it; None where it is new
-    head: OpSide | None
+    # Self times without the profiler's overhead; of several operations, the spread is the sum, an upper bound.
+    base: OpSummary | None  # in the last base run that has it; None where it is new
+    head: OpSummary | None
 
     @property
     def key(self) -> OpKey:
@@ -72,7 +62,7 @@ class OpChange:
     @property
     def head_ns(self) -> int | None:
         """Self time minus the profiler's overhead in the new run."""
-        return self.head.ns if self.head else None
+        return self.head.self_ns if self.head else None
 
     @property
     def change_ns(self) -> int:
@@ -494,23 +484,17 @@ def _times_of_runs(
     return runs, having
 
 
-def _sides(table: TableSummary, by: str, clock: str) -> dict[OpKey, OpSide]:
-    times = {key: of_runs[0] for key, of_runs in _times_of_runs([table], by, clock)[0].items()}
-    if by == "op,module":
-        return {
-            key: OpSide(
-                times[key], row.spread_ns, row.calls, row.memory_bytes, tuple(sorted(row.shapes)), tuple(sorted(row.kernels))
-            )
-            for key, row in table.operations.items()
-        }
+def _sides(table: TableSummary, by: str, clock: str) -> dict[OpKey, OpSummary]:
+    """Return the operations of one run, or their sums, without the profiler's overhead."""
+    times = _times_of_runs([table], by, clock)[0]
     of_key: dict[OpKey, list[OpSummary]] = defaultdict(list)
     for key, row in table.operations.items():
         of_key[grouped(key, by)].append(row)
     return {
-        key: OpSide(
-            ns=times[key],
-            spread_ns=sum(row.spread_ns for row in rows),
+        key: OpSummary(
             calls=sum(row.calls for row in rows),
+            self_ns=times[key][0],
+            spread_ns=sum(row.spread_ns for row in rows),
             memory_bytes=sum(row.memory_bytes for row in rows),
             shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
             kernels=tuple(sorted({kernel for row in rows for kernel in row.kernels})),

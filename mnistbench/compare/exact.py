@@ -12,8 +12,7 @@ from typing import Protocol, TypeVar
 
 from mnistbench.compare.diff import CaseComparison
 from mnistbench.core import units
-from mnistbench.core.operation import operation_name
-from mnistbench.core.record import NOT_OPERATIONS
+from mnistbench.core.operation import NOT_OPERATIONS, operation_name
 from mnistbench.saved_runs.compatibility import MACHINES
 
 #: Largest relative difference of final values where results are not reproducible bit for bit (several threads, an
@@ -27,51 +26,35 @@ FEW, LONGEST = 2, 80
 _COUNTED_LISTS = ("shapes", "kernels")
 
 
-class SideCounts(Protocol):
-    """SideCounts of an operation on one side, per iteration."""
+class _Side(Protocol):
+    """Counts of an operation on one side, per iteration; shapes and kernels are distinct, and empty if they are unknown."""
 
     @property
-    def calls(self) -> float:
-        """Number of calls."""
+    def calls(self) -> float: ...
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def shapes(self) -> tuple[str, ...]: ...
+    @property
+    def kernels(self) -> tuple[str, ...]: ...
+
+
+class _Counted(Protocol):
+    """An operation on both sides, without its times; names are empty where operations are summed over them."""
 
     @property
-    def memory_bytes(self) -> int:
-        """Bytes allocated less bytes freed."""
-
+    def name(self) -> str: ...
     @property
-    def shapes(self) -> tuple[str, ...]:
-        """Distinct input shapes; empty if they were not recorded."""
-
+    def phase(self) -> str: ...
     @property
-    def kernels(self) -> tuple[str, ...]:
-        """Distinct kernels; empty on a CPU."""
-
-
-class CountedChange(Protocol):
-    """An operation on both sides, without its times."""
-
+    def module(self) -> str: ...
     @property
-    def name(self) -> str:
-        """Name of the operation; empty if the operations of a module are summed."""
-
+    def base(self) -> _Side | None: ...  # None for a new operation
     @property
-    def phase(self) -> str:
-        """Phase; empty if phases are summed."""
-
-    @property
-    def module(self) -> str:
-        """Module; empty if modules are summed or unknown."""
-
-    @property
-    def base(self) -> SideCounts | None:
-        """SideCounts of the base; None for a new operation."""
-
-    @property
-    def head(self) -> SideCounts | None:
-        """SideCounts of the new run; None for an operation that is gone."""
+    def head(self) -> _Side | None: ...  # None for an operation that is gone
 
 
-_Change = TypeVar("_Change", bound=CountedChange)
+_Change = TypeVar("_Change", bound=_Counted)
 
 
 def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str, ...]:
@@ -93,7 +76,7 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
     )
 
 
-def counted_differences(parameters: tuple[int, int], changes: Sequence[CountedChange]) -> tuple[str, ...]:
+def counted_differences(parameters: tuple[int, int], changes: Sequence[_Counted]) -> tuple[str, ...]:
     """Return a sentence for each exact difference of a model and its operations.
 
     Args:
@@ -103,7 +86,7 @@ def counted_differences(parameters: tuple[int, int], changes: Sequence[CountedCh
     return (*_of_the_model(parameters, changes), *_of_operations(changes))
 
 
-def _of_the_model(parameters: tuple[int, int], changes: Sequence[CountedChange]) -> Iterable[str]:
+def _of_the_model(parameters: tuple[int, int], changes: Sequence[_Counted]) -> Iterable[str]:
     before, after = parameters
     if before and after and before != after:  # a plain benchmark has no model
         yield f"parameters: {before:,} -> {after:,}"
@@ -114,7 +97,7 @@ def _of_the_model(parameters: tuple[int, int], changes: Sequence[CountedChange])
 
 
 def _of_operations(
-    changes: Iterable[CountedChange], listed: Sequence[str] = _COUNTED_LISTS, *, brief: bool = False
+    changes: Iterable[_Counted], listed: Sequence[str] = _COUNTED_LISTS, *, brief: bool = False
 ) -> Iterable[str]:
     operations = [change for change in changes if change.name not in NOT_OPERATIONS]
     renamed = {id(old): new for old, new in renamed_operations(operations)}
@@ -132,7 +115,7 @@ def _of_operations(
             yield f"{name}: {', '.join(different)}"
 
 
-def _of_sides(base: SideCounts, head: SideCounts, listed: Sequence[str], *, brief: bool) -> Iterable[str]:
+def _of_sides(base: _Side, head: _Side, listed: Sequence[str], *, brief: bool) -> Iterable[str]:
     if base.calls != head.calls:
         yield f"{_arrow(base.calls, head.calls, units.count)} calls"
     if base.memory_bytes != head.memory_bytes:
@@ -144,7 +127,7 @@ def _of_sides(base: SideCounts, head: SideCounts, listed: Sequence[str], *, brie
             yield _of_lists(name, before, after) if brief else f"{name} {'; '.join(before)} -> {'; '.join(after)}"
 
 
-def _differ(change: CountedChange, what: str) -> bool:
+def _differ(change: _Counted, what: str) -> bool:
     """Whether both sides have a list of shapes or kernels, and another one."""
     before, after = (getattr(side, what) if side else () for side in (change.base, change.head))
     return bool(before and after and before != after)

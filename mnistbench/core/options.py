@@ -321,16 +321,17 @@ def number(least: float = 0.0, most: float = sys.float_info.max) -> Kind[float]:
     return read_number
 
 
-def share(most: float = 1e4) -> Kind[float]:
+def share(most: float = 1e4, *, zero: bool = False) -> Kind[float]:
     """Return a kind for percentages above 0: ``2%`` is 0.02.
 
     Args:
         most: the largest share; by default larger ones would let anything pass.
+        zero: whether 0 % is allowed, too.
     """
 
     def read_share(text: str) -> float:
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text, re.ASCII)
-        if not found or not 0 < float(found[1]) <= 100 * most:
+        if not found or float(found[1]) > 100 * most or (float(found[1]) == 0 and not zero):
             raise ValueError("is not a percentage that can be used; give 2%")
         return float(f"{found[1]}e-2")  # dividing by 100 would round a second time
 

@@ -18,8 +18,10 @@ from torch import nn
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import FAST, REFERENCE, Params
 from mnistbench.workloads import data
+from mnistbench.workloads.data import Batch
+from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.step import Inference, Step, evaluate
-from mnistbench.workloads.workload import Batch, Optimizer, Workload
+from mnistbench.workloads.workload import Workload
 
 #: Below this batch size an epoch case runs on the share batch_size / EPOCH_WHOLE_FROM of the dataset: at batch size 1 a
 #: whole epoch of digits would take 20 times as long as at 64. The record has the number of samples per iteration.
@@ -183,13 +185,8 @@ def _work(
             return None, None, size, size, partial(next, _endless_batches(workload, size, device, generator))
         case _:  # dataloader
             loader = data.torchvision_loader(data_dir, size, params.seed)
-            return (
-                None,
-                None,
-                size,
-                size,
-                partial(next, ((inputs.to(device), targets.to(device)) for inputs, targets in loader)),
-            )
+            batches = ((inputs.to(device), targets.to(device)) for inputs, targets in loader)
+            return None, None, size, size, partial(next, batches)
 
 
 def _endless_batches(workload: Workload, size: int, device: torch.device, generator: torch.Generator) -> Iterator[Batch]:
@@ -223,12 +220,8 @@ def autocaster(device: torch.device, dtype: str) -> Callable[[], AbstractContext
 def synchronizer(device: torch.device) -> Callable[[], None]:
     """Return a function that waits until the device has finished; on a CPU it returns at once."""
     if device.type == "cpu":
-        return _nothing
+        return lambda: None  # a CPU operation has finished when it returns
     return partial(torch.accelerator.synchronize, device)
-
-
-def _nothing() -> None:
-    """Return: a CPU operation has finished when it returns."""
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.report import profile_report
 from mnistbench.profile.result import Profiled, Settings
-from mnistbench.showing.output import PASSED, check, deliver, print_error, rank_0_reports
+from mnistbench.showing.output import EXIT_PASSED, check, deliver, print_error, rank_0_reports
 from mnistbench.showing.progress import Progress
 
 if TYPE_CHECKING:
@@ -31,22 +31,22 @@ def run(settings: Settings) -> int:
     Raises:
         MnistbenchError: something cannot be used, read or measured.
     """
-    place = own_rank(os.environ)
-    with rank_0_reports(place):
-        if place.world_size > 1 and settings.phases != ("step",):
+    rank = own_rank(os.environ)
+    with rank_0_reports(rank):
+        if rank.world_size > 1 and settings.phases != ("step",):
             raise UsageError("--phase: ranks communicate in a step only; leave --phase out, or profile without torchrun")
-        if place.world_size > 1 and settings.cold:
+        if rank.world_size > 1 and settings.cold:
             raise UsageError("--cold: first iterations are those of one process; leave --cold out, or profile without torchrun")
-        settings = replace(settings, batch_sizes=settings.batch_sizes_for(place))
+        settings = replace(settings, batch_sizes=settings.batch_sizes_for(rank))
         if settings.output:
             check(settings.output)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before the profile began
         import_torch()
-        if place.world_size == 1:
+        if rank.world_size == 1:
             deliver(profile_report(_profiled(settings), settings), settings.format, settings.output)
         else:
-            _run_rank(settings, place)
-    return PASSED
+            _run_rank(settings, rank)
+    return EXIT_PASSED
 
 
 def _profiled(settings: Settings) -> list[Profiled]:
@@ -59,15 +59,15 @@ def _profiled(settings: Settings) -> list[Profiled]:
 
         def profile(params: Params, trace: Path | None) -> Profiled:
             found = profile_case(
-                params, workload, data_dir=_data_dir(settings), iterations=settings.iterations, shapes=settings.shapes,
+                params, workload, data_dir=settings.data_dir, iterations=settings.iterations, shapes=settings.shapes,
                 trace=trace,
             )  # fmt: skip
-            return with_cold_calls(found, _data_dir(settings), processes) if settings.cold else found
+            return with_cold_calls(found, settings.data_dir, processes) if settings.cold else found
 
         return _each(settings, resolve_devices(settings.devices), profile)
 
 
-def _run_rank(settings: Settings, place: Rank) -> None:
+def _run_rank(settings: Settings, rank: Rank) -> None:
     """Profile as one of several ranks; report on rank 0."""
     import torch
 
@@ -75,8 +75,8 @@ def _run_rank(settings: Settings, place: Rank) -> None:
     from mnistbench.profile.run import profile_rank
     from mnistbench.workloads.ranks import Group
 
-    device = device_of_rank(settings.devices, place)
-    ranks = Group(place, torch.device(device))
+    device = device_of_rank(settings.devices, rank)
+    ranks = Group(rank, torch.device(device))
     with ranks.failing_together(print_error):
         workload = _workload(settings)
         if workload.load:
@@ -85,24 +85,20 @@ def _run_rank(settings: Settings, place: Rank) -> None:
 
         def profile(params: Params, trace: Path | None) -> Profiled | None:
             return profile_rank(
-                params, workload, ranks, data_dir=_data_dir(settings), iterations=settings.iterations,
+                params, workload, ranks, data_dir=settings.data_dir, iterations=settings.iterations,
                 shapes=settings.shapes, trace=trace,
             )  # fmt: skip
 
-        cases = _each(settings, [device], profile, is_shown=place.rank == 0)
-        if place.rank == 0:
+        cases = _each(settings, [device], profile, is_shown=rank.rank == 0)
+        if rank.rank == 0:
             deliver(profile_report(cases, settings), settings.format, settings.output)
         ranks.end()
-
-
-def _data_dir(settings: Settings) -> str | None:
-    return str(settings.data_dir) if settings.data_dir else None
 
 
 def _workload(settings: Settings) -> Workload:
     from mnistbench.workloads.workload import builtin_workloads
 
-    workloads = {workload.name: workload for workload in builtin_workloads(settings.dataset, _data_dir(settings))}
+    workloads = {workload.name: workload for workload in builtin_workloads(settings.dataset, settings.data_dir)}
     if settings.model not in workloads:
         raise UsageError(f"--model: {settings.model!r} is not known; choose {' or '.join(workloads)}")
     return workloads[settings.model]
@@ -125,7 +121,11 @@ def _each(
         )
         for device in devices for phase in settings.phases for size in settings.batch_sizes
     ]  # fmt: skip
-    traces = [_trace_of(settings.trace, params, len(cases)) for params in cases]
+    traces = [settings.trace] * len(cases)
+    if settings.trace and len(cases) > 1:  # each file has the label of its case before the suffix
+        stem, dot, ending = settings.trace.name.partition(".")
+        labels = [params.label.replace(" ", "-").replace(":", "") for params in cases]
+        traces = [settings.trace.with_name(f"{stem}-{label}{dot}{ending}") for label in labels]
     for trace in traces:
         if trace and (problem := why_not_writable(trace.parent)):
             raise UsageError(f"--trace: {trace} cannot be written ({problem}); name another file")
@@ -135,11 +135,3 @@ def _each(
             progress.step(params.label)
             found.append(profile(params, trace))
     return [case for case in found if case]
-
-
-def _trace_of(path: Path | None, params: Params, cases: int) -> Path | None:
-    """Return the trace file of a case; one of several cases has its label before the suffix."""
-    if path is None or cases == 1:
-        return path
-    stem, dot, ending = path.name.partition(".")
-    return path.with_name(f"{stem}-{params.label.replace(' ', '-').replace(':', '')}{dot}{ending}")

@@ -14,15 +14,16 @@ import torch
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import gc_paused
+from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
-from mnistbench.core.record import KEY, UNATTRIBUTED, CaseRecord, OpTable, Timing, thin
+from mnistbench.core.record import KEY, CaseRecord, OpTable, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.passes import Timed, measure
+from mnistbench.measuring.passes import measure
 from mnistbench.measuring.tensorboard import first_line
-from mnistbench.pytest_plugin import attachments
+from mnistbench.measuring.timing import Timed
+from mnistbench.pytest_plugin import attachments, hooks
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
-from mnistbench.pytest_plugin.workloads import known_workloads
 from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
 
@@ -115,7 +116,7 @@ class OpBenchmark:
             self._session.records.append(record)
 
     def _find_workload(self) -> Workload:
-        found = known_workloads(self._request.node)
+        found = hooks.known_workloads(self._request.node)
         if self._workload not in found:
             raise UsageError(f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(found)}")
         return found[self._workload]

@@ -13,15 +13,14 @@ import pytest
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.params import PHASES, REFERENCE, device_label
-from mnistbench.pytest_plugin import hookspec
+from mnistbench.pytest_plugin import hooks
 from mnistbench.pytest_plugin.options import add_options
 from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, PARAMETERS, SESSION, STEP, WORKLOAD, Session, thresholds_of
-from mnistbench.pytest_plugin.workloads import registered_workloads
 
 FIXTURE = "op_benchmark"
 
 #: Exit codes of a comparison: regressed, the code of a failed test; undecided. pytest uses 0 to 6.
-REGRESSED, UNJUDGED = 1, 8
+EXIT_REGRESSED, EXIT_UNJUDGED = 1, 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    pluginmanager.add_hookspecs(hookspec)
+    pluginmanager.add_hookspecs(hooks)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-benchmark loads baselines, which it hands to us
@@ -68,7 +67,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     options = session.options
     try:
         devices = session.devices
-        registered = registered_workloads(metafunc.definition)
+        registered = hooks.registered_workloads(metafunc.definition)
         if WORKLOAD not in marked:
             metafunc.parametrize(WORKLOAD, session.select_workloads(registered))
     except MnistbenchError as error:  # raised here, it would be a traceback for every test file
@@ -233,7 +232,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     outcome = state.judge().outcome
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        session.exitstatus = {"regressed": REGRESSED, "unjudged": UNJUDGED}.get(outcome, session.exitstatus)
+        session.exitstatus = {"regressed": EXIT_REGRESSED, "unjudged": EXIT_UNJUDGED}.get(outcome, session.exitstatus)
 
 
 @pytest.hookimpl(wrapper=True)

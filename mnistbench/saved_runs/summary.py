@@ -12,14 +12,14 @@ import hashlib
 import json
 import operator
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mnistbench import __version__
 from mnistbench.core import units
-from mnistbench.core.document import OPTIONAL, FieldError, Nanoseconds, Reader, Seconds
+from mnistbench.core.document import FieldError, Nanoseconds, Reader, Seconds
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.operation import OpKey
@@ -28,6 +28,7 @@ from mnistbench.core.record import (
     COUNTED,
     FINAL,
     KEY,
+    MEASURED,
     CaseRecord,
     Environment,
     OpRow,
@@ -250,15 +251,10 @@ def _run(file: Reader, source: str, shared: Shared) -> RunSummary:
     return RunSummary(shared.environment_of(environment), tuple(cases), *origin[1:], plain=not ours, source=source)
 
 
-class _Statistics(NamedTuple):
-    median: Seconds
-    iqr: Seconds
-
-
 def _times(stats: Reader) -> tuple[int, int]:
     """Return median and interquartile range in nanoseconds."""
-    median, iqr = stats.read(_Statistics)
-    return round(median * 1e9), round(iqr * 1e9)
+    median, iqr = (round(stats[name].read(Seconds) * 1e9) for name in ("median", "iqr"))
+    return median, iqr
 
 
 def _session_times(record: CaseRecord) -> tuple[int, int]:
@@ -288,29 +284,18 @@ def _case(record: Reader, times: tuple[int, int], shared: Shared) -> CaseSummary
     if record["scalars"].value is not None:
         final = record["scalars"].parsed().members(Scalars, FINAL)
         members |= {"final": final["final"], "curves_of": final["dataset"], "directory": final["directory"]}
-    params, tables = shared.params_of(record["params"]), dict(_warm_tables(record["tables"], shared))
+    params = shared.params_of(record["params"])
+    places = [(item.members(OpTable, ("temperature", "view")), item) for item in record["tables"].items()]
+    tables = {place["view"]: _table(item, shared) for place, item in places if place["temperature"] == "warm"}
     return CaseSummary(**members, params=params, wall_ns=times[0], wall_spread_ns=times[1], tables=tables)
 
 
-def _warm_tables(tables: Reader, shared: Shared) -> Iterator[tuple[str, TableSummary]]:
-    for item in tables.items():
-        place = item.members(OpTable, ("temperature", "view"))
-        if place["temperature"] == "warm":
-            yield place["view"], _table(item, shared)
-
-
-class _Medians(NamedTuple):
-    profiler_ns: Nanoseconds
-    self_ns: tuple[Nanoseconds, ...]
-    spread_ns: tuple[Nanoseconds, ...]
-    busy_ns: Annotated[tuple[Nanoseconds, ...], OPTIONAL] = ()
-
-
 def _table(table: Reader, shared: Shared) -> TableSummary:
-    counted = shared.counted_of(table)
-    medians = table["times"].parsed().read(_Medians)
-    _check_lengths(table, counted.keys, medians.self_ns, medians.spread_ns)
-    return TableSummary(medians.profiler_ns, counted, medians.self_ns, medians.spread_ns, median_ns(medians.busy_ns))
+    counted, times = shared.counted_of(table), table["times"].parsed()
+    self_ns, spread_ns = (times[name].read(tuple[Nanoseconds, ...]) for name in MEASURED)
+    _check_lengths(table, counted.keys, self_ns, spread_ns)
+    others = times.members(OpTable, ("profiler_ns", "busy_ns"))
+    return TableSummary(others["profiler_ns"], counted, self_ns, spread_ns, median_ns(others["busy_ns"]))
 
 
 def _check_lengths(table: Reader, *columns: tuple[Any, ...]) -> None:

@@ -18,7 +18,7 @@ from mnistbench.core.machine import usable_cpus
 from mnistbench.core.params import FAST, default_step
 from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
-from mnistbench.showing.output import STOPPED, print_error, rank_0_reports
+from mnistbench.showing.output import EXIT_STOPPED, print_error, rank_0_reports
 from mnistbench.train.report import TrainingProgress, ending, title
 from mnistbench.train.result import AUTO, CHECKPOINT, Settings
 
@@ -50,7 +50,7 @@ def run(settings: Settings) -> int:
             return _trained(settings, rank)
     except KeyboardInterrupt:  # before training began, or the second Ctrl-C
         print("mnistbench: interrupted", file=sys.stderr)
-        return STOPPED
+        return EXIT_STOPPED
 
 
 def _trained(settings: Settings, rank: Rank) -> int:
@@ -91,11 +91,12 @@ def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None
 
     from mnistbench.train import run as train
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
+    from mnistbench.workloads.workload import workload_of_ranks
 
     reports = ranks.rank == 0
     if reports and settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
         print(f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB", flush=True)
-    workload = train.workload_of(settings, ranks.world_size)
+    workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, ranks.world_size)
     assert workload.load is not None, "models of ours have a whole set"
     with ranks.rank_0_first():
         workload.load(torch.device(settings.device))  # errors of the dataset come before the directory is created
@@ -112,7 +113,7 @@ def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None
             result = train.run(settings, output, shown, workload, ranks=ranks, checkpoint=checkpoint)
         if output:
             print("\n".join(ending(result, output, logdir=output if settings.output or begun else RUNS)))
-    return STOPPED if interrupted else 0
+    return EXIT_STOPPED if interrupted else 0
 
 
 @contextmanager

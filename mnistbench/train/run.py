@@ -43,24 +43,16 @@ from mnistbench.train import result as trained
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
 from mnistbench.train.loop import Epoch, Position, Watch, train
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
+from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Window
-from mnistbench.workloads.workload import Optimizer, Workload, predicted, workload_of_ranks
+from mnistbench.workloads.workload import Workload, predicted, workload_of_ranks
 
 #: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace viewer.
 PROFILED_STEPS = 5
 
 #: Columns of ``metrics.csv``: a row per log interval (part ``train``) and per test (part ``test``). Accuracy in percent.
 COLUMNS = ("part", "epoch", "step", "samples", "loss", "accuracy", "learning_rate", "ns", "samples_per_second")
-
-
-def workload_of(settings: Settings, world_size: int = 1) -> Workload:
-    """Return the workload of the settings for a number of ranks, without loading its dataset.
-
-    Raises:
-        UsageError: there is no such model.
-    """
-    return workload_of_ranks(settings.model, settings.dataset, settings.data_dir, world_size)
 
 
 def run(
@@ -82,7 +74,7 @@ def run(
         output: existing directory for TensorBoard's file, ``result.json``, ``metrics.csv`` and, if the settings ask for
             them, weights, checkpoint and trace; None: nothing is written.
         listener: callbacks.
-        workload: the result of ``workload_of``, if its dataset has already been loaded.
+        workload: the result of ``workload_of_ranks``, if its dataset has already been loaded.
         ranks: of which this process is one. Only rank 0 has an output directory.
         checkpoint: of a run with these settings, to continue it.
 
@@ -91,7 +83,8 @@ def run(
         OSError: a file cannot be written.
     """
     listener, ranks, device = listener or Listener(), ranks or Alone(), torch.device(settings.device)
-    workload = workload or workload_of(settings, ranks.world_size)
+    if workload is None:
+        workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, ranks.world_size)
     otherwise = (
         f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, in tests of "
         f"{settings.test_batch_size}: choose a smaller batch size"
@@ -143,8 +136,12 @@ class _Run(Watch):
 
     def result(self) -> Result:
         settings, output, begun = self._settings, self._output, self._checkpoint
-        if begun:
-            self._keep(begun)
+        if begun:  # take over the results of its epochs
+            self._epochs, self._points = list(begun.epochs), list(begun.points)
+            for point in begun.points:
+                self._add(_of_point(point), point.step)
+            for epoch in begun.epochs:
+                self._add(_of_test(epoch), epoch.number)
         with open_writer(output, begun.steps + 1 if begun else None) as self._writer:
             if self._writer and not begun:
                 with fork_random(self._device):  # writing images must not change training's random numbers
@@ -237,14 +234,6 @@ class _Run(Watch):
                 points=tuple(self._points),
                 wall_ns=self._wall_ns(),
             ).save(self._output)
-
-    def _keep(self, begun: Checkpoint) -> None:
-        """Take over the results of the epochs before."""
-        self._epochs, self._points = list(begun.epochs), list(begun.points)
-        for point in begun.points:
-            self._add(_of_point(point), point.step)
-        for epoch in begun.epochs:
-            self._add(_of_test(epoch), epoch.number)
 
     def _set_random(self, begun: Checkpoint) -> None:
         """Set the random state; other ranks than before draw other dropout masks."""

@@ -72,6 +72,7 @@ def read_line(*words, configured=None, file=None, **more):
         (share(), "2%", 0.02),
         (share(), " 0.1 % ", 0.001),  # not 0.1 / 100
         (share(1.0), "100%", 1.0),
+        (share(zero=True), "0%", 0.0),
         (seconds, "5m", 300.0),
         (seconds, "1.5 h", 5400.0),
         (seconds, "300", 300.0),
@@ -107,6 +108,8 @@ def test_kinds_read_texts(kind, text, value):
         (share(), "0%", "is not a percentage that can be used; give 2%"),
         (share(), "-2%", "is not a percentage that can be used; give 2%"),
         (share(1.0), "101%", "is not a percentage that can be used; give 2%"),
+        (share(1.0, zero=True), "101%", "is not a percentage that can be used; give 2%"),
+        (share(zero=True), "-2%", "is not a percentage that can be used; give 2%"),
         (share(), "\u0662%", "is not a percentage that can be used; give 2%"),
         (seconds, "0s", "is not a time; give 5m or 300s"),
         (seconds, "5 days", "is not a time; give 5m or 300s"),

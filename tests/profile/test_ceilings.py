@@ -8,6 +8,7 @@ import pytest
 import torch
 from builders import params
 
+from mnistbench.measuring import timing
 from mnistbench.profile import ceilings as module
 from mnistbench.profile.ceilings import Sizes, ceilings
 
@@ -20,7 +21,7 @@ CPU = torch.device("cpu")
 def clock(monkeypatch):
     """Advance the clock by a millisecond at each reading."""
     now = iter(range(0, 10**12, 10**6))
-    monkeypatch.setattr(module.time, "perf_counter_ns", lambda: next(now))
+    monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: next(now))
 
 
 @pytest.mark.usefixtures("clock")
@@ -56,7 +57,7 @@ def test_memory_that_the_allocator_keeps_unused_is_free(monkeypatch):
     assert module._free_bytes(torch.device("cuda")) == 5 * GIB
 
 
-def test_with_hardly_any_memory_the_sizes_are_the_smallest_and_a_failure_leaves_the_ceilings_unknown(monkeypatch):
+def test_the_smallest_sizes_are_used_and_ceilings_are_unknown_if_they_do_not_fit(monkeypatch):
     monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator(1))
     assert module._sizes(torch.device("cuda")) == module._LEAST
 
@@ -92,7 +93,7 @@ def test_a_ceiling_does_not_depend_on_single_iterations(monkeypatch, millisecond
     def call():
         now[0] += next(durations) * 1_000_000
 
-    monkeypatch.setattr(module.time, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: now[0])
     monkeypatch.setattr(module, "MEASURED_S", 0)
     assert module._typical_s(call, CPU) == typical / 1e3
 
@@ -118,7 +119,7 @@ def test_a_process_measures_once(monkeypatch):
         module._measured.cache_clear()
 
 
-def test_convolutions_of_cuda_in_tf32_are_held_against_a_product_in_tf32(monkeypatch):
+def test_the_ceiling_of_convolutions_in_tf32_is_that_of_tf32(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "conv", SimpleNamespace(fp32_precision="tf32"))
     assert module._precision(torch.device("cuda"), "float32") == "tf32"
     assert module._precision(torch.device("cuda"), "bfloat16") == "bfloat16"

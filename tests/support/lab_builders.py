@@ -9,9 +9,9 @@ from typing import Any
 
 from builders import environment
 
-from mnistbench.core.operation import OpKey
+from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.core.params import Params
-from mnistbench.core.record import OUTSIDE, OpRow, OpTable
+from mnistbench.core.record import OpRow, OpTable
 from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.course.lab.findings import Findings, FirstIteration, LabSettings, StudyTable, Training, WarmTime
 from mnistbench.profile.result import ColdCall, Layer, Profiled

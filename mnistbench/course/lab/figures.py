@@ -20,10 +20,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
-from mnistbench.course.lab.chapters import operation_times, shares, top_keys
 from mnistbench.course.lab.explain import best_view, main_place
 from mnistbench.course.lab.findings import UNTRAINED, Findings
-from mnistbench.course.lab.sheets import Sheets, in_a_name, samples_seen, shape
+from mnistbench.course.lab.sheets import Sheets, in_a_name, operation_times, samples_seen, shape, shares, top_keys
 from mnistbench.course.lab.texts import Texts
 
 #: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.

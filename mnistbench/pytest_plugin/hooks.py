@@ -1,0 +1,99 @@
+"""The hooks that a user's conftest.py can implement, and the workloads that it registers.
+
+Mark an implementation ``@pytest.hookimpl(optionalhook=True)``: otherwise ``pytest -p no:mnistbench`` refuses it as an
+unknown hook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mnistbench.core.errors import UsageError
+from mnistbench.pytest_plugin.session import SESSION
+
+if TYPE_CHECKING:
+    from mnistbench.core.params import Params
+    from mnistbench.core.record import CaseRecord
+    from mnistbench.measuring.case import Case
+    from mnistbench.workloads.workload import Workload
+
+
+def pytest_mnistbench_workloads(config: pytest.Config) -> Iterable[Workload]:  # type: ignore[empty-body]
+    """Return the workloads of a project.
+
+    ::
+
+        from mnistbench import Workload
+
+        def pytest_mnistbench_workloads(config):
+            return [Workload(name="mlp", make_model=..., make_batch=..., loss=..., make_optimizer=...)]
+
+    Tests that use ``op_benchmark`` are parametrized over all registered workloads, or over those that ``--bench-model``
+    names. The built-in workloads, convnet and lenet5, are measured if ``--bench-model`` names them or if a conftest.py
+    returns ``mnistbench.pytest_plugin.hooks.builtin_workloads(config)``.
+    """
+
+
+def pytest_mnistbench_attach(config: pytest.Config, case: Case, record: CaseRecord) -> Mapping[str, Any] | None:
+    """Return attachments for the record of a case that was just measured.
+
+    The keys ``operation_tables`` (OpTable objects) and ``training_scalars`` (a Scalars object) set the fields of these
+    names; the functions of these names in ``mnistbench.pytest_plugin.attachments`` return them. Any other key needs a JSON
+    value and is saved as it is. The attachments of several conftest.py files are merged. If no conftest.py implements this
+    hook, the record gets both standard attachments. An exception becomes a note in the record; the timing is kept.
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_mnistbench_take_case(
+    config: pytest.Config, item: pytest.Item, params: Params, build: Callable[[], Case]
+) -> bool | None:
+    """Return True to measure a case in another way; the fixture then measures and saves nothing.
+
+    ``mnistbench gate`` takes the cases of both sides with this hook. Each call of ``build`` returns a new case.
+    """
+
+
+# ---- Workloads ---------------------------------------------------------------------------------------------------------
+
+
+def builtin_workloads(config: pytest.Config) -> list[Workload]:
+    """Return ConvNet and LeNet5 on ``--bench-dataset``.
+
+    A ``pytest_mnistbench_workloads`` that returns them has every test measure them without ``--bench-model``.
+    """
+    return config.stash[SESSION].builtin_workloads
+
+
+def registered_workloads(item: pytest.Item | pytest.Function) -> list[Workload]:
+    """Return the workloads of the conftest.py files that apply to a test.
+
+    Raises:
+        UsageError: a hook returned something else, or a name is registered twice or is that of a built-in workload.
+    """
+    from mnistbench.workloads.workload import Workload
+
+    builtin = {workload.name: workload for workload in builtin_workloads(item.config)}
+    found: dict[str, Workload] = {}
+    for workloads in reversed(item.ihook.pytest_mnistbench_workloads(config=item.config)):
+        for workload in workloads:
+            if not isinstance(workload, Workload):
+                raise UsageError(
+                    f"pytest_mnistbench_workloads returned {workload!r}: return a list of mnistbench Workload objects"
+                )
+            if workload.name in found or builtin.get(workload.name, workload) is not workload:
+                raise UsageError(f"workload {workload.name!r} is registered twice: give one of them another name")
+            found[workload.name] = workload
+    return list(found.values())
+
+
+def known_workloads(item: pytest.Item) -> dict[str, Workload]:
+    """Return all workloads that a test can name, built-in ones included.
+
+    Raises:
+        UsageError: a workload is registered wrongly.
+    """
+    return {workload.name: workload for workload in (*builtin_workloads(item.config), *registered_workloads(item))}
