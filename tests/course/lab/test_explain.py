@@ -12,6 +12,7 @@ from lab_builders import (
     cluster,
     costs,
     epoch_time,
+    faster_gpu,
     first_iterations,
     forward_rows,
     iteration_time,
@@ -299,17 +300,6 @@ def test_without_an_accelerator_threads_are_compared(one_thread, key):
     assert [sentence.key for sentence in found] == ["no_accelerator", key, key]
     if key != "threads_same":
         assert found[1].numbers["gain"].value == pytest.approx(max(5 * MS, one_thread) / min(5 * MS, one_thread))
-
-
-def faster_gpu(*factors):
-    """A cluster whose GPU takes that much less time for an epoch at each batch size."""
-    times = [
-        epoch_time(phase, size, round(ns), threads=8, device=device)
-        for size, factor in zip(SIZES, factors, strict=True)
-        for phase in ("train", "eval")
-        for device, ns in (("cpu", 10 * S), ("cuda", 10 * S / factor))
-    ]
-    return cluster(epoch_times=tuple(times))
 
 
 @pytest.mark.parametrize(

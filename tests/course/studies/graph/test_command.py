@@ -1,4 +1,4 @@
-"""``mnistbench study graph``: one real run, its report, and the mistakes that a user can make."""
+"""``mnistbench study graph``: one real run and its report."""
 
 import csv
 import gzip
@@ -196,39 +196,3 @@ def test_the_process_has_empty_caches(tmp_path):
     found = environment_of(Settings(threads=3), {"HOME": "/home", "TORCHINDUCTOR_CACHE_DIR": "/mine"}, tmp_path)
     assert found["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "cache")
     assert found["OMP_NUM_THREADS"] == "3"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--workload", "resnet"), "--workload: 'resnet' is not known; choose convnet or lenet5, or give"),
-        (("--workload", "a.b:c.d"), "--workload: 'a.b:c.d' is not known"),
-        (("--workload", "convnet", "--size", "8"), "--size: '8' is for x*y + z"),
-        (("--batch-size", "8"), "--batch-size: '8' needs a workload"),
-        (("--workers", "3"), "--workers: '3' needs a workload"),
-        (("--size", "0"), "--size: '0' cannot be used"),
-        (("--show", "everything"), "--show: 'everything' is not known"),
-        (("--write", "/dev/null/x"), "--write: /dev/null/x cannot be written"),
-        (("--output", "/nowhere/x"), "--output: /nowhere/x cannot be written"),
-    ],
-)
-def test_a_mistake_is_one_line_before_anything_runs(arguments, said, capsys, monkeypatch):
-    monkeypatch.setattr(command, "study", lambda *_: pytest.fail("something was measured"))
-    assert cli.main(["study", "graph", *arguments]) == 2
-    error = capsys.readouterr().err.strip().splitlines()
-    assert len(error) == 1
-    assert said in error[0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--device", "tpu9"), "device 'tpu9' is not known"),
-        (("--workload", "no_such_module:made"), "--workload: 'no_such_module:made' cannot be imported"),
-    ],
-)
-def test_a_mistake_that_only_the_process_can_see_is_one_line(arguments, said, capsys):
-    assert cli.main(["study", "graph", *arguments]) == 2
-    error = capsys.readouterr().err.strip().splitlines()
-    assert len(error) == 1
-    assert said in error[0]
