@@ -19,7 +19,7 @@ from mnistbench import __version__
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.machine import restart_pinned
 from mnistbench.core.options import Parser, add_options, project_table, read
-from mnistbench.showing.output import BISECT_STOPS, PASSED, UNJUDGED, print_error
+from mnistbench.showing.output import BISECT_STOPS, EXIT_PASSED, EXIT_UNJUDGED, print_error
 
 #: Subcommand -> its module in mnistbench, which is imported when it is called, and its line of help. A name of two words is a
 #: subcommand of the first.
@@ -105,9 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _main(given)
     except Exception:  # noqa: BLE001  # a fault of ours
         traceback.print_exc()
-        code = UNJUDGED
+        code = EXIT_UNJUDGED
     bisecting = given[:1] == ["gate"] and "--bisect" in given
-    return BISECT_STOPS if bisecting and code == UNJUDGED else code  # git bisect would read 2 as a bad commit
+    return BISECT_STOPS if bisecting and code == EXIT_UNJUDGED else code  # git bisect would read 2 as a bad commit
 
 
 def _main(given: list[str]) -> int:
@@ -116,7 +116,7 @@ def _main(given: list[str]) -> int:
             stream.reconfigure(errors="backslashreplace")  # the terminal's encoding may lack a character of a table
     if not given:
         parser().print_help()
-        return PASSED
+        return EXIT_PASSED
     after: list[str] = []
     if given[0] in ("gate", "bisect") and "--" in given:  # pytest's arguments follow
         given, after = given[: given.index("--")], given[given.index("--") + 1 :]
@@ -128,15 +128,15 @@ def _main(given: list[str]) -> int:
         sys.stdout.flush()
     except MnistbenchError as error:
         print_error(error)
-        return UNJUDGED
+        return EXIT_UNJUDGED
     except KeyboardInterrupt:
         print("mnistbench: interrupted", file=sys.stderr)
-        return UNJUDGED
+        return EXIT_UNJUDGED
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout once more at exit
         if not isinstance(error, BrokenPipeError):  # a pager or head closed the pipe: not an error
             print(f"mnistbench: cannot write or read ({error.strerror})", file=sys.stderr)
-        return UNJUDGED
+        return EXIT_UNJUDGED
     return code
 
 

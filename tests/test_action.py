@@ -27,7 +27,7 @@ STEPS = ACTION["runs"]["steps"]
 PAGE = (REPOSITORY / "docs" / "ci.md").read_text(encoding="utf-8")
 [WORKFLOW] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
-PASSED, REGRESSED, UNJUDGED = 0, 1, 2
+EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 
 #: What the gate prints while it measures; the exit code and the report are those of the test.
 PYTHON = r"""#!/usr/bin/env bash
@@ -85,7 +85,7 @@ def job(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     (tmp_path / "temp").mkdir()
 
-    def run(*, event="pull_request", code=PASSED, report=REPORT, gh_code=0, missing=False, **inputs):
+    def run(*, event="pull_request", code=EXIT_PASSED, report=REPORT, gh_code=0, missing=False, **inputs):
         assert inputs.keys() <= INPUTS.keys()
         seen = tmp_path / "seen"
         shutil.rmtree(seen, ignore_errors=True)
@@ -160,7 +160,7 @@ def _holds(condition, contexts, failed):
 
 def test_a_gate_that_passes(job):
     ran = job(paths="bench/test_step.py")
-    assert ran.code == PASSED
+    assert ran.code == EXIT_PASSED
     report, folder = ran.outputs["report"], ran.outputs["folder"]
     assert ran.gate == [
         "gate", "--base=origin/main...", "--budget=7m", "--inconclusive=fail", "--format=markdown", f"--output={report}",
@@ -184,7 +184,7 @@ def test_the_arguments_of_the_gate_are_those_that_the_command_takes(job):
     assert seconds(parsed.budget_s) == 420
 
 
-@pytest.mark.parametrize("code", [REGRESSED, UNJUDGED])
+@pytest.mark.parametrize("code", [EXIT_REGRESSED, EXIT_UNJUDGED])
 def test_a_gate_that_fails_is_the_exit_code_and_is_reported_too(job, code):
     ran = job(code=code)
     assert (ran.code, ran.body, ran.summary) == (code, REPORT, "")
@@ -192,15 +192,15 @@ def test_a_gate_that_fails_is_the_exit_code_and_is_reported_too(job, code):
 
 
 def test_an_error_is_reported_in_the_comment_and_in_the_summary(job):
-    ran = job(code=UNJUDGED, report=None)
-    assert ran.code == UNJUDGED
+    ran = job(code=EXIT_UNJUDGED, report=None)
+    assert ran.code == EXIT_UNJUDGED
     assert ran.body == f"### mnistbench: the gate could not measure\n\n    loading both sides\n    mnistbench: {ERROR}\n"
     assert ran.summary == ran.body
     assert ran.upload["path"] == ran.outputs["folder"]
 
 
 def test_an_error_is_not_reported_with_the_report_of_an_earlier_step(job):
-    first, second = job(code=REGRESSED), job(code=UNJUDGED, report=None)
+    first, second = job(code=EXIT_REGRESSED), job(code=EXIT_UNJUDGED, report=None)
     assert REPORT not in second.body
     assert first.outputs["artifact"] != second.outputs["artifact"]  # two artifacts of one name are an error
     assert Path(first.outputs["report"]).read_text() == REPORT
@@ -225,12 +225,12 @@ def test_paths_are_split_as_a_shell_does_and_nothing_in_them_is_run(job, tmp_pat
         words = ["bench/test_step.py", "-k", "b16 and not b1", "--bench-model=convnet"]
     ran = job(paths=paths)
     assert ran.gate[ran.gate.index("--") + 1 :] == words
-    assert (ran.code, list(tmp_path.rglob("hacked"))) == (PASSED, [])
+    assert (ran.code, list(tmp_path.rglob("hacked"))) == (EXIT_PASSED, [])
 
 
 def test_a_quote_that_is_not_closed_is_not_taken_for_a_regression(job):
     ran = job(paths="-k 'b16")
-    assert (ran.code, ran.gate, ran.gh, ran.upload) == (UNJUDGED, None, None, None)
+    assert (ran.code, ran.gate, ran.gh, ran.upload) == (EXIT_UNJUDGED, None, None, None)
     assert "::error title=mnistbench::paths: a quote is not closed\n" in ran.log
 
 
@@ -243,10 +243,10 @@ def test_an_input_is_one_argument_whatever_it_is(job, tmp_path, name):
 
 def test_what_is_no_pull_request_needs_a_base_and_has_no_comment(job):
     ran = job(event="push")
-    assert (ran.code, ran.gate, ran.upload) == (UNJUDGED, None, None)
+    assert (ran.code, ran.gate, ran.upload) == (EXIT_UNJUDGED, None, None)
     assert "::error title=mnistbench::base: is empty, and this is not a pull request; give a commit" in ran.log
-    ran = job(event="push", base="HEAD^", code=REGRESSED)
-    assert (ran.code, ran.gate[1], ran.gh) == (REGRESSED, "--base=HEAD^", None)
+    ran = job(event="push", base="HEAD^", code=EXIT_REGRESSED)
+    assert (ran.code, ran.gate[1], ran.gh) == (EXIT_REGRESSED, "--base=HEAD^", None)
     assert ran.upload["path"] == ran.outputs["folder"]
 
 
@@ -254,7 +254,7 @@ def test_a_base_that_is_given_takes_the_place_of_that_of_the_pull_request(job):
     assert job(base="v1.0").gate[1] == "--base=v1.0"
 
 
-@pytest.mark.parametrize("code", [PASSED, REGRESSED])
+@pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED])
 def test_a_token_that_cannot_write_does_not_fail_the_job(job, code):
     ran = job(gh_code=1, code=code)
     assert (ran.code, ran.gh[:3]) == (code, ["pr", "comment", "12"])
@@ -263,8 +263,8 @@ def test_a_token_that_cannot_write_does_not_fail_the_job(job, code):
 
 
 def test_no_comment_if_it_is_not_wanted(job):
-    ran = job(comment="false", code=REGRESSED)
-    assert (ran.code, ran.gh) == (REGRESSED, None)
+    ran = job(comment="false", code=EXIT_REGRESSED)
+    assert (ran.code, ran.gh) == (EXIT_REGRESSED, None)
 
 
 def test_the_token_and_the_repository_are_handed_to_gh(job, tmp_path):

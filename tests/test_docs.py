@@ -32,7 +32,7 @@ from mnistbench.gate.verdict.decision import LOOKS
 from mnistbench.pytest_plugin import plugin
 
 #: Exit codes of ``mnistbench``.
-PASSED, REGRESSED, UNJUDGED = 0, 1, 2
+EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = {
@@ -152,34 +152,33 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     if words[0] == "profile":
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
-    monkeypatch.setattr("mnistbench.train.scale.command.measured", measure)
-    for where in ("operators.convolution.run.study", "commands.studies.locality.measured", "operators.memory.run.measured",
-                  "commands.studies.graph.study"):  # fmt: skip
+    for where in (
+        "train.scale.command.measured", "course.studies.convolution.measurement.study",
+        "course.studies.locality.command.computed", "course.studies.memory.measurement.study",
+        "course.studies.graph.command.study", "gate.command.measure", "gate.bisect_command.measure",
+        "gate.reproducers.command.measure", "course.lab.command._measure", "course.lab.command._merge",
+    ):  # fmt: skip
         monkeypatch.setattr(f"mnistbench.{where}", measure)
-    monkeypatch.setattr("mnistbench.gate.command.measure", measure)
-    monkeypatch.setattr("mnistbench.gate.command.held", measure)  # it would download PyTorch
-    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda _, wanted: (wanted.first, wanted.last))
+    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda wanted: (wanted.first, wanted.last))
+    monkeypatch.setattr("mnistbench.gate.environments.sides.SideOptions.interpreters", measure)  # it would download PyTorch
     if words[0] == "reproduce":
         path = Path(words[1])
         path.parent.mkdir(parents=True, exist_ok=True)
         row = reproducer_builders.row()
         path.write_text(script(reproducer_builders.header(), [row], [row]), encoding="utf-8")
     write_traces(words)
-    monkeypatch.setattr("mnistbench.gate.reproducers.command.measure", measure)
-    monkeypatch.setattr("mnistbench.course.lab.command._measure", measure)
-    monkeypatch.setattr("mnistbench.course.lab.command._merge", measure)
     if "--resume" in words:
         begun = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--epochs=1", "--no-accel"]
-        assert cli.main(["train", *begun, "--output", words[words.index("--resume") + 1]]) == PASSED
+        assert cli.main(["train", *begun, "--output", words[words.index("--resume") + 1]]) == EXIT_PASSED
         words = [*words, "--epochs=2"]
     elif words[0] == "train":
         words = [*words, *SHORT]
     code = cli.main([*words[: words.index("--")], "--"] if "--" in words else words)
     shown = capsys.readouterr()
-    if words[0] in ("gate", "lab", "profile", "reproduce", "scale", "study") and "--from-trace" not in words:
+    if words[0] in ("bisect", "gate", "lab", "profile", "reproduce", "scale", "study"):
         assert "WouldMeasureError" in shown.err
     else:
-        assert code in (PASSED, REGRESSED), shown.err
+        assert code in (EXIT_PASSED, EXIT_REGRESSED), shown.err
         assert shown.out or "--output" in words
         assert shown.err == ""
 
@@ -191,8 +190,7 @@ def test_a_shown_launch_has_options_of_torchrun_and_ours(words):
     launch = get_args_parser().parse_args(words)
     assert (launch.module, launch.training_script) == (True, "mnistbench")
     command, *_ = launch.training_script_args
-    parsed = cli.parser(command).parse_args(launch.training_script_args)
-    assert parsed.run is not None
+    assert cli.parser(command).parse_args(launch.training_script_args)
 
 
 COLLECT = """
@@ -210,7 +208,7 @@ def test_shown_pytest_commands_collect_tests(tmp_path):
     )  # fmt: skip
     codes = json.loads(done.stdout.splitlines()[-1])
     assert len(codes) == len(given) > 0
-    collected = (pytest.ExitCode.OK, plugin.UNJUDGED)  # thresholds judge nothing where nothing was measured
+    collected = (pytest.ExitCode.OK, plugin.EXIT_UNJUDGED)  # thresholds judge nothing where nothing was measured
     assert [words for words, code in zip(given, codes, strict=True) if code not in collected] == [], done.stdout + done.stderr
 
 
@@ -291,8 +289,8 @@ def test_the_exit_codes_are_those_of_the_code():
     lines = [line for line in COMPARING.splitlines() if re.search(r"(\| \d +){4}", line)]
     ours = {line.split("`")[1].split()[0]: [int(cell) for cell in re.findall(r"\| (\d) ", line)] for line in lines}
     assert ours == {
-        "mnistbench": [PASSED, REGRESSED, UNJUDGED, UNJUDGED],
-        "pytest": [pytest.ExitCode.OK, plugin.REGRESSED, plugin.UNJUDGED, pytest.ExitCode.USAGE_ERROR],
+        "mnistbench": [EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, EXIT_UNJUDGED],
+        "pytest": [pytest.ExitCode.OK, plugin.EXIT_REGRESSED, plugin.EXIT_UNJUDGED, pytest.ExitCode.USAGE_ERROR],
     }
 
 

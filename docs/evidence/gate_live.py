@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MODELS, TRAINING = Path("mnistbench/workloads/models.py"), Path("mnistbench/workloads/step.py")
+WORKLOADS, TRAINING = Path("mnistbench/workloads/workload.py"), Path("mnistbench/workloads/step.py")
 
 
 def change(repository: Path, kind: str, number: int) -> None:
@@ -38,13 +38,13 @@ def change(repository: Path, kind: str, number: int) -> None:
         )
     elif kind == "conv":
         replace(
-            repository / MODELS,
+            repository / WORKLOADS,
             ("conv2=nn.Conv2d(32, 64,", f"conv2=nn.Conv2d(32, {number},"),
             ("fc1=nn.Linear(9216,", f"fc1=nn.Linear({number * 144},"),
         )
     elif kind == "fc":
         replace(
-            repository / MODELS,
+            repository / WORKLOADS,
             ("nn.Linear(9216, 128)", f"nn.Linear(9216, {number})"),
             ("nn.Linear(128, 10)", f"nn.Linear({number}, 10)"),
         )

@@ -23,7 +23,7 @@ from gate_live import cloned, replace, restore
 from mnistbench.gate.reproducers.run import is_reproduced, measure, overall, sentence
 from mnistbench.gate.reproducers.script import read
 
-MODELS, WORKLOADS = Path("mnistbench/workloads/models.py"), Path("mnistbench/workloads/workload.py")
+WORKLOADS = Path("mnistbench/workloads/workload.py")
 
 #: The report's kinds of quantities that are not operations.
 OF_CASE = ("call", "mean")
@@ -34,7 +34,7 @@ class Injected:
     """A slowdown: texts that are replaced in a file, or an environment variable of the head."""
 
     what: str
-    file: Path = MODELS
+    file: Path = WORKLOADS
     replaced: tuple[tuple[str, str], ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -98,13 +98,11 @@ INJECTED = {
                 "to_single=Cast(torch.float32),\n            conv2=nn.Conv2d(32, 64, kernel_size=3)",
             ),
             ("class ConvNet(nn.Sequential):", CAST_CLASS),
-            ("from torch import nn\n", "import torch\nfrom torch import nn\n"),
         ),
     ),
     "weight_decay": Injected(
         "the optimizer also decays the weights: more calls of aten::add",
-        WORKLOADS,
-        (("torch.optim.Adadelta, lr=1.0)", "torch.optim.Adadelta, lr=1.0, weight_decay=1e-4)"),),
+        replaced=(("torch.optim.Adadelta, lr=1.0)", "torch.optim.Adadelta, lr=1.0, weight_decay=1e-4)"),),
     ),
     "aten": Injected("aten without vector instructions", variables={"ATEN_CPU_CAPABILITY": "default"}),
     "onednn": Injected("oneDNN without AVX", variables={"ONEDNN_MAX_CPU_ISA": "SSE41"}),

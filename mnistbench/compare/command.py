@@ -16,12 +16,12 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.params import DTYPES, STEPS
 from mnistbench.saved_runs.find import OR_TRACE, find
 from mnistbench.saved_runs.summary import RunSummary
-from mnistbench.showing.output import PASSED, REGRESSED, UNJUDGED, check, deliver
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, check, deliver
 
 #: Parameters that two compared cases may differ in, and their values.
 _BETWEEN: dict[str, Sequence[object]] = {"step": STEPS, "dtype": DTYPES, "compile": (False, True)}
 
-_CODES = {"none": PASSED, "passed": PASSED, "regressed": REGRESSED, "unjudged": UNJUDGED}
+_CODES = {"none": EXIT_PASSED, "passed": EXIT_PASSED, "regressed": EXIT_REGRESSED, "unjudged": EXIT_UNJUDGED}
 
 
 def _two_values(text: str) -> tuple[str, object, object]:

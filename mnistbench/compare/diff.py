@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mnistbench.core.operation import OpKey, grouped, operation_name, shortened
-from mnistbench.core.record import NOT_OPERATIONS, median_ns
+from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, operation_name, shortened
+from mnistbench.core.record import median_ns
 from mnistbench.saved_runs.compatibility import MACHINES, VERSIONS, blocking_differences, differences
 from mnistbench.saved_runs.summary import CaseSummary, OpSummary, RunSummary, TableSummary
 

@@ -12,8 +12,7 @@ from typing import Protocol, TypeVar
 
 from mnistbench.compare.diff import CaseComparison
 from mnistbench.core import units
-from mnistbench.core.operation import operation_name
-from mnistbench.core.record import NOT_OPERATIONS
+from mnistbench.core.operation import NOT_OPERATIONS, operation_name
 from mnistbench.saved_runs.compatibility import MACHINES
 
 #: Largest relative difference of final values where results are not reproducible bit for bit (several threads, an

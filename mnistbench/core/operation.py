@@ -1,15 +1,28 @@
-"""Operations: their names as people read them, names in a profile, and sums over events."""
+"""Operations: names of their rows, their names as people read them, names in a profile, and spans of time."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from mnistbench.core import units
-from mnistbench.core.record import NO_MODULE, NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, OpRow, median_ns
+
+#: Name of the row with the time of a phase outside any operation: Python, and the profiler itself.
+OUTSIDE = "(outside operations)"
+
+#: Name of the row with the host time of the accelerator's runtime: launches, copies, waiting for the device.
+RUNTIME = "(runtime)"
+
+#: Name of the row with the kernels and copies that belong to no operation.
+UNATTRIBUTED = "(unattributed kernels)"
+
+#: Rows that are no operations.
+NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED))
+
+#: Module of an operation that cannot be attributed to a module; ``measuring/profiling`` explains why.
+NO_MODULE = ""
 
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
@@ -151,59 +164,3 @@ def covered(spans: Iterable[tuple[_Time, _Time]]) -> _Time | int:
             length += end - begin
             until = end
     return length
-
-
-# ---- Sums over the events of a profile or a trace, which become the rows of an operation table -----------------------
-
-
-@dataclass
-class RowSums:
-    """Sums over the events of a row, one slot per iteration. All times have one unit."""
-
-    slots: int
-    calls: int = 0
-    self_cpu: list[float] = field(default_factory=list)
-    total_cpu: list[float] = field(default_factory=list)
-    self_device: list[float] = field(default_factory=list)
-    memory: list[int] = field(default_factory=list)
-    shapes: set[str] = field(default_factory=set)
-    kernels: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        for times in (self.self_cpu, self.total_cpu, self.self_device):
-            times.extend([0] * self.slots)
-        self.memory.extend([0] * self.slots)
-
-    def op_row(self, key: OpKey, view: str, unit_ns: int) -> OpRow:
-        """Return the row of a table of the view ``host`` or ``device``; ``unit_ns`` is the length of the unit of the times."""
-
-        def whole_ns(times: list[float]) -> tuple[int, ...]:
-            return tuple(max(0, round(value * unit_ns)) for value in times)  # a difference of rounded times can be below 0
-
-        name, phase, module = key
-        on_device = view == "device"
-        return OpRow(
-            name=name,
-            phase=phase,
-            module=module,
-            calls=self.calls / self.slots,
-            self_cpu_ns=whole_ns(self.self_cpu),
-            total_cpu_ns=whole_ns(self.total_cpu),
-            self_device_ns=whole_ns(self.self_device) if on_device else (),
-            memory_bytes=median_ns(self.memory),
-            shapes=tuple(sorted(self.shapes)),
-            kernels=tuple(sorted(self.kernels)) if on_device else (),
-        )
-
-
-def subtract_waiting(rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], float]) -> None:
-    """Subtract what other threads ran from the time outside operations, because the thread of the iterations waits for them.
-
-    Args:
-        rows: the rows of a table.
-        elsewhere: (phase of the waiting thread, iteration) -> self time on other threads.
-    """
-    for (phase, slot), waited in elsewhere.items():
-        outside = rows.get((OUTSIDE, phase, NO_MODULE))
-        if outside is not None:
-            outside.self_cpu[slot] = outside.total_cpu[slot] = max(0, outside.self_cpu[slot] - waited)

@@ -13,7 +13,7 @@ import functools
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -29,27 +29,13 @@ from mnistbench.core.document import (
     Within,
 )
 from mnistbench.core.errors import RecordError
+from mnistbench.core.operation import NO_MODULE, NOT_OPERATIONS, OUTSIDE, OpKey
 from mnistbench.core.params import Params
 
 #: Version of what is written below the key "mnistbench".
 SCHEMA = 1
 
 KEY = "mnistbench"
-
-#: Name of the row with the time of a phase outside any operation: Python, and the profiler itself.
-OUTSIDE = "(outside operations)"
-
-#: Name of the row with the host time of the accelerator's runtime: launches, copies, waiting for the device.
-RUNTIME = "(runtime)"
-
-#: Name of the row with the kernels and copies that belong to no operation.
-UNATTRIBUTED = "(unattributed kernels)"
-
-#: Rows that are no operations.
-NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED))
-
-#: Module of an operation that cannot be attributed to a module; ``measuring/profiling`` explains why.
-NO_MODULE = ""
 
 #: A curve has at most this many points per tag: a page draws no more, and files stay small.
 MAX_POINTS = 100
@@ -474,3 +460,59 @@ def check_schema(data: object) -> None:
         raise FieldError(f"{schema!r} is not a version of a mnistbench record", "schema")
     if schema > SCHEMA:
         raise FieldError(f"{schema} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench", "schema")
+
+
+# ---- Sums over the events of a profile or a trace, which become the rows of an operation table -----------------------
+
+
+@dataclass
+class RowSums:
+    """Sums over the events of a row, one slot per iteration. All times have one unit."""
+
+    slots: int
+    calls: int = 0
+    self_cpu: list[float] = field(default_factory=list)
+    total_cpu: list[float] = field(default_factory=list)
+    self_device: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    shapes: set[str] = field(default_factory=set)
+    kernels: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for times in (self.self_cpu, self.total_cpu, self.self_device):
+            times.extend([0] * self.slots)
+        self.memory.extend([0] * self.slots)
+
+    def op_row(self, key: OpKey, view: str, unit_ns: int) -> OpRow:
+        """Return the row of a table of the view ``host`` or ``device``; ``unit_ns`` is the length of the unit of the times."""
+
+        def whole_ns(times: list[float]) -> tuple[int, ...]:
+            return tuple(max(0, round(value * unit_ns)) for value in times)  # a difference of rounded times can be below 0
+
+        name, phase, module = key
+        on_device = view == "device"
+        return OpRow(
+            name=name,
+            phase=phase,
+            module=module,
+            calls=self.calls / self.slots,
+            self_cpu_ns=whole_ns(self.self_cpu),
+            total_cpu_ns=whole_ns(self.total_cpu),
+            self_device_ns=whole_ns(self.self_device) if on_device else (),
+            memory_bytes=median_ns(self.memory),
+            shapes=tuple(sorted(self.shapes)),
+            kernels=tuple(sorted(self.kernels)) if on_device else (),
+        )
+
+
+def subtract_waiting(rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], float]) -> None:
+    """Subtract what other threads ran from the time outside operations, because the thread of the iterations waits for them.
+
+    Args:
+        rows: the rows of a table.
+        elsewhere: (phase of the waiting thread, iteration) -> self time on other threads.
+    """
+    for (phase, slot), waited in elsewhere.items():
+        outside = rows.get((OUTSIDE, phase, NO_MODULE))
+        if outside is not None:
+            outside.self_cpu[slot] = outside.total_cpu[slot] = max(0, outside.self_cpu[slot] - waited)

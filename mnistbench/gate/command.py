@@ -10,7 +10,7 @@ from mnistbench.core.options import switch
 from mnistbench.gate.report import deliver_verdict, report
 from mnistbench.gate.run import Request, measure
 from mnistbench.gate.verdict.result import conclude
-from mnistbench.showing.output import BISECT_SKIPS, UNJUDGED, check, print_error
+from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, check, print_error
 from mnistbench.showing.progress import Progress
 
 
@@ -40,5 +40,5 @@ def run(settings: Settings) -> int:
         if isinstance(error, UsageError) or not settings.bisect:
             raise
         print_error(error)
-        code = UNJUDGED
-    return BISECT_SKIPS if settings.bisect and code == UNJUDGED else code
+        code = EXIT_UNJUDGED
+    return BISECT_SKIPS if settings.bisect and code == EXIT_UNJUDGED else code

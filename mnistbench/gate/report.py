@@ -27,7 +27,15 @@ from mnistbench.gate.verdict.decision import (
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict
 from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, GateHeader, Quantity
-from mnistbench.showing.output import append_text_to_step_summary, deliver, print_error, render
+from mnistbench.showing.output import (
+    EXIT_PASSED,
+    EXIT_REGRESSED,
+    EXIT_UNJUDGED,
+    append_text_to_step_summary,
+    deliver,
+    print_error,
+    render,
+)
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
@@ -49,7 +57,7 @@ DIFFERENCES = LEFT_OUT = 6
 #: Text of a change.
 signed = functools.partial(units.percent, signed=True)
 
-_CODES = {PASSED: 0, REGRESSED: 1, INCONCLUSIVE: 2}
+_CODES = {PASSED: EXIT_PASSED, REGRESSED: EXIT_REGRESSED, INCONCLUSIVE: EXIT_UNJUDGED}
 
 
 def report(verdict: Verdict) -> Report:

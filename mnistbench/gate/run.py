@@ -80,13 +80,19 @@ class RunOptions(JudgeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request(RunOptions, SideOptions):
-    """What a gate measures; without a base, that is the working tree as well."""
+class BaseOptions:
+    """What the working tree is compared with."""
 
     base: str | None = option(
         "--base", str, None, "commit, branch or tag to compare with; main... is the merge base with main", "REV"
     )
     base_dir: Path | None = option("--base-dir", path, None, "checkout to compare with", "DIR")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(RunOptions, SideOptions, BaseOptions):
+    """What a gate measures; without a base, that is the working tree as well. Help shows the options of the last base first."""
+
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from mnistbench.core import units
 from mnistbench.core.machine import allocator_status
 from mnistbench.core.record import Environment
 from mnistbench.measuring.torch_import import import_torch
-from mnistbench.showing.output import PASSED
+from mnistbench.showing.output import EXIT_PASSED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ def run(_: Settings) -> int:
     from mnistbench.measuring.environment import read
 
     print(environment_text(read(torch.get_num_threads()), allocator_status(os.environ)))
-    return PASSED
+    return EXIT_PASSED
 
 
 def environment_text(environment: Environment, allocator_status: str) -> str:

@@ -24,17 +24,19 @@ from mnistbench.core.operation import (
     ENGINE_NODE,
     ITERATION,
     MODULE,
+    NO_MODULE,
+    OUTSIDE,
     PHASE,
+    RUNTIME,
+    UNATTRIBUTED,
     OpKey,
-    RowSums,
     Scope,
     covered,
     is_communication,
     is_runtime_call,
     runs_beside,
-    subtract_waiting,
 )
-from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpTable
+from mnistbench.core.record import OpTable, RowSums, subtract_waiting
 
 _US = 1000  # ns
 

@@ -15,7 +15,6 @@ and its ceilings must not be the reason why it does not.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from mnistbench.core.params import Params
 from mnistbench.core.record import quartiles_ns
 from mnistbench.core.roofline import Ceilings
 from mnistbench.measuring.case import synchronizer, thread_count
+from mnistbench.measuring.timing import times_ns
 
 #: Timed iterations of each kernel: at least this many, and for at least this many seconds.
 LEAST_ITERATIONS, MEASURED_S = 5, 0.5
@@ -153,12 +153,9 @@ def _copy_bytes_per_s(sizes: Sizes, device: torch.device) -> float:
 def _typical_s(call: Callable[[], object], device: torch.device) -> float:
     """Return the lower quartile of a kernel's times after one untimed iteration, in seconds."""
     wait = synchronizer(device)
-    call()
-    wait()
-    times: list[int] = []
-    while len(times) < LEAST_ITERATIONS or sum(times) < MEASURED_S * 1e9:
-        start = time.perf_counter_ns()
+
+    def work() -> None:
         call()
         wait()
-        times.append(time.perf_counter_ns() - start)
-    return quartiles_ns(times)[0] / 1e9
+
+    return quartiles_ns(times_ns(work, seconds=MEASURED_S, least=LEAST_ITERATIONS, untimed=1))[0] / 1e9

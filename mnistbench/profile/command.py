@@ -16,7 +16,7 @@ from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.report import profile_report
 from mnistbench.profile.result import Profiled, Settings
-from mnistbench.showing.output import PASSED, check, deliver, print_error, rank_0_reports
+from mnistbench.showing.output import EXIT_PASSED, check, deliver, print_error, rank_0_reports
 from mnistbench.showing.progress import Progress
 
 if TYPE_CHECKING:
@@ -31,22 +31,22 @@ def run(settings: Settings) -> int:
     Raises:
         MnistbenchError: something cannot be used, read or measured.
     """
-    place = own_rank(os.environ)
-    with rank_0_reports(place):
-        if place.world_size > 1 and settings.phases != ("step",):
+    rank = own_rank(os.environ)
+    with rank_0_reports(rank):
+        if rank.world_size > 1 and settings.phases != ("step",):
             raise UsageError("--phase: ranks communicate in a step only; leave --phase out, or profile without torchrun")
-        if place.world_size > 1 and settings.cold:
+        if rank.world_size > 1 and settings.cold:
             raise UsageError("--cold: first iterations are those of one process; leave --cold out, or profile without torchrun")
-        settings = replace(settings, batch_sizes=settings.batch_sizes_for(place))
+        settings = replace(settings, batch_sizes=settings.batch_sizes_for(rank))
         if settings.output:
             check(settings.output)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before the profile began
         import_torch()
-        if place.world_size == 1:
+        if rank.world_size == 1:
             deliver(profile_report(_profiled(settings), settings), settings.format, settings.output)
         else:
-            _run_rank(settings, place)
-    return PASSED
+            _run_rank(settings, rank)
+    return EXIT_PASSED
 
 
 def _profiled(settings: Settings) -> list[Profiled]:
@@ -67,7 +67,7 @@ def _profiled(settings: Settings) -> list[Profiled]:
         return _each(settings, resolve_devices(settings.devices), profile)
 
 
-def _run_rank(settings: Settings, place: Rank) -> None:
+def _run_rank(settings: Settings, rank: Rank) -> None:
     """Profile as one of several ranks; report on rank 0."""
     import torch
 
@@ -75,8 +75,8 @@ def _run_rank(settings: Settings, place: Rank) -> None:
     from mnistbench.profile.run import profile_rank
     from mnistbench.workloads.ranks import Group
 
-    device = device_of_rank(settings.devices, place)
-    ranks = Group(place, torch.device(device))
+    device = device_of_rank(settings.devices, rank)
+    ranks = Group(rank, torch.device(device))
     with ranks.failing_together(print_error):
         workload = _workload(settings)
         if workload.load:
@@ -89,8 +89,8 @@ def _run_rank(settings: Settings, place: Rank) -> None:
                 shapes=settings.shapes, trace=trace,
             )  # fmt: skip
 
-        cases = _each(settings, [device], profile, is_shown=place.rank == 0)
-        if place.rank == 0:
+        cases = _each(settings, [device], profile, is_shown=rank.rank == 0)
+        if rank.rank == 0:
             deliver(profile_report(cases, settings), settings.format, settings.output)
         ranks.end()
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from mnistbench.core import units
-from mnistbench.core.operation import OpKey, grouped, is_communication, operation_cells, operation_name
+from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, is_communication, operation_cells, operation_name
 from mnistbench.core.params import device_label
-from mnistbench.core.record import NOT_OPERATIONS, OpTable, median_ns, quartiles_ns
+from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Cost, OperationSum, summed, total_cost
 from mnistbench.profile.result import SORTS, ColdCall, Layer, Profiled, Settings
 from mnistbench.showing.report import Block, Report, document

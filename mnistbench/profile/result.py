@@ -5,8 +5,9 @@ This module does not import torch, so that results can be drawn anywhere. Times 
 
 from __future__ import annotations
 
+import functools
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +18,8 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import OpKey
 from mnistbench.core.options import MOST_THREADS, one_of, option, several, share, some_of, switch, whole
 from mnistbench.core.params import DATASETS, DTYPES, Params
-from mnistbench.core.ranks import Rank, RankTimes
-from mnistbench.core.record import OpTable, median_ns
+from mnistbench.core.ranks import Rank
+from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Ceilings, Cost
 
 #: Sort keys, and the titles of their columns.
@@ -77,18 +78,79 @@ class Settings:
     format: str = options.output_format(("csv",))
     output: Path | None = options.output()
 
-    def batch_sizes_for(self, place: Rank) -> tuple[int, ...]:
+    def batch_sizes_for(self, rank: Rank) -> tuple[int, ...]:
         """Return the batch sizes; by default those that have a sample for each rank.
 
         Raises:
             UsageError: a batch has no sample for each rank.
         """
-        sizes, ranks = self.batch_sizes, place.world_size
+        sizes, ranks = self.batch_sizes, rank.world_size
         if not sizes:
             return tuple(size for size in _BATCH_SIZES if size >= ranks) or (ranks,)
         if min(sizes) < ranks:
             raise UsageError(f"--batch-size: {min(sizes)} has no sample for each of {ranks} ranks; give {ranks} at least")
         return sizes
+
+
+#: A row for each rank, in it the wall time of each step.
+TimesOfRanks = tuple[tuple[Nanoseconds, ...], ...]
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """Raw times: a row for each rank, in it each step. All ranks began a step together."""
+
+    step_ns: TimesOfRanks
+    no_sync_ns: TimesOfRanks  # of steps without communication; empty for one rank
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return len(self.step_ns)
+
+    @functools.cached_property
+    def slowest_ns(self) -> tuple[int, ...]:
+        """The time of each step on its slowest rank."""
+        return _slowest(self.step_ns)
+
+    @property
+    def typical_ns(self) -> int:
+        """Median over the steps of the slowest rank's time."""
+        return median_ns(self.slowest_ns)
+
+    @property
+    def quartiles_ns(self) -> tuple[int, int]:
+        """First and third quartile over the steps of the slowest rank's time."""
+        return quartiles_ns(self.slowest_ns)
+
+    @property
+    def no_sync_typical_ns(self) -> int | None:
+        """Median time of a step without communication on its slowest rank; None for one rank."""
+        return median_ns(_slowest(self.no_sync_ns)) if self.no_sync_ns else None
+
+    @property
+    def exposed_ns(self) -> int | None:
+        """Exposed communication: what a step takes longer than one without communication; None for one rank.
+
+        Communication that overlaps with computation is not part of it. Noise can make it negative.
+        """
+        without = self.no_sync_typical_ns
+        return None if without is None else self.typical_ns - without
+
+    @property
+    def exposed_share(self) -> float | None:
+        """Exposed communication as a share of the step; None for one rank."""
+        return None if self.exposed_ns is None else self.exposed_ns / self.typical_ns
+
+    @property
+    def of_each_rank_ns(self) -> tuple[int, ...]:
+        """Median step time of each rank."""
+        return tuple(median_ns(times) for times in self.step_ns)
+
+
+def _slowest(times: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return the largest time of each step. ``times`` has a row for each rank."""
+    return tuple(max(step) for step in zip(*times, strict=True))
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,13 @@ import torch
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import Params
-from mnistbench.core.ranks import RankTimes
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.passes import time_calls, time_steps
 from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
 from mnistbench.profile.ceilings import ceilings
 from mnistbench.profile.costs import layers, operation_costs
 from mnistbench.profile.first_call import Processes, cold_calls
-from mnistbench.profile.result import Profiled
+from mnistbench.profile.result import Profiled, RankTimes
 from mnistbench.workloads.ranks import Alone
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import Batch, Workload

@@ -14,8 +14,9 @@ import torch
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import gc_paused
+from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
-from mnistbench.core.record import KEY, UNATTRIBUTED, CaseRecord, OpTable, Timing, thin
+from mnistbench.core.record import KEY, CaseRecord, OpTable, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.passes import Timed, measure

@@ -20,7 +20,7 @@ from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, PARAMETERS, SES
 FIXTURE = "op_benchmark"
 
 #: Exit codes of a comparison: regressed, the code of a failed test; undecided. pytest uses 0 to 6.
-REGRESSED, UNJUDGED = 1, 8
+EXIT_REGRESSED, EXIT_UNJUDGED = 1, 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -232,7 +232,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     outcome = state.judge().outcome
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        session.exitstatus = {"regressed": REGRESSED, "unjudged": UNJUDGED}.get(outcome, session.exitstatus)
+        session.exitstatus = {"regressed": EXIT_REGRESSED, "unjudged": EXIT_UNJUDGED}.get(outcome, session.exitstatus)
 
 
 @pytest.hookimpl(wrapper=True)

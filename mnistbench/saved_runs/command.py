@@ -14,7 +14,7 @@ from mnistbench.core.units import printable
 from mnistbench.saved_runs.find import OR_TRACE, all_runs, find, is_trace
 from mnistbench.saved_runs.report import history_table, list_table, run_csv
 from mnistbench.saved_runs.storage import SavedRun, tensorboard_directory
-from mnistbench.showing.output import PASSED, deliver_text
+from mnistbench.showing.output import EXIT_PASSED, deliver_text
 from mnistbench.showing.terminal import draw
 
 
@@ -27,7 +27,7 @@ class List:
     def run(self) -> int:
         """Print the saved runs, oldest first; return 0."""
         print(draw(list_table(all_runs(self.storage))))
-        return PASSED
+        return EXIT_PASSED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class History:
         if is_trace(self.case):
             raise UsageError(f"{self.case!r} is a trace, not a case of saved runs; compare two traces with: mnistbench compare")
         print(draw(history_table(all_runs(self.storage), self.case, self.op, self.module)))
-        return PASSED
+        return EXIT_PASSED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Export:
         """Write the cases and operations of a run as CSV; return 0."""
         [found] = find(self.storage, self.which or "latest")
         deliver_text(run_csv(found[-1].run), self.output)
-        return PASSED
+        return EXIT_PASSED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +79,14 @@ class Prune:
             print(line)
         if not files:
             print(f"nothing to remove: there are no more than {self.keep} saved runs")
-            return PASSED
+            return EXIT_PASSED
         for path in (*files, *directories):
             print(f"{'removing' if self.yes else 'would remove'} {printable(str(path))}")
         if self.yes:
             remove(files, directories)
         else:
             print(f"{len(files)} saved runs and {len(directories)} TensorBoard directories; add --yes to remove them")
-        return PASSED
+        return EXIT_PASSED
 
 
 def plan(runs: Sequence[SavedRun], keep: int, tensorboard: Path) -> tuple[list[Path], list[Path], list[str]]:

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells, operation_name
+from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED, operation_cells, operation_name
 from mnistbench.core.params import CALL, REFERENCE, device_label
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED, CaseRecord, OpTable, median_ns
+from mnistbench.core.record import CaseRecord, OpTable, median_ns
 from mnistbench.showing.table import Table, text_table
 
 

@@ -20,13 +20,13 @@ from mnistbench.showing.report import Report
 from mnistbench.showing.terminal import colours
 
 #: Exit codes: passed or done; regressed; undecided, wrong usage or failed.
-PASSED, REGRESSED, UNJUDGED = 0, 1, 2
+EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 
 #: Exit codes for ``git bisect run``: this commit cannot be tested; no commit can be tested.
 BISECT_SKIPS, BISECT_STOPS = 125, 128
 
 #: Exit code of a training run or a lab that Ctrl-C stopped: 128 plus the number of the signal, as shells return it.
-STOPPED = 130
+EXIT_STOPPED = 130
 
 #: Time in which rank 0 ends after an error, and the launcher ends the other ranks.
 _DELAY_S = 5.0

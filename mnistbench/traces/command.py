@@ -9,7 +9,7 @@ from pathlib import Path
 from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import argument, number, option
-from mnistbench.showing.output import PASSED, check, deliver
+from mnistbench.showing.output import EXIT_PASSED, check, deliver
 from mnistbench.showing.progress import Progress
 from mnistbench.traces.analysis import analyse, read_ranks
 from mnistbench.traces.report import ranks_report, traces_report
@@ -62,4 +62,4 @@ def run(settings: Settings) -> int:
                 traces.append(analyse(file, counts_work=True))
             report = traces_report(traces, settings.top, settings.by, given)
     deliver(report, settings.format, settings.output)
-    return PASSED
+    return EXIT_PASSED

@@ -24,8 +24,7 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
-from mnistbench.core.operation import ENGINE_NODE, MODULE, PHASE, Scope, runs_beside
-from mnistbench.core.record import NO_MODULE
+from mnistbench.core.operation import ENGINE_NODE, MODULE, NO_MODULE, PHASE, Scope, runs_beside
 from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, RUNTIME, ThreadEvent, Trace
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.operation import OpKey, grouped, operation_cells, shortened
-from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, median_ns
+from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey, grouped, operation_cells, shortened
+from mnistbench.core.record import median_ns
 from mnistbench.core.roofline import OperationSum, summed, total
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.roofline import NAMES, paired, rooflines, work_columns

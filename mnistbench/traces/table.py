@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import accumulate
 
-from mnistbench.core.operation import OpKey, RowSums, covered, is_communication, subtract_waiting
-from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpTable
+from mnistbench.core.operation import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey, covered, is_communication
+from mnistbench.core.record import OpTable, RowSums, subtract_waiting
 from mnistbench.traces import events
 from mnistbench.traces.events import DeviceEvent, MemoryRecord, Steps, ThreadEvent, Trace
 

@@ -18,7 +18,7 @@ from mnistbench.core.machine import usable_cpus
 from mnistbench.core.params import FAST, default_step
 from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
-from mnistbench.showing.output import STOPPED, print_error, rank_0_reports
+from mnistbench.showing.output import EXIT_STOPPED, print_error, rank_0_reports
 from mnistbench.train.report import TrainingProgress, ending, title
 from mnistbench.train.result import AUTO, CHECKPOINT, Settings
 
@@ -50,7 +50,7 @@ def run(settings: Settings) -> int:
             return _trained(settings, rank)
     except KeyboardInterrupt:  # before training began, or the second Ctrl-C
         print("mnistbench: interrupted", file=sys.stderr)
-        return STOPPED
+        return EXIT_STOPPED
 
 
 def _trained(settings: Settings, rank: Rank) -> int:
@@ -112,7 +112,7 @@ def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None
             result = train.run(settings, output, shown, workload, ranks=ranks, checkpoint=checkpoint)
         if output:
             print("\n".join(ending(result, output, logdir=output if settings.output or begun else RUNS)))
-    return STOPPED if interrupted else 0
+    return EXIT_STOPPED if interrupted else 0
 
 
 @contextmanager

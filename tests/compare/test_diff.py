@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.compare.diff import compare
+from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.saved_runs.summary import RunSummary
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from mnistbench.compare.diff import compare
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact, renamed_operations
-from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE
+from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE
 from mnistbench.saved_runs.summary import RunSummary
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"

@@ -18,8 +18,8 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import CheckedQuantity, judge
 from mnistbench.compare.prediction_interval import FALSE_ALARM, prediction_interval
 from mnistbench.core.errors import RecordError
+from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.saved_runs.summary import RunSummary
 
 row = builders.op_row

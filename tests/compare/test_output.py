@@ -13,8 +13,8 @@ from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.errors import UsageError
+from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import params_of_call
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.measuring.command import environment_text
 from mnistbench.pytest_plugin.terminal_summary import session_line
 from mnistbench.saved_runs.operation_tables import operation_tables

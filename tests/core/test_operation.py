@@ -4,8 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.core.operation import RowSums, covered, is_runtime_call, operation_name, place_name, subtract_waiting
-from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import (
+    NO_MODULE,
+    OUTSIDE,
+    RUNTIME,
+    UNATTRIBUTED,
+    covered,
+    is_runtime_call,
+    operation_name,
+    place_name,
+)
+from mnistbench.core.record import RowSums, subtract_waiting
 
 
 @pytest.mark.parametrize(

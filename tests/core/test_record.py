@@ -32,10 +32,10 @@ from strategies import (
 )
 
 from mnistbench.core.errors import RecordError
+from mnistbench.core.operation import OUTSIDE
 from mnistbench.core.record import (
     KEY,
     MAX_POINTS,
-    OUTSIDE,
     SCHEMA,
     CaseRecord,
     Environment,

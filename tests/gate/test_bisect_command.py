@@ -15,7 +15,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.verdict import samples
 
-PASSED, REGRESSED, INCONCLUSIVE = 0, 1, 2
+EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 LABELS = {CASE: LABEL, OTHER: "step lenet5-b1-cpu on digits"}
@@ -57,7 +57,7 @@ NO_ENVIRONMENT = UsageError("no environment with it: uv: Because of something")
 
 def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
     gate.ends = dict.fromkeys(("4.67.0", "4.68.0"), 1.1)
-    assert gate.run(RANGE, "--launches", "9", "--", "bench", "-x") == REGRESSED
+    assert gate.run(RANGE, "--launches", "9", "--", "bench", "-x") == EXIT_REGRESSED
     shown = capsys.readouterr()
     last = shown.out.splitlines()[-1]
     assert last.startswith(
@@ -77,7 +77,7 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
 
 
 def test_nothing_slower_passes(gate, capsys):
-    assert gate.run(RANGE) == PASSED
+    assert gate.run(RANGE) == EXIT_PASSED
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("no slower release: pillow 4.68.0 is not slower than 4.64.0; passed: no regression of ")
     assert len(gate.requests) == 1
@@ -85,7 +85,7 @@ def test_nothing_slower_passes(gate, capsys):
 
 def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
     gate.ends = {"4.68.0": 1.1, "4.67.0": 1.1, "4.66.0": LaunchError("head: boom"), "4.65.0": NO_ENVIRONMENT}
-    assert gate.run(RANGE, "--inconclusive", "ok") == INCONCLUSIVE
+    assert gate.run(RANGE, "--inconclusive", "ok") == EXIT_UNJUDGED
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == (
         "inconclusive: the first slower release is pillow 4.65.0, 4.66.0 or 4.67.0 (4.64.0 is not slower); "
@@ -97,7 +97,7 @@ def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
 
 def test_the_first_gate_that_cannot_be_run_is_one_line(gate, capsys):
     gate.ends = {"4.68.0": NO_ENVIRONMENT}
-    assert gate.run(RANGE) == INCONCLUSIVE
+    assert gate.run(RANGE) == EXIT_UNJUDGED
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines()[-1] == f"mnistbench: {NO_ENVIRONMENT}"
@@ -105,7 +105,7 @@ def test_the_first_gate_that_cannot_be_run_is_one_line(gate, capsys):
 
 def test_an_interrupt_reports_what_was_found(gate, capsys):
     gate.ends = {"4.68.0": 1.1, "4.67.0": 1.1, "4.66.0": KeyboardInterrupt()}
-    assert gate.run(RANGE) == INCONCLUSIVE
+    assert gate.run(RANGE) == EXIT_UNJUDGED
     assert capsys.readouterr().out.splitlines()[-1] == (
         "inconclusive: the first slower release is pillow 4.65.0, 4.66.0, 4.67.0 or 4.68.0 (4.64.0 is not slower); interrupted"
     )
@@ -113,7 +113,7 @@ def test_an_interrupt_reports_what_was_found(gate, capsys):
 
 def test_the_budget_is_of_all_gates_together(gate, capsys):
     gate.ends = dict.fromkeys(("4.66.0", "4.67.0", "4.68.0"), 1.1)
-    assert gate.run(RANGE, "--budget", "200s") == INCONCLUSIVE
+    assert gate.run(RANGE, "--budget", "200s") == EXIT_UNJUDGED
     assert [request.budget_s for request in gate.requests] == [200.0, 100.0]
     assert capsys.readouterr().out.splitlines()[-1] == (
         "inconclusive: the first slower release is pillow 4.65.0 or 4.66.0 (4.64.0 is not slower); "
@@ -123,13 +123,13 @@ def test_the_budget_is_of_all_gates_together(gate, capsys):
 
 def test_an_accepted_regression_is_not_slower(gate):
     gate.ends = {"4.68.0": 1.1}
-    assert gate.run(RANGE, "--accept", "*:*:50%", "--reason", "a better one") == PASSED
+    assert gate.run(RANGE, "--accept", "*:*:50%", "--reason", "a better one") == EXIT_PASSED
 
 
 def test_a_report_goes_where_it_is_asked_for(gate, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     gate.ends = dict.fromkeys(("4.66.0", "4.67.0", "4.68.0"), 1.1)
-    assert gate.run(RANGE, "--format", "json", "--output", "report.json") == REGRESSED
+    assert gate.run(RANGE, "--format", "json", "--output", "report.json") == EXIT_REGRESSED
     assert capsys.readouterr().out == ""
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert report["candidates"] == ["4.66.0"]
@@ -159,7 +159,7 @@ def test_a_report_goes_where_it_is_asked_for(gate, capsys, monkeypatch, tmp_path
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_usage_is_one_line_before_uv_is_asked(gate, capsys, arguments, message):
-    assert gate.run(*arguments) == INCONCLUSIVE
+    assert gate.run(*arguments) == EXIT_UNJUDGED
     assert capsys.readouterr().err == f"mnistbench: {message}\n"
     assert (gate.wanted, gate.requests) == ([], [])
 
@@ -209,6 +209,6 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda _: ("1.0", "1.1", "1.2"))
     code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
     shown = capsys.readouterr()
-    assert code == REGRESSED, shown.out + shown.err
+    assert code == EXIT_REGRESSED, shown.out + shown.err
     assert shown.out.splitlines()[-1].startswith("first slower release: part 1.1 (1.0 is not slower); regressed: ")
     assert "packages of other versions: part 1.0 -> 1.1\n" in shown.out

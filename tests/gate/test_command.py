@@ -16,7 +16,7 @@ import pytest
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.samples import BASE, HEAD
 
-PASSED, REGRESSED, INCONCLUSIVE, SKIPS, STOPS = 0, 1, 2, 125, 128
+EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, SKIPS, STOPS = 0, 1, 2, 125, 128
 
 CORES = os.sched_getaffinity(0)
 
@@ -70,7 +70,7 @@ def command(project, *arguments):
 def refused(project, *arguments, of="gate"):
     """Return the line that a command has refused its arguments with, before anything is measured."""
     done = command(project, of, *arguments)
-    assert (done.returncode, done.stdout) == (INCONCLUSIVE, "")
+    assert (done.returncode, done.stdout) == (EXIT_UNJUDGED, "")
     [line] = [line for line in done.stderr.splitlines() if line != "loading both sides"]
     return line
 
@@ -97,7 +97,7 @@ def state(project):
 def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(repository, temporary):
     commit, before = git(repository, "rev-parse", "--short=7", "HEAD").strip(), state(repository)
     done = command(repository, "gate", "--base", "HEAD", "--launches", "8", "--", "test_bench.py", "-k", "forward")
-    assert done.returncode in (PASSED, INCONCLUSIVE), done.stdout + done.stderr
+    assert done.returncode in (EXIT_PASSED, EXIT_UNJUDGED), done.stdout + done.stderr
     assert state(repository) == before
     assert copies(temporary) == []
 
@@ -115,7 +115,7 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
     for part in ("cases: change of iteration time", f"{case} +wall ", f"{case}: change of self times", "Verdict:"):
         assert re.search(f"^{part}", report, re.MULTILINE), part
     assert re.search(r"^aten::addmm, forward 0 ", report, re.MULTILINE)
-    assert report.splitlines()[-1].startswith("passed: " if done.returncode == PASSED else "inconclusive: ")
+    assert report.splitlines()[-1].startswith("passed: " if done.returncode == EXIT_PASSED else "inconclusive: ")
 
     recorded = samples.load(path)
     header, launches = recorded.header, recorded.launches
@@ -171,7 +171,7 @@ def test_an_interrupt_while_loading_is_one_line_and_leaves_no_copy(repository, t
         assert running.stderr.readline() == "loading both sides\n"
         running.send_signal(signal.SIGINT)
         assert running.communicate(timeout=30) == ("", "mnistbench: interrupted\n")
-    assert running.returncode == INCONCLUSIVE
+    assert running.returncode == EXIT_UNJUDGED
     assert copies(temporary) == []
 
 
@@ -194,10 +194,10 @@ def slower(factor, **changes):
     [
         (
             1.0,
-            PASSED,
+            EXIT_PASSED,
             r"passed: no regression of \d\.\d % or more in the median time of any case, nor of \d\.\d % or more in the mean",
         ),
-        (1.2, REGRESSED, r"regressed: \d confirmed by fresh launches: .*"),
+        (1.2, EXIT_REGRESSED, r"regressed: \d confirmed by fresh launches: .*"),
     ],
     ids=["same", "slower"],
 )
@@ -207,7 +207,7 @@ def test_the_exit_code_is_the_verdict_of_the_last_line(project, factor, code, la
     assert re.fullmatch(last, done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(("options", "code"), [([], INCONCLUSIVE), (["--inconclusive", "ok"], PASSED)], ids=str)
+@pytest.mark.parametrize(("options", "code"), [([], EXIT_UNJUDGED), (["--inconclusive", "ok"], EXIT_PASSED)], ids=str)
 def test_what_cannot_be_judged_exits_as_asked_for(project, options, code):
     path = write(project, gate_builders.series(count=7))
     done = command(project, "judge", path, *options)
@@ -226,20 +226,20 @@ def test_what_cannot_be_judged_exits_as_asked_for(project, options, code):
 def test_a_run_that_broke_off_does_not_pass_as_noise(project, end, reason):
     path = write(project, gate_builders.series(), end=end)
     done = command(project, "judge", path, "--inconclusive", "ok")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (INCONCLUSIVE, f"inconclusive: {reason}")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (EXIT_UNJUDGED, f"inconclusive: {reason}")
 
 
 @pytest.mark.parametrize("missing", [{"only_base": ["t.py::gone"]}, {"changed": ["t.py::gone"]}])
 def test_a_case_of_the_base_that_is_missing_does_not_pass_unless_that_is_allowed(project, missing):
     path = write(project, gate_builders.series(), **missing)
     done = command(project, "judge", path)
-    assert done.returncode == INCONCLUSIVE
+    assert done.returncode == EXIT_UNJUDGED
     assert done.stdout.splitlines()[-1].endswith("so not judged: t.py::gone; add --allow-missing if this is intended")
-    assert command(project, "judge", path, "--allow-missing").returncode == PASSED
+    assert command(project, "judge", path, "--allow-missing").returncode == EXIT_PASSED
 
 
 def test_what_regressed_keeps_its_exit_code(project):
-    assert command(project, "judge", write(project, slower(1.2)), "--inconclusive", "ok").returncode == REGRESSED
+    assert command(project, "judge", write(project, slower(1.2)), "--inconclusive", "ok").returncode == EXIT_REGRESSED
 
 
 def test_a_regression_that_is_accepted_passes_and_the_report_says_why(project):
@@ -252,7 +252,7 @@ def test_a_regression_that_is_accepted_passes_and_the_report_says_why(project):
         "--reason",
         "a better model",
     )
-    assert done.returncode == PASSED
+    assert done.returncode == EXIT_PASSED
     assert "accepted: a better model" in done.stdout
 
 
@@ -260,7 +260,7 @@ def test_a_report_goes_where_it_is_asked_for(project, monkeypatch):
     path, summary = write(project, slower(1.2)), project.path / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     done = command(project, "judge", path, "--format", "json", "--output", "report.json")
-    assert (done.returncode, done.stdout, done.stderr) == (REGRESSED, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (EXIT_REGRESSED, "", "")
     report = json.loads((project.path / "report.json").read_text(encoding="utf-8"))
     assert report["outcome"] == "regressed"
     assert summary.read_text(encoding="utf-8").startswith("### mnistbench: regressed: ")

@@ -13,9 +13,9 @@ import torch
 from torch_builders import LossSpy, tiny_params, tiny_workload
 
 from mnistbench.compare.diff import compare
-from mnistbench.core.operation import ITERATION
+from mnistbench.core.operation import ITERATION, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import Params
-from mnistbench.core.record import RUNTIME, UNATTRIBUTED, OpTable, median_ns
+from mnistbench.core.record import OpTable, median_ns
 from mnistbench.gate.sides.workload_case import WorkloadCase, columns
 from mnistbench.measuring.case import Case, build, fork_random
 from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times

@@ -10,7 +10,8 @@ import torch
 from torch.autograd import DeviceType
 from torch_builders import CPU, tiny_batch, tiny_model
 
-from mnistbench.core.record import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpRow, OpTable
+from mnistbench.core.operation import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.record import OpRow, OpTable
 from mnistbench.measuring.events_to_table import table
 from mnistbench.measuring.profiling import LOSS, MODEL
 

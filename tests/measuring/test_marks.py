@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor, nn
 from torch_builders import CPU, tiny_params, tiny_workload
 
-from mnistbench.core.record import NO_MODULE
+from mnistbench.core.operation import NO_MODULE
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.profiling import LOSS, marked, profile, profile_first_call
 

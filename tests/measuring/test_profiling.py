@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity
 from torch_builders import CPU, LossSpy, tiny_params, tiny_workload
 
-from mnistbench.core.record import NO_MODULE, OUTSIDE, OpRow, OpTable
+from mnistbench.core.operation import NO_MODULE, OUTSIDE
+from mnistbench.core.record import OpRow, OpTable
 from mnistbench.measuring import host_events, profiling
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.events_to_table import events_of
 from mnistbench.measuring.profiling import LOSS, MODEL, has_device_view, profile, profile_first_call, record_warm
-from mnistbench.workloads.models import ConvNet, LeNet5
-from mnistbench.workloads.workload import Workload
+from mnistbench.workloads.workload import ConvNet, LeNet5, Workload
 
 pytestmark = pytest.mark.versions
 

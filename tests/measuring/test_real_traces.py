@@ -14,8 +14,8 @@ import pytest
 import real_traces
 from torch.autograd import DeviceType
 
-from mnistbench.core.operation import ITERATION
-from mnistbench.core.record import RUNTIME, UNATTRIBUTED, OpTable
+from mnistbench.core.operation import ITERATION, RUNTIME, UNATTRIBUTED
+from mnistbench.core.record import OpTable
 from mnistbench.measuring.events_to_table import table
 from mnistbench.traces.analysis import analyse
 

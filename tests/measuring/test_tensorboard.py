@@ -31,9 +31,8 @@ from mnistbench.core.record import MAX_POINTS
 from mnistbench.measuring import tensorboard as tracking
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.tensorboard import Tracker, first_line, new_directory
-from mnistbench.workloads.models import ConvNet, LeNet5
 from mnistbench.workloads.step import Inference, evaluate
-from mnistbench.workloads.workload import Batch, Workload, number_correct
+from mnistbench.workloads.workload import Batch, ConvNet, LeNet5, Workload, number_correct
 
 pytestmark = pytest.mark.versions
 

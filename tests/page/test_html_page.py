@@ -18,8 +18,8 @@ from strategies import ANY_SPEED
 from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
-from mnistbench.core.operation import operation_cells
-from mnistbench.core.record import KEY, OUTSIDE, median_ns
+from mnistbench.core.operation import OUTSIDE, operation_cells
+from mnistbench.core.record import KEY, median_ns
 from mnistbench.page.command import shown_runs
 from mnistbench.page.content import STACKED
 from mnistbench.page.html_page import page

@@ -9,8 +9,8 @@ import pytest
 from page_builders import document, epoch, shown, step
 
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells
-from mnistbench.core.record import OUTSIDE, median_ns
+from mnistbench.core.operation import OUTSIDE, operation_cells
+from mnistbench.core.record import median_ns
 from mnistbench.page.html_page import page as render
 
 STEP = "step convnet-b16-cpu on digits"

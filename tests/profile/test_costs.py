@@ -15,8 +15,7 @@ from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.profiling import profile
 from mnistbench.profile import costs
 from mnistbench.profile.costs import layers, operation_costs
-from mnistbench.workloads.models import ConvNet, LeNet5
-from mnistbench.workloads.workload import Workload
+from mnistbench.workloads.workload import ConvNet, LeNet5, Workload
 
 pytestmark = pytest.mark.versions
 

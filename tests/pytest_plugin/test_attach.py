@@ -68,7 +68,8 @@ def test_a_record_notes_that_kernels_belong_to_no_operation(project, alone_ns, n
         f"""
 
         def pytest_mnistbench_attach(config, case, record):
-            from mnistbench.core.record import UNATTRIBUTED, OpRow, OpTable
+            from mnistbench.core.operation import UNATTRIBUTED
+            from mnistbench.core.record import OpRow, OpTable
 
             rows = [
                 OpRow(name, "", "", 1.0, (0,), (0,), (ns,), 0)

@@ -9,7 +9,7 @@ import os
 import forks
 import pytest
 
-PASSED, REGRESSED, USAGE_ERROR, UNJUDGED = 0, 1, 4, 8
+EXIT_PASSED, EXIT_REGRESSED, USAGE_ERROR, EXIT_UNJUDGED = 0, 1, 4, 8
 COMMIT = {"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": False, "branch": "main"}
 HEADING = "*- mnistbench: operations compared -*"
 
@@ -48,19 +48,19 @@ def command(project, *arguments):
 
 @pytest.mark.versions
 def test_pytest_has_no_exit_code_of_its_own_where_ours_is():
-    assert UNJUDGED not in list(pytest.ExitCode)
+    assert EXIT_UNJUDGED not in list(pytest.ExitCode)
 
 
 @pytest.mark.versions
 def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(project):
     save_a_base(project, factors=[0.001])
     result = project.run("--benchmark-compare=0001", "--op-fail=10%", "--case-fail=10%", "--benchmark-save=now")
-    assert result.ret == REGRESSED
+    assert result.ret == EXIT_REGRESSED
     result.stdout.fnmatch_lines(
         [HEADING, "Look first at:", "1. * regressed: *", "forward tiny-b4-cpu on synthetic", "thresholds: regressed: *"]
     )
     done = command(project, "compare", "1", "2", "--op-fail=10%", "--case-fail", "10%")
-    assert done.returncode == REGRESSED
+    assert done.returncode == EXIT_REGRESSED
     assert done.stderr == ""
     printed = result.stdout.str().partition("mnistbench: operations compared")[2]
     for text in (printed, done.stdout):
@@ -83,7 +83,7 @@ def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(pro
 def test_a_session_without_a_change_above_a_threshold_passes(project, factor, options, lines):
     save_a_base(project, factors=[factor])
     result = project.run("--benchmark-compare", *options)
-    assert result.ret == PASSED
+    assert result.ret == EXIT_PASSED
     result.stdout.fnmatch_lines(lines)
 
 
@@ -91,9 +91,9 @@ def test_a_session_without_a_change_above_a_threshold_passes(project, factor, op
 def test_thresholds_in_the_configuration_need_a_comparison(project):
     save_a_base(project, factors=[0.001])
     project.append("pytest.ini", "op_fail =\n    aten::nothing:5%\n    1%\n")
-    assert project.run("--no-op-profile").ret == PASSED
+    assert project.run("--no-op-profile").ret == EXIT_PASSED
     result = project.run("--benchmark-compare")
-    assert result.ret == REGRESSED
+    assert result.ret == EXIT_REGRESSED
     result.stdout.fnmatch_lines(["missing: --op-fail 'aten::nothing' is no operation or module of any case"])
 
 
@@ -110,9 +110,9 @@ def test_a_mark_applies_to_its_test_in_pytest_and_in_the_command(project):
     )
     save_a_base(project, factors=[0.001])
     result = project.run("--benchmark-compare=0001", "--benchmark-save=now", "--strict-markers")
-    assert result.ret == REGRESSED
+    assert result.ret == EXIT_REGRESSED
     result.stdout.fnmatch_lines(["regressed: iteration (*the limit is 50.0 %", "regressed: *the limit is 2.0 %"])
-    assert command(project, "compare", "1", "2").returncode == REGRESSED
+    assert command(project, "compare", "1", "2").returncode == EXIT_REGRESSED
 
 
 def test_an_accepted_regression_passes_and_is_echoed(project):
@@ -120,7 +120,7 @@ def test_an_accepted_regression_passes_and_is_echoed(project):
     result = project.run(
         "--benchmark-compare", "--op-fail=10%", "--accept=forward tiny-b4-cpu:*:1000000%", "--reason=new kernel"
     )
-    assert result.ret == PASSED
+    assert result.ret == EXIT_PASSED
     result.stdout.fnmatch_lines(["accepted up to *; reason: new kernel", "thresholds: passed"])
 
 
@@ -135,7 +135,7 @@ def test_an_accepted_regression_passes_and_is_echoed(project):
 )
 def test_nothing_to_judge_is_undecided(project, arguments, line):
     result = project.run("--benchmark-compare", *arguments)
-    assert result.ret == UNJUDGED
+    assert result.ret == EXIT_UNJUDGED
     result.stdout.fnmatch_lines([HEADING, line, "thresholds: undecided: 1"])
 
 
@@ -167,14 +167,14 @@ def test_nothing_to_judge_is_undecided(project, arguments, line):
 def test_what_cannot_be_compared_is_undecided(project, base, environment, arguments, lines):
     save_a_base(project, *base, factors=[1_000], environment=environment)
     result = project.run("--benchmark-compare", *arguments)
-    assert result.ret == UNJUDGED
+    assert result.ret == EXIT_UNJUDGED
     result.stdout.fnmatch_lines(lines)
 
 
 def test_a_case_of_the_base_may_be_missing_if_that_is_allowed(project):
     save_a_base(project, "--bench-batch-size=2,4", factors=[1_000])
     result = project.run("--benchmark-compare", "--op-fail=10%", "--allow-missing")
-    assert result.ret == PASSED
+    assert result.ret == EXIT_PASSED
     result.stdout.fnmatch_lines(
         ["missing: in the base but not in this run: * (passed over: --allow-missing)", "thresholds: passed"]
     )
@@ -197,7 +197,7 @@ def test_an_interrupted_session_keeps_its_exit_code(project):
 
 def test_collecting_only_judges_nothing(project):
     result = project.run("--benchmark-compare", "--op-fail=10%", "--collect-only")
-    assert result.ret == PASSED
+    assert result.ret == EXIT_PASSED
     result.stdout.no_fnmatch_line("*thresholds:*")
 
 
@@ -239,7 +239,7 @@ def test_noise_above_a_threshold_is_not_judged_unless_that_is_allowed(project):
     save_a_base(project, factors=[1, 1 / 30, 1, 1 / 30, 1 / 30, 1 / 30, 1, 1 / 30])
     arguments = ("--benchmark-compare=0", "--case-fail=10%", "--no-op-profile")
     result = project.run(*arguments)
-    assert result.ret == UNJUDGED
+    assert result.ret == EXIT_UNJUDGED
     result.stdout.fnmatch_lines(
         [
             "base: * and 7 older saved runs",
@@ -248,7 +248,7 @@ def test_noise_above_a_threshold_is_not_judged_unless_that_is_allowed(project):
             "thresholds: undecided: 1",
         ]
     )
-    assert project.run(*arguments, "--inconclusive=ok").ret == PASSED
+    assert project.run(*arguments, "--inconclusive=ok").ret == EXIT_PASSED
 
 
 def test_cases_that_the_newest_run_lacks_are_compared_with_an_older_run(project):
@@ -262,14 +262,14 @@ def test_cases_that_the_newest_run_lacks_are_compared_with_an_older_run(project)
     newest["benchmarks"] = [benchmark for benchmark in newest["benchmarks"] if "-b2-" in benchmark["fullname"]]
     (path.parent / "0002_base.json").write_text(json.dumps(newest), encoding="utf-8")
     result = project.run(sizes, "--benchmark-compare", "--case-fail=900%", "--no-op-profile")
-    assert result.ret == REGRESSED
+    assert result.ret == EXIT_REGRESSED
     result.stdout.fnmatch_lines(["regressed: iteration (forward tiny-b4-cpu on synthetic), *", "thresholds: regressed: 1"])
 
 
 def test_quiet_output_still_has_the_reasons_of_a_failure(project):
     save_a_base(project, factors=[0.001])
     result = project.run("--benchmark-compare", "--op-fail=10%", "--benchmark-quiet")
-    assert result.ret == REGRESSED
+    assert result.ret == EXIT_REGRESSED
     result.stdout.fnmatch_lines([HEADING, "regressed: *the limit is 10.0 %", "thresholds: regressed: *"])
     result.stdout.no_fnmatch_line("*of change*")
 
@@ -279,7 +279,7 @@ def test_the_summary_of_a_github_job_gets_the_report_as_markdown(project, monkey
     summary = project.path / "summary.md"
     summary.write_text("before\n", encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    assert project.run("--benchmark-compare", "--op-fail=10%").ret == REGRESSED
+    assert project.run("--benchmark-compare", "--op-fail=10%").ret == EXIT_REGRESSED
     text = summary.read_text(encoding="utf-8")
     assert text.startswith("before\n### mnistbench: thresholds: regressed: ")
     assert "| operation | phase | module |" in text
@@ -289,7 +289,7 @@ def test_the_summary_of_a_github_job_gets_the_report_as_markdown(project, monkey
 def test_workers_of_xdist_measure_nothing_so_the_comparison_is_undecided(project):
     save_a_base(project)
     result = project.run("--benchmark-compare", "--op-fail=10%", "-n1", "-p", "xdist")
-    assert result.ret == UNJUDGED
+    assert result.ret == EXIT_UNJUDGED
     result.stdout.fnmatch_lines(["missing: no benchmark ran that has an operation record", "thresholds: undecided: 1"])
 
 
@@ -299,7 +299,7 @@ def test_a_torn_file_is_named_and_the_run_before_it_is_compared_with(project):
     torn = base.with_name("0002_torn.json")
     torn.write_text(base.read_text(encoding="utf-8")[:3_000], encoding="utf-8")
     result = project.run("--benchmark-compare", "--op-fail=10%")
-    assert result.ret == REGRESSED
+    assert result.ret == EXIT_REGRESSED
     result.stdout.fnmatch_lines([HEADING, "thresholds: regressed: *"])
     assert "Failed to load" in result.stdout.str() + result.stderr.str()
     assert torn.name in result.stdout.str() + result.stderr.str()
@@ -318,13 +318,13 @@ def test_a_marked_test_that_no_longer_runs_is_undecided(project):
     )
     save_a_base(project)
     result = project.run("--benchmark-compare", "-k", "nothing")
-    assert result.ret == UNJUDGED
+    assert result.ret == EXIT_UNJUDGED
     result.stdout.fnmatch_lines([HEADING, "missing: no benchmark ran that has an operation record", "thresholds: undecided: 1"])
 
 
 def test_a_project_without_cases_of_ours_is_left_alone(project):
     project.write("test_bench.py", "def test_plain(benchmark):\n    benchmark(sum, [1])\n")
-    assert project.run("--benchmark-save=base").ret == PASSED
+    assert project.run("--benchmark-save=base").ret == EXIT_PASSED
     result = project.run("--benchmark-compare")
-    assert result.ret == PASSED
+    assert result.ret == EXIT_PASSED
     result.stdout.no_fnmatch_line("*mnistbench:*")

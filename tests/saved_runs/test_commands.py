@@ -11,7 +11,7 @@ import builders
 import forks
 import pytest
 
-PASSED, REGRESSED, UNJUDGED = 0, 1, 2
+EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 CASE = "step convnet-b16-cpu"
 
 
@@ -57,10 +57,10 @@ def configure(text):
 @pytest.mark.parametrize(
     ("head", "options", "code", "line"),
     [
-        ({"scale": 9.0}, [], PASSED, "none given, so nothing fails; set one for operations with --op-fail 10%"),
-        ({"scale": 1.05}, ["--op-fail", "10%", "--case-fail=10%"], PASSED, "passed"),
-        ({"scale": 2.0}, ["--op-fail", "10%"], REGRESSED, "regressed: 1"),
-        ({"batch_size": 64}, ["--op-fail", "10%"], UNJUDGED, "undecided: 2"),
+        ({"scale": 9.0}, [], EXIT_PASSED, "none given, so nothing fails; set one for operations with --op-fail 10%"),
+        ({"scale": 1.05}, ["--op-fail", "10%", "--case-fail=10%"], EXIT_PASSED, "passed"),
+        ({"scale": 2.0}, ["--op-fail", "10%"], EXIT_REGRESSED, "regressed: 1"),
+        ({"batch_size": 64}, ["--op-fail", "10%"], EXIT_UNJUDGED, "undecided: 2"),
     ],
 )
 def test_the_outcome_is_the_exit_code_and_the_last_line(head, options, code, line):
@@ -69,13 +69,13 @@ def test_the_outcome_is_the_exit_code_and_the_last_line(head, options, code, lin
     assert (done.returncode, done.stderr) == (code, "")
     assert done.stdout.endswith(f"\nthresholds: {line}\n")
     first = "1. aten::mm, forward fc1 (step convnet-b16-cpu on digits): regressed: 1.00 ms -> 2.00 ms, +100.0 %"
-    assert (first in done.stdout) is (code == REGRESSED)
+    assert (first in done.stdout) is (code == EXIT_REGRESSED)
 
 
 def test_a_regression_is_accepted_with_a_reason_that_the_report_shows():
     save(1), save(2, 2.0)
     done = command("compare", "1", "2", "--op-fail=10%", f"--accept={CASE}:aten::mm:100%", "--reason=a new kernel")
-    assert done.returncode == PASSED
+    assert done.returncode == EXIT_PASSED
     assert "; reason: a new kernel\n" in done.stdout
 
 
@@ -93,7 +93,7 @@ def test_a_regression_is_accepted_with_a_reason_that_the_report_shows():
 def test_wrong_usage_exits_with_2_and_says_in_one_line_what_to_do(arguments, complaint):
     save(1), save(2)
     done = command("compare", *arguments)
-    assert (done.returncode, done.stdout) == (UNJUDGED, "")
+    assert (done.returncode, done.stdout) == (EXIT_UNJUDGED, "")
     [line] = done.stderr.splitlines()
     assert line.startswith(complaint)
 
@@ -106,7 +106,7 @@ def test_wrong_usage_exits_with_2_and_says_in_one_line_what_to_do(arguments, com
 def test_what_the_command_line_does_not_know_is_a_usage_error(arguments):
     save(1), save(2)
     done = command(*arguments)
-    assert (done.returncode, done.stdout) == (UNJUDGED, "")
+    assert (done.returncode, done.stdout) == (EXIT_UNJUDGED, "")
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -116,7 +116,7 @@ def test_a_run_is_not_compared_with_itself():
     assert command("compare", "1", "latest").stderr == expected
     for same in (path.resolve(), f"./{path}", Path(".benchmarks/../.benchmarks/machine", path.name)):
         done = command("compare", same, "1")
-        assert (done.returncode, done.stdout) == (UNJUDGED, "")
+        assert (done.returncode, done.stdout) == (EXIT_UNJUDGED, "")
         assert done.stderr == f"mnistbench: {str(same)!r} and '1' are one saved run, {path}: name another base\n"
 
 
@@ -138,12 +138,12 @@ def two_steps():
 def test_two_steps_of_one_run_are_compared_by_operation():
     two_steps()
     done = command("compare", "1", "1", "--between=step=reference,fast", "--format=json")
-    assert (done.returncode, done.stderr) == (PASSED, "")
+    assert (done.returncode, done.stderr) == (EXIT_PASSED, "")
     [case] = json.loads(done.stdout)["cases"]
     assert case["case"] == f"{CASE}-fast on digits"
     assert (case["iteration"]["base_ns"], case["iteration"]["head_ns"]) == (4_000_000, 3_000_000)
     slower = command("compare", "1", "1", "--between=step=fast,reference", "--op-fail=10%")
-    assert slower.returncode == REGRESSED
+    assert slower.returncode == EXIT_REGRESSED
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_two_steps_of_one_run_are_compared_by_operation():
 def test_what_cannot_be_compared_between_is_one_line(between, complaint):
     two_steps()
     done = command("compare", "1", "1", f"--between={between}")
-    assert (done.returncode, done.stdout, done.stderr) == (UNJUDGED, "", f"mnistbench: --between: {complaint}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (EXIT_UNJUDGED, "", f"mnistbench: --between: {complaint}\n")
 
 
 def test_the_new_run_is_no_base_run_of_itself():
     save(1), save(2), save(3, 2.0)
     done = command("compare", "*_base", "latest", "--op-fail=10%", "--format=json")
-    assert done.returncode == REGRESSED
+    assert done.returncode == EXIT_REGRESSED
     assert [run["saved_at"][14:16] for run in json.loads(done.stdout)["base"]] == ["01", "02"]
 
 
@@ -173,7 +173,7 @@ def test_eight_base_runs_are_judged_by_their_spread():
         save(number, 1 + number / 1_000)
     save(10, 1.5, name="head")
     done = command("compare", "*_base", "latest", "--op-fail=10%")
-    assert done.returncode == REGRESSED
+    assert done.returncode == EXIT_REGRESSED
     assert "judged by runs: " in done.stdout
 
 
@@ -189,26 +189,25 @@ def save_noisy_runs(new=1.4):
 def test_noise_above_a_threshold_exits_with_2_and_with_0_where_it_may_pass():
     save_noisy_runs()
     done = command("compare", "*_base", "latest", "--op-fail=10%")
-    assert (done.returncode, done.stderr) == (UNJUDGED, "")
+    assert (done.returncode, done.stderr) == (EXIT_UNJUDGED, "")
     assert "inconclusive: aten::mm, forward fc1 (step convnet-b16-cpu on digits), 1.10 ms -> 1.40 ms, +27.3 %" in done.stdout
     assert "; the limit is 10.0 %, the minimum detectable change 85.2 %; " in done.stdout
     assert done.stdout.endswith("or add --inconclusive ok\nthresholds: undecided: 1\n")
-    assert command("compare", "*_base", "latest", "--op-fail=10%", "--inconclusive=ok").returncode == PASSED
-    assert (
-        command("compare", "*_base", "latest", "--op-fail=10%", "--case-fail=10%", "--inconclusive=fail").returncode == UNJUDGED
-    )
+    assert command("compare", "*_base", "latest", "--op-fail=10%", "--inconclusive=ok").returncode == EXIT_PASSED
+    done = command("compare", "*_base", "latest", "--op-fail=10%", "--case-fail=10%", "--inconclusive=fail")
+    assert done.returncode == EXIT_UNJUDGED
 
 
 def test_the_option_suggested_for_an_accept_without_a_limit_works():
     save(1), save(2, 2.0)
     accept = ["--op-fail=10%", "--reason=a new kernel"]
     done = command("compare", "1", "2", f"--accept={CASE}:aten::mm", *accept)
-    assert done.returncode == UNJUDGED
+    assert done.returncode == EXIT_UNJUDGED
     option, value = shlex.split(done.stdout.partition("to accept this change, give ")[2].partition("\n")[0])
-    assert command("compare", "1", "2", option, value, *accept).returncode == PASSED
+    assert command("compare", "1", "2", option, value, *accept).returncode == EXIT_PASSED
     save(2, 2.01)
     done = command("compare", "1", "2", option, value, *accept)
-    assert done.returncode == REGRESSED
+    assert done.returncode == EXIT_REGRESSED
     assert "; it exceeds the accepted limit of 100.0 %\n" in done.stdout
 
 
@@ -225,7 +224,7 @@ def test_base_runs_of_other_commits_are_samples_only_where_that_is_asked_for():
 def test_a_partial_newest_run_hides_no_case():
     save(1), save(2, batch_size=64), save(3, 2.0)
     done = command("compare", "*", "latest", "--op-fail=10%")
-    assert done.returncode == REGRESSED
+    assert done.returncode == EXIT_REGRESSED
     assert "step convnet-b16-cpu on digits), 1.00 ms -> 2.00 ms" in done.stdout
     missing = (
         "missing: in the base but not in this run: bench/test_step.py::test_step[convnet-b64-cpu], last saved 2026-11-20 10:02"
@@ -241,7 +240,7 @@ def test_each_format_can_be_printed_or_written_and_is_the_same():
     for form in ("terminal", "markdown", "json", "csv"):
         printed = command("compare", "1", "2", "--op-fail=10%", "--format", form)
         written = command("compare", "1", "2", "--op-fail=10%", "--format", form, "--output=report")
-        assert (written.returncode, written.stdout, written.stderr) == (REGRESSED, "", "")
+        assert (written.returncode, written.stdout, written.stderr) == (EXIT_REGRESSED, "", "")
         assert Path("report").read_text(encoding="utf-8") == printed.stdout != ""
     assert sorted(path.name for path in Path().iterdir()) == [".benchmarks", "report"]  # no scratch file stays
 
@@ -260,7 +259,7 @@ def test_a_report_that_cannot_be_written_leaves_what_was_there():
     save(1), save(2, 2.0)
     for output in ("gone/report", f"{save(1)}/report", ".benchmarks"):
         done = command("compare", "1", "2", "--output", output)
-        assert (done.returncode, done.stdout) == (UNJUDGED, "")
+        assert (done.returncode, done.stdout) == (EXIT_UNJUDGED, "")
         assert done.stderr.startswith(f"mnistbench: --output: {output} cannot be written (")
         assert done.stderr.endswith("); name another file\n")
     assert sorted(path.name for path in Path().iterdir()) == [".benchmarks"]
@@ -269,7 +268,7 @@ def test_a_report_that_cannot_be_written_leaves_what_was_there():
 def test_a_report_replaces_an_older_one():
     save(1), save(2)
     Path("report.md").write_text("old " * 10_000)
-    assert command("compare", "1", "2", "--format=markdown", "--output=report.md").returncode == PASSED
+    assert command("compare", "1", "2", "--format=markdown", "--output=report.md").returncode == EXIT_PASSED
     assert Path("report.md").read_text(encoding="utf-8").startswith("### mnistbench: thresholds: ")
 
 
@@ -287,7 +286,7 @@ def test_the_report_is_printed_if_the_step_summary_cannot_be_written(monkeypatch
     save(1), save(2, 2.0)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "gone/summary.md")
     done = command("compare", "1", "2", "--op-fail=10%")
-    assert done.returncode == REGRESSED
+    assert done.returncode == EXIT_REGRESSED
     assert done.stdout.endswith("thresholds: regressed: 1\n")
     assert done.stderr == ("mnistbench: GITHUB_STEP_SUMMARY: gone/summary.md cannot be written (No such file or directory)\n")
 
@@ -298,7 +297,7 @@ def test_a_terminal_that_cannot_show_every_sign_gets_its_number():
     done = subprocess.run(
         arguments, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, check=False
     )
-    assert done.returncode == PASSED
+    assert done.returncode == EXIT_PASSED
     assert "\\u2581\\u2588  1.00 ms to 2.00 ms\n" in done.stdout
 
 
@@ -312,7 +311,7 @@ def test_a_closed_pipe_is_no_regression():
             [sys.executable, "-m", "mnistbench", "list"], stdout=closed, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.stderr == ""
-    assert done.returncode == UNJUDGED
+    assert done.returncode == EXIT_UNJUDGED
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -325,7 +324,7 @@ def test_a_full_disk_is_no_regression(unbuffered):
             stdout=full, stderr=subprocess.PIPE, text=True, check=False, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )  # fmt: skip
     assert done.stderr == "mnistbench: cannot write or read (No space left on device)\n"
-    assert done.returncode == UNJUDGED
+    assert done.returncode == EXIT_UNJUDGED
 
 
 # ---- settings ----------------------------------------------------------------------------------------------------------
@@ -337,16 +336,16 @@ def test_settings_are_read_from_the_nearest_pyproject_upwards(tmp_path, monkeypa
     below = tmp_path / "below"
     below.mkdir()
     monkeypatch.chdir(below)
-    assert command("compare", "1", "2", "--storage=../.benchmarks").returncode == REGRESSED
+    assert command("compare", "1", "2", "--storage=../.benchmarks").returncode == EXIT_REGRESSED
     (below / "pyproject.toml").write_text("[tool.mnistbench]\nop_fail = '500%'\n")
-    assert command("compare", "1", "2", "--storage=../.benchmarks").returncode == PASSED
+    assert command("compare", "1", "2", "--storage=../.benchmarks").returncode == EXIT_PASSED
 
 
 def test_the_command_line_comes_before_the_file():
     save(1), save(2, 2.0)
     configure('[tool.mnistbench]\nop_fail = ["10%"]\n')
-    assert command("compare", "1", "2").returncode == REGRESSED
-    assert command("compare", "1", "2", "--op-fail=150%").returncode == PASSED
+    assert command("compare", "1", "2").returncode == EXIT_REGRESSED
+    assert command("compare", "1", "2", "--op-fail=150%").returncode == EXIT_PASSED
 
 
 @pytest.mark.parametrize(
@@ -363,7 +362,7 @@ def test_a_setting_that_cannot_be_used_is_refused_by_its_name_and_file(tmp_path,
     save(1), save(2)
     configure(text)
     done = command("compare", "1", "2")
-    assert (done.returncode, done.stdout) == (UNJUDGED, "")
+    assert (done.returncode, done.stdout) == (EXIT_UNJUDGED, "")
     [line] = done.stderr.splitlines()
     assert line.startswith(f"mnistbench: {complaint.format(tmp_path / 'pyproject.toml')}")
 
@@ -372,7 +371,7 @@ def test_a_setting_that_cannot_be_used_is_refused_by_its_name_and_file(tmp_path,
 def test_a_project_without_settings_has_the_defaults(text):
     save(1), save(2)
     configure(text)
-    assert command("compare", "1", "2").returncode == PASSED
+    assert command("compare", "1", "2").returncode == EXIT_PASSED
 
 
 def test_what_is_not_text_is_no_configuration():
@@ -394,7 +393,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_used(argument
     torn = save(3)
     torn.write_text('{"benchmarks": [')
     done = command(*arguments)
-    assert done.returncode == PASSED
+    assert done.returncode == EXIT_PASSED
     assert done.stdout != ""
     [line] = done.stderr.splitlines()
     assert line.startswith(f"mnistbench: passed over: {torn}: is not JSON (Expecting value")
@@ -406,7 +405,7 @@ def test_where_nothing_can_be_read_every_file_is_reported_with_what_to_do():
     paths[1].write_text("5")
     for arguments in (["list"], ["history", CASE], ["prune", "--keep=1"]):
         done = command(*arguments)
-        assert (done.returncode, done.stdout) == (UNJUDGED, "")
+        assert (done.returncode, done.stdout) == (EXIT_UNJUDGED, "")
         empty, number, nothing = done.stderr.splitlines()
         assert empty == f"mnistbench: passed over: {paths[0]}: is empty; the run that should have written it was cut off"
         assert number.startswith(f"mnistbench: passed over: {paths[1]}: file: needs an object, found 5; save the run again or")
@@ -420,7 +419,7 @@ def test_the_file_that_was_asked_for_is_reported_before_the_refusal():
     path.write_text("{}")
     save(2)
     done = command("compare", "1", "2")
-    assert done.returncode == UNJUDGED
+    assert done.returncode == EXIT_UNJUDGED
     passed_over, refusal = done.stderr.splitlines()
     assert passed_over.startswith(f"mnistbench: passed over: {path}: benchmarks: is missing; save the run again or leave")
     assert refusal == f"mnistbench: '1' is {path}: nothing there can be read"
@@ -457,14 +456,14 @@ def test_the_history_of_an_operation_of_a_case():
 def test_an_unknown_case_exits_with_2():
     save(1)
     done = command("history", "step gone")
-    assert (done.returncode, done.stdout) == (UNJUDGED, "")
+    assert (done.returncode, done.stdout) == (EXIT_UNJUDGED, "")
     assert done.stderr == "mnistbench: no saved run has case 'step gone'; cases: step convnet-b16-cpu on digits\n"
 
 
 def test_an_export_can_be_written_and_takes_any_reference():
     save(1), save(2, 2.0)
     done = command("export", "1", "--output=run.csv")
-    assert (done.returncode, done.stdout) == (PASSED, "")
+    assert (done.returncode, done.stdout) == (EXIT_PASSED, "")
     assert Path("run.csv").read_text(encoding="utf-8").splitlines()[1:] == [
         "step convnet-b16-cpu on digits,(iteration),,,,1000000,0,",
         "step convnet-b16-cpu on digits,aten::mm,forward,fc1,1.0,1000000,0,0",
@@ -490,7 +489,7 @@ def a_session(number):
 def test_prune_shows_what_would_go_and_then_removes_it():
     paths = [a_session(number) for number in (1, 2, 3)]
     shown = command("prune", "--keep=1")
-    assert (shown.returncode, shown.stderr) == (PASSED, "")
+    assert (shown.returncode, shown.stderr) == (EXIT_PASSED, "")
     assert shown.stdout.splitlines() == [
         f"would remove {paths[0]}",
         f"would remove {paths[1]}",
@@ -501,7 +500,7 @@ def test_prune_shows_what_would_go_and_then_removes_it():
     assert all(path.exists() for path in paths)
     assert len(sessions()) == 3
     done = command("prune", "--keep=1", "--yes")
-    assert done.returncode == PASSED
+    assert done.returncode == EXIT_PASSED
     assert done.stdout.splitlines() == [line.replace("would remove", "removing") for line in shown.stdout.splitlines()[:-1]]
     assert [path.exists() for path in paths] == [False, False, True]
     assert sessions() == ["20261120-103003"]
@@ -524,7 +523,7 @@ def test_prune_touches_nothing_outside_whatever_a_file_says(tmp_path, directory)
 
     before = everything()
     done = command("prune", "--keep=1", "--yes")
-    assert done.returncode == PASSED
+    assert done.returncode == EXIT_PASSED
     assert before - everything() == {old.resolve()}
 
 

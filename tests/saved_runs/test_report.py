@@ -6,7 +6,7 @@ import builders
 import pytest
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.operation import OUTSIDE
 from mnistbench.saved_runs.report import (
     SPARKS,
     history_table,

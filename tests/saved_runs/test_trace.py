@@ -12,7 +12,7 @@ from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.errors import RecordError
-from mnistbench.core.record import OUTSIDE, RUNTIME
+from mnistbench.core.operation import OUTSIDE, RUNTIME
 from mnistbench.saved_runs.find import is_trace
 from mnistbench.saved_runs.trace import saved_trace
 from mnistbench.traces.analysis import analyse

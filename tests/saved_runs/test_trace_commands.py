@@ -12,7 +12,7 @@ import trace_builders as build
 
 from mnistbench.cli import main
 
-PASSED, REGRESSED, UNJUDGED = 0, 1, 2
+EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def refused(run):
 
     def command(*arguments):
         code, out, err = run(*arguments)
-        assert (code, out) == (UNJUDGED, "")
+        assert (code, out) == (EXIT_UNJUDGED, "")
         assert err.startswith("mnistbench: ")
         assert err.count("\n") == 1
         return err.removeprefix("mnistbench: ").rstrip()
@@ -64,7 +64,7 @@ def two_machines():
 @pytest.mark.parametrize(("form", "ending"), [("terminal", "txt"), ("markdown", "markdown"), ("json", "json"), ("csv", "csv")])
 def test_across_machines_every_format_says_so(run, golden, form, ending):
     code, out, _ = run("compare", *two_machines(), "--across-machines", "--format", form)
-    assert code == PASSED
+    assert code == EXIT_PASSED
     golden(out, f"comparison_across_machines.{ending}")
 
 
@@ -95,25 +95,25 @@ def test_the_kernels_of_two_machines_are_counted_and_not_listed(run):
 def test_two_machines_are_incomparable_without_the_option(run):
     sides = two_machines()
     code, text, _ = run("compare", *sides)
-    assert code == PASSED  # no threshold was given
+    assert code == EXIT_PASSED  # no threshold was given
     assert f"incomparable: 2 cases: devices {build.H100} -> {build.MI300X}; " in text
     assert "add --across-machines" in text
-    assert run("compare", *sides, "--op-fail", "5%")[0] == UNJUDGED
-    assert run("compare", *sides, "--op-fail", "5%", "--allow-incomparable")[0] == PASSED
-    assert run("compare", *sides, "--op-fail", "5%", "--across-machines")[0] == REGRESSED
+    assert run("compare", *sides, "--op-fail", "5%")[0] == EXIT_UNJUDGED
+    assert run("compare", *sides, "--op-fail", "5%", "--allow-incomparable")[0] == EXIT_PASSED
+    assert run("compare", *sides, "--op-fail", "5%", "--across-machines")[0] == EXIT_REGRESSED
 
 
 def test_thresholds_judge_two_traces(run):
     trace("a.json"), trace("b.json", scale=1.2)
-    assert run("compare", "a.json", "b.json", "--op-fail", "25%")[0] == PASSED
+    assert run("compare", "a.json", "b.json", "--op-fail", "25%")[0] == EXIT_PASSED
     code, text, _ = run("compare", "a.json", "b.json", "--op-fail", "10%")
-    assert code == REGRESSED
+    assert code == EXIT_REGRESSED
     assert "regressed: aten::addmm, forward Linear_0 (device), 100 us -> 120 us" in text
-    assert run("compare", "a.json", "b.json", "--op-fail", "Linear_0:10%")[0] == REGRESSED
-    assert run("compare", "a.json", "b.json", "--op-fail", "ReLU_0:25%")[0] == PASSED
-    assert run("compare", "a.json", "b.json", "--case-fail", "10%")[0] == REGRESSED
+    assert run("compare", "a.json", "b.json", "--op-fail", "Linear_0:10%")[0] == EXIT_REGRESSED
+    assert run("compare", "a.json", "b.json", "--op-fail", "ReLU_0:25%")[0] == EXIT_PASSED
+    assert run("compare", "a.json", "b.json", "--case-fail", "10%")[0] == EXIT_REGRESSED
     code, text, _ = run("compare", "a.json", "b.json", "--op-fail", "Linear_7:25%")
-    assert code == UNJUDGED
+    assert code == EXIT_UNJUDGED
     assert "'Linear_7' is no operation or module of any case" in text
 
 
@@ -158,7 +158,7 @@ def test_many_small_operations_have_a_hint(run):
 def test_a_trace_is_exported_with_both_cases(run):
     trace("a.json", steps=3)
     code, text, _ = run("export", "a.json")
-    assert code == PASSED
+    assert code == EXIT_PASSED
     rows = {(row["case"], row["operation"]): int(row["self_ns"]) for row in csv.DictReader(io.StringIO(text))}
     assert rows["host", "(iteration)"] == 1_000_000
     assert rows["device", "(iteration)"] == 165_000
@@ -167,7 +167,7 @@ def test_a_trace_is_exported_with_both_cases(run):
 
 def test_the_page_shows_a_trace(run):
     trace("a.json.gz", steps=3, top={"cuda_driver_version": 12090})
-    assert run("report", "a.json.gz") == (PASSED, "1 trace: report.html\n", "")
+    assert run("report", "a.json.gz") == (EXIT_PASSED, "1 trace: report.html\n", "")
     text = Path("report.html").read_text(encoding="utf-8")
     assert "trace a.json.gz, 3 steps" in text
     assert "Times of one step, with the profiler" in text
@@ -180,7 +180,7 @@ def test_the_page_shows_a_trace(run):
 def test_the_page_compares_each_trace_with_the_one_before_it_in_the_order_given(run):
     trace("b.json"), trace("a.json", devices=(build.MI300X,), scale=2.0)
     code, out, _ = run("report", "b.json", "a.json", "--across-machines")
-    assert (code, out) == (PASSED, "2 traces: report.html\n")
+    assert (code, out) == (EXIT_PASSED, "2 traces: report.html\n")
     text = Path("report.html").read_text(encoding="utf-8")
     machines = f"devices {build.H100} -&gt; {build.MI300X}"
     assert f"<summary>device, across machines: {machines}: +100.0 %, regressed</summary>" in text
@@ -205,7 +205,7 @@ def test_a_saved_run_by_its_path_is_still_one(run):
     Path("run.json").write_text(json.dumps(builders.saved_file()), encoding="utf-8")
     Path("now.json").write_text(json.dumps(builders.saved_file(datetime="2026-11-21T10:31:05")), encoding="utf-8")
     code, text, _ = run("compare", "run.json", "now.json")
-    assert code == PASSED
+    assert code == EXIT_PASSED
     assert "base: 2026-11-20 10:31 UTC" in text
 
 
@@ -259,5 +259,5 @@ def test_commands_about_saved_runs_name_a_trace(refused, run):
 @pytest.mark.parametrize(("base", "head"), [("h100_bert_small", "mi300_bert_small"), ("diff_control", "diff_test")])
 def test_no_line_about_two_real_machines_is_too_long_to_be_read(run, base, head):
     code, text, _ = run("compare", real_traces.path(base), real_traces.path(head), "--across-machines")
-    assert code == PASSED
+    assert code == EXIT_PASSED
     assert max(map(len, text.split("\n"))) < 300

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mnistbench.core.operation import OpKey
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.report import report
 from mnistbench.gate.snapshot import Tree

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from builders import environment
 
-from mnistbench.core.operation import OpKey
+from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.core.params import Params
-from mnistbench.core.record import OUTSIDE, OpRow, OpTable
+from mnistbench.core.record import OpRow, OpTable
 from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.course.lab.findings import Findings, FirstIteration, LabSettings, StudyTable, Training, WarmTime
 from mnistbench.profile.result import ColdCall, Layer, Profiled
@@ -205,7 +206,8 @@ STUDIES = {
         ),
         (
             ("lenet5", "step", "16", "conv1", "Conv2d", "50176", "301056", "624", "624", "1248", "0", "1400000", "1400192"),
-            ("lenet5", "step", "16", "", "", "900000", "800000", "246824", "246824", "493648", "700000", "2139000", "2139192"),
+            ("lenet5", "step", "16", "all layers", "", "900000", "800000", "246824", "246824", "493648", "700000", "2139000",
+             "2139192"),
         ),
     ),
     "graph": (
@@ -306,6 +308,24 @@ def with_operations(findings: Findings, change: Callable[[OpRow, int], OpRow | N
         )
 
     return with_cases(findings, tables=changed)
+
+
+def recomputed(number: Mapping[str, str], rows_of: Callable[[str], list[dict[str, str]]]) -> float:
+    """Return a number of ``tables/numbers.csv``, computed again from the files that it names."""
+
+    def total(prefix: str) -> float:
+        conditions = json.loads(number[f"{prefix}where"])
+        rows = [
+            row
+            for row in rows_of(number[f"{prefix}file"])
+            if all(row[name] in map(str, values) for name, values in conditions.items())
+        ]
+        assert rows, f"no row where {conditions}"
+        return sum(float(row[number[f"{prefix}column"]]) for row in rows if row[number[f"{prefix}column"]])
+
+    if not number["divided_by_file"]:
+        return total("")
+    return total("") / total("divided_by_") * (1e9 if number["kind"].endswith("_per_s") else 1)
 
 
 def without_numbers(findings: Findings) -> Findings:

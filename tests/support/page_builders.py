@@ -7,7 +7,8 @@ import builders
 from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.core.record import OUTSIDE, Run
+from mnistbench.core.operation import OUTSIDE
+from mnistbench.core.record import Run
 from mnistbench.page.content import PageRun
 from mnistbench.saved_runs.summary import RunSummary
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from builders import op_row, op_table, params
 
-from mnistbench.core.ranks import RankTimes
-from mnistbench.core.record import OUTSIDE, OpTable
+from mnistbench.core.operation import OUTSIDE
+from mnistbench.core.record import OpTable
 from mnistbench.core.roofline import Ceilings, Cost
-from mnistbench.profile.result import ColdCall, Layer, Profiled
+from mnistbench.profile.result import ColdCall, Layer, Profiled, RankTimes
 
 CONV = ("aten::mkldnn_convolution", "forward", "conv2")
 RELU = ("aten::clamp_min", "forward", "relu2")

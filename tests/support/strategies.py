@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from mnistbench.core.operation import NO_MODULE, OUTSIDE
 from mnistbench.core.params import DATASETS, DTYPES, PHASES, STEPS, Params
-from mnistbench.core.record import NO_MODULE, OUTSIDE, CaseRecord, Environment, OpRow, OpTable, Scalars, Timing
+from mnistbench.core.record import CaseRecord, Environment, OpRow, OpTable, Scalars, Timing
 
 #: Decorates every test that draws: how long an example takes is not what is tested.
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -12,7 +12,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from mnistbench.core.record import UNATTRIBUTED
+from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.traces import costs as reasons
 from mnistbench.traces.analysis import analyse
 from mnistbench.traces.arguments import NO_RULE, NOT_RECORDED

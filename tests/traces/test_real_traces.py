@@ -16,7 +16,7 @@ import pytest
 import real_traces
 from real_traces import needs_traces
 
-from mnistbench.core.record import UNATTRIBUTED
+from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.traces import analysis
 from mnistbench.traces.analysis import timelines
 from mnistbench.traces.events import KERNEL

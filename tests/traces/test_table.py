@@ -3,7 +3,7 @@
 import pytest
 import trace_builders as build
 
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.traces.analysis import analyse
 
 

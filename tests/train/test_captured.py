@@ -13,8 +13,7 @@ from torch_builders import CPU, tiny_model, tiny_set, tiny_workload, whole_tiny_
 from mnistbench.core.errors import UsageError
 from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.train import loop
-from mnistbench.train.captured import WARM_UP_STEPS, CapturedSteps
-from mnistbench.train.loop import Epoch, train
+from mnistbench.train.loop import WARM_UP_STEPS, CapturedSteps, Epoch, train
 from mnistbench.workloads.step import Step
 
 Work = Callable[[], None]

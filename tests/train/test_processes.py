@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from terminals import run_on_terminal
 
 from mnistbench.core.machine import PINNED
-from mnistbench.workloads.models import LeNet5
+from mnistbench.workloads.workload import LeNet5
 
 pytestmark = pytest.mark.versions
 

@@ -16,8 +16,8 @@ from torch_builders import CPU
 from mnistbench.measuring.case import autocaster, fork_random, thread_count
 from mnistbench.workloads.data import load
 from mnistbench.workloads.fast import Adadelta, fast_model, keep_mask
-from mnistbench.workloads.models import ConvNet, LeNet5
 from mnistbench.workloads.step import Step
+from mnistbench.workloads.workload import ConvNet, LeNet5
 
 pytestmark = pytest.mark.versions
 

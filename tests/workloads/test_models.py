@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_builders import tiny_workload
 
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.operation import OUTSIDE
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.profiling import LOSS, profile
-from mnistbench.workloads.models import ConvNet, LeNet5
+from mnistbench.workloads.workload import ConvNet, LeNet5
 
 pytestmark = pytest.mark.versions
 

@@ -11,8 +11,7 @@ from torch_builders import CPU, tiny_set, tiny_workload
 
 from mnistbench.core.errors import UsageError
 from mnistbench.workloads import data
-from mnistbench.workloads.models import ConvNet, LeNet5
-from mnistbench.workloads.workload import Workload, builtin_workloads, number_correct
+from mnistbench.workloads.workload import ConvNet, LeNet5, Workload, builtin_workloads, number_correct
 
 pytestmark = pytest.mark.versions
 

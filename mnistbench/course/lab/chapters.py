@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.record import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.course.lab.claims import Claim, check
 from mnistbench.course.lab.document import Block, Cited, Code, Document, Exhibit, Section, Text
 from mnistbench.course.lab.explain import Sentence, best_view, explain, main_place
@@ -50,21 +50,6 @@ def document_of(texts: Texts, title: str, sections: Mapping[str, Iterable[Block]
     return Document(texts.plain("report", title), texts.plain("report", "tag"), source, built)
 
 
-class Citations:
-    """The numbers that the report cites, in their order, each once."""
-
-    def __init__(self) -> None:
-        self._entries: dict[CitedNumber, int] = {}
-
-    def __call__(self, number: CitedNumber) -> int:
-        """Return the entry of a number, from 1; add one for a new number."""
-        return self._entries.setdefault(number, len(self._entries) + 1)
-
-    def sheet(self) -> Sheet:
-        """Return all numbers with the cells that they are computed from; conditions are JSON, column -> values."""
-        return Sheet("tables/numbers.csv", _NUMBERS, tuple(self._entries.items()))
-
-
 def _divided_by(number: CitedNumber) -> Text:
     under = number.under
     if not under:
@@ -76,7 +61,7 @@ def _conditions(cells: Cells | None) -> str | None:
     return json.dumps({column: list(values) for column, values in cells.where}, ensure_ascii=False) if cells else None
 
 
-#: Of a number and its entry.
+#: Of a number and its entry: the number with the cells that it is computed from; conditions are JSON, column -> values.
 _NUMBERS: tuple[Column[tuple[CitedNumber, int]], ...] = (
     Column("number", itemgetter(1), key="number"),
     Column(None, lambda row: row[0].value, key="value"),
@@ -108,7 +93,7 @@ class Chapters:
         self._sheets = sheets
         self._texts = texts
         self._pictures = pictures
-        self._cite = Citations()
+        self._entries: dict[CitedNumber, int] = {}  # the numbers that the report cites, in their order, each once
         self._sentences = explain(findings, sheets)
 
     def document(self) -> tuple[Document, Sheet]:
@@ -132,7 +117,7 @@ class Chapters:
             **({"studies": self._studies()} if sheets.studies else {}),
             "files": self._files(),
         }
-        numbers = self._cite.sheet()
+        numbers = Sheet("tables/numbers.csv", _NUMBERS, tuple(self._entries.items()))
         sections["sources"] = [
             texts.text("text", "sources"), replace(texts.table("sources", numbers), first_entry=1)
         ]  # fmt: skip
@@ -269,7 +254,7 @@ class Chapters:
         """Show the tables of the studies without the rows of layers, and of parts that do nothing."""
         blocks: list[Block] = []
         for name, sheet in self._sheets.studies.items():
-            rows = [row for row in sheet.rows if row.get("layer") is None and row.get("eager_ns") != 0]
+            rows = [row for row in sheet.rows if row.get("layer") in (None, "all layers") and row.get("eager_ns") != 0]
             blocks += [self._texts.text("text", f"study_{name}"), self._texts.table(f"study_{name}", sheet, rows)]
         return blocks
 
@@ -286,6 +271,10 @@ class Chapters:
         return blocks
 
     # ---- Blocks ------------------------------------------------------------------------------------------------------
+
+    def _cite(self, number: CitedNumber) -> int:
+        """Return the entry of a number, from 1; add one for a new number."""
+        return self._entries.setdefault(number, len(self._entries) + 1)
 
     def _explained(self, section: str) -> list[Text]:
         return [

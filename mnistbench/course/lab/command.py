@@ -22,7 +22,7 @@ from mnistbench.course.lab.findings import FILE, Findings, LabSettings, write_fi
 from mnistbench.course.lab.run import STEPS, TENSORBOARD, Lab
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
-from mnistbench.showing.output import STOPPED, print_error
+from mnistbench.showing.output import EXIT_STOPPED, print_error
 
 #: Default output directories.
 DIRECTORY, MERGED = "mnistbench-lab", "mnistbench-labs"
@@ -82,7 +82,7 @@ def run(settings: Settings) -> int:
         _measure(settings)
     except KeyboardInterrupt:
         print_error(f"interrupted; finished steps are kept in {_shown(directory)}; run the same command again to resume")
-        return STOPPED
+        return EXIT_STOPPED
     return 0
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mnistbench.core.record import NOT_OPERATIONS
+from mnistbench.core.operation import NOT_OPERATIONS
 from mnistbench.course.lab.document import Code
 from mnistbench.course.lab.findings import TRAINED, UNTRAINED, DevicePlace, Findings
 from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, rate, ratio, share

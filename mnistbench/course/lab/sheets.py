@@ -435,59 +435,48 @@ def _less(first: int, warm: int | None) -> int | None:
 
 # ---- Studies ---------------------------------------------------------------------------------------------------------
 
+#: Numbers of the studies' tables that the report shows: kind -> name in the study's CSV -> heading.
+STUDY_NUMBERS: Mapping[str, Mapping[str, str]] = {
+    "seconds": {"seconds": "time"},
+    "time": {
+        "ns_per_multiply_add": "per_multiply_add", "ns_per_multiply_add_in_l1": "in_l1",
+        "eager_ns": "eager", "compiled_ns": "compiled",
+    },
+    "count": {
+        "l1_misses": "l1_misses", "l2_misses": "l2_misses", "eager_operations": "eager_operations",
+        "generated_kernels": "generated_kernels", "library_kernels": "library_kernels",
+    },
+    "label": {"batch_size": "batch_size"},
+    "flops": {"flops": "flops"},
+    "bytes": {
+        "n_bytes": "moved", "weight_bytes": "weight_bytes", "gradient_bytes": "gradient_bytes",
+        "optimizer_state_bytes": "optimizer_state_bytes", "saved_for_backward_bytes": "saved_bytes",
+        "predicted_peak_bytes": "predicted_peak", "measured_peak_bytes": "measured_peak",
+    },
+    "share": {"of_ceiling": "of_ceiling"},
+    "ratio": {"ratio": "ratio"},
+}  # fmt: skip
 
-def _of(key: str, heading: str, kind: str) -> Column[Any]:
-    return _number(kind, key, itemgetter(key), heading)
+#: Words of the studies' tables that the report shows: name in the study's CSV -> what they are.
+STUDY_WORDS: Mapping[str, Callable[[str], str]] = {
+    "convolution": str, "way": Code, "algorithm": str, "problem": str, "order": Code, "model": str, "phase": Label,
+    "program": str, "part": Label,
+}  # fmt: skip
 
 
-#: Study -> the columns of its table that the report shows.
-STUDIES: Mapping[str, Sequence[Column[Any]]] = {
-    "convolution": (
-        _word("convolution", itemgetter("convolution"), "convolution"),
-        _word("way", lambda row: Code(row["way"]), "way"),
-        _of("seconds", "time", "seconds"),
-        _of("flops", "flops", "flops"),
-        _of("n_bytes", "moved", "bytes"),
-        _of("of_ceiling", "of_ceiling", "share"),
-        _word("algorithm", itemgetter("algorithm"), "algorithm"),
-    ),
-    "locality": (
-        _word("problem", itemgetter("problem"), "problem"),
-        _word("order", lambda row: Code(row["order"]), "order"),
-        _of("l1_misses", "l1_misses", "count"),
-        _of("l2_misses", "l2_misses", "count"),
-        _of("ns_per_multiply_add", "per_multiply_add", "time"),
-        _of("ns_per_multiply_add_in_l1", "in_l1", "time"),
-    ),
-    "memory": (
-        _word("model", itemgetter("model"), "model"),
-        _word("phase", lambda row: Label(row["phase"]), "measured"),
-        _of("batch_size", "batch_size", "label"),
-        _of("weight_bytes", "weight_bytes", "bytes"),
-        _of("gradient_bytes", "gradient_bytes", "bytes"),
-        _of("optimizer_state_bytes", "optimizer_state_bytes", "bytes"),
-        _of("saved_for_backward_bytes", "saved_bytes", "bytes"),
-        _of("predicted_peak_bytes", "predicted_peak", "bytes"),
-        _of("measured_peak_bytes", "measured_peak", "bytes"),
-    ),
-    "graph": (
-        _word("program", itemgetter("program"), "program"),
-        _word("part", lambda row: Label(row["part"]), "part"),
-        _of("eager_operations", "eager_operations", "count"),
-        _of("generated_kernels", "generated_kernels", "count"),
-        _of("library_kernels", "library_kernels", "count"),
-        _of("eager_ns", "eager", "time"),
-        _of("compiled_ns", "compiled", "time"),
-        _of("ratio", "ratio", "ratio"),
-    ),
-}
+def _study_column(key: str) -> Column[Any]:
+    """Return a column of a study's CSV, with a heading if the report shows it."""
+    for kind, headings in STUDY_NUMBERS.items():
+        if key in headings:
+            return _number(kind, key, itemgetter(key), headings[key])
+    if word := STUDY_WORDS.get(key):
+        return _word(key, lambda row: row[key] and word(row[key]), "measured" if key == "phase" else key)
+    return Column(None, itemgetter(key), key=key)
 
 
 def _study(study: StudyTable) -> Sheet:
-    shown = {column.key: column for column in STUDIES[study.name]}
-    columns = [shown.get(key) or Column(None, itemgetter(key), key=key) for key in study.columns]
     rows = [dict(zip(study.columns, map(_cell, row), strict=True)) for row in study.rows]
-    return Sheet(f"tables/study-{study.name}.csv", columns, rows)
+    return Sheet(f"tables/study-{study.name}.csv", [_study_column(key) for key in study.columns], rows)
 
 
 def _cell(text: str) -> Cell:

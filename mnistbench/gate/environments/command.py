@@ -8,7 +8,7 @@ from pathlib import Path
 from mnistbench.core.options import switch
 from mnistbench.core.units import size
 from mnistbench.gate.environments.store import MadeEnvironment, listed, remove_all, shown
-from mnistbench.showing.output import PASSED
+from mnistbench.showing.output import EXIT_PASSED
 from mnistbench.showing.table import Column, Table
 from mnistbench.showing.terminal import draw
 
@@ -37,7 +37,7 @@ def run(settings: Settings) -> int:
     """
     if settings.prune:
         _prune()
-        return PASSED
+        return EXIT_PASSED
     environments, incomplete = listed()
     if environments:
         print(draw(Table(_counted(len(environments), "environment"), _COLUMNS, environments)))
@@ -45,7 +45,7 @@ def run(settings: Settings) -> int:
         print("no environments; mnistbench gate and bisect make them, for --base-with, --head-with and releases")
     if incomplete:
         print(f"{_counted(incomplete, 'folder')} incomplete or being made; --prune removes what is incomplete")
-    return PASSED
+    return EXIT_PASSED
 
 
 def _prune() -> None:

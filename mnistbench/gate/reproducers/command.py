@@ -11,7 +11,7 @@ from mnistbench.core.options import argument, option, path, whole
 from mnistbench.gate.environments.sides import SideOptions
 from mnistbench.gate.reproducers.run import LAUNCHES, measure, overall, sentence
 from mnistbench.gate.reproducers.script import ScriptOrigin, read
-from mnistbench.showing.output import PASSED
+from mnistbench.showing.output import EXIT_PASSED
 
 #: The answer if the sides differ in nothing that a script has.
 ALIKE = (
@@ -48,7 +48,7 @@ def run(settings: Settings) -> int:
                 changes = measure(file, origin, pythons, variables, launches=settings.launches, progress=_progress)
                 answer = sentence(overall(changes), origin)
             print(f"{origin.title} ({origin.case}): {answer}", flush=True)
-    return PASSED
+    return EXIT_PASSED
 
 
 def _check_packages(file: Path, origin: ScriptOrigin) -> None:

@@ -23,8 +23,7 @@ from mnistbench import __version__
 from mnistbench.compare.criteria import Criteria
 from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within, wrong
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.operation import OpKey, operation_name, place_name, replacement_name, shortened
-from mnistbench.core.record import NOT_OPERATIONS
+from mnistbench.core.operation import NOT_OPERATIONS, OpKey, operation_name, place_name, replacement_name, shortened
 
 #: Version of the file. 1 (0.1.0): the first.
 SCHEMA = 1

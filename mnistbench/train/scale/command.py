@@ -20,7 +20,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.options import plain
 from mnistbench.core.ranks import own_rank
 from mnistbench.core.record import Environment
-from mnistbench.showing.output import STOPPED, check, deliver
+from mnistbench.showing.output import EXIT_STOPPED, check, deliver
 from mnistbench.showing.progress import Progress
 from mnistbench.train.scale.report import report
 from mnistbench.train.scale.result import Launched, Scaling, Settings
@@ -52,7 +52,7 @@ def run(settings: Settings) -> int:
         scaling = measured(settings)
     except KeyboardInterrupt:
         print("mnistbench: interrupted", file=sys.stderr)
-        return STOPPED
+        return EXIT_STOPPED
     finally:
         signal.signal(signal.SIGTERM, before)
     deliver(report(scaling), settings.format, settings.output)

@@ -13,8 +13,8 @@ from mnistbench.core.document import Positive
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import MOST_THREADS, one_of, option, several, switch, whole
 from mnistbench.core.params import DATASETS, DTYPES, FAST, MODELS, STEPS
-from mnistbench.core.ranks import RankTimes
 from mnistbench.core.record import Environment
+from mnistbench.profile.result import RankTimes
 
 #: The largest number of ranks on one machine.
 _MOST_RANKS = 1024

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from lab_builders import cluster, laptop, training
+from lab_builders import cluster, laptop, recomputed, training
 
 from mnistbench import cli
 from mnistbench.course.lab import command
@@ -98,23 +98,10 @@ def test_every_number_of_a_real_report_can_be_computed_again_from_its_files(meas
         with (directory / file).open(encoding="utf-8", newline="") as stream:
             return list(csv.DictReader(stream))
 
-    def total(file, column, where):
-        chosen = [
-            row
-            for row in rows(file)
-            if all(row[name] in map(str, values) for name, values in json.loads(where).items())
-        ]  # fmt: skip
-        return sum(float(row[column]) for row in chosen if row[column])
-
     numbers = rows("tables/numbers.csv")
     assert len(numbers) > 20
     for number in numbers:
-        value = total(number["file"], number["column"], number["where"])
-        if number["divided_by_file"]:
-            value /= total(number["divided_by_file"], number["divided_by_column"], number["divided_by_where"])
-        if number["kind"].endswith("_per_s") and number["divided_by_file"]:
-            value *= 1e9
-        assert value == pytest.approx(float(number["value"]), rel=1e-9)
+        assert recomputed(number, rows) == pytest.approx(float(number["value"]), rel=1e-9)
 
 
 @pytest.mark.versions
@@ -246,13 +233,9 @@ def test_an_interrupted_lab_tells_how_to_resume(tmp_path, monkeypatch, capsys):
 @pytest.mark.thorough
 def test_ctrl_c_ends_a_lab_that_can_be_resumed(tmp_path):
     running = subprocess.Popen(
-        [*COMMAND, "--batch-size", "64", "--epochs", "1", "-o", "mine"],
-        cwd=tmp_path,
-        env=environ(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [*COMMAND, "--batch-size", "64", "--epochs", "1", "-o", "mine"], cwd=tmp_path, env=environ(), stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     try:
         first, second = running.stderr.readline(), running.stderr.readline()
         assert re.fullmatch(r"\[ 1/\d+\] training, cpu, batch size 64, about .* left\n", first)

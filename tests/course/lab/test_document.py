@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import io
 import itertools
-import json
 import re
 import string
 from html.parser import HTMLParser
@@ -17,6 +16,7 @@ from lab_builders import (
     cluster,
     epoch_time,
     laptop,
+    recomputed,
     with_cases,
     with_operations,
     without_device_view,
@@ -206,24 +206,12 @@ def files_of(findings):
     }  # fmt: skip
 
 
-def total(rows, column, where):
-    conditions = json.loads(where)
-    chosen = [row for row in rows if all(row[name] in map(str, values) for name, values in conditions.items())]
-    assert chosen, f"no row where {where}"
-    return sum(float(row[column]) for row in chosen if row[column])
-
-
 @pytest.mark.parametrize("machine", [laptop, cluster])
 def test_every_cited_number_can_be_computed_again_from_the_files(machine):
     files = files_of(machine())
     assert len(files["tables/numbers.csv"]) > 60
     for number in files["tables/numbers.csv"]:
-        value = total(files[number["file"]], number["column"], number["where"])
-        if number["divided_by_file"]:
-            value /= total(files[number["divided_by_file"]], number["divided_by_column"], number["divided_by_where"])
-        if number["kind"].endswith("_per_s") and number["divided_by_file"]:
-            value *= 1e9
-        assert value == pytest.approx(float(number["value"]), rel=1e-9), number
+        assert recomputed(number, files.__getitem__) == pytest.approx(float(number["value"]), rel=1e-9), number
 
 
 @pytest.mark.parametrize("machine", [laptop, cluster])

@@ -25,7 +25,7 @@ from lab_builders import (
     without_device_view,
 )
 
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.operation import OUTSIDE
 from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.course.lab.document import Code
 from mnistbench.course.lab.explain import best_view, explain

@@ -11,7 +11,7 @@ import torch_builders
 from torch import library, nn
 from torch.autograd import DeviceType
 
-from mnistbench.core.record import NO_MODULE
+from mnistbench.core.operation import NO_MODULE
 from mnistbench.gate.reproducers.capture import CapturedCall, CapturedRow, capture, rows, times_of_calls
 from mnistbench.gate.reproducers.tensors import LARGEST_SAVED, description, distribution
 from mnistbench.measuring import case

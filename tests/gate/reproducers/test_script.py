@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.record import NO_MODULE
+from mnistbench.core.operation import NO_MODULE
 from mnistbench.gate.reproducers.capture import capture
 from mnistbench.gate.reproducers.script import MOST_LINES, differ, file_name, read, script
 

@@ -12,7 +12,7 @@ import projects
 import pytest
 import reproducer_builders
 
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.operation import OUTSIDE
 from mnistbench.gate.launcher import LaunchError, capture
 from mnistbench.gate.reproducers.script import read
 from mnistbench.gate.reproducers.write import slower_operations, write

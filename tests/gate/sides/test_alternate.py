@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, tiny_workload
 
-from mnistbench.core.record import OUTSIDE
+from mnistbench.core.operation import OUTSIDE
 from mnistbench.gate.sides import alternate, profiled
 from mnistbench.gate.sides.alternate import SideRun
 from mnistbench.gate.sides.side import Side, SideError

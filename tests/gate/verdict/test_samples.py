@@ -37,7 +37,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.record import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.gate.sides import alternate
 from mnistbench.gate.verdict.samples import (
     NO_END,

@@ -10,26 +10,21 @@ from mnistbench.course.studies.convolution.result import Settings
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import check, deliver
 from mnistbench.showing.progress import Progress
-from mnistbench.showing.report import Report
 
 
-def report(settings: Settings) -> Report:
-    """Measure each way of each convolution.
+def run(settings: Settings) -> int:
+    """Measure each way of each convolution, report, and return 0.
 
     Raises:
         MnistbenchError: an option cannot be used, or something cannot be measured.
     """
+    if settings.output:
+        check(settings.output)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import_torch()
     from mnistbench.course.studies.convolution.measurement import study
 
     with Progress(sys.stderr, quiet=True) as progress:
-        return report_of(study(settings, progress.step))
-
-
-def run(settings: Settings) -> int:
-    """Measure, report, and return 0."""
-    if settings.output:
-        check(settings.output)
-    deliver(report(settings), settings.format, settings.output)
+        found = study(settings, progress.step)
+    deliver(report_of(found), settings.format, settings.output)
     return 0

@@ -16,7 +16,6 @@ from mnistbench.course.studies.graph.report import report_of
 from mnistbench.course.studies.graph.result import GraphStudy, Settings
 from mnistbench.showing.output import check, deliver
 from mnistbench.showing.progress import Progress
-from mnistbench.showing.report import Report
 
 #: What the process prints: what it does next, after this word; and that its result is written.
 PROGRESS, DONE = "mnistbench-progress:", "mnistbench-done"
@@ -26,28 +25,23 @@ _PATIENCE_S = 3600.0
 
 
 def run(settings: Settings) -> int:
-    """Measure, report, and return 0."""
-    if settings.output:
-        check(settings.output)
-    deliver(report(settings), settings.format, settings.output)
-    return 0
-
-
-def report(settings: Settings) -> Report:
-    """Study a program, and write its graphs, generated code and traces to the directory of the settings.
+    """Study a program, write its graphs, generated code and traces to the directory of the settings, report, and return 0.
 
     The ``seconds`` of the settings bound the timed steps, but not the compile time.
 
     Raises:
         MnistbenchError: an option cannot be used, or something cannot be measured.
     """
+    if settings.output:
+        check(settings.output)
     if settings.write:
         _make(settings.write)
     with Progress(sys.stderr, quiet=True) as progress:
         found = study(settings, progress.step)
     if settings.write:
         _write(found, settings.write)
-    return report_of(found)
+    deliver(report_of(found), settings.format, settings.output)
+    return 0
 
 
 # ---- The process -----------------------------------------------------------------------------------------------------

@@ -85,22 +85,16 @@ def graph(module: fx.GraphModule, kind: str) -> Graph:
     nodes = list(module.graph.nodes)
     inputs = [node for node in nodes if node.op == "placeholder"]
     [output] = [node for node in nodes if node.op == "output"]
-    outputs = list(output.all_input_nodes)
+    returned: list[fx.Node] = []  # a node that is returned twice counts twice
+    fx.map_arg(output.args, returned.append)
     return Graph(
         kind=kind,
         inputs=len(inputs),
         operations=tuple(_name(node.target) for node in nodes if node.op.startswith("call_")),
-        outputs=len(_leaves(output.args)),
-        moved_bytes=_moved_bytes({*inputs, *outputs}),
+        outputs=len(returned),
+        moved_bytes=_moved_bytes({*inputs, *output.all_input_nodes}),
         text=module.print_readable(print_output=False).strip() + "\n",
     )
-
-
-def _leaves(arguments: Any) -> list[fx.Node]:
-    """Return the nodes among nested arguments; one that is returned twice counts twice."""
-    found: list[fx.Node] = []
-    fx.map_arg(arguments, found.append)
-    return found
 
 
 def _name(target: Any) -> str:
@@ -117,7 +111,7 @@ def _moved_bytes(nodes: Iterable[fx.Node]) -> int | None:
     if any(value is None for value in values):
         return None
     tensors = [value for value in values if isinstance(value, Tensor)]
-    return functools.reduce(lambda total, tensor: total + tensor.numel() * tensor.element_size(), tensors, 0)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 # ---- Generated code --------------------------------------------------------------------------------------------------
@@ -171,11 +165,14 @@ def compiled(program: Program, folder: Path, device: str) -> Compiled:
         start_ns = _start(device)
         first = timed_step(program, compute)
     except Exception as error:  # a compiler fails in many ways, and what is eager can still be shown
-        raise CompileError(f"the generated code and compiled times: the compiler failed ({_first_lines(error)})") from error
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_WIDTH]
+        raise CompileError(f"the generated code and compiled times: the compiler failed ({text})") from error
     modules = sorted(folder.rglob("output_code.py"), key=_number)
     if not modules:
         raise CompileError("the generated code and compiled times: torch.compile generated nothing")
-    code = tuple((_part(path), path.read_text(encoding="utf-8")) for path in modules)
+    # The directory of a module has a name such as ``model__0_backward_3.1``.
+    parts = ("backward" if "_backward_" in path.parent.name else "forward" for path in modules)
+    code = tuple((part, path.read_text(encoding="utf-8")) for part, path in zip(parts, modules, strict=True))
     found = tuple(each for part, text in code for each in kernels(text, part, _is_operation))
     return Compiled(compute, start_ns, first, code, found)
 
@@ -202,19 +199,9 @@ def _options(folder: Path) -> dict[str, Any]:
     return found | ({_NAMES: True} if _NAMES in present else {})
 
 
-def _part(module: Path) -> str:
-    """Return what a module computes. Its directory has a name such as ``model__0_backward_3.1``."""
-    return "backward" if "_backward_" in module.parent.name else "forward"
-
-
 def _number(module: Path) -> int:
     number = module.parent.name.rpartition(".")[2]
     return int(number) if number.isdecimal() else 0
-
-
-def _first_lines(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines)}"[:_WIDTH]
 
 
 # ---- Kernels of the generated code -----------------------------------------------------------------------------------

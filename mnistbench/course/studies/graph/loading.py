@@ -127,7 +127,8 @@ def _batches(program: Program, settings: Settings, n_batches: int, workers: int 
         source,
         batch_size=size if workload.load else None,
         num_workers=workers,
-        multiprocessing_context=_context() if workers else None,
+        # Forks where there are any, because a dataset of one's own may not be picklable.
+        multiprocessing_context="fork" if workers and "fork" in multiprocessing.get_all_start_methods() else None,
         generator=torch.Generator().manual_seed(1),
     )
     for inputs, targets in loader:
@@ -143,8 +144,3 @@ def _resident(workload: Workload, size: int, device: torch.device, n_batches: in
     for number in range(n_batches):
         indices = torch.arange(number * size, (number + 1) * size, device=device) % len(whole.train)
         yield whole.batch(whole.train, indices)
-
-
-def _context() -> str | None:
-    """Return how workers start: as forks where there are any, because a dataset of one's own may not be picklable."""
-    return "fork" if "fork" in multiprocessing.get_all_start_methods() else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import NamedTuple
@@ -21,7 +22,6 @@ from mnistbench.course.studies.graph.result import (
     Graph,
     GraphStudy,
     Loading,
-    Ratio,
     Scheduled,
 )
 from mnistbench.showing.report import Block, Report, document
@@ -39,7 +39,8 @@ def _megabytes(n_bytes: int) -> str:
 
 
 def _counted(graph: Graph) -> str:
-    named = [f"{name} x{number}" if number > 1 else name for name, number in graph.counts.most_common()]
+    counts = Counter(graph.operations)
+    named = [f"{name} x{number}" if number > 1 else name for name, number in counts.most_common()]
     rest = len(named) - _NAMED
     return ", ".join(named[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -54,19 +55,18 @@ GRAPHS: tuple[Column[Graph], ...] = (
 )
 
 
-def _kernel_name(kernel: CalledKernel) -> str:
-    return kernel.name if len(kernel.name) <= _WIDTH else f"{kernel.name[: _WIDTH - 6]}...{kernel.name[-3:]}"
-
-
-def _kernel_operations(kernel: CalledKernel) -> str:
-    return (", ".join(kernel.operations) or "copies only") if kernel.generated else "call of a library"
+def _shortened(name: str) -> str:
+    return name if len(name) <= _WIDTH else f"{name[: _WIDTH - 6]}...{name[-3:]}"
 
 
 KERNELS: tuple[Column[CalledKernel], ...] = (
     Column("part", lambda kernel: kernel.part),
-    Column("kernel", _kernel_name),
+    Column("kernel", lambda kernel: _shortened(kernel.name)),
     Column("calls", lambda kernel: kernel.launches, units.count),
-    Column("operations", _kernel_operations),
+    Column(
+        "operations",
+        lambda kernel: (", ".join(kernel.operations) or "copies only") if kernel.generated else "call of a library",
+    ),
 )
 
 
@@ -76,14 +76,10 @@ class PartRow(NamedTuple):
     study: GraphStudy
     part: str
 
-    @property
-    def ratio(self) -> Ratio | None:
-        """How many times as fast the compiled part is."""
-        return self.study.ratio(self.part)
 
-
-def _quartiles(row: PartRow) -> str | None:
-    return f"{row.ratio.first_quartile:.2f} to {row.ratio.third_quartile:.2f}" if row.ratio else None
+def _ratio(row: PartRow, quartile: int) -> float | None:
+    quartiles = row.study.ratio_quartiles(row.part)
+    return quartiles[quartile - 1] if quartiles else None
 
 
 TIMES: tuple[Column[PartRow], ...] = (
@@ -99,10 +95,10 @@ TIMES: tuple[Column[PartRow], ...] = (
         units.microseconds,
         "compiled_ns",
     ),
-    Column("times as fast", lambda row: row.ratio and row.ratio.median, lambda ratio: f"{ratio:.2f}", "ratio"),
-    Column("quartiles", _quartiles, str),
-    Column(None, lambda row: row.ratio and row.ratio.first_quartile, key="ratio_first_quartile"),
-    Column(None, lambda row: row.ratio and row.ratio.third_quartile, key="ratio_third_quartile"),
+    Column("times as fast", lambda row: _ratio(row, 2), "{:.2f}".format, "ratio"),
+    Column("quartiles", lambda row: _ratio(row, 1) and f"{_ratio(row, 1):.2f} to {_ratio(row, 3):.2f}", str),
+    Column(None, lambda row: _ratio(row, 1), key="ratio_first_quartile"),
+    Column(None, lambda row: _ratio(row, 3), key="ratio_third_quartile"),
 )
 
 SCHEDULE: tuple[Column[Scheduled], ...] = (
@@ -132,7 +128,11 @@ def report_of(study: GraphStudy) -> Report:
     loading = f"eager steps with batches of {settings.batch_size}, by how they are loaded"
     blocks = [
         *_blocks(Table(f"{study.source}: graphs", GRAPHS, study.graphs, lines=graph_lines)),
-        *(_drawing(study, kind) for kind in (FORWARD, JOINT) if kind in shown and study.of_kind(kind)),
+        *(
+            Block(f"{kind.capitalize()} graph", drawing="\n".join(graph.text.rstrip() for graph in found))
+            for kind in (FORWARD, JOINT)
+            if kind in shown and (found := study.of_kind(kind))
+        ),
         *(_blocks(_kernels(study)) if study.code else []),
         *(
             Block(f"Generated code, {each.part}, {each.name}", drawing=each.code.strip())
@@ -161,10 +161,6 @@ def _blocks(table: Table) -> list[Block]:
     return [Block("", tables=(table,))] if table.rows else []
 
 
-def _drawing(study: GraphStudy, kind: str) -> Block:
-    return Block(f"{kind.capitalize()} graph", drawing="\n".join(graph.text.rstrip() for graph in study.of_kind(kind)))
-
-
 def _graph_lines(study: GraphStudy) -> Iterator[str]:
     if (breaks := len(study.of_kind(FORWARD)) - 1) > 0:
         yield (
@@ -176,9 +172,9 @@ def _graph_lines(study: GraphStudy) -> Iterator[str]:
 
 
 def _kernels(study: GraphStudy) -> Table:
-    fusions, generated = (sum(getattr(kernel, kind) for kernel in study.kernels) for kind in ("is_fusion", "generated"))
+    fusions = sum(len(kernel.operations) > 1 for kernel in study.kernels)
     lines = (
-        f"{fusions} of {generated} generated kernels fuse different operations.",
+        f"{fusions} of {sum(kernel.generated for kernel in study.kernels)} generated kernels fuse different operations.",
         "A name lists each operation once, also where the kernel computes it several times.",
     )
     return Table("kernels that the generated code calls", KERNELS, study.kernels, lines=lines)

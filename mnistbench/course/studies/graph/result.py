@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +40,6 @@ PARTS = ("forward", "backward", "update")
 
 #: Part of a step, or the whole -> its passes, whose operations are counted.
 _PASSES = {"forward": ("forward",), "backward": ("backward",), "step": ("forward", "backward")}
-
 
 #: Texts that can be shown in full.
 TEXTS = ("forward", "joint", "code", "schedule")
@@ -101,11 +99,6 @@ class Graph:
     moved_bytes: int | None  # all inputs and all outputs that are no inputs, each once; None where nodes have no shapes
     text: str  # as code, with shapes and the lines of the program
 
-    @property
-    def counts(self) -> Counter[str]:
-        """How often each operation occurs."""
-        return Counter(self.operations)
-
 
 @dataclass(frozen=True)
 class CalledKernel:
@@ -117,11 +110,6 @@ class CalledKernel:
     operations: tuple[str, ...]  # that it computes; empty for one that only copies
     generated: bool  # False: of a library, or of PyTorch
     code: str = ""  # source of a generated one
-
-    @property
-    def is_fusion(self) -> bool:
-        """Whether it computes more than one kind of operation."""
-        return len(self.operations) > 1
 
 
 @dataclass(frozen=True)
@@ -194,15 +182,6 @@ class Loading:
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """How many times as fast compiled steps are as the eager steps before them."""
-
-    median: float
-    first_quartile: float
-    third_quartile: float
-
-
-@dataclass(frozen=True)
 class GraphStudy:
     """What a program becomes. What could not be shown is empty, and ``left_out`` says why."""
 
@@ -229,14 +208,16 @@ class GraphStudy:
         """Return the median time of a part in one way; 0 if it was not timed."""
         return median_ns(step.part_ns(part) for step in (self.eager if way == EAGER else self.compiled))
 
-    def ratio(self, part: str = "step") -> Ratio | None:
-        """Return eager time by compiled time over pairs of neighbouring steps; None without compiled ones or without times."""
+    def ratio_quartiles(self, part: str = "step") -> list[float] | None:
+        """Return how many times as fast compiled steps are as the eager ones before them: first quartile, median, third.
+
+        None without compiled steps or without times.
+        """
         pairs = [(before.part_ns(part), after.part_ns(part)) for before, after in zip(self.eager, self.compiled, strict=False)]
         if not pairs or not all(after for _, after in pairs):
             return None
         ratios = [before / after for before, after in pairs]
-        first, median, third = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
-        return Ratio(median, first, third)
+        return statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
 
     @property
     def compile_ns(self) -> int | None:

@@ -156,19 +156,12 @@ def scheduled(events: Iterable[Any], way: str, *, on_device: bool) -> Iterator[S
     begin, end = fastest.start, fastest.end
     for event in sorted(events, key=lambda event: event.time_range.start):
         inside = begin <= event.time_range.start <= end
-        if inside and (_is_kernel(event) if on_device else _is_outermost(event)):
+        is_kernel = event.device_type != DeviceType.CPU and not is_annotation(event)  # the copy of a range is none
+        if inside and (is_kernel if on_device else _is_outermost(event)):
             start, duration = event.time_range.start - begin, event.time_range.end - event.time_range.start
-            yield Scheduled(way, _name(event), round(start * 1e3), round(duration * 1e3))
-
-
-def _name(event: Any) -> str:
-    match = _KERNEL.fullmatch(event.name)
-    return match[1] if match else event.name.removeprefix("aten::")
-
-
-def _is_kernel(event: Any) -> bool:
-    """Whether it is a kernel or a copy of an accelerator, not the copy of a range."""
-    return event.device_type != DeviceType.CPU and not is_annotation(event)
+            generated = _KERNEL.fullmatch(event.name)
+            name = generated[1] if generated else event.name.removeprefix("aten::")
+            yield Scheduled(way, name, round(start * 1e3), round(duration * 1e3))
 
 
 def _is_outermost(event: Any) -> bool:

@@ -25,7 +25,6 @@ from mnistbench.course.studies.locality.result import Computation, LocalityStudy
 from mnistbench.course.studies.locality.simulation import simulate
 from mnistbench.showing.output import check, deliver
 from mnistbench.showing.progress import Progress
-from mnistbench.showing.report import Report
 
 #: Times of each loop nest.
 _ROUNDS = 11
@@ -41,19 +40,13 @@ MOST, MOST_IN_PYTHON = 1024**3, 128**3
 
 
 def run(settings: Settings) -> int:
-    """Simulate, measure, report, and return 0."""
-    if settings.output:
-        check(settings.output)
-    deliver(report(settings), settings.format, settings.output)
-    return 0
-
-
-def report(settings: Settings) -> Report:
-    """Simulate each loop nest, and time it if numba is installed.
+    """Simulate each loop nest, time it if numba is installed, report, and return 0.
 
     Raises:
         UsageError: the caches do not fit together, or the loops cannot compute something or take too long.
     """
+    if settings.output:
+        check(settings.output)
     numba, caches = numba_version(), settings.caches
     wanted = [(name, text, nests) for name, text, nests in _wanted(settings, caches, bool(numba)) if nests]
     for name, _, [nest, *_] in wanted:
@@ -65,7 +58,8 @@ def report(settings: Settings) -> Report:
             )
     with Progress(sys.stderr, quiet=True) as progress:
         found = tuple(computed(*each, caches, _ROUNDS if numba else 0, progress.step) for each in wanted)
-    return report_of(LocalityStudy(caches, numba, found))
+    deliver(report_of(LocalityStudy(caches, numba, found)), settings.format, settings.output)
+    return 0
 
 
 def numba_version() -> str:

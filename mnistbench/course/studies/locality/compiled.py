@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mnistbench.course.studies.locality.caches import Cache, Traced, touch
+from mnistbench.course.studies.locality.caches import Traced, touch
 from mnistbench.course.studies.locality.nests import ITEM, Nest, starts, strides
 from mnistbench.measuring.timing import clocked
 
@@ -68,11 +68,6 @@ def compiled_traced() -> Callable[..., Any]:
     ]
     found: Callable[..., Any] = jitclass(fields)(Traced)
     return found
-
-
-def tags_array(cache: Cache, line: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """Return the lines that a cache has, [sets, ways], each the same number."""
-    return np.full((cache.sets, cache.ways), line, dtype=np.int64)
 
 
 # ---- Times -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from mnistbench.core import units
-from mnistbench.course.studies.locality.caches import Cache
 from mnistbench.course.studies.locality.result import (
     INSTRUCTIONS,
     L2_MISSES,
@@ -67,17 +66,14 @@ def report_of(study: LocalityStudy) -> Report:
         {"rounds_ns": row.nest.rounds_ns, "arrays": {name: asdict(counts) for name, counts in row.nest.arrays.items()}}
         for row in every.rows
     ]
+    caches = [{**asdict(cache), "sets": cache.sets} for cache in (study.caches.l1, study.caches.l2)]
     data = document(
-        "locality", l1=_cache_json(study.caches.l1), l2=_cache_json(study.caches.l2), numba=study.numba or None,
+        "locality", l1=caches[0], l2=caches[1], numba=study.numba or None,
         nests=[record | raw for record, raw in zip(every.records(), more, strict=True)],
         problems=[_computation_json(each) for each in study.computations],
     )  # fmt: skip
     blocks = [Block("Simulated caches", tuple(_caches(study))), *(_block(each) for each in study.computations)]
     return Report("loop orders, cache misses and time", blocks, data, every)
-
-
-def _cache_json(cache: Cache) -> dict[str, Any]:
-    return {**asdict(cache), "sets": cache.sets}
 
 
 def _computation_json(found: Computation) -> dict[str, Any]:
@@ -102,17 +98,14 @@ def _computation_json(found: Computation) -> dict[str, Any]:
 
 
 def _caches(study: LocalityStudy) -> Iterator[str]:
-    yield f"L1: {_cache(study.caches.l1)}"
-    yield f"L2: {_cache(study.caches.l2)}"
-    given = any(cache.source.startswith("--") for cache in (study.caches.l1, study.caches.l2))
-    if study.numba and given:
+    caches = {"L1": study.caches.l1, "L2": study.caches.l2}
+    for name, cache in caches.items():
+        size = f"{units.size(cache.size)}, lines of {cache.line} bytes"
+        yield f"{name}: {size}, {cache.ways} ways, {cache.sets:,} sets ({cache.source})"
+    if study.numba and any(cache.source.startswith("--") for cache in caches.values()):
         yield "Times: with this machine's own caches"
     if not study.numba:
         yield f"No times, because numba cannot be imported; {INSTALL}"
-
-
-def _cache(cache: Cache) -> str:
-    return f"{units.size(cache.size)}, lines of {cache.line} bytes, {cache.ways} ways, {cache.sets:,} sets ({cache.source})"
 
 
 def _block(found: Computation) -> Block:

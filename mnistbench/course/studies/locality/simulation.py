@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mnistbench.course.studies.locality.caches import DIMENSIONS, Cache, Caches, Traced
+from mnistbench.course.studies.locality.caches import DIMENSIONS, Caches, Traced
 from mnistbench.course.studies.locality.nests import ITEM, Nest, starts, strides
 from mnistbench.course.studies.locality.result import CacheCounts
 
@@ -27,15 +27,21 @@ def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCo
         compiled: compile the simulation; needs numba.
     """
     array_of: Callable[..., Any] = Traced
-    tags: Callable[[Cache, int], Any] = _lists
     loops = nest.loops
+    l1: Any
+    l2: Any
+    l1, l2 = ([[_EMPTY] * cache.ways for _ in range(cache.sets)] for cache in (caches.l1, caches.l2))  # [sets, ways]
     if compiled:
-        from mnistbench.course.studies.locality.compiled import compiled_loops, compiled_traced, tags_array
+        import numpy as np
 
-        array_of, loops, tags = compiled_traced(), compiled_loops(nest.loops), tags_array
-    l1, l2 = tags(caches.l1, _EMPTY), tags(caches.l2, _EMPTY)
+        from mnistbench.course.studies.locality.compiled import compiled_loops, compiled_traced
+
+        array_of, loops = compiled_traced(), compiled_loops(nest.loops)
+        l1, l2 = (np.array(tags, dtype=np.int64) for tags in (l1, l2))
     arrays = [
-        array_of(first, _padded(strides(shape)), caches.l1.line // ITEM, caches.l2.line // ITEM, l1, l2)
+        array_of(
+            first, (*strides(shape), *[0] * (DIMENSIONS - len(shape))), caches.l1.line // ITEM, caches.l2.line // ITEM, l1, l2
+        )
         for first, shape in zip(starts(nest, caches.l2.line), nest.shapes.values(), strict=True)
     ]
     loops(*arrays, *nest.lengths)
@@ -43,11 +49,3 @@ def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCo
         name: CacheCounts(array.accesses, array.l1_misses, array.l2_misses)
         for name, array in zip(nest.shapes, arrays, strict=True)
     }
-
-
-def _lists(cache: Cache, line: int) -> list[list[int]]:
-    return [[line] * cache.ways for _ in range(cache.sets)]
-
-
-def _padded(values: tuple[int, ...]) -> tuple[int, ...]:
-    return (*values, *[0] * (DIMENSIONS - len(values)))

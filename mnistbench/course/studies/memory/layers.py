@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -150,7 +150,6 @@ class _RoleBytes:
     """Bytes of each layer and role; a storage counts once in each role."""
 
     device: torch.device
-    kinds: Mapping[str, str]
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
     _seen: dict[str, dict[int, torch.UntypedStorage]] = field(default_factory=dict)  # kept, so that no address is used again
 
@@ -163,14 +162,12 @@ class _RoleBytes:
                 seen[address] = storage
                 row[role] += n_bytes(storage, self.device)
 
-    def layers(self) -> tuple[LayerMemory, ...]:
-        return tuple(LayerMemory(name, self.kinds.get(name, ""), **row) for name, row in self.rows.items())
-
 
 def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
     """Run an iteration, which makes gradients and optimizer state; return the storages of each layer, without peaks."""
     named = {name: module for name, module in iteration.model.named_modules() if not any(True for _ in module.children())}
-    counted = _RoleBytes(iteration.device, {name: type(module).__name__ for name, module in named.items()})
+    kinds = {name: type(module).__name__ for name, module in named.items()}
+    counted = _RoleBytes(iteration.device)
     places = Places()
     base = storages([list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.given], iteration.device)
 
@@ -190,7 +187,7 @@ def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
         counted.add(LOSS, "input", [output, iteration.batch[1]])
         counted.add(LOSS, "output", loss)
     _add_parameters(iteration, counted)
-    return counted.layers()
+    return tuple(LayerMemory(name, kinds.get(name, ""), **row) for name, row in counted.rows.items())
 
 
 def _counting(name: str, counted: _RoleBytes) -> Callable[..., None]:

@@ -227,20 +227,14 @@ def _by_profiler(case: Case) -> tuple[Peak, Mapping[str, int]]:
     recorded = record_warm(case, iterations=1)
     before = held(case)
     ledger = Ledger(before)
-    for n_bytes, site in _allocations(recorded):
-        ledger.change(n_bytes, site)
-    return Peak(ledger.peak, before, ledger.site), ledger.peaks
-
-
-def _allocations(recorded: torch.profiler.profile) -> Iterator[tuple[int, Site]]:
-    """Yield the bytes and the site of each allocation of the marked iteration, frees below 0."""
     events = host_events(recorded)
     places = {id(event): place for event, place in placed(events)}
     [iteration] = [event.time_range for event in events if event.name == ITERATION]
     for at, n_bytes, event in allocations(recorded, events):
         if iteration.start <= at <= iteration.end and event is not None:
             place = places[id(event)]
-            yield n_bytes, Site(place.module or f"({place.phase})", place.phase, _operation(event))
+            ledger.change(n_bytes, Site(place.module or f"({place.phase})", place.phase, _operation(event)))
+    return Peak(ledger.peak, before, ledger.site), ledger.peaks
 
 
 def _operation(event: Any) -> str:

@@ -38,7 +38,9 @@ def predicted_peak(
             layers = run_and_divide(iteration)
         ledger = followed(iteration)
     peak = Peak(ledger.peak, iteration.held_bytes(), ledger.site)
-    return peak, with_peaks(layers, ledger)
+    names = {layer.name for layer in layers}
+    others = [LayerMemory(name) for name in ledger.peaks if name not in names]  # what allocates and is no layer
+    return peak, tuple(replace(layer, peak=ledger.peaks.get(layer.name)) for layer in (*layers, *others))
 
 
 def _without_data(workload: Workload, phase: str, batch_size: int, device: torch.device, sample: Batch) -> Iteration:
@@ -62,13 +64,6 @@ def followed(iteration: Iteration) -> Ledger:
     with in_ranges(iteration.runner, iteration.model, places.within), following, following.listening():
         iteration()
     return ledger
-
-
-def with_peaks(layers: Sequence[LayerMemory], ledger: Ledger) -> tuple[LayerMemory, ...]:
-    """Return the layers with their predicted peaks, and after them what allocates and is no layer."""
-    names = {layer.name for layer in layers}
-    others = [LayerMemory(name) for name in ledger.peaks if name not in names]
-    return tuple(replace(layer, peak=ledger.peaks.get(layer.name)) for layer in (*layers, *others))
 
 
 def _is_its_input(func: Any, args: Sequence[Any]) -> bool:

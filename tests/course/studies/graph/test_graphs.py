@@ -63,7 +63,7 @@ def test_a_training_step_is_one_graph_with_its_loss():
     found, left_out = graphs(one)
     assert left_out == []
     assert [each.kind for each in found] == [FORWARD, JOINT, FORWARD_PART, BACKWARD_PART]
-    assert found[0].counts["conv2d"] == found[1].counts["convolution_backward"] == 2
+    assert found[0].operations.count("conv2d") == found[1].operations.count("convolution_backward") == 2
     assert found[0].operations[-1] == "nll_loss"
     assert found[0].inputs == 2 + len(list(one.workload.make_model().parameters()))
     eager = dispatched(one)

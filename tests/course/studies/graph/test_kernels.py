@@ -49,7 +49,6 @@ def test_the_expression_is_one_kernel_with_its_source():
     [kernel] = kernels((DATA / "expression_forward_2.15.txt").read_text(encoding="utf-8"), "forward", WORDS.__contains__)
     assert (kernel.part, kernel.name, kernel.launches, kernel.generated) == ("forward", "cpp_fused_add_mul_0", 1, True)
     assert kernel.operations == ("add", "mul")
-    assert kernel.is_fusion
     assert kernel.code.startswith("#include")
     assert "kernel(const float* in_ptr0" in kernel.code
 
