@@ -161,7 +161,7 @@ def test_what_cannot_be_compared_between_is_one_line(between, complaint):
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_UNJUDGED, "", f"mnistbench: --between: {complaint}\n")
 
 
-def test_of_several_base_runs_the_new_one_is_none():
+def test_the_new_run_is_no_base_run_of_itself():
     save(1), save(2), save(3, 2.0)
     done = command("compare", "*_base", "latest", "--op-fail=10%", "--format=json")
     assert done.returncode == EXIT_REGRESSED
@@ -198,7 +198,7 @@ def test_noise_above_a_threshold_exits_with_2_and_with_0_where_it_may_pass():
     assert done.returncode == EXIT_UNJUDGED
 
 
-def test_what_is_accepted_without_a_limit_is_told_what_to_write_and_that_works():
+def test_the_option_suggested_for_an_accept_without_a_limit_works():
     save(1), save(2, 2.0)
     accept = ["--op-fail=10%", "--reason=a new kernel"]
     done = command("compare", "1", "2", f"--accept={CASE}:aten::mm", *accept)
@@ -245,7 +245,7 @@ def test_each_format_can_be_printed_or_written_and_is_the_same():
     assert sorted(path.name for path in Path().iterdir()) == [".benchmarks", "report"]  # no scratch file stays
 
 
-def test_json_is_for_programs():
+def test_json_has_the_outcome_and_the_operations():
     save(1), save(2, 2.0)
     report = json.loads(command("compare", "1", "2", "--op-fail=10%", "--format=json").stdout)
     assert (report["schema"], report["outcome"], report["by"]) == (1, "regressed", "op,module")
@@ -282,7 +282,7 @@ def test_the_step_summary_of_a_job_gets_the_markdown_after_what_is_there(monkeyp
     assert Path("summary.md").read_text(encoding="utf-8") == f"before\n{markdown}\n"
 
 
-def test_a_step_summary_that_cannot_be_written_costs_the_report_nothing(monkeypatch):
+def test_the_report_is_printed_if_the_step_summary_cannot_be_written(monkeypatch):
     save(1), save(2, 2.0)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "gone/summary.md")
     done = command("compare", "1", "2", "--op-fail=10%")
@@ -301,7 +301,7 @@ def test_a_terminal_that_cannot_show_every_sign_gets_its_number():
     assert "\\u2581\\u2588  1.00 ms to 2.00 ms\n" in done.stdout
 
 
-def test_a_reader_that_has_seen_enough_is_no_error():
+def test_a_closed_pipe_is_no_regression():
     for number in range(1, 30):
         save(number)
     read, write = os.pipe()
@@ -388,7 +388,7 @@ def test_what_is_not_text_is_no_configuration():
     [["list"], ["history", CASE], ["prune", "--keep=1"], ["export"], ["compare", "1", "latest"]],
     ids=lambda arguments: arguments[0],
 )
-def test_a_file_that_cannot_be_read_is_reported_and_costs_nothing_else(arguments):
+def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_used(arguments):
     save(1), save(2)
     torn = save(3)
     torn.write_text('{"benchmarks": [')

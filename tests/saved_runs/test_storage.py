@@ -377,7 +377,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)
-def test_a_file_that_cannot_be_read_is_named_with_its_field_and_costs_nothing_else(kind):
+def test_a_file_that_cannot_be_read_is_named_with_its_field_and_the_others_are_read(kind):
     content, complaint = UNREADABLE[kind]
     before, after, path = save("0001_base.json"), save("0003_base.json", minute=40), save("0002_spoiled.json")
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -514,7 +514,7 @@ def test_a_plain_file_of_pytest_benchmark_has_its_cases_and_no_operations():
 @pytest.mark.parametrize(
     "extra", [{"commit": "x"}, {"mnistbench": "0.1"}, {"mnistbench": None}, {"other": {"schema": 99}}], ids=str
 )
-def test_what_another_plug_in_hung_on_a_benchmark_makes_it_no_case_of_ours(extra):
+def test_entries_of_other_plug_ins_are_no_record(extra):
     document = builders.saved_file()
     document["benchmarks"][0]["extra_info"] = extra
     path = save("0001_base.json")
