@@ -190,7 +190,7 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
     result = decided(among())
     assert (result.outcome, result.findings, result.reasons) == (PASSED, (), ())
     assert (result.launches, result.fresh) == (12, 0)
-    assert 0 < result.bound < LIMITS.call
+    assert 0 < result.bound < LIMITS.case
     assert result.bound == max(one.high for one in result.cases)
     assert (len(result.cases), len(result.operations)) == (4, 6)
 
@@ -215,7 +215,7 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
 )
 def test_a_candidate_is_what_fresh_launches_make_of_it(first, second, verdict, outcome):
     # An operation of a quarter of its case moves it by little; the case has room for it here.
-    share = {} if first.kind == "call" else {"share": 0.005}
+    share = {} if first.kind == "iteration" else {"share": 0.005}
     changed, again = (dataclasses.replace(one, **share) for one in (first, second))
     assert found([changed], among(again, count=10, seed=5)) == (outcome, [verdict], [])
 
@@ -449,7 +449,7 @@ def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that
     for accepted, reasons in ((False, 0), (True, 1)):
         result = decide(among(*noisy), again, LIMITS, SEED, lambda _, accepted=accepted: accepted)
         assert (result.outcome, len(result.reasons)) == (REGRESSED, reasons)
-        assert result.bound > LIMITS.call
+        assert result.bound > LIMITS.case
 
 
 def test_a_regression_is_told_also_where_another_case_is_too_noisy():
@@ -469,7 +469,7 @@ def test_what_happens_in_few_iterations_is_seen_by_the_mean():
 def test_a_mean_that_excludes_little_is_a_reason_and_one_that_excludes_enough_is_stated():
     result = decided(among(mean(0.0, spread=0.05)))
     assert result.outcome == PASSED
-    assert LIMITS.call < result.bound_of_means < decision.MEAN_FACTOR * LIMITS.call
+    assert LIMITS.case < result.bound_of_means < decision.MEAN_FACTOR * LIMITS.case
     outcome, _, [reason] = found([mean(0.0, spread=0.2)])
     assert outcome == INCONCLUSIVE
     assert " of its mean wall time cannot be ruled out" in reason
@@ -561,8 +561,8 @@ def any_effects(draw):
     """Whatever differences of whole nanoseconds can be; a launch whose times are spoiled has none."""
     found = []
     for number in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from(["call", "mean", "operation", "replaced", "added", "other"]))
-        clock = draw(st.sampled_from(["wall", "cpu", "device", "busy"])) if kind in ("call", "mean") else ""
+        kind = draw(st.sampled_from(["iteration", "mean", "operation", "replaced", "added", "other"]))
+        clock = draw(st.sampled_from(["wall", "cpu", "device", "busy"])) if kind in ("iteration", "mean") else ""
         found.append(
             gate_builders.quantity(
                 draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8)), kind=kind, name=f"{number}",
@@ -584,5 +584,5 @@ def test_whatever_was_measured_there_is_a_verdict(quantities, again):
     if result.outcome == PASSED:
         assert not result.reasons
         assert all(finding.verdict != REGRESSED for finding in result.findings)
-        assert result.bound <= LIMITS.call or all(one.quantity.kind != "call" for one in result.cases)
+        assert result.bound <= LIMITS.case or all(one.quantity.kind != "iteration" for one in result.cases)
         assert result.bound_of_means <= 0.1 or all(one.quantity.kind != "mean" for one in result.cases)
