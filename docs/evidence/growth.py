@@ -56,11 +56,11 @@ def session(arguments):
             import torch  # noqa: F401  # a part of the start, whichever case needs it first
 
             from mnistbench.measuring import passes, tensorboard
-            from mnistbench.pytest_plugin import attachments, fixture
+            from mnistbench.pytest_plugin import fixture
             from mnistbench.pytest_plugin.session import Session
 
             clock.wrap(passes, "profile_first_call", "profiling")
-            clock.wrap(attachments, "profile", "profiling")
+            clock.wrap(fixture, "profile", "profiling")
             clock.wrap(fixture, "measure", "timing")
             clock.wrap(tensorboard.Tracker, "training", "curves")
             clock.wrap(tensorboard.Tracker, "rounds", "curves")

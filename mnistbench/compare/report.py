@@ -27,7 +27,6 @@ from mnistbench.compare.judge import (
     CaseJudgement,
     CheckedQuantity,
     Judgement,
-    Problem,
     acceptance_for,
 )
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
@@ -79,10 +78,13 @@ def append_step_summary(judgement: Judgement, top: int) -> str:
 
 def blocks(judgement: Judgement, top: int) -> list[Block]:
     """Return the sentences and tables, the most important blocks first."""
+    tables = [_ledger(case, top) for case in judgement.cases if case.operations]
+    if others := [case for case in judgement.cases if not case.operations]:
+        tables.append(_whole_cases(others))
     found = [
         Block("", tuple(head(judgement))),
         Block("Look first at", tuple(_ranked(judgement))),
-        Block("Cases", tables=tuple(_tables(judgement, top))),
+        Block("Cases", tables=tuple(tables)),
         Block("Verdict", tuple(verdict_lines(judgement))),
     ]
     return [block for block in found if block.lines or block.tables]
@@ -153,27 +155,19 @@ def _ranked(judgement: Judgement) -> Iterable[str]:
     pooled = ("outside", "other")  # last, because they name no operation
     found.sort(key=lambda pair: (pair[1].kind in pooled, _GRAVITY.index(pair[1].verdict), -abs(_share_of_iteration(*pair))))
     for position, (case, checked) in enumerate(found[:RANKED], 1):
-        yield f"{position}. {checked.name} ({case.case.head.label}): {_why(case, checked)}"
+        yield f"{position}. {checked.name} ({case.case.head.label}): {checked.text}: {_numbers(case, checked)}"
 
 
 def _share_of_iteration(case: CaseJudgement, checked: CheckedQuantity) -> float:
     return checked.change_ns / case.case.whole_base_ns if case.case.whole_base_ns else 0.0
 
 
-def _whole_name(case: CaseComparison) -> str:
-    """Return the name of the time that operations are parts of."""
-    return "device busy time" if case.has_busy_time else "iteration"
-
-
-def _why(case: CaseJudgement, checked: CheckedQuantity) -> str:
-    return f"{checked.text}: {_numbers(case, checked)}"
-
-
 def _numbers(case: CaseJudgement, checked: CheckedQuantity) -> str:
+    whole = "device busy time" if case.case.has_busy_time else "iteration"
     reasons = [
         f"{units.duration(checked.base_ns)} -> {units.duration(checked.head_ns)}"
         + (f", {units.percent(checked.change, signed=True)}" if checked.base_ns > 0 else ""),
-        f"{units.percent(_share_of_iteration(case, checked), signed=True)} of the {_whole_name(case.case)}",
+        f"{units.percent(_share_of_iteration(case, checked), signed=True)} of the {whole}",
     ]
     if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0].base, checked.members[0].head)):
         reasons.append(f"{calls} calls")
@@ -181,14 +175,6 @@ def _numbers(case: CaseJudgement, checked: CheckedQuantity) -> str:
 
 
 # ---- Tables ----------------------------------------------------------------------------------------------------------
-
-
-def _tables(judgement: Judgement, top: int) -> Iterable[Table]:
-    """Yield a table per case whose operations are compared, and one table of all other cases."""
-    yield from (_ledger(case, top) for case in judgement.cases if case.operations)
-    others = [case for case in judgement.cases if not case.operations]
-    if others:
-        yield _whole_cases(others)
 
 
 def _ledger(judged: CaseJudgement, top: int) -> Table:
@@ -201,13 +187,24 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
     others = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
     has_both = case.has_busy_time and not case.is_busy_time
+    busy, iteration = _change_cells(case.whole_base_ns, case.whole_head_ns), judged.iteration
+    unexplained = units.microseconds(case.remainder_ns, signed=True)
+    are_large = sum(checked.head_ns for checked in others) >= SHARE_OF_SMALL * case.whole_head_ns
     sums = [
         *([_hidden_row(hidden, share)] if hidden else []),
         *(_pooled_row(f"{checked.name} ({_counted(checked.members)})", [checked], share, checked.text) for checked in others),
         *(_pooled_row(checked.name, [checked], share, checked.text) for checked in outside),
-        _remainder_row(case, share),
-        *([_busy_row(case, share)] if has_both else []),
-        _checked_row(f"{_clock(judged)} time of one iteration", judged.iteration, None if has_both else share),
+        ("not explained by operations", "", "", "", "", unexplained, "", "", share(case.remainder_ns), ""),
+        *([("device busy time of one iteration", "", "", *busy, "", share(case.whole_change_ns), "")] if has_both else []),
+        (
+            f"{_clock(judged)} time of one iteration",
+            "",
+            "",
+            *_change_cells(iteration.base_ns, iteration.head_ns),
+            "",
+            "" if has_both else share(iteration.change_ns),
+            iteration.text,
+        ),
     ]
     return text_table(
         title=case_title(case),
@@ -216,13 +213,8 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
         sums=tuple(sums),
         numbers_from=3,
         words_after=1,
-        lines=(*([_NONE_ALONE] if not alone and _is_large(others, case) else []), *_lines(case)),
+        lines=(*([_NONE_ALONE] if not alone and are_large else []), *_lines(case)),
     )
-
-
-def _is_large(others: Sequence[CheckedQuantity], case: CaseComparison) -> bool:
-    pooled = sum(checked.head_ns for checked in others)
-    return pooled >= SHARE_OF_SMALL * case.whole_head_ns
 
 
 def case_title(case: CaseComparison) -> str:
@@ -252,21 +244,6 @@ def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]
             share(change.change_ns),
             checked.text if position == 0 else "included above",
         )
-
-
-def _checked_row(name: str, checked: CheckedQuantity, share: _Shares | None) -> tuple[str, ...]:
-    of_change = share(checked.change_ns) if share else ""
-    return (name, "", "", *_change_cells(checked.base_ns, checked.head_ns), "", of_change, checked.text)
-
-
-def _busy_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
-    cells = _change_cells(case.whole_base_ns, case.whole_head_ns)
-    return ("device busy time of one iteration", "", "", *cells, "", share(case.whole_change_ns), "")
-
-
-def _remainder_row(case: CaseComparison, share: _Shares) -> tuple[str, ...]:
-    change = units.microseconds(case.remainder_ns, signed=True)
-    return ("not explained by operations", "", "", "", "", change, "", "", share(case.remainder_ns), "")
 
 
 def _pooled_row(name: str, pooled: Sequence[CheckedQuantity], share: _Shares, text: str) -> tuple[str, ...]:
@@ -379,7 +356,8 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
         yield f"across machines (--across-machines): {count} case{'s' if count > 1 else ''}: {which}"
     yield from _rules(judgement)
     for problem in judgement.problems:
-        yield _problem_line(problem)
+        option = "--allow-missing" if problem.verdict == "missing" else "--allow-incomparable"
+        yield f"{problem.verdict}: {problem.text}{f' (passed over: {option})' if problem.excused else ''}"
     for case, checked in judgement.accepted:
         limit = units.percent(checked.accept_limit or 0)
         yield f"accepted up to {limit}: {_finding(case, checked)}; reason: {judgement.criteria.reason}"
@@ -396,15 +374,17 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
         option = _option(judgement, case, checked)
         yield f"accepted without a limit: {_finding(case, checked)}; to accept this change, give {option}"
     for case, checked in judgement.regressions:
-        exceeded = (
-            "" if checked.accept_limit is None else f"; it exceeds the accepted limit of {units.percent(checked.accept_limit)}"
-        )
-        yield f"regressed: {_finding(case, checked)}; the limit is {units.percent(checked.threshold)}{exceeded}"
+        yield f"regressed: {_finding(case, checked)}; the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
     yield f"thresholds: {_outcome(judgement)}"
 
 
 def _finding(case: CaseJudgement, checked: CheckedQuantity) -> str:
     return f"{checked.name} ({case.case.head.label}), {_numbers(case, checked)}"
+
+
+def _exceeded(checked: CheckedQuantity) -> str:
+    limit = checked.accept_limit
+    return "" if limit is None else f"; it exceeds the accepted limit of {units.percent(limit)}"
 
 
 def _option(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity) -> str:
@@ -415,10 +395,7 @@ def _way_out(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity
     """Return how to resolve a change that the base runs vary too much to judge."""
     if checked.accept_unlimited:
         return f"; to accept this change, give {_option(judgement, case, checked)}"
-    exceeded = (
-        "" if checked.accept_limit is None else f"; it exceeds the accepted limit of {units.percent(checked.accept_limit)}"
-    )
-    return f"{exceeded}; save more base runs or measure on a quieter machine, or add --inconclusive ok"
+    return f"{_exceeded(checked)}; save more base runs or measure on a quieter machine, or add --inconclusive ok"
 
 
 def _outcome(judgement: Judgement) -> str:
@@ -433,11 +410,6 @@ def _outcome(judgement: Judgement) -> str:
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
     largest = judgement.minimum_detectable
     return f"{passed} (minimum detectable change up to {units.percent(largest[1].smallest or 0)})" if largest else passed
-
-
-def _problem_line(problem: Problem) -> str:
-    option = "--allow-missing" if problem.verdict == "missing" else "--allow-incomparable"
-    return f"{problem.verdict}: {problem.text}" + (f" (passed over: {option})" if problem.excused else "")
 
 
 def _rules(judgement: Judgement) -> Iterable[str]:

@@ -235,19 +235,15 @@ def in_ranges(runner: Step | Inference, model: nn.Module | None, make_range: Ran
         make_range: makes a range of a name.
     """
     with ExitStack() as undo:
-        _mark_parts(runner, make_range, undo)
+        for part, phase in _PHASE_OF_PART.items():
+            method = getattr(runner, part, None)
+            if method is not None:
+                names = [PHASE + phase, *([MODULE + LOSS] if part == "loss" else [])]
+                setattr(runner, part, _in_ranges(method, names, make_range))
+                undo.callback(delattr, runner, part)  # the instance's attribute hid the class's method
         if model is not None:
             _mark_modules(model, make_range, undo)
         yield
-
-
-def _mark_parts(runner: Step | Inference, make_range: Ranges, undo: ExitStack) -> None:
-    for part, phase in _PHASE_OF_PART.items():
-        method = getattr(runner, part, None)
-        if method is None:
-            continue
-        setattr(runner, part, _in_ranges(method, [PHASE + phase, *([MODULE + LOSS] if part == "loss" else [])], make_range))
-        undo.callback(delattr, runner, part)  # the instance's attribute hid the class's method
 
 
 def _in_ranges(function: Callable[..., Any], names: Sequence[str], make_range: Ranges) -> Callable[..., Any]:

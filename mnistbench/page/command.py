@@ -15,7 +15,6 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import Run
 from mnistbench.core.units import printable
 from mnistbench.page.content import PageRun
-from mnistbench.page.html_page import page
 from mnistbench.saved_runs.find import OR_TRACE, all_runs, find
 from mnistbench.saved_runs.storage import SavedRun, read_json
 from mnistbench.showing.output import EXIT_PASSED, write
@@ -42,6 +41,8 @@ def run(settings: Settings) -> int:
     Raises:
         MnistbenchError: an option cannot be used, or no run can be shown.
     """
+    from mnistbench.page.html_page import page  # it loads jinja2
+
     named = find(settings.storage, *([settings.base] if settings.base else []), *settings.runs)
     bases = named.pop(0) if settings.base else []
     if not settings.runs and any(saved.run.trace for saved in bases):

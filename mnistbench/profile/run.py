@@ -34,7 +34,7 @@ def profile_case(
     params: Params,
     workload: Workload,
     *,
-    data_dir: str | None = None,
+    data_dir: str | Path | None = None,
     iterations: int = ITERATIONS,
     shapes: bool = False,
     trace: Path | None = None,
@@ -82,7 +82,7 @@ def too_large(device: str, batch_size: int) -> str:
     return f"memory of {device} does not suffice for batches of {batch_size}: choose a smaller batch size"
 
 
-def with_cold_calls(found: Profiled, data_dir: str | None, processes: Processes) -> Profiled:
+def with_cold_calls(found: Profiled, data_dir: str | Path | None, processes: Processes) -> Profiled:
     """Return the same case with its first iterations, measured in new processes.
 
     Raises:
@@ -101,7 +101,7 @@ def profile_rank(
     ranks: Alone,
     *,
     iterations: int,
-    data_dir: str | None = None,
+    data_dir: str | Path | None = None,
     shapes: bool = False,
     trace: Path | None = None,
 ) -> Profiled | None:

@@ -1,4 +1,12 @@
-"""The value of the fixture ``op_benchmark``: a callable that measures and records a case of a workload, or a function."""
+"""The value of the fixture ``op_benchmark``: a callable that measures and records a case of a workload, or a function.
+
+An implementation of ``pytest_mnistbench_attach`` can call the standard attachments: they have its arguments and return value::
+
+    def pytest_mnistbench_attach(config, case, record):
+        from mnistbench.pytest_plugin.fixture import operation_tables, training_scalars
+
+        return {**operation_tables(config, case, record), **training_scalars(config, case, record)}
+"""
 
 from __future__ import annotations
 
@@ -20,15 +28,19 @@ from mnistbench.core.record import KEY, CaseRecord, OpTable, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.passes import measure
+from mnistbench.measuring.profiling import has_device_view, profile
 from mnistbench.measuring.tensorboard import first_line
 from mnistbench.measuring.timing import Timed
-from mnistbench.pytest_plugin import attachments, hooks
+from mnistbench.pytest_plugin import hooks
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
 
 #: Share of the time of kernels and copies from which on a record notes that it belongs to no operation.
 NOTED_SHARE = 0.10
+
+#: Key of the times of the case that was measured last; the standard attachments need them.
+_TIMED = pytest.StashKey[Timed]()
 
 
 class OpBenchmark:
@@ -76,7 +88,7 @@ class OpBenchmark:
                 "op_benchmark(function): the test is parametrized over workloads, because its source does not show that it "
                 "measures a function; call op_benchmark(function, ...) in the test itself"
             )
-        attachments.attach_operations(self._benchmark, self._request.node, self._session)
+        self._session.attach_operations(self._benchmark, self._request.node)
         return self._benchmark(function, *args, **kwargs)
 
     def _measure_phase(self, phase: str) -> None:
@@ -110,7 +122,7 @@ class OpBenchmark:
         first, self._session.case_has_run = not self._session.case_has_run, True
         timed = measure(case, self._benchmark, cold=self._session.options.op_profile, first_of_process=first)
         if self._benchmark.enabled:
-            self._session.timed = timed
+            self._request.config.stash[_TIMED] = timed
             record = self._attached(case, self._record(case, timed))
             self._benchmark.extra_info[KEY] = record.to_json()
             self._session.records.append(record)
@@ -159,8 +171,8 @@ class OpBenchmark:
         makers: list[Callable[[], Iterable[Mapping[str, Any] | None]]] = [
             lambda: hook(config=config, case=case, record=record)
         ] if hook.get_hookimpls() else [
-            lambda: [attachments.operation_tables(config, case, record)],
-            lambda: [attachments.training_scalars(config, case, record)],
+            lambda: [operation_tables(config, case, record)],
+            lambda: [training_scalars(config, case, record)],
         ]  # fmt: skip
         for make in makers:
             try:
@@ -172,6 +184,31 @@ class OpBenchmark:
         record = replace(record, notes=(*record.notes, *_unattributed_notes(record.tables)))
         self._session.notes.extend(f"{record.node_id}: {note}" for note in record.notes)
         return record
+
+
+def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001  # as the hook
+    """Return the table of the first iteration, and of warm ones: host alone and, on an accelerator, with the device.
+
+    Empty for cases that are not profiled per operation, and with ``--no-op-profile``.
+    """
+    options, first_call = config.stash[SESSION].options, config.stash[_TIMED].first_call
+    if case.runner is None or not options.op_profile:
+        return {}
+    views = ["host", "device"] if has_device_view(case.params.device) else ["host"]
+    warm = [profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes) for view in views]
+    return {"operation_tables": [*([first_call] if first_call else []), *warm]}
+
+
+def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001  # as the hook
+    """Return loss and accuracy of a short training run; for a case that does not train, the times of its rounds.
+
+    Write them to TensorBoard too, unless that is off.
+    """
+    session = config.stash[SESSION]
+    if not case.params.trains:
+        return {"training_scalars": session.tracker.rounds(case.params, config.stash[_TIMED].rounds_ns, case.samples)}
+    scalars, notes = session.tracker.training(case.params, case.workload)
+    return {"training_scalars": scalars, "notes": list(notes)}
 
 
 def _unattributed_notes(tables: Iterable[OpTable]) -> Iterator[str]:

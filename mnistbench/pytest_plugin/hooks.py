@@ -41,7 +41,7 @@ def pytest_mnistbench_attach(config: pytest.Config, case: Case, record: CaseReco
     """Return attachments for the record of a case that was just measured.
 
     The keys ``operation_tables`` (OpTable objects) and ``training_scalars`` (a Scalars object) set the fields of these
-    names; the functions of these names in ``mnistbench.pytest_plugin.attachments`` return them. Any other key needs a JSON
+    names; the functions of these names in ``mnistbench.pytest_plugin.fixture`` return them. Any other key needs a JSON
     value and is saved as it is. The attachments of several conftest.py files are merged. If no conftest.py implements this
     hook, the record gets both standard attachments. An exception becomes a note in the record; the timing is kept.
     """

@@ -197,9 +197,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
     value = yield
     session = request.config.stash[SESSION]
     if fixturedef.argname == "benchmark" and session.options.op_benchmarks and FIXTURE not in request.node.fixturenames:
-        from mnistbench.pytest_plugin.attachments import attach_operations
-
-        attach_operations(value, request.node, session)
+        session.attach_operations(value, request.node)
     return value
 
 

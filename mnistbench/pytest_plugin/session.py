@@ -18,14 +18,13 @@ from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.options import read_pytest
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options, read_criteria
-from mnistbench.showing.progress import Progress
 
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
     from mnistbench.compare.judge import Judgement
     from mnistbench.core.record import CaseRecord, Environment
+    from mnistbench.measuring.calls import Call
     from mnistbench.measuring.tensorboard import Tracker
-    from mnistbench.measuring.timing import Timed
     from mnistbench.saved_runs.summary import RunSummary
     from mnistbench.workloads.data import Batch
     from mnistbench.workloads.workload import Workload
@@ -56,7 +55,6 @@ class Session:
         self.usage_error: MnistbenchError | None = None  # found while collecting, raised when collection ends
         self.collected = False  # a test uses op_benchmark
         self.case_has_run = False
-        self.timed: Timed  # of the case that was measured last; the standard attachments read it
         self._known_workloads: set[str] = set()
         self._config = config
 
@@ -236,9 +234,71 @@ class Session:
         if not on_terminal:
             yield batches
             return
+        from mnistbench.showing.progress import Progress
+
         with released(), Progress(sys.stderr, total=total, after_s=SHOW_PROGRESS_AFTER, below=True) as bar:
             bar.step(description)
             yield bar.over(batches)
+
+    # ---- Tests that use pytest-benchmark's own fixture ------------------------------------------------------------------
+
+    def attach_operations(self, fixture: Any, item: pytest.Item) -> None:
+        """Make pytest-benchmark's fixture attach a record to its benchmark.
+
+        The fixture measures as without it; the profiled calls follow. A test that calls no operation of torch has no record.
+        """
+        from mnistbench.core.record import KEY
+        from mnistbench.measuring.calls import intercept
+
+        def attach(call: Call) -> None:
+            if not fixture.enabled or fixture.stats is None or "torch" not in sys.modules:
+                return
+            record = self._record_of_call(fixture, item, call)
+            if record is not None:
+                fixture.extra_info[KEY] = record.to_json()
+                self.records.append(record)
+
+        intercept(fixture, after=attach)
+
+    def _record_of_call(self, fixture: Any, item: pytest.Item, call: Call) -> CaseRecord | None:
+        import torch
+
+        from mnistbench.core.record import CaseRecord, Timing, thin
+        from mnistbench.measuring.calls import params_of_test
+        from mnistbench.measuring.profiling import profile_call
+
+        params = params_of_test(item.nodeid, torch.get_num_threads())
+        options, tables, notes = self.options, [], []
+        if options.op_profile:
+            try:
+                duration_ns = 1e9 * fixture.stats.stats.median
+                tables = profile_call(
+                    call,
+                    iterations=options.op_iterations,
+                    duration_ns=duration_ns,
+                    device=params.device,
+                    shapes=options.op_shapes,
+                )
+            except Exception as error:  # noqa: BLE001  # a call that cannot be repeated: the timing is kept
+                notes.append(f"not profiled: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+                self.notes.append(f"{item.nodeid}: {notes[0]}")
+        if not tables and not notes:
+            return None
+        op_fail, case_fail = thresholds_of(item)
+        stats = fixture.stats.stats
+        return CaseRecord(
+            test=item.nodeid,
+            node_id=item.nodeid,
+            params=params,
+            parameter_count=0,
+            samples=1,
+            rounds_ns=thin(tuple(round(seconds * 1e9) for seconds in stats.data)),
+            tables=tuple(tables),
+            notes=tuple(notes),
+            op_fail=op_fail,
+            case_fail=case_fail,
+            timing=Timing.from_stats(stats.as_dict()),
+        )
 
 
 def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:

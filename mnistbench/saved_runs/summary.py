@@ -12,7 +12,7 @@ import hashlib
 import json
 import operator
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -284,15 +284,10 @@ def _case(record: Reader, times: tuple[int, int], shared: Shared) -> CaseSummary
     if record["scalars"].value is not None:
         final = record["scalars"].parsed().members(Scalars, FINAL)
         members |= {"final": final["final"], "curves_of": final["dataset"], "directory": final["directory"]}
-    params, tables = shared.params_of(record["params"]), dict(_warm_tables(record["tables"], shared))
+    params = shared.params_of(record["params"])
+    places = [(item.members(OpTable, ("temperature", "view")), item) for item in record["tables"].items()]
+    tables = {place["view"]: _table(item, shared) for place, item in places if place["temperature"] == "warm"}
     return CaseSummary(**members, params=params, wall_ns=times[0], wall_spread_ns=times[1], tables=tables)
-
-
-def _warm_tables(tables: Reader, shared: Shared) -> Iterator[tuple[str, TableSummary]]:
-    for item in tables.items():
-        place = item.members(OpTable, ("temperature", "view"))
-        if place["temperature"] == "warm":
-            yield place["view"], _table(item, shared)
 
 
 def _table(table: Reader, shared: Shared) -> TableSummary:

@@ -39,7 +39,7 @@ def test_the_changes_of_operations_and_the_remainder_add_up_to_the_change_of_the
 
 
 @given(strategies.case_records(), strategies.case_records(), st.sampled_from(GROUPINGS))
-def test_the_ledger_always_adds_up(base, head, by):
+def test_changes_always_add_up(base, head, by):
     same_case = {"test": base.test, "params": base.params, "timing": head.timing or builders.timing()}
     base = dataclasses.replace(base, timing=base.timing or builders.timing())
     comparison = compare([builders.summary(base)], builders.summary(dataclasses.replace(head, **same_case)), by=by)
@@ -87,13 +87,13 @@ def test_a_case_is_the_same_only_with_equal_params(change):
     assert len(comparison.only_base) == len(comparison.only_head) == 1
 
 
-def test_a_renamed_test_is_the_same_case_and_is_said_to_be_renamed():
+def test_a_renamed_test_is_the_same_case():
     renamed = builders.case_record(test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]")
     [case] = compare([builders.summary()], builders.summary(renamed)).cases
     assert case.renamed_from == builders.case_record().node_id
 
 
-def test_two_tests_of_the_same_params_are_not_guessed_to_be_renamed():
+def test_of_two_tests_with_the_same_params_none_is_renamed():
     head = [builders.case_record(test=f"bench/test_step.py::{name}", node_id=f"{name}[x]") for name in ("test_a", "test_b")]
     comparison = compare([builders.summary()], builders.summary(*head))
     assert comparison.cases == ()
@@ -107,14 +107,14 @@ def test_another_node_id_alone_is_no_renaming():
     assert comparison.redefined == ()
 
 
-def test_one_node_with_other_params_is_said_to_be_redefined():
+def test_a_test_id_with_other_params_is_redefined():
     head = builders.case_record(threads=4, node_id=builders.case_record().node_id)
     [(base, other, differences)] = compare([builders.summary()], builders.summary(head)).redefined
     assert base.node_id == other.node_id == builders.case_record().node_id
     assert differences == {"threads": (1, 4)}
 
 
-def test_one_test_in_another_dtype_is_said_to_be_redefined_although_its_id_says_so_too():
+def test_a_test_in_another_dtype_is_redefined_although_its_id_differs():
     head = builders.case_record(dtype="bfloat16")
     [(base, other, differences)] = compare([builders.summary()], builders.summary(head)).redefined
     assert (base.node_id, other.node_id) == (builders.case_record().node_id, head.node_id)
@@ -132,7 +132,7 @@ def test_differences_of_the_environment_are_named_base_first():
     assert compare([base], head).environment == {"torch": ("2.13.0", "2.15.0"), "cpu_count": (2, 4)}
 
 
-def test_the_profilers_cost_per_call_is_taken_off_so_that_calls_are_not_charged_for_being_watched():
+def test_the_overhead_of_the_profiler_is_subtracted_per_call():
     watched = [
         builders.case_record(
             tables=(builders.op_table(builders.op_row("aten::mm", ns, calls=calls), profiler_ns=300),),
@@ -143,7 +143,7 @@ def test_the_profilers_cost_per_call_is_taken_off_so_that_calls_are_not_charged_
     assert (change.base_ns, change.head_ns, change.change_ns) == (9_400, 9_400, 0)
 
 
-def test_time_outside_operations_has_no_calls_to_take_off():
+def test_no_overhead_is_subtracted_from_time_outside_operations():
     table = builders.op_table(builders.op_row(OUTSIDE, 5_000, module="", calls=0), profiler_ns=300)
     [change] = only_case(builders.case_record(tables=(table,)), builders.case_record(tables=(table,))).operations
     assert change.base_ns == 5_000
@@ -157,7 +157,7 @@ def test_time_outside_operations_has_no_calls_to_take_off():
         ("module", {("", "forward", "fc1"), ("", "backward", "fc1"), ("", "forward", "fc2")}),
     ],
 )
-def test_operations_are_summed_by_what_was_asked(by, expected):
+def test_operations_are_summed_as_the_option_asks(by, expected):
     rows = [
         builders.op_row("aten::mm", 10, module="fc1"),
         builders.op_row("aten::mm", 20, module="fc1", phase="backward"),
@@ -189,7 +189,7 @@ def test_a_base_run_of_another_machine_does_not_count():
     assert case.incomparable == {}
 
 
-def test_where_no_base_run_is_comparable_the_newest_stands_in_and_the_case_says_why():
+def test_without_a_comparable_base_run_the_newest_is_used_and_the_case_has_the_reason():
     bases = [builders.summary(environment=builders.environment(cpu_count=count)) for count in (8, 4)]
     [case] = compare(bases, builders.summary()).cases
     assert case.incomparable == {"cpu_count": (4, 2)}
@@ -384,7 +384,7 @@ def busy_case(elapsed_ns, busy_ns, *rows):
     )
 
 
-def test_the_operations_of_an_accelerator_are_held_against_its_busy_time_and_elapsed_time_is_kept_beside_it():
+def test_operations_of_an_accelerator_are_parts_of_its_busy_time():
     kernel = functools.partial(builders.op_row, "aten::mm", 900_000)
     base = busy_case(1_500_000, 30_000, kernel(self_device_ns=20_000), builders.op_row(self_device_ns=10_000))
     head = busy_case(1_501_000, 39_000, kernel(self_device_ns=29_000), builders.op_row(self_device_ns=10_000))
@@ -395,7 +395,7 @@ def test_the_operations_of_an_accelerator_are_held_against_its_busy_time_and_ela
 
 
 @pytest.mark.parametrize(("before", "after"), [((), 39_000), (30_000, ()), ((), ())])
-def test_without_the_busy_time_of_a_side_operations_are_held_against_elapsed_time(before, after):
+def test_without_busy_time_of_a_side_operations_are_parts_of_elapsed_time(before, after):
     base, head = (busy_case(1_500_000, busy, builders.op_row(self_device_ns=20_000)) for busy in (before, after))
     case = only_case(base, head)
     assert not case.has_busy_time

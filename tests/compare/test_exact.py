@@ -35,14 +35,13 @@ def of_final(before, after, *, tag="train/loss", **changes):
 row = builders.op_row
 
 
-def test_nothing_is_said_where_nothing_differs():
+def test_equal_runs_and_other_times_have_no_exact_difference():
     assert exact_differences(compared(builders.case_record(), builders.case_record())) == ()
-
-
-def test_times_are_measured_and_are_no_facts():
-    slow = builders.case_record(tables=(builders.op_table(row("aten::mm", 900)),), timing=builders.timing(median_ns=9))
-    quick = builders.case_record(tables=(builders.op_table(row("aten::mm", 100)),), timing=builders.timing(median_ns=1))
-    assert exact_differences(compared(slow, quick)) == ()
+    sides = [
+        builders.case_record(tables=(builders.op_table(row("aten::mm", ns)),), timing=builders.timing(median_ns=ns))
+        for ns in (900, 100)
+    ]
+    assert exact_differences(compared(*sides)) == ()
 
 
 def test_other_rows_in_the_same_place_are_named_new_and_vanished():
@@ -61,31 +60,36 @@ def test_other_rows_in_the_same_place_are_named_new_and_vanished():
 
 
 @pytest.mark.parametrize(
-    ("calls", "text"), [((1.0, 16.0), "1 -> 16"), ((16.0, 1.5), "16 -> 1.5"), ((1000.0, 2000.0), "1,000 -> 2,000")]
-)
-def test_another_number_of_calls_is_said(calls, text):
-    base, head = ([row("aten::mm", calls=count)] for count in calls)
-    assert of_rows(base, head) == (f"aten::mm, forward fc1: {text} calls",)
-
-
-def test_other_bytes_are_said_for_the_operation_and_summed_for_the_case():
-    base = [row("aten::mm", memory_bytes=1_000), row("aten::t", memory_bytes=-500)]
-    head = [row("aten::mm", memory_bytes=2_048_000), row("aten::t", memory_bytes=-500)]
-    assert of_rows(base, head) == (
-        "bytes allocated less freed per iteration: 500 -> 2,047,500",
-        "aten::mm, forward fc1: 1,000 -> 2,048,000 bytes",
-    )
-
-
-def test_bytes_that_moved_from_one_operation_to_another_leave_the_sum():
-    base = [row("aten::mm", memory_bytes=10), row("aten::t", memory_bytes=20)]
-    head = [row("aten::mm", memory_bytes=20), row("aten::t", memory_bytes=10)]
-    assert of_rows(base, head) == ("aten::mm, forward fc1: 10 -> 20 bytes", "aten::t, forward fc1: 20 -> 10 bytes")
-
-
-def test_bytes_of_a_new_operation_and_those_outside_operations_count_for_the_case():
-    outside = row(OUTSIDE, module="", calls=0, memory_bytes=7)
-    assert of_rows([row("aten::mm")], [row("aten::mm"), outside]) == ("bytes allocated less freed per iteration: 0 -> 7",)
+    ("base", "head", "expected"),
+    [
+        ([row("aten::mm", calls=1.0)], [row("aten::mm", calls=16.0)], ["aten::mm, forward fc1: 1 -> 16 calls"]),
+        ([row("aten::mm", calls=16.0)], [row("aten::mm", calls=1.5)], ["aten::mm, forward fc1: 16 -> 1.5 calls"]),
+        ([row("aten::mm", calls=1000.0)], [row("aten::mm", calls=2000.0)], ["aten::mm, forward fc1: 1,000 -> 2,000 calls"]),
+        (
+            [row("aten::mm", memory_bytes=1_000), row("aten::t", memory_bytes=-500)],
+            [row("aten::mm", memory_bytes=2_048_000), row("aten::t", memory_bytes=-500)],
+            ["bytes allocated less freed per iteration: 500 -> 2,047,500", "aten::mm, forward fc1: 1,000 -> 2,048,000 bytes"],
+        ),
+        (  # bytes that another operation allocates now leave the sum as it is
+            [row("aten::mm", memory_bytes=10), row("aten::t", memory_bytes=20)],
+            [row("aten::mm", memory_bytes=20), row("aten::t", memory_bytes=10)],
+            ["aten::mm, forward fc1: 10 -> 20 bytes", "aten::t, forward fc1: 20 -> 10 bytes"],
+        ),
+        (  # bytes outside operations count for the case
+            [row("aten::mm")], [row("aten::mm"), row(OUTSIDE, module="", calls=0, memory_bytes=7)],
+            ["bytes allocated less freed per iteration: 0 -> 7"],
+        ),
+        (
+            [row(shapes=["[16, 9216]", "[128]"])], [row(shapes=["[16, 4608]"])],
+            ["aten::addmm, forward fc1: input shapes [128]; [16, 9216] -> [16, 4608]"],
+        ),
+        ([row(shapes=["[1]", "[2]"])], [row(shapes=["[2]", "[1]"])], []),  # only the order differs
+        ([row(shapes=["[1]"])], [row()], []),  # one side did not record them
+        ([row()], [row(shapes=["[1]"])], []),
+    ],
+)  # fmt: skip
+def test_differences_of_counts(base, head, expected):
+    assert of_rows(base, head) == tuple(expected)
 
 
 @pytest.mark.parametrize("name", sorted(NOT_OPERATIONS))
@@ -94,20 +98,6 @@ def test_the_number_of_runtime_calls_and_of_unattributed_kernels_is_no_exact_dif
     few, many = row(name, phase="", module="", calls=310), row(name, phase="", module="", calls=312.5)
     kept = row("aten::mm")
     assert of_rows([kept, few], [kept, many]) == of_rows([kept, few], [kept]) == of_rows([kept], [kept, many]) == ()
-
-
-def test_other_input_shapes_are_said():
-    assert of_rows([row(shapes=["[16, 9216]", "[128]"])], [row(shapes=["[16, 4608]"])]) == (
-        "aten::addmm, forward fc1: input shapes [128]; [16, 9216] -> [16, 4608]",
-    )
-
-
-def test_the_order_of_shapes_is_no_difference():
-    assert of_rows([row(shapes=["[1]", "[2]"])], [row(shapes=["[2]", "[1]"])]) == ()
-
-
-def test_shapes_that_one_side_did_not_ask_for_are_not_compared():
-    assert of_rows([row(shapes=["[1]"])], [row()]) == of_rows([row()], [row(shapes=["[1]"])]) == ()
 
 
 def on_device(*kernels):
@@ -223,7 +213,7 @@ def test_where_results_are_the_same_to_the_bit_is_one_thread_of_a_cpu():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_value_that_is_not_finite_differs_from_every_other(threads):
+def test_a_value_that_is_not_finite_differs_from_every_number(threads):
     assert of_final(0.5, None, threads=threads) == ("final train/loss: 0.5 -> not finite",)
     assert of_final(None, 0.5, threads=threads) == ("final train/loss: not finite -> 0.5",)
     assert of_final(None, None, threads=threads) == ()
@@ -235,20 +225,19 @@ def test_an_accuracy_is_a_percentage():
     assert final_value("train/loss", 0.123456789) == "0.123457"
 
 
-def test_curves_on_other_datasets_are_not_compared():
-    base = builders.case_record(scalars=builders.scalars(dataset="mnist", final={"train/loss": 0.1}))
-    head = builders.case_record(scalars=builders.scalars(dataset="digits", final={"train/loss": 0.9}))
-    assert exact_differences(compared(base, head)) == ()
-
-
-def test_a_side_without_curves_has_no_training_to_compare():
-    with_curves, without = builders.case_record(), builders.case_record(scalars=None)
-    assert exact_differences(compared(with_curves, without)) == exact_differences(compared(without, with_curves)) == ()
-    assert exact_differences(compared(without, without)) == ()
-
-
-def test_timings_among_the_final_values_are_no_facts():
-    assert of_final(2.0, 3.0, tag="timing/ms_per_iteration") == ()
+@pytest.mark.parametrize(
+    ("base", "head"),
+    [
+        (builders.scalars(dataset="mnist", final={"train/loss": 0.1}), builders.scalars(final={"train/loss": 0.9})),
+        (builders.scalars(), None),
+        (None, builders.scalars()),
+        (None, None),
+        *[tuple(builders.scalars(final={"timing/ms_per_iteration": value}) for value in (2.0, 3.0))],
+    ],
+    ids=["other datasets", "no curves now", "no curves in the base", "no curves", "timings"],
+)
+def test_final_values_that_are_not_compared(base, head):
+    assert exact_differences(compared(builders.case_record(scalars=base), builders.case_record(scalars=head))) == ()
 
 
 def test_values_that_one_side_has_are_not_compared():
@@ -270,6 +259,6 @@ def test_two_plain_benchmarks_have_nothing_that_is_counted():
     assert not is_exact(case)
 
 
-def test_a_plain_benchmark_says_nothing_of_a_model_that_could_differ():
+def test_a_plain_benchmark_has_no_parameters_to_compare():
     [case] = compare([plain_run(builders.case_record().node_id)], builders.summary()).cases
     assert exact_differences(case) == ()

@@ -181,7 +181,7 @@ def test_cases_without_tables_share_one_that_names_where_their_operations_are(go
     )
 
 
-def test_what_differs_beside_the_code_and_what_cannot_be_judged(golden):
+def test_other_differences_and_what_cannot_be_judged(golden):
     base = builders.summary(
         builders.case_record(),
         builders.case_record(batch_size=1),
@@ -199,7 +199,7 @@ def test_what_differs_beside_the_code_and_what_cannot_be_judged(golden):
     golden(report([base], head, **gate("10%"), allow_missing=True, allow_incomparable=True), "comparison_excused.txt")
 
 
-def test_with_eight_base_runs_the_report_says_which_rule_judged_and_what_it_could_have_seen(golden):
+def test_with_eight_base_runs_the_report_has_the_rule_and_the_minimum_detectable_change(golden):
     times = (100_000, 102_000, 101_000, 99_000)
     bases = builders.base_runs(8, *times)
     golden(report(bases, builders.base_runs(1, 140_000)[0], **gate("10%")), "comparison_by_runs.txt")
@@ -255,7 +255,7 @@ def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
     assert noisy.endswith("thresholds: passed, 1 inconclusive (minimum detectable change up to 85.2 %)\n")
 
 
-def test_a_loss_that_blew_up_is_said_to_be_not_finite():
+def test_a_loss_that_is_infinite_is_shown_as_not_finite():
     base = builders.case_record(scalars=builders.scalars(final={"train/loss": 0.5}))
     head = builders.case_record(scalars=builders.scalars(final={"train/loss": None}))
     assert "exact: final train/loss: 0.5 -> not finite" in report([builders.summary(base)], builders.summary(head))

@@ -25,7 +25,7 @@ def pytest_mnistbench_workloads(config):
 PLAIN = "def test_forward(op_benchmark):\n    op_benchmark('forward')\n"
 MARKED = f"import pytest\n\n@pytest.mark.parametrize('bench_workload', ['lenet5'])\n{PLAIN}"
 NONE = (
-    "ERROR: no workload to measure: return one from pytest_mnistbench_workloads in conftest.py, "
+    "no workload to measure: return one from pytest_mnistbench_workloads in conftest.py, "
     "or choose a built-in one with --bench-model: convnet, lenet5"
 )
 
@@ -50,27 +50,35 @@ def collect(pytester, monkeypatch):
     return run
 
 
-def test_a_project_measures_its_own_workloads_only(collect):
-    assert collect(conftest=CONFTEST) == (["mine-b4-cpu"], [])
+BUILT_IN = "from mnistbench.pytest_plugin.hooks import builtin_workloads as pytest_mnistbench_workloads\n"
 
 
-def test_a_named_built_in_workload_is_measured_anywhere(collect):
-    assert collect("--bench-model=mine,convnet", conftest=CONFTEST) == (["mine-b4-cpu", "convnet-b4-cpu"], [])
+@pytest.mark.parametrize(
+    ("options", "conftest", "test", "cases"),
+    [
+        ([], CONFTEST, PLAIN, ["mine-b4-cpu"]),
+        (["--bench-model=mine,convnet"], CONFTEST, PLAIN, ["mine-b4-cpu", "convnet-b4-cpu"]),
+        ([], "", MARKED, ["lenet5-b4-cpu"]),
+        ([], BUILT_IN, PLAIN, ["convnet-b4-cpu", "lenet5-b4-cpu"]),
+    ],
+    ids=["of the project", "an option names a built-in one", "a mark names a built-in one", "built-in ones are registered"],
+)
+def test_workloads_of_a_test(collect, options, conftest, test, cases):
+    assert collect(*options, conftest=conftest, test=test) == (cases, [])
 
 
-def test_a_mark_may_name_a_built_in_workload_of_a_project_without_one(collect):
-    assert collect(test=MARKED) == (["lenet5-b4-cpu"], [])
-
-
-def test_a_project_without_a_workload_is_one_line(collect):
-    assert collect() == ([], [NONE])
-
-
-def test_a_conftest_can_register_the_built_in_workloads(collect):
-    conftest = "from mnistbench.pytest_plugin.hooks import builtin_workloads as pytest_mnistbench_workloads\n"
-    assert collect(conftest=conftest) == (["convnet-b4-cpu", "lenet5-b4-cpu"], [])
-
-
-def test_a_workload_with_the_name_of_a_built_in_one_is_one_line(collect):
-    line = "ERROR: workload 'convnet' is registered twice: give one of them another name"
-    assert collect(conftest=CONFTEST.replace('"mine"', '"convnet"')) == ([], [line])
+@pytest.mark.parametrize(
+    ("conftest", "line"),
+    [
+        ("", NONE),
+        (CONFTEST.replace('"mine"', '"convnet"'), "workload 'convnet' is registered twice: give one of them another name"),
+        (CONFTEST.replace("    ]\n", "    ] * 2\n"), "workload 'mine' is registered twice: give one of them another name"),
+        (
+            "def pytest_mnistbench_workloads(config): return ['tiny']\n",
+            "pytest_mnistbench_workloads returned 'tiny': return a list of mnistbench Workload objects",
+        ),
+    ],
+    ids=["none", "name of a built-in one", "one name twice", "no workload"],
+)
+def test_wrong_workloads_are_one_line(collect, conftest, line):
+    assert collect(conftest=conftest) == ([], [f"ERROR: {line}"])

@@ -54,33 +54,22 @@ def configure(text):
 # ---- compare: exit codes -----------------------------------------------------------------------------------------------
 
 
-def test_without_a_threshold_nothing_fails():
-    save(1), save(2, 9.0)
-    done = command("compare", "1", "2")
-    assert (done.returncode, done.stderr) == (EXIT_PASSED, "")
-    assert done.stdout.endswith("thresholds: none given, so nothing fails; set one for operations with --op-fail 10%\n")
-
-
-def test_a_comparison_that_passes_exits_with_0():
-    save(1), save(2, 1.05)
-    done = command("compare", "1", "2", "--op-fail", "10%", "--case-fail=10%")
-    assert (done.returncode, done.stderr) == (EXIT_PASSED, "")
-    assert done.stdout.endswith("thresholds: passed\n")
-
-
-def test_what_regressed_exits_with_1_and_is_named():
-    save(1), save(2, 2.0)
-    done = command("compare", "1", "2", "--op-fail", "10%")
-    assert (done.returncode, done.stderr) == (EXIT_REGRESSED, "")
-    assert "1. aten::mm, forward fc1 (step convnet-b16-cpu on digits): regressed: 1.00 ms -> 2.00 ms, +100.0 %" in done.stdout
-    assert done.stdout.endswith("thresholds: regressed: 1\n")
-
-
-def test_what_could_not_be_judged_exits_with_2():
-    save(1), save(2, batch_size=64)
-    done = command("compare", "1", "2", "--op-fail", "10%")
-    assert (done.returncode, done.stderr) == (EXIT_UNJUDGED, "")
-    assert done.stdout.endswith("thresholds: undecided: 2\n")
+@pytest.mark.parametrize(
+    ("head", "options", "code", "line"),
+    [
+        ({"scale": 9.0}, [], EXIT_PASSED, "none given, so nothing fails; set one for operations with --op-fail 10%"),
+        ({"scale": 1.05}, ["--op-fail", "10%", "--case-fail=10%"], EXIT_PASSED, "passed"),
+        ({"scale": 2.0}, ["--op-fail", "10%"], EXIT_REGRESSED, "regressed: 1"),
+        ({"batch_size": 64}, ["--op-fail", "10%"], EXIT_UNJUDGED, "undecided: 2"),
+    ],
+)
+def test_the_outcome_is_the_exit_code_and_the_last_line(head, options, code, line):
+    save(1), save(2, **head)
+    done = command("compare", "1", "2", *options)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert done.stdout.endswith(f"\nthresholds: {line}\n")
+    first = "1. aten::mm, forward fc1 (step convnet-b16-cpu on digits): regressed: 1.00 ms -> 2.00 ms, +100.0 %"
+    assert (first in done.stdout) is (code == EXIT_REGRESSED)
 
 
 def test_a_regression_is_accepted_with_a_reason_that_the_report_shows():
@@ -94,14 +83,9 @@ def test_a_regression_is_accepted_with_a_reason_that_the_report_shows():
     ("arguments", "complaint"),
     [
         (["9", "2"], "mnistbench: '9' has no saved run in .benchmarks; give a file, a number, a glob, latest"),
-        (["1", "9"], "mnistbench: '9' has no saved run in .benchmarks; give a file, a number, a glob, latest"),
         (["1", "2", "--op-fail=ten"], "mnistbench: --op-fail: 'ten' is not a threshold; give 10%, or 'aten::addmm:5%' for one"),
-        (["1", "2", "--case-fail=mm:5%"], "mnistbench: --case-fail: 'mm:5%' is not a threshold for an iteration; give 10%"),
-        (["1", "2", "--by=name"], "mnistbench: --by: 'name' is not known; choose op or module or op,module"),
         (["1", "2", "--accept=x:y"], "mnistbench: --accept: 'x:y' needs a reason for the report; add --reason TEXT"),
-        (["1", "2", "--top=0"], "mnistbench: --top: '0' cannot be used; give a whole number, at least 1"),
         (["1", "2", "--storage=gone"], "mnistbench: gone is not a folder of saved runs; name one with --storage, or save a ru"),
-        (["", "2"], "mnistbench: BASE: '' is no value; give one, or leave the option out"),
         (["x" * 5_000, "2"], "mnistbench: 'xxxxxxxxxxx"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
@@ -116,7 +100,7 @@ def test_wrong_usage_exits_with_2_and_says_in_one_line_what_to_do(arguments, com
 
 @pytest.mark.parametrize(
     "arguments",
-    [["compare", "1"], ["export", "--format=csv"], ["prune"], ["prune", "--keep=0"], ["history"], ["list", "extra"]],
+    [["compare", "1"], ["export", "--format=csv"], ["prune"], ["list", "extra"]],
     ids=" ".join,
 )  # fmt: skip
 def test_what_the_command_line_does_not_know_is_a_usage_error(arguments):
@@ -177,7 +161,7 @@ def test_what_cannot_be_compared_between_is_one_line(between, complaint):
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_UNJUDGED, "", f"mnistbench: --between: {complaint}\n")
 
 
-def test_of_several_base_runs_the_new_one_is_none():
+def test_the_new_run_is_no_base_run_of_itself():
     save(1), save(2), save(3, 2.0)
     done = command("compare", "*_base", "latest", "--op-fail=10%", "--format=json")
     assert done.returncode == EXIT_REGRESSED
@@ -214,7 +198,7 @@ def test_noise_above_a_threshold_exits_with_2_and_with_0_where_it_may_pass():
     assert done.returncode == EXIT_UNJUDGED
 
 
-def test_what_is_accepted_without_a_limit_is_told_what_to_write_and_that_works():
+def test_the_option_suggested_for_an_accept_without_a_limit_works():
     save(1), save(2, 2.0)
     accept = ["--op-fail=10%", "--reason=a new kernel"]
     done = command("compare", "1", "2", f"--accept={CASE}:aten::mm", *accept)
@@ -261,7 +245,7 @@ def test_each_format_can_be_printed_or_written_and_is_the_same():
     assert sorted(path.name for path in Path().iterdir()) == [".benchmarks", "report"]  # no scratch file stays
 
 
-def test_json_is_for_programs():
+def test_json_has_the_outcome_and_the_operations():
     save(1), save(2, 2.0)
     report = json.loads(command("compare", "1", "2", "--op-fail=10%", "--format=json").stdout)
     assert (report["schema"], report["outcome"], report["by"]) == (1, "regressed", "op,module")
@@ -298,7 +282,7 @@ def test_the_step_summary_of_a_job_gets_the_markdown_after_what_is_there(monkeyp
     assert Path("summary.md").read_text(encoding="utf-8") == f"before\n{markdown}\n"
 
 
-def test_a_step_summary_that_cannot_be_written_costs_the_report_nothing(monkeypatch):
+def test_the_report_is_printed_if_the_step_summary_cannot_be_written(monkeypatch):
     save(1), save(2, 2.0)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "gone/summary.md")
     done = command("compare", "1", "2", "--op-fail=10%")
@@ -317,7 +301,7 @@ def test_a_terminal_that_cannot_show_every_sign_gets_its_number():
     assert "\\u2581\\u2588  1.00 ms to 2.00 ms\n" in done.stdout
 
 
-def test_a_reader_that_has_seen_enough_is_no_error():
+def test_a_closed_pipe_is_no_regression():
     for number in range(1, 30):
         save(number)
     read, write = os.pipe()
@@ -369,15 +353,7 @@ def test_the_command_line_comes_before_the_file():
     [
         ('[tool.mnistbench]\nop_fial = "10%"', "op_fial in {}: is not a setting of [tool.mnistbench]; choose of op_fail"),
         ("[tool.mnistbench]\nallow_missing = true", "allow_missing in {}: is not a setting of [tool.mnistbench]; "),
-        ('[tool.mnistbench]\naccept = ["*:*"]', "accept in {}: is not a setting of [tool.mnistbench]; choose of op_fail"),
-        ("[tool.mnistbench]\nop_fail = 10", "op_fail in {}: 10 is not a text or a list of texts; write it in quotes, such as"),
-        ('[tool.mnistbench]\nop_fail = ["5%", 10]', "op_fail in {}: ['5%', 10] is not a text or a list of texts; write it"),
-        ("[tool.mnistbench]\ncase_fail = 0.1", 'case_fail in {}: 0.1 is not a text; write it in quotes, such as "10%"'),
-        ('[tool.mnistbench]\ncase_fail = ["5%"]', "case_fail in {}: ['5%'] is not a text; write it in quotes"),
         ('[tool.mnistbench]\nop_fail = "ten"', "op_fail in {}: 'ten' is not a threshold; give 10%"),
-        ("[tool]\nmnistbench = 5", "mnistbench in {}: 5 is not a table; write [tool.mnistbench] and settings below it"),
-        ("[tool]\nmnistbench = []", "mnistbench in {}: [] is not a table; write [tool.mnistbench] and settings below it"),
-        ("[tool.mnistbench", "{}: cannot be read as TOML ("),
         ("a = " + "[" * 5_000, "{}: cannot be read as TOML ("),
     ],
     ids=lambda text: text.partition("\n")[2][:30],
@@ -391,7 +367,7 @@ def test_a_setting_that_cannot_be_used_is_refused_by_its_name_and_file(tmp_path,
     assert line.startswith(f"mnistbench: {complaint.format(tmp_path / 'pyproject.toml')}")
 
 
-@pytest.mark.parametrize("text", ["tool = 5", "[project]\nname = 'x'", "", "[tool.mnistbench]"])
+@pytest.mark.parametrize("text", ["tool = 5", "", "[tool.mnistbench]"])
 def test_a_project_without_settings_has_the_defaults(text):
     save(1), save(2)
     configure(text)
@@ -412,7 +388,7 @@ def test_what_is_not_text_is_no_configuration():
     [["list"], ["history", CASE], ["prune", "--keep=1"], ["export"], ["compare", "1", "latest"]],
     ids=lambda arguments: arguments[0],
 )
-def test_a_file_that_cannot_be_read_is_reported_and_costs_nothing_else(arguments):
+def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_used(arguments):
     save(1), save(2)
     torn = save(3)
     torn.write_text('{"benchmarks": [')
@@ -531,9 +507,7 @@ def test_prune_shows_what_would_go_and_then_removes_it():
     assert command("prune", "--keep=1", "--yes").stdout == "nothing to remove: there are no more than 1 saved runs\n"
 
 
-@pytest.mark.parametrize(
-    "directory", ["../../x", "/etc/x", "../../20261120-103001/x", "{}/20261120-103001/x", "{}/x", "x" * 5_000]
-)
+@pytest.mark.parametrize("directory", ["../../20261120-103001/x", "{}/20261120-103001/x", "{}/x", "x" * 5_000])
 def test_prune_touches_nothing_outside_whatever_a_file_says(tmp_path, directory):
     # A saved run may come from somebody else's pull request.
     outside = tmp_path.parent / f"{tmp_path.name}-outside"

@@ -38,7 +38,7 @@ def found(params=CPU, *, across_versions=False, across_machines=False, base=None
     return blocking_differences(base or saved(), saved(**changes), params, **allowed)
 
 
-def test_every_field_of_an_environment_has_been_thought_about():
+def test_every_field_of_an_environment_is_listed():
     assert set(OTHERS) == {field.name for field in dataclasses.fields(Environment)}
     assert set(BLOCKING) == set(OTHERS) - {"mnistbench", "torchvision", "platform"}
 
@@ -104,7 +104,7 @@ def test_versions_of_torch_and_blas_pass_when_asked():
 
 
 @pytest.mark.parametrize("name", sorted(set(BLOCKING) - {"torch", "blas"}))
-def test_across_versions_lets_nothing_else_pass(name):
+def test_across_versions_allows_no_other_difference(name):
     case = found(builders.params(device="cuda"), across_versions=True, torch="2.13.0", **{name: OTHERS[name]})
     assert list(case) == [name]
 
@@ -117,12 +117,12 @@ def test_machines_pass_when_asked():
 
 
 @pytest.mark.parametrize("name", sorted(set(BLOCKING) - set(MACHINES)))
-def test_across_machines_lets_nothing_else_pass(name):
+def test_across_machines_allows_no_other_difference(name):
     assert list(found(across_machines=True, cpu_model="other", **{name: OTHERS[name]})) == [name]
 
 
 @pytest.mark.parametrize("name", BLOCKING)
-def test_what_only_one_side_says_is_not_known_to_differ(name):
+def test_a_field_that_one_side_lacks_is_no_difference(name):
     # Plain files of pytest-benchmark say little of the machine.
     less = {field: value for field, value in saved(**OTHERS).items() if field == name}
     assert list(blocking_differences(less, saved(), None, across_versions=False)) == [name]
@@ -139,7 +139,7 @@ def test_every_field_that_decides_says_what_to_do():
 
 
 @given(strategies.environments(), strategies.environments(), strategies.params(), st.booleans())
-def test_whatever_forbids_comparing_is_a_difference_both_ways(base, head, params, across_versions):
+def test_blocking_differences_are_the_same_in_both_directions(base, head, params, across_versions):
     base, head = (run_header(environment)["environment"] for environment in (base, head))
     forbids = blocking_differences(base, head, params, across_versions=across_versions)
     assert forbids.items() <= differences(base, head).items()

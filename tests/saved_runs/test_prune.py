@@ -68,9 +68,7 @@ def test_a_directory_that_several_cases_name_is_removed_once(tmp_path, tensorboa
 @pytest.mark.parametrize(
     "directory",
     [
-        "../../x", "/etc/x", "/etc", "/", ".", "..", "x" * 5_000, "x" * 5_000 + "/y", "\0/x",
-        "20261120-103000-" + "1" * 300 + "/x",
-        "20261120-103000/../../x", "20261120-103000", "a\nb/c", "tensorboard/20991231-235959/gone",
+        "../../x", "/etc", "/", "..", "x" * 5_000, "\0/x", "20261120-103000/../../x", "20261120-103000", "a\nb/c",
     ],
     ids=lambda directory: ascii(directory)[:30],
 )  # fmt: skip

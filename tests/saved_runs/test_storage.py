@@ -15,7 +15,7 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import COUNTED
-from mnistbench.saved_runs.storage import LARGEST_FILE, SavedRun, Storage, read_json, tensorboard_directory
+from mnistbench.saved_runs.storage import LARGEST_FILE, Storage, read_json, tensorboard_directory
 
 MACHINE = "Linux-CPython-3.11-64bit"
 FIRST, SECOND = "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c"
@@ -87,10 +87,11 @@ def test_a_run_is_found_by_its_number_with_or_without_zeros():
     assert found("0003") == found("3") == found("003") == [path]
 
 
-def test_a_number_of_five_digits_is_found_too():
-    path = save("12345_base.json")
-    assert found("12345") == [path]
-    assert storage().find("12345")[0].number == "12345"
+def test_numbers_can_have_five_digits():
+    save("9999_base.json")
+    path = save("10000_base.json")
+    assert found("10000") == found("latest") == [path]
+    assert storage().find("10000")[0].number == "10000"
 
 
 def test_a_number_that_two_files_have_is_refused_with_both_names():
@@ -136,12 +137,6 @@ def test_latest_is_the_highest_number_that_can_be_read():
     path = save("0009_base.json", minute=1)
     save("0008_base.json", minute=59)
     save("0010_torn.json").write_text("")
-    assert found("latest") == [path]
-
-
-def test_latest_counts_ten_thousand_after_9999():
-    save("9999_base.json")
-    assert found("latest") != [path := save("10000_base.json")]
     assert found("latest") == [path]
 
 
@@ -217,16 +212,13 @@ def test_a_branch_is_its_newest_saved_commit():
     assert found("main") == newest
 
 
-def test_a_branch_is_found_where_there_is_no_git(monkeypatch):
-    path = save("0001_base.json", branch="feature/faster")
+@pytest.mark.parametrize("branch", ["feature/faster", "cafe"], ids=["with a slash", "like the start of a commit"])
+def test_a_branch_is_found_where_there_is_no_git(monkeypatch, branch):
+    path = save("0001_base.json", branch=branch)
+    assert found(branch) == [path]
     monkeypatch.setenv("PATH", "")
     assert shutil.which("git") is None
-    assert found("feature/faster") == found(FIRST[:7]) == [path]
-
-
-def test_a_branch_whose_name_could_be_the_start_of_a_commit_is_found():
-    path = save("0001_base.json", branch="cafe")
-    assert found("cafe") == [path]
+    assert found(branch) == found(FIRST[:7]) == [path]
 
 
 def test_runs_of_no_known_commit_are_not_samples_of_each_other():
@@ -385,7 +377,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)
-def test_a_file_that_cannot_be_read_is_named_with_its_field_and_costs_nothing_else(kind):
+def test_a_file_that_cannot_be_read_is_named_with_its_field_and_the_others_are_read(kind):
     content, complaint = UNREADABLE[kind]
     before, after, path = save("0001_base.json"), save("0003_base.json", minute=40), save("0002_spoiled.json")
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -424,34 +416,15 @@ def test_the_largest_file_that_is_read_is_read():
     assert read_json(path) == json.loads(WHOLE)
 
 
-def test_a_folder_that_is_named_like_a_run_is_passed_over():
+def test_folders_pipes_and_links_to_nothing_are_passed_over():
     path = save("0002_base.json")
-    Path(".benchmarks", MACHINE, "0001_x.json").mkdir()
-    Path(".benchmarks", "0003_y.json").mkdir()
+    others = [path.with_name(name) for name in ("0001_folder.json", "0003_link.json", "0004_pipe.json")]
+    others[0].mkdir()
+    others[1].symlink_to("gone.json")
+    os.mkfifo(others[2])  # reading it would wait for a writer
     runs = storage()
-    assert [run.path for run in runs.all()] == [path]
-    assert runs.refused == [
-        f".benchmarks/{MACHINE}/0001_x.json: is not a file",
-        ".benchmarks/0003_y.json: is not a file",
-    ]
-
-
-def test_a_pipe_that_is_named_like_a_run_is_passed_over_and_not_waited_for():
-    path = save("0002_base.json")
-    pipe = path.with_name("0001_pipe.json")
-    os.mkfifo(pipe)
-    runs = storage()
-    assert [run.path for run in runs.find("*")] == [path]
-    assert runs.refused == [f"{pipe}: is not a file"]
-
-
-def test_a_link_to_nothing_is_passed_over():
-    path = save("0002_base.json")
-    link = path.with_name("0001_link.json")
-    link.symlink_to("gone.json")
-    runs = storage()
-    assert [run.path for run in runs.all()] == [path]
-    assert runs.refused == [f"{link}: is not a file"]
+    assert [run.path for run in runs.all()] == [run.path for run in runs.find("*")] == [path]
+    assert runs.refused == [f"{other}: is not a file" for other in others]
 
 
 def test_a_file_that_may_not_be_read_is_passed_over(monkeypatch):
@@ -541,7 +514,7 @@ def test_a_plain_file_of_pytest_benchmark_has_its_cases_and_no_operations():
 @pytest.mark.parametrize(
     "extra", [{"commit": "x"}, {"mnistbench": "0.1"}, {"mnistbench": None}, {"other": {"schema": 99}}], ids=str
 )
-def test_what_another_plug_in_hung_on_a_benchmark_makes_it_no_case_of_ours(extra):
+def test_entries_of_other_plug_ins_are_no_record(extra):
     document = builders.saved_file()
     document["benchmarks"][0]["extra_info"] = extra
     path = save("0001_base.json")
@@ -606,10 +579,6 @@ def test_a_link_is_no_directory_of_a_session(tmp_path):
     (tmp_path / "tensorboard").mkdir()
     (tmp_path / "tensorboard/20261120-103105").symlink_to(tmp_path / "elsewhere")
     assert tensorboard_directory("20261120-103105/convnet", tmp_path / "tensorboard") is None
-
-
-def test_a_saved_run_knows_its_number():
-    assert SavedRun(Path("x/0042_base.json"), builders.summary()).number == "0042"
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "5.1.0"])

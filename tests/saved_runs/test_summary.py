@@ -195,7 +195,7 @@ def through_text(document):
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_a_sound_file_survives_every_report(kind):
+def test_every_report_can_be_made_of_a_sound_file(kind):
     survives_every_report(sound(kind), sound(kind))
 
 
@@ -281,7 +281,7 @@ def test_any_plain_file_is_a_summary_or_a_complaint(document):
 
 @given(timed_records(), timed_records())
 @settings(strategies.ANY_SPEED, max_examples=100)
-def test_whatever_a_session_can_save_survives_every_report(one, other):
+def test_every_report_can_be_made_of_any_session(one, other):
     # One identity, so that they are compared and not only listed.
     other = dataclasses.replace(other, test=one.test, node_id=one.node_id, params=one.params)
     survives_every_report(builders.summary(one), builders.summary(other))
