@@ -218,8 +218,8 @@ def any_effects(draw):
     """Differences of any size, also such that are no longer finite as a share, and of spoiled launches."""
     found = []
     for number in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from(["call", "mean", "operation", "replaced", "added", "outside", "other"]))
-        clock = draw(st.sampled_from(["wall", "cpu", "device"])) if kind in ("call", "mean") else ""
+        kind = draw(st.sampled_from(["iteration", "mean", "operation", "replaced", "added", "outside", "other"]))
+        clock = draw(st.sampled_from(["wall", "cpu", "device"])) if kind in ("iteration", "mean") else ""
         sides = st.none() | st.floats(0, 1e15)
         replaced = tuple(Replaced(key, draw(sides), draw(sides)) for key in (MM, ADD)) if kind in ("replaced", "added") else ()
         logs = draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8))
@@ -363,7 +363,7 @@ def test_a_report_with_another_key_at_any_place_is_not_valid(report, change):
         ("gate", ["findings", 0, "verdict"], "noise"),
         ("gate", ["cases", 0, "kind"], "operation"),
         ("gate", ["cases", 0, "clock"], "profiled"),
-        ("gate", ["operations", 0, "kind"], "call"),
+        ("gate", ["operations", 0, "kind"], "iteration"),
         ("gate", ["operations", 0, "members"], []),
         ("gate", ["operations", 0, "members", 0], ["aten::mm", "forward"]),
         ("gate", ["operations", 0, "p"], 1.5),
@@ -476,7 +476,7 @@ def at(report, path):
             "gate",
             "$defs/estimate/properties/kind/enum",
             {
-                samples.CALL, samples.MEAN, samples.OPERATION, samples.REPLACED, samples.ADDED, samples.OUTSIDE_KIND,
+                samples.ITERATION, samples.MEAN, samples.OPERATION, samples.REPLACED, samples.ADDED, samples.OUTSIDE_KIND,
                 samples.OTHER,
             },
         ),

@@ -82,7 +82,7 @@ def judge(folder: Path) -> None:
     print(f"{'':70}" + "".join(f"{arm:>20}" for arm in arms))
     for (case, kind, name), by_arm in found.items():
         quantities = [by_arm.get(arm) for arm in arms]
-        if all(quantities) and (kind == "call" or quantities[0].share >= 0.05):
+        if all(quantities) and (kind == "iteration" or quantities[0].share >= 0.05):
             cells = (f"{statistics.fmean(e.logs):+7.2%} SD {statistics.stdev(e.logs):6.2%}" for e in quantities)
             print(f"{case.removesuffix(' on digits')[:24]:24} {name[:44]:45}" + "".join(f"{cell:>20}" for cell in cells))
 

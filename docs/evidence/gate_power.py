@@ -163,7 +163,7 @@ def main() -> None:
         return
     print("spread (SD) of a launch's difference")
     for row, quantity in enumerate(recorded.quantities):
-        if quantity.kind == "call" or quantity.share >= 0.05:
+        if quantity.kind == "iteration" or quantity.share >= 0.05:
             spreads = " ".join(f"{way} {100 * logs[row].std(ddof=1):5.2f} %" for way, logs in recorded.logs.items())
             print(f"  {quantity.case:32} {quantity.name:44} {quantity.share:6.1%}  {spreads}")
     print("\nthe same code on both sides, recorded roles")
@@ -171,12 +171,12 @@ def main() -> None:
     print("\nthe same code on both sides, roles drawn anew")
     same(recorded, trials)
     print("\na slower case")
-    calls = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "call" and quantity.clock == "wall"]
+    medians = [row for row, each in enumerate(recorded.quantities) if each.kind == "iteration" and each.clock == "wall"]
     for change in (0.01, 0.02, 0.03, 0.05, 0.10):
-        for row in calls:
+        for row in medians:
             caught(recorded, row, change, trials)
     print("\na slower case, --threshold 1%")
-    for row in calls:
+    for row in medians:
         caught(recorded, row, 0.01, trials, limits=Thresholds(call=0.01))
     print("\na slower operation")
     operations = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"]
@@ -284,7 +284,7 @@ def same(recorded: Pool, trials: int) -> None:
 
 
 def calls_of(recorded: Pool, clocks: Sequence[str] = ("wall", "cpu"), **_: object) -> list[int]:
-    return [row for row, e in enumerate(recorded.quantities) if e.kind == "call" and e.clock == clocks[0]]
+    return [row for row, e in enumerate(recorded.quantities) if e.kind == "iteration" and e.clock == clocks[0]]
 
 
 def caught_share(recorded: Pool, row: int, change: float, trials: int, **how: object) -> float:

@@ -26,7 +26,7 @@ from mnistbench.gate.reproducers.script import read
 WORKLOADS = Path("mnistbench/workloads/workload.py")
 
 #: The report's kinds of quantities that are not operations.
-OF_CASE = ("call", "mean")
+OF_CASE = ("iteration", "mean")
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def inconclusive():
 
 
 def accepted():
-    patterns = ("step convnet-b16-cpu:aten::mm:50%", "*:call:20%", "*:aten::gone:5%")
+    patterns = ("step convnet-b16-cpu:aten::mm:50%", "*:iteration:20%", "*:aten::gone:5%")
     return concluded(slower(new={MM: {"kernels": ("sm90",)}}), 8, accept=patterns, reason="it is exact now")
 
 

@@ -22,9 +22,9 @@ from mnistbench.gate.verdict.decision import Estimate
 from mnistbench.gate.verdict.result import Verdict
 from mnistbench.gate.verdict.samples import (
     BASE,
-    CALL,
     COMPLETE,
     HEAD,
+    ITERATION,
     MEAN,
     End,
     GateHeader,
@@ -257,17 +257,17 @@ def _pairs(ns: int, factor: float, spread: float, coin: random.Random, speeds: S
 
 def quantity(logs: Sequence[float], **changes: Any) -> Quantity:
     """A whole call by its wall time, or whatever the keywords say."""
-    kind = changes.get("kind", "call")
+    kind = changes.get("kind", "iteration")
     ordinary: dict[str, Any] = {
         "case": "case",
         "kind": kind,
-        "name": "wall" if kind in (CALL, MEAN) else "aten::mm, forward fc1",
-        "clock": "wall" if kind in (CALL, MEAN) else "",
-        "members": () if kind in (CALL, MEAN) else (MM,),
+        "name": "wall" if kind in (ITERATION, MEAN) else "aten::mm, forward fc1",
+        "clock": "wall" if kind in (ITERATION, MEAN) else "",
+        "members": () if kind in (ITERATION, MEAN) else (MM,),
         "logs": tuple(logs),
         "base_ns": 4_000_000.0,
         "head_ns": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
-        "share": 1.0 if kind in (CALL, MEAN) else 0.25,
+        "share": 1.0 if kind in (ITERATION, MEAN) else 0.25,
     }
     return Quantity(**{**ordinary, **changes})
 

@@ -12,7 +12,7 @@ import numpy as np
 from mnistbench.core import units
 from mnistbench.core.options import option, share
 from mnistbench.gate.verdict.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
-from mnistbench.gate.verdict.samples import ADDED, BUSY, CALL, MEAN, OPERATION, REPLACED, Quantity
+from mnistbench.gate.verdict.samples import ADDED, BUSY, ITERATION, MEAN, OPERATION, REPLACED, Quantity
 
 #: Fewest launches of the first stage that can be judged: their smallest p-value is 1 / 2^8.
 LEAST_LAUNCHES = 8
@@ -133,7 +133,7 @@ class Decision:
     @property
     def bound(self) -> float:
         """Largest upper bound of the medians of all clocks and cases, without regressed cases; infinite if there is none."""
-        return self._bound(CALL)
+        return self._bound(ITERATION)
 
     @property
     def bound_of_means(self) -> float:
@@ -419,7 +419,7 @@ def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Se
         and other.p <= LEVEL
         and other.change < 0
     )
-    bounds = {one.quantity.clock: one.high for one in cases if one.quantity.case == case and one.quantity.kind == CALL}
+    bounds = {one.quantity.clock: one.high for one in cases if one.quantity.case == case and one.quantity.kind == ITERATION}
     if BUSY in bounds:
         return added - saved > bounds[BUSY]
     return bool(bounds) and added - saved > max(bounds.values())

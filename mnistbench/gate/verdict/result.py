@@ -31,7 +31,7 @@ from mnistbench.gate.verdict.decision import (
     Thresholds,
     decide,
 )
-from mnistbench.gate.verdict.samples import BASE, CALL, HEAD, OTHER, End, GateHeader, Launch, Recorded, SideSample
+from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     )
     accepted, exceeded, unlimited = _sorted_acceptances(decision.findings, matching)
     used = {one for finding in decision.findings for one in matching(finding)}
-    measured = {quantity.case for quantity in first if quantity.kind == CALL}
+    measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
     return Verdict(
         recorded=recorded,
         options=options,
@@ -247,7 +247,7 @@ def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bo
     quantities = {quantity.name}
     if quantity.is_case:
         # The title of a clock covers its median and its mean.
-        quantities |= {"iteration", "call", quantity.title, replace(quantity, kind=CALL).title}
+        quantities |= {ITERATION, quantity.title, replace(quantity, kind=ITERATION).title}
     elif quantity.kind != OTHER:
         names = {name for key in quantity.members for name in (key[0], shortened(key[0]), key[2]) if name}
         quantities |= {quantity.title, *names}

@@ -49,8 +49,8 @@ LEAST_PAIRS = 3
 #: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single one; those of one place that
 #: only one side has, whose sums are compared if both are large, or which are judged by the share of the case that they add;
 #: what is no operation (time outside operations, runtime calls, unattributed kernels); the group of small ones.
-CALL, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER = (
-    "call", "mean", "operation", "replaced", "added", "outside", "other",
+ITERATION, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER = (
+    "iteration", "mean", "operation", "replaced", "added", "outside", "other",
 )  # fmt: skip
 
 #: Most operations of each side in the title of a replacement. The number of others counts as one.
@@ -195,7 +195,7 @@ class Quantity:
     """A quantity that is compared between the sides: the time of a case, or of operations of it."""
 
     case: str  # node id
-    kind: str  # CALL, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND or OTHER
+    kind: str  # ITERATION, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND or OTHER
     name: str  # the clock for a case, else the operation
     clock: str
     members: tuple[OpKey, ...]  # summed operations; none for a case
@@ -208,7 +208,7 @@ class Quantity:
     @property
     def is_case(self) -> bool:
         """Whether this is the time of a whole case."""
-        return self.kind in (CALL, MEAN)
+        return self.kind in (ITERATION, MEAN)
 
     @property
     def weight(self) -> float:
@@ -301,7 +301,10 @@ def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Quantit
     for clock in (WALL, CPU, DEVICE, BUSY):
         if all(clock in side.times for side in sides) and any(any(side.times[clock]) for side in sides):
             times = functools.partial(_times_by, clock)
-            for kind, differ, summed in ((CALL, difference, statistics.median), (MEAN, difference_of_means, statistics.fmean)):
+            for kind, differ, summed in (
+                (ITERATION, difference, statistics.median),
+                (MEAN, difference_of_means, statistics.fmean),
+            ):
                 logs = _logs(launches, functools.partial(_differ_in_build, differ, clock))
                 base_ns, head_ns = (_typical(launches, side, times, summed) for side in (BASE, HEAD))
                 yield Quantity(case, kind, clock, clock, (), logs, base_ns, head_ns, 1.0)

@@ -215,7 +215,7 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
 )
 def test_a_candidate_is_what_fresh_launches_make_of_it(first, second, verdict, outcome):
     # An operation of a quarter of its case moves it by little; the case has room for it here.
-    share = {} if first.kind == "call" else {"share": 0.005}
+    share = {} if first.kind == "iteration" else {"share": 0.005}
     changed, again = (dataclasses.replace(one, **share) for one in (first, second))
     assert found([changed], among(again, count=10, seed=5)) == (outcome, [verdict], [])
 
@@ -561,8 +561,8 @@ def any_effects(draw):
     """Whatever differences of whole nanoseconds can be; a launch whose times are spoiled has none."""
     found = []
     for number in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from(["call", "mean", "operation", "replaced", "added", "other"]))
-        clock = draw(st.sampled_from(["wall", "cpu", "device", "busy"])) if kind in ("call", "mean") else ""
+        kind = draw(st.sampled_from(["iteration", "mean", "operation", "replaced", "added", "other"]))
+        clock = draw(st.sampled_from(["wall", "cpu", "device", "busy"])) if kind in ("iteration", "mean") else ""
         found.append(
             gate_builders.quantity(
                 draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8)), kind=kind, name=f"{number}",
@@ -584,5 +584,5 @@ def test_whatever_was_measured_there_is_a_verdict(quantities, again):
     if result.outcome == PASSED:
         assert not result.reasons
         assert all(finding.verdict != REGRESSED for finding in result.findings)
-        assert result.bound <= LIMITS.case or all(one.quantity.kind != "call" for one in result.cases)
+        assert result.bound <= LIMITS.case or all(one.quantity.kind != "iteration" for one in result.cases)
         assert result.bound_of_means <= 0.1 or all(one.quantity.kind != "mean" for one in result.cases)

@@ -15,7 +15,7 @@ from mnistbench.gate.verdict.permutation import LEVEL, directed_test, simultaneo
 pytestmark = pytest.mark.versions
 
 SEED = 7
-MIXED = ["call", "operation", "call", "operation", "operation"]
+MIXED = ["iteration", "operation", "iteration", "operation", "operation"]
 
 
 # ---- the tests ----------------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_p_values_are_those_of_all_exchanges_one_by_one(launches, mean, seed):
 @pytest.mark.parametrize(("mean", "seed"), [(0.0, 1), (0.01, 2), (0.02, 3), (-0.02, 4)])
 def test_of_a_single_quantity_they_are_those_of_scipy(mean, seed):
     [row] = logs = drawn(1, 10, seed, mean=mean)
-    [floor] = floors(logs, ["call"])
+    [floor] = floors(logs, ["iteration"])
 
     def test(alternative):
         return scipy.stats.permutation_test(
@@ -90,8 +90,8 @@ def test_of_a_single_quantity_they_are_those_of_scipy(mean, seed):
             permutation_type="samples", alternative=alternative, n_resamples=2**10, vectorized=True,
         ).pvalue  # fmt: skip
 
-    assert directed_test(logs, ["call"], np.array([1.0]), SEED) == pytest.approx([test("greater")])
-    assert directed_test(logs, ["call"], np.array([-1.0]), SEED) == pytest.approx([test("less")])
+    assert directed_test(logs, ["iteration"], np.array([1.0]), SEED) == pytest.approx([test("greater")])
+    assert directed_test(logs, ["iteration"], np.array([-1.0]), SEED) == pytest.approx([test("less")])
 
 
 def test_random_exchanges_are_close_to_all_of_them(monkeypatch):
@@ -121,7 +121,7 @@ def test_the_p_value_of_a_small_effect_does_not_depend_on_a_large_one():
     logs = drawn(3, 10, 4, common=0)
     logs[0] += 0.2
     logs[1] += 0.05
-    kinds, signs = ["call", "mean", "operation"], np.ones(3)  # each has its own s0
+    kinds, signs = ["iteration", "mean", "operation"], np.ones(3)  # each has its own s0
     p, alone = directed_test(logs, kinds, signs, SEED), directed_test(logs[1:], kinds[1:], signs[1:], SEED)
     assert p[0] == alone[0] == 1 / 2**10
     assert p[1:] == pytest.approx(alone)
@@ -133,7 +133,7 @@ def test_no_p_value_is_zero():
         every = 2**launches
         sure, drawn_ones = np.full((3, launches), 0.1), 1 + permutation.EXCHANGES
         least = 1 / every if every <= permutation.EXCHANGES else 1 / drawn_ones
-        assert slower(sure, ["call"] * 3) == pytest.approx([least] * 3)
+        assert slower(sure, ["iteration"] * 3) == pytest.approx([least] * 3)
 
 
 def test_a_quantity_of_tiny_spread_does_not_decide_alone():
@@ -148,19 +148,19 @@ def test_calls_and_operations_have_floors_of_their_own():
     calls, operations = drawn(3, 10, 1) / 10, drawn(12, 10, 2)
     calls[0] += 0.005
     logs = np.vstack([calls, operations])
-    assert slower(logs, ["call"] * 3 + ["operation"] * 12)[0] <= LEVEL
+    assert slower(logs, ["iteration"] * 3 + ["operation"] * 12)[0] <= LEVEL
     assert slower(logs, ["operation"] * 15)[0] > LEVEL
 
 
 def test_more_quantities_make_none_surer():
     logs = drawn(6, 8, 4, mean=0.01)
-    few, many = slower(logs[:3], ["call"] * 3), slower(logs, ["call"] * 3 + ["operation"] * 3)
+    few, many = slower(logs[:3], ["iteration"] * 3), slower(logs, ["iteration"] * 3 + ["operation"] * 3)
     assert all(more >= one for one, more in zip(few, many, strict=False))
 
 
 def test_quantities_that_never_differ_are_sure_of_nothing():
-    assert slower(np.zeros((3, 8)), ["call"] * 3) == pytest.approx([1.0] * 3)
-    assert directed_test(np.zeros((3, 8)), ["call"] * 3, np.ones(3), SEED) == pytest.approx([1.0] * 3)
+    assert slower(np.zeros((3, 8)), ["iteration"] * 3) == pytest.approx([1.0] * 3)
+    assert directed_test(np.zeros((3, 8)), ["iteration"] * 3, np.ones(3), SEED) == pytest.approx([1.0] * 3)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -168,7 +168,7 @@ def test_of_all_ways_in_which_coins_can_fall_no_more_than_the_level_raise_an_ala
     # The exact validity of the tests: with the same code on both sides every pattern of signs is as likely as any other.
     sizes = np.abs(drawn(6, 8, seed))
     sizes[2] *= 30
-    kinds = ["call", "call", "operation", "operation", "operation", "operation"]
+    kinds = ["iteration", "iteration", "operation", "operation", "operation", "operation"]
     patterns = np.array(list(itertools.product((1.0, -1.0), repeat=8)))
     expected = np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0])
     either = np.array([min(slower(sizes * pattern, kinds)) for pattern in patterns])

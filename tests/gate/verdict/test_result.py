@@ -201,7 +201,7 @@ def test_operations_that_fresh_launches_group_otherwise_are_held_as_at_first():
 
 # ---- accepted -----------------------------------------------------------------------------------------------------------
 
-ALL_CALLS = f"{LABEL}:call"
+ALL_ITERATIONS = f"{LABEL}:iteration"
 
 
 @pytest.mark.parametrize("case", [LABEL, "step convnet-b16-cpu", CASE, "test_step[convnet-b16-cpu]", "*", "step*", "*b16*"])
@@ -233,7 +233,7 @@ def test_what_is_called_otherwise_is_not_accepted(slower, pattern):
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [
-        (ALL_CALLS, {"wall", "cpu"}),
+        (ALL_ITERATIONS, {"wall", "cpu"}),
         (f"{LABEL}:wall", {"wall"}),
         ("*:*", {"wall", "cpu", MM_TEXT}),
         (f"{LABEL}:*", {"wall", "cpu", MM_TEXT}),
@@ -244,7 +244,7 @@ def test_calls_are_accepted_by_their_clock_or_together(slower, pattern, names):
 
 
 def test_what_is_accepted_passes_and_what_accepted_nothing_is_listed(slower):
-    verdict = concluded(slower, f"{LABEL}:aten::mm", "*:aten::gone", ALL_CALLS)
+    verdict = concluded(slower, f"{LABEL}:aten::mm", "*:aten::gone", ALL_ITERATIONS)
     assert (verdict.outcome, verdict.regressions, verdict.unused) == (PASSED, (), ("*:aten::gone:900%",))
     assert {finding.screened.quantity.title for finding in verdict.accepted} == {
         MM_TEXT, "wall time", "CPU time", "mean wall time", "mean CPU time",
@@ -298,29 +298,29 @@ def test_a_place_is_accepted_by_what_came_what_went_and_its_module():
     assert verdicts(concluded(launches))["new and gone operations, forward fc1"] == REGRESSED
     title = "aten::mm -> aten::_scaled_mm, forward fc1"
     for name in ("aten::mm", "aten::_scaled_mm", "fc1", "new and gone operations, forward fc1", title):
-        assert concluded(launches, f"*:{name}", ALL_CALLS).outcome == PASSED, name
+        assert concluded(launches, f"*:{name}", ALL_ITERATIONS).outcome == PASSED, name
 
 
 def test_a_regression_is_accepted_up_to_its_limit_and_no_further(slower):
     # The operation is 30 % slower, and its case 7.5 %.
-    enough = concluded(slower, "*:aten::mm:35%", "*:call:10%")
+    enough = concluded(slower, "*:aten::mm:35%", "*:iteration:10%")
     assert (enough.outcome, enough.exceeded, enough.unlimited) == (PASSED, (), ())
-    for too_little in (("*:aten::mm:25%", "*:call:10%"), ("*:aten::mm:35%", "*:call:5%")):
+    for too_little in (("*:aten::mm:25%", "*:iteration:10%"), ("*:aten::mm:35%", "*:iteration:5%")):
         verdict = concluded(slower, *too_little)
         assert (verdict.outcome, verdict.unused) == (REGRESSED, ())
         assert {finding for finding, _ in verdict.exceeded} == set(verdict.regressions)
     # Of several the one that allows most counts.
-    assert concluded(slower, "*:aten::mm:25%", "*:fc1:35%", "*:call:10%").outcome == PASSED
+    assert concluded(slower, "*:aten::mm:25%", "*:fc1:35%", "*:iteration:10%").outcome == PASSED
 
 
 def test_an_acceptance_without_a_limit_judges_nothing_and_says_what_to_give(slower):
-    without = (Acceptance.parse("*:aten::mm"), Acceptance.parse("*:call:10%"))
+    without = (Acceptance.parse("*:aten::mm"), Acceptance.parse("*:iteration:10%"))
     verdict = conclude(recorded(slower), JudgeOptions(accept=without, reason="it is exact now"))
     assert (verdict.outcome, verdict.regressions, verdict.is_excusable) == (INCONCLUSIVE, (), False)
     [reason] = verdict.reasons
     # The line that it says is one that works.
     pasted = reason.text.partition("give one: --accept ")[2]
-    assert concluded(slower, *shlex.split(pasted), "*:call:10%").outcome == PASSED
+    assert concluded(slower, *shlex.split(pasted), "*:iteration:10%").outcome == PASSED
 
 
 def test_the_limit_to_paste_allows_for_all_that_the_pattern_matches(slower):

@@ -124,7 +124,7 @@ def test_the_other_way_round_a_difference_has_the_other_sign(pairs):
 
 
 def calls_of(launches):
-    return {quantity.clock: quantity for quantity in quantities(launches) if quantity.kind == "call"}
+    return {quantity.clock: quantity for quantity in quantities(launches) if quantity.kind == "iteration"}
 
 
 def test_a_call_has_a_difference_per_launch_and_typical_times():
@@ -132,7 +132,7 @@ def test_a_call_has_a_difference_per_launch_and_typical_times():
     call = calls_of([launch(one) for one in slower])["wall"]
     assert call.logs == pytest.approx([0, math.log(1.01), math.log(1.02)])
     assert (call.base_ns, call.head_ns, call.share) == (4_000_000, 4_040_000, 1.0)
-    assert call.key == (CASE, "call", "wall")
+    assert call.key == (CASE, "iteration", "wall")
 
 
 def test_several_builds_of_a_launch_are_averaged():
@@ -445,11 +445,11 @@ def test_a_place_has_a_name_also_without_a_module(key, name):
 def test_a_case_without_operations_on_either_side_has_none_that_are_held():
     assert grouped(build(side(operations={}))) == {}
     assert grouped(build(side(), side(operations={}))) == {}
-    assert {quantity.kind for quantity in quantities([launch(build(side(operations={})))])} == {"call", "mean"}
+    assert {quantity.kind for quantity in quantities([launch(build(side(operations={})))])} == {"iteration", "mean"}
 
 
 def test_operations_that_took_no_time_anywhere_are_no_quantity():
-    assert {quantity.kind for quantity in quantities([launch(build(side(operations={MM: 0})))])} == {"call", "mean"}
+    assert {quantity.kind for quantity in quantities([launch(build(side(operations={MM: 0})))])} == {"iteration", "mean"}
 
 
 def of_case(base, new):
@@ -481,10 +481,10 @@ def test_cpu_time_is_compared_over_blocks_if_there_are_any():
     base = side(times={"wall": (110,) * 4, "cpu": (100,) * 4}, block_ns=(100, 100, 100))
     new = side(times={"wall": (220,) * 4, "cpu": (200,) * 4}, block_ns=(103, 104, 108))
     found = of_case(base, new)
-    assert found["call", "cpu"] == pytest.approx(1.04)
+    assert found["iteration", "cpu"] == pytest.approx(1.04)
     assert found["mean", "cpu"] == pytest.approx(1.05)
     # Wall time is 1.1 times the CPU time on both sides.
-    assert found["call", "wall"] == pytest.approx(1.04)
+    assert found["iteration", "wall"] == pytest.approx(1.04)
     assert found["mean", "wall"] == pytest.approx(1.05)
 
 
@@ -492,8 +492,8 @@ def test_a_side_that_sleeps_is_slower_by_wall_time_alone():
     base = side(times={"wall": (101, 101, 202), "cpu": (100, 100, 200)}, block_ns=(90,) * 3)
     new = side(times={"wall": (121, 120, 242), "cpu": (100, 100, 200)}, block_ns=(90,) * 3)
     found = of_case(base, new)
-    assert found["call", "cpu"] == found["mean", "cpu"] == 1.0
-    assert found["call", "wall"] == pytest.approx(1.21 / 1.01)
+    assert found["iteration", "cpu"] == found["mean", "cpu"] == 1.0
+    assert found["iteration", "wall"] == pytest.approx(1.21 / 1.01)
     assert found["mean", "wall"] == pytest.approx((1.21 + 1.20 + 1.21) / (3 * 1.01))
 
 
@@ -505,14 +505,16 @@ def test_blocks_of_one_side_alone_are_not_compared():
 def test_blocks_need_usable_times():
     times = {"wall": (100,) * 3, "cpu": (100,) * 3}
     logs = {
-        one.name: one.logs[0] for one in quantities([launch(build(side(times=times, block_ns=(0,) * 3)))]) if one.kind == "call"
+        one.name: one.logs[0]
+        for one in quantities([launch(build(side(times=times, block_ns=(0,) * 3)))])
+        if one.kind == "iteration"
     }
     assert all(map(math.isnan, logs.values()))
 
 
 def test_an_iteration_without_cpu_time_has_no_wall_time_either():
     base = side(times={"wall": (100,) * 5, "cpu": (100, 0, 100, 100, 100)}, block_ns=(100,) * 3)
-    assert of_case(base, base)["call", "wall"] == 1.0
+    assert of_case(base, base)["iteration", "wall"] == 1.0
 
 
 def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path):
@@ -713,7 +715,7 @@ def test_samples_that_an_earlier_version_saved_are_read():
     assert recorded.header.labels == {CASE: gate_builders.LABEL}
     assert [one.stage for one in recorded.launches] == [1, 1, 1, 2]
     found = {quantity.key[1:]: quantity for quantity in quantities(recorded.launches[:3])}
-    assert found["call", "wall"].logs == pytest.approx([0.0975, 0.0959, 0.0979], abs=1e-4)
+    assert found["iteration", "wall"].logs == pytest.approx([0.0975, 0.0959, 0.0979], abs=1e-4)
     assert (found["operation", "aten::mm, forward fc1"].base_ns, found["mean", "cpu"].head_ns) == (1_012_105.5, 5_357_994.0)
     [build] = recorded.launches[3].cases[CASE]
     assert build["base"] == side(operations={}, times={"wall": (5, 6), "cpu": (3, 4), "device": (1, 2)}, outcome=("ffff", None))
