@@ -11,7 +11,7 @@ PAGES = {"index": "README.md", "changelog": "CHANGELOG.md", "contributing": "CON
 
 project = "mnistbench"
 extensions = ["myst_parser"]
-exclude_patterns = ["studies"]
+exclude_patterns = ["evidence"]
 myst_heading_anchors = 3  # links to headings, as on GitHub
 highlight_language = "text"
 html_theme = "furo"

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-from mnistbench.compare import diff, judge, problems
+from mnistbench.compare import diff, judge
 from mnistbench.compare import report as compare_report
 from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
@@ -488,7 +488,7 @@ def at(report, path):
             {bisection.SLOWER, bisection.NOT_SLOWER, bisection.NOT_JUDGED},
         ),
         ("compare", "properties/by/enum", set(GROUPINGS)),
-        ("compare", "properties/problems/items/properties/verdict/enum", {problems.INCOMPARABLE, problems.MISSING}),
+        ("compare", "properties/problems/items/properties/verdict/enum", {judge.INCOMPARABLE, judge.MISSING}),
         ("compare", "properties/cases/items/properties/incomparable/propertyNames/enum", set(BLOCKING)),
         (
             "compare",
@@ -501,7 +501,7 @@ def at(report, path):
         (
             "compare",
             "$defs/quantity/properties/verdict/enum",
-            {judge.REGRESSED, judge.IMPROVED, judge.WITHIN, judge.SUSPECT, judge.INCONCLUSIVE, problems.INCOMPARABLE},
+            {judge.REGRESSED, judge.IMPROVED, judge.WITHIN, judge.SUSPECT, judge.INCONCLUSIVE, judge.INCOMPARABLE},
         ),
     ],
 )  # fmt: skip

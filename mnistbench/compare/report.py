@@ -19,6 +19,7 @@ from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
 from mnistbench.compare.judge import (
     IMPROVED,
+    INCOMPARABLE,
     INCONCLUSIVE,
     REGRESSED,
     SUSPECT,
@@ -29,7 +30,6 @@ from mnistbench.compare.judge import (
     acceptance_for,
 )
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
-from mnistbench.compare.problems import INCOMPARABLE
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
 from mnistbench.saved_runs.summary import OpSummary, RunSummary

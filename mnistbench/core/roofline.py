@@ -6,14 +6,12 @@ Williams, Waterman and Patterson, "Roofline", CACM 52 (2009) 65. Times are nanos
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
 from mnistbench.core.document import Within
-from mnistbench.core.operation import OpKey, grouped
-from mnistbench.core.record import OpRow, OpTable, median_ns
+from mnistbench.core.operation import OpKey
 
 _Rate = Annotated[float, Within(sys.float_info.min, sys.float_info.max, "a rate above 0")]
 
@@ -98,33 +96,6 @@ class OperationSum:
         flops, n_bytes = self.cost.flops, self.cost.n_bytes
         of_memory = not flops or self.ceilings.attainable(flops, n_bytes) < self.ceilings.flops_per_s
         return "memory" if of_memory else self.ceilings.precision
-
-
-def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, OperationSum]:
-    """Sum the rows of a table by ``op``, ``module`` or ``op,module``.
-
-    Args:
-        table: the table.
-        by: how rows are summed.
-        of_all: times and calls of all iterations together; else those of one, times as medians.
-    """
-    found: dict[OpKey, list[OpRow]] = defaultdict(list)
-    for row in table.rows:
-        found[grouped(row.key, by)].append(row)
-    iterations, time = (len(table.iteration_ns), sum) if of_all else (1, median_ns)
-    return {
-        key: OperationSum(
-            key=key,
-            calls=sum(row.calls for row in rows) * iterations,
-            self_cpu_ns=sum(time(row.self_cpu_ns) for row in rows),
-            # Operations of a module call each other, so the sum of their totals would count time twice.
-            total_cpu_ns=sum(time(row.self_cpu_ns if by == "module" else row.total_cpu_ns) for row in rows),
-            self_device_ns=sum(time(row.self_device_ns) for row in rows) if table.view == "device" else None,
-            memory_bytes=sum(row.memory_bytes for row in rows),
-            shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
-        )
-        for key, rows in found.items()
-    }
 
 
 def total(rows: Iterable[OperationSum], name: str) -> OperationSum:

@@ -18,8 +18,10 @@ from torch import nn
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import FAST, REFERENCE, Params
 from mnistbench.workloads import data
+from mnistbench.workloads.data import Batch
+from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.step import Inference, Step, evaluate
-from mnistbench.workloads.workload import Batch, Optimizer, Workload
+from mnistbench.workloads.workload import Workload
 
 #: Below this batch size an epoch case runs on the share batch_size / EPOCH_WHOLE_FROM of the dataset: at batch size 1 a
 #: whole epoch of digits would take 20 times as long as at 64. The record has the number of samples per iteration.
@@ -180,24 +182,17 @@ def _work(
 
             return None, None, math.ceil(fraction * len(whole.test)), len(whole.test), eval_epoch
         case "batch":
-            return None, None, size, size, partial(next, _endless_batches(workload, size, device, generator))
+            batches: Iterator[Batch]
+            if workload.load is None:  # drawn one by one
+                batches = (workload.make_batch(size, device, generator) for _ in itertools.count())
+            else:  # epoch after epoch, shuffled once per epoch
+                whole = workload.load(device)
+                batches = itertools.chain.from_iterable(whole.epoch(whole.train, size, generator) for _ in itertools.count())
+            return None, None, size, size, partial(next, batches)
         case _:  # dataloader
             loader = data.torchvision_loader(data_dir, size, params.seed)
-            return (
-                None,
-                None,
-                size,
-                size,
-                partial(next, ((inputs.to(device), targets.to(device)) for inputs, targets in loader)),
-            )
-
-
-def _endless_batches(workload: Workload, size: int, device: torch.device, generator: torch.Generator) -> Iterator[Batch]:
-    """Yield the batches of epoch after epoch, shuffled once per epoch; drawn one by one if the workload has no dataset."""
-    if workload.load is None:
-        return (workload.make_batch(size, device, generator) for _ in itertools.count())
-    whole = workload.load(device)
-    return itertools.chain.from_iterable(whole.epoch(whole.train, size, generator) for _ in itertools.count())
+            batches = ((inputs.to(device), targets.to(device)) for inputs, targets in loader)
+            return None, None, size, size, partial(next, batches)
 
 
 def _whole_set(workload: Workload, device: torch.device, params: Params) -> data.Dataset:
@@ -223,12 +218,8 @@ def autocaster(device: torch.device, dtype: str) -> Callable[[], AbstractContext
 def synchronizer(device: torch.device) -> Callable[[], None]:
     """Return a function that waits until the device has finished; on a CPU it returns at once."""
     if device.type == "cpu":
-        return _nothing
+        return lambda: None  # a CPU operation has finished when it returns
     return partial(torch.accelerator.synchronize, device)
-
-
-def _nothing() -> None:
-    """Return: a CPU operation has finished when it returns."""
 
 
 @contextmanager

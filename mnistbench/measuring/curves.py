@@ -120,12 +120,8 @@ def sources() -> str:
         file: Any = getattr(module, "__dict__", {}).get("__file__")
         other = name.startswith("mnistbench.") and name.split(".")[1] in _OTHER_PACKAGES
         if isinstance(file, str) and not other and not file.startswith(installed):
-            found[name] = _digest(file)
+            try:
+                found[name] = _sha256(Path(file).read_bytes())
+            except (OSError, ValueError):  # in an archive, or no path at all
+                found[name] = ""
     return _sha256(json.dumps(sorted(found.items())).encode())
-
-
-def _digest(file: str) -> str:
-    try:
-        return _sha256(Path(file).read_bytes())
-    except (OSError, ValueError):  # in an archive, or no path at all
-        return ""

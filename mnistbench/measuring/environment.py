@@ -159,13 +159,7 @@ def _driver() -> str:
         return "unknown"
     query = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(
-            query,
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        ).stdout.split()
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.split()
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return answer[0] if answer else "unknown"

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from mnistbench.core.record import OpTable
 from mnistbench.measuring.case import Case, on_device, seed
 from mnistbench.measuring.profiling import profile_first_call
-from mnistbench.measuring.timing import clocked, event_ns, times_ns
+from mnistbench.measuring.timing import Timed, clocked, event_ns, times_ns
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Step
 
@@ -32,15 +30,6 @@ CALLS = (10, 1_000)
 
 #: Timed steps of a block of steps of ranks, and untimed ones before them: the first step creates the optimizer's state.
 BLOCK_STEPS, WARMUP_STEPS = 10, 3
-
-
-@dataclass(frozen=True)
-class Timed:
-    """Results of the timed passes of a case."""
-
-    rounds_ns: tuple[int, ...] = ()  # wall time per iteration of each round
-    device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
-    first_call: OpTable | None = field(default=None, repr=False)  # operations of the first iteration
 
 
 def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:

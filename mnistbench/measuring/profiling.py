@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.profiler import ProfilerActivity, record_function
 
+from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import ITERATION, MODULE, PHASE
 from mnistbench.core.record import OpTable
@@ -233,19 +235,15 @@ def in_ranges(runner: Step | Inference, model: nn.Module | None, make_range: Ran
         make_range: makes a range of a name.
     """
     with ExitStack() as undo:
-        _mark_parts(runner, make_range, undo)
+        for part, phase in _PHASE_OF_PART.items():
+            method = getattr(runner, part, None)
+            if method is not None:
+                names = [PHASE + phase, *([MODULE + LOSS] if part == "loss" else [])]
+                setattr(runner, part, _in_ranges(method, names, make_range))
+                undo.callback(delattr, runner, part)  # the instance's attribute hid the class's method
         if model is not None:
             _mark_modules(model, make_range, undo)
         yield
-
-
-def _mark_parts(runner: Step | Inference, make_range: Ranges, undo: ExitStack) -> None:
-    for part, phase in _PHASE_OF_PART.items():
-        method = getattr(runner, part, None)
-        if method is None:
-            continue
-        setattr(runner, part, _in_ranges(method, [PHASE + phase, *([MODULE + LOSS] if part == "loss" else [])], make_range))
-        undo.callback(delattr, runner, part)  # the instance's attribute hid the class's method
 
 
 def _in_ranges(function: Callable[..., Any], names: Sequence[str], make_range: Ranges) -> Callable[..., Any]:
@@ -305,3 +303,19 @@ def marked_calls() -> Iterator[None]:
 def forward_range() -> record_function:
     """Return a range whose operations are those of the phase ``forward``, except those that autograd runs for ``backward``."""
     return record_function(PHASE + "forward")
+
+
+def export_trace(recorded: torch.profiler.profile, path: Path) -> None:
+    """Write a Chrome trace.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    export: Callable[[str], None] = recorded.export_chrome_trace
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab"):  # torch does not report why it cannot write
+            pass
+        export(str(path))
+    except OSError as error:
+        raise UsageError(f"--trace: {path} cannot be written ({error.strerror}); name another file") from None

@@ -28,8 +28,9 @@ from mnistbench.core.params import Params
 from mnistbench.core.record import Scalars, finite, thin
 from mnistbench.measuring.case import autocaster, fork_random, in_step, optimizer_maker, seeded_model
 from mnistbench.measuring.curves import Curve, CurveStore
+from mnistbench.workloads.data import Batch
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
-from mnistbench.workloads.workload import Batch, Workload
+from mnistbench.workloads.workload import Workload
 
 if TYPE_CHECKING:
     import numpy as np

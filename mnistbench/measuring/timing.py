@@ -8,7 +8,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mnistbench.core.record import OpTable
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +23,15 @@ class Sample(NamedTuple):
     wall_ns: int
     cpu_ns: int  # summed over all threads of the process
     device_ns: int | None = None  # on the accelerator's own clock; None on a CPU
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Results of the timed passes of a case."""
+
+    rounds_ns: tuple[int, ...] = ()  # wall time per iteration of each round
+    device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
+    first_call: OpTable | None = field(default=None, repr=False)  # operations of the first iteration
 
 
 def clocked(work: Callable[[], object]) -> Sample:

@@ -59,10 +59,10 @@ def _profiled(settings: Settings) -> list[Profiled]:
 
         def profile(params: Params, trace: Path | None) -> Profiled:
             found = profile_case(
-                params, workload, data_dir=_data_dir(settings), iterations=settings.iterations, shapes=settings.shapes,
+                params, workload, data_dir=settings.data_dir, iterations=settings.iterations, shapes=settings.shapes,
                 trace=trace,
             )  # fmt: skip
-            return with_cold_calls(found, _data_dir(settings), processes) if settings.cold else found
+            return with_cold_calls(found, settings.data_dir, processes) if settings.cold else found
 
         return _each(settings, resolve_devices(settings.devices), profile)
 
@@ -85,7 +85,7 @@ def _run_rank(settings: Settings, rank: Rank) -> None:
 
         def profile(params: Params, trace: Path | None) -> Profiled | None:
             return profile_rank(
-                params, workload, ranks, data_dir=_data_dir(settings), iterations=settings.iterations,
+                params, workload, ranks, data_dir=settings.data_dir, iterations=settings.iterations,
                 shapes=settings.shapes, trace=trace,
             )  # fmt: skip
 
@@ -95,14 +95,10 @@ def _run_rank(settings: Settings, rank: Rank) -> None:
         ranks.end()
 
 
-def _data_dir(settings: Settings) -> str | None:
-    return str(settings.data_dir) if settings.data_dir else None
-
-
 def _workload(settings: Settings) -> Workload:
     from mnistbench.workloads.workload import builtin_workloads
 
-    workloads = {workload.name: workload for workload in builtin_workloads(settings.dataset, _data_dir(settings))}
+    workloads = {workload.name: workload for workload in builtin_workloads(settings.dataset, settings.data_dir)}
     if settings.model not in workloads:
         raise UsageError(f"--model: {settings.model!r} is not known; choose {' or '.join(workloads)}")
     return workloads[settings.model]
@@ -125,7 +121,11 @@ def _each(
         )
         for device in devices for phase in settings.phases for size in settings.batch_sizes
     ]  # fmt: skip
-    traces = [_trace_of(settings.trace, params, len(cases)) for params in cases]
+    traces = [settings.trace] * len(cases)
+    if settings.trace and len(cases) > 1:  # each file has the label of its case before the suffix
+        stem, dot, ending = settings.trace.name.partition(".")
+        labels = [params.label.replace(" ", "-").replace(":", "") for params in cases]
+        traces = [settings.trace.with_name(f"{stem}-{label}{dot}{ending}") for label in labels]
     for trace in traces:
         if trace and (problem := why_not_writable(trace.parent)):
             raise UsageError(f"--trace: {trace} cannot be written ({problem}); name another file")
@@ -135,11 +135,3 @@ def _each(
             progress.step(params.label)
             found.append(profile(params, trace))
     return [case for case in found if case]
-
-
-def _trace_of(path: Path | None, params: Params, cases: int) -> Path | None:
-    """Return the trace file of a case; one of several cases has its label before the suffix."""
-    if path is None or cases == 1:
-        return path
-    stem, dot, ending = path.name.partition(".")
-    return path.with_name(f"{stem}-{params.label.replace(' ', '-').replace(':', '')}{dot}{ending}")

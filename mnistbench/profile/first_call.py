@@ -48,7 +48,7 @@ _TIMEOUT_S = 600
 
 
 def cold_calls(
-    params: Params, data_dir: str | None = None, processes: Processes | None = None
+    params: Params, data_dir: str | Path | None = None, processes: Processes | None = None
 ) -> tuple[tuple[ColdCall, ...], int]:
     """Return profiled iterations of a built-in workload, and the number of training steps between them.
 
@@ -66,11 +66,8 @@ def cold_calls(
     with contextlib.ExitStack() as stack:
         processes = processes or stack.enter_context(Processes())
         weights = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mnistbench-cold-"))) / "weights.pt")
-        calls = [
-            call
-            for trained in (False, True)
-            for call in processes.run({"params": asdict(params), "data_dir": data_dir, "weights": weights, "trained": trained})
-        ]
+        job = {"params": asdict(params), "data_dir": str(data_dir) if data_dir else None, "weights": weights}
+        calls = [call for trained in (False, True) for call in processes.run({**job, "trained": trained})]
     return tuple(calls), TRAINING_STEPS
 
 
@@ -137,13 +134,13 @@ def _ask(process: Child, job: dict[str, Any]) -> Reader:
     process.tell(json.dumps(job))
     answer = Reader(json.loads(process.hear(_TIMEOUT_S)))
     if "failed" in answer.mapping():
-        raise ChildError(": ".join([answer["failed"].text(), *process.errors()[-1:]]))
+        raise ChildError(": ".join([answer["failed"].read(str), *process.errors()[-1:]]))
     return answer
 
 
 def _calls(answer: Reader) -> list[ColdCall]:
     if answer.mapping().get("error"):
-        raise UsageError(answer["error"].text())
+        raise UsageError(answer["error"].read(str))
     return list(answer["calls"].read(tuple[ColdCall, ...]))
 
 

@@ -10,10 +10,10 @@ from mnistbench.core import units
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, is_communication, operation_cells, operation_name
 from mnistbench.core.params import device_label
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
-from mnistbench.core.roofline import Cost, OperationSum, summed, total_cost
-from mnistbench.profile.result import SORTS, ColdCall, Layer, Profiled, Settings
+from mnistbench.core.roofline import Cost, OperationSum, total_cost
+from mnistbench.profile.result import SORTS, Layer, Profiled, Settings
 from mnistbench.showing.report import Block, Report, document
-from mnistbench.showing.roofline import NAMES, paired, rooflines, work_columns
+from mnistbench.showing.roofline import NAMES, paired, rooflines, summed, work_columns
 from mnistbench.showing.table import Column, Table, text_table
 
 #: Above this idle share of an iteration, an accelerator is limited by kernel launches.
@@ -147,8 +147,8 @@ def _csv(cases: Sequence[Profiled], shown: Settings) -> Table:
     return paired(_CASE, _columns(1, shown, worked=True), rows)
 
 
-def _of_params(name: str, key: str = "") -> Column[tuple[Profiled, OpTable]]:
-    return Column(None, lambda of: getattr(of[0].params, name), key=key or name)
+def _of_params(name: str, key: str) -> Column[tuple[Profiled, OpTable]]:
+    return Column(None, lambda of: getattr(of[0].params, name), key=key)
 
 
 #: Columns of CSV and JSON before those of an operation.
@@ -181,7 +181,8 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
 
     def cells(found: Iterable[float | None]) -> Iterator[str]:
         for value, whole in zip(found, wholes, strict=True):
-            yield from (units.MISSING, units.MISSING) if value is None else (text(value), _share(abs(value), whole))
+            share = units.percent(abs(value) / whole) if value is not None and whole else units.MISSING
+            yield from (units.MISSING if value is None else text(value), share)
 
     def summed_cells(keys: Sequence[OpKey]) -> Iterator[str]:  # no number where none of them ran
         found = ([of_case[key] for key in keys if key in of_case] for of_case in values)
@@ -194,7 +195,10 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
         rests = [table.rest_ns("device" if sort == "self-device" else "cpu") for table in tables]
         names = dict.fromkeys(name for of_table in rests for name in of_table)
         sums += [(operation_name(name, "", ""), "", "", *cells(found.get(name, 0) for found in rests)) for name in names]
-        sums += _times_of_iterations([case for case, _ in cases], view)
+        times = {"device busy time": [median_ns(case.busy_ns) for case, _ in cases]} if view == "device" else {}
+        times["one iteration without the profiler"] = [case.call_ns for case, _ in cases]
+        for name, durations in times.items():
+            sums.append((name, "", "", *(cell for ns in durations for cell in (units.microseconds(ns), ""))))
     heads = (head for case, _ in cases for head in (f"b{case.params.batch_size} {unit}", "share"))
     return text_table(
         title=f"{_title(group[0], batch=False)}, {_view(tables[0])}: {SORTS[sort]} per iteration",
@@ -203,17 +207,6 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
         sums=tuple(sums),
         numbers_from=3,
     )
-
-
-def _times_of_iterations(cases: Sequence[Profiled], view: str) -> Iterator[tuple[str, ...]]:
-    times = {"device busy time": [median_ns(case.busy_ns) for case in cases]} if view == "device" else {}
-    times["one iteration without the profiler"] = [case.call_ns for case in cases]
-    for name, of_case in times.items():
-        yield (name, "", "", *(cell for ns in of_case for cell in (units.microseconds(ns), "")))
-
-
-def _share(value: float, whole: float) -> str:
-    return units.percent(value / whole) if whole else units.MISSING
 
 
 # ---- One case --------------------------------------------------------------------------------------------------------
@@ -345,7 +338,12 @@ def cold_table(case: Profiled) -> Table:
     tables = [*(call.table for call in case.cold), *([warm] if warm else [])]
     columns = [_ns_by_name(table) for table in tables]
     names = sorted({name for column in columns for name in column}, key=lambda name: -max(c.get(name, 0) for c in columns))
-    heads = [_cold_head(call, case.trained_steps) for call in case.cold] + (["warm us"] if warm else [])
+    heads = [
+        f"first, {'trained' if call.trained else 'untrained'} us"
+        if call.first
+        else f"{case.trained_steps} steps later, same process us"
+        for call in case.cold
+    ] + (["warm us"] if warm else [])
     return text_table(
         title=f"{_title(case)}: the first call of a process, self CPU time",
         headings=("operation", *heads),
@@ -357,12 +355,6 @@ def cold_table(case: Profiled) -> Table:
         numbers_from=1,
         lines=('Each "first" column was measured in a new process.',),
     )
-
-
-def _cold_head(call: ColdCall, steps: int) -> str:
-    if call.first:
-        return "first, trained us" if call.trained else "first, untrained us"
-    return f"{steps} steps later, same process us"
 
 
 def _ns_by_name(table: OpTable) -> dict[str, int]:

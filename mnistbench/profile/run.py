@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from mnistbench.core.errors import UsageError
 from mnistbench.core.params import Params
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.passes import time_calls, time_steps
-from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
+from mnistbench.measuring.profiling import export_trace, has_device_view, record_warm, warm_table
 from mnistbench.profile.ceilings import ceilings
 from mnistbench.profile.costs import layers, operation_costs
 from mnistbench.profile.first_call import Processes, cold_calls
 from mnistbench.profile.result import Profiled, RankTimes
+from mnistbench.workloads.data import Batch
 from mnistbench.workloads.ranks import Alone
 from mnistbench.workloads.step import Step
-from mnistbench.workloads.workload import Batch, Workload
+from mnistbench.workloads.workload import Workload
 
 #: Profiled iterations: enough for the medians of a table of shares.
 ITERATIONS = 10
@@ -35,7 +34,7 @@ def profile_case(
     params: Params,
     workload: Workload,
     *,
-    data_dir: str | None = None,
+    data_dir: str | Path | None = None,
     iterations: int = ITERATIONS,
     shapes: bool = False,
     trace: Path | None = None,
@@ -83,7 +82,7 @@ def too_large(device: str, batch_size: int) -> str:
     return f"memory of {device} does not suffice for batches of {batch_size}: choose a smaller batch size"
 
 
-def with_cold_calls(found: Profiled, data_dir: str | None, processes: Processes) -> Profiled:
+def with_cold_calls(found: Profiled, data_dir: str | Path | None, processes: Processes) -> Profiled:
     """Return the same case with its first iterations, measured in new processes.
 
     Raises:
@@ -91,22 +90,6 @@ def with_cold_calls(found: Profiled, data_dir: str | None, processes: Processes)
     """
     calls, steps = cold_calls(found.params, data_dir, processes)
     return replace(found, cold=calls, trained_steps=steps)
-
-
-def export_trace(recorded: torch.profiler.profile, path: Path) -> None:
-    """Write a Chrome trace.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    export: Callable[[str], None] = recorded.export_chrome_trace
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab"):  # torch does not report why it cannot write
-            pass
-        export(str(path))
-    except OSError as error:
-        raise UsageError(f"--trace: {path} cannot be written ({error.strerror}); name another file") from None
 
 
 # ---- Ranks ------------------------------------------------------------------------------------------------------------
@@ -118,7 +101,7 @@ def profile_rank(
     ranks: Alone,
     *,
     iterations: int,
-    data_dir: str | None = None,
+    data_dir: str | Path | None = None,
     shapes: bool = False,
     trace: Path | None = None,
 ) -> Profiled | None:

@@ -27,9 +27,10 @@ from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
 from mnistbench.core.record import KEY, CaseRecord, OpTable, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.passes import Timed, measure
+from mnistbench.measuring.passes import measure
 from mnistbench.measuring.profiling import has_device_view, profile
 from mnistbench.measuring.tensorboard import first_line
+from mnistbench.measuring.timing import Timed
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload

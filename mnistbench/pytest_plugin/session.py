@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from mnistbench.measuring.calls import Call
     from mnistbench.measuring.tensorboard import Tracker
     from mnistbench.saved_runs.summary import RunSummary
-    from mnistbench.workloads.workload import Batch, Workload
+    from mnistbench.workloads.data import Batch
+    from mnistbench.workloads.workload import Workload
 
 #: Names of the parameters of a test that uses the fixture ``op_benchmark``.
 PARAMETERS = WORKLOAD, BATCH_SIZE, DEVICE, STEP = "bench_workload", "bench_batch_size", "bench_device", "bench_step"

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells, operation_name
+from mnistbench.core.operation import OpKey, grouped, operation_cells, operation_name
+from mnistbench.core.record import OpRow, OpTable, median_ns
 from mnistbench.core.roofline import Ceilings, OperationSum
 from mnistbench.showing.plot import Plot
 from mnistbench.showing.report import Block
@@ -30,6 +31,33 @@ NAMES: tuple[Column[OperationSum], ...] = (
     Column(None, lambda row: row.key[1], key="phase"),
     Column(None, lambda row: row.key[2], key="module"),
 )
+
+
+def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, OperationSum]:
+    """Sum the rows of a table by ``op``, ``module`` or ``op,module``.
+
+    Args:
+        table: the table.
+        by: how rows are summed.
+        of_all: times and calls of all iterations together; else those of one, times as medians.
+    """
+    found: dict[OpKey, list[OpRow]] = defaultdict(list)
+    for row in table.rows:
+        found[grouped(row.key, by)].append(row)
+    iterations, time = (len(table.iteration_ns), sum) if of_all else (1, median_ns)
+    return {
+        key: OperationSum(
+            key=key,
+            calls=sum(row.calls for row in rows) * iterations,
+            self_cpu_ns=sum(time(row.self_cpu_ns) for row in rows),
+            # Operations of a module call each other, so the sum of their totals would count time twice.
+            total_cpu_ns=sum(time(row.self_cpu_ns if by == "module" else row.total_cpu_ns) for row in rows),
+            self_device_ns=sum(time(row.self_device_ns) for row in rows) if table.view == "device" else None,
+            memory_bytes=sum(row.memory_bytes for row in rows),
+            shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
+        )
+        for key, rows in found.items()
+    }
 
 
 def work_columns(iterations: int = 1) -> tuple[Column[OperationSum], ...]:

@@ -13,9 +13,9 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey, grouped, operation_cells, shortened
 from mnistbench.core.record import median_ns
-from mnistbench.core.roofline import OperationSum, summed, total
+from mnistbench.core.roofline import OperationSum, total
 from mnistbench.showing.report import Block, Report, document
-from mnistbench.showing.roofline import NAMES, paired, rooflines, work_columns
+from mnistbench.showing.roofline import NAMES, paired, rooflines, summed, work_columns
 from mnistbench.showing.table import Column, Table, text_table
 from mnistbench.traces.analysis import Analysis, Kernel, RanksRun, Timeline
 from mnistbench.traces.arguments import NOT_RECORDED
@@ -164,25 +164,23 @@ def _step_table(trace: Analysis, top: int) -> Table:
         for slot in sorted(longest)
     ]
     typical = [units.microseconds(median_ns(times)) for times in (step_ns, busy) if times]
+    lines = []
+    if left_out := len(step_ns) - len(rows):
+        lines.append(f"{units.count(left_out)} shorter step{'s are' if left_out > 1 else ' is'} not shown.")
+    if trace.device:
+        lines.append("Busy: time in which the accelerator ran what the step launched.")
+    if len(trace.steps) > 1 and any(each.unlinked for each in trace.timelines):
+        lines.append("Kernels and copies without a launch count to the step in which they ran, the earliest to the first step.")
+    if not trace.are_steps_marked:
+        lines.append("No operation ran in a ProfilerStep, so the whole trace is one step.")
     return text_table(
         title="steps",
         headings=("step", "us", *(("busy us",) if busy else ())),
         rows=tuple(rows),
         sums=((f"median of {len(step_ns)}", *typical),) if len(step_ns) > 1 else (),
         numbers_from=1,
-        lines=tuple(_step_notes(trace, len(step_ns) - len(rows))),
+        lines=tuple(lines),
     )
-
-
-def _step_notes(trace: Analysis, left_out: int) -> Iterator[str]:
-    if left_out:
-        yield f"{units.count(left_out)} shorter step{'s are' if left_out > 1 else ' is'} not shown."
-    if trace.device:
-        yield "Busy: time in which the accelerator ran what the step launched."
-    if len(trace.steps) > 1 and any(each.unlinked for each in trace.timelines):
-        yield "Kernels and copies without a launch count to the step in which they ran, the earliest to the first step."
-    if not trace.are_steps_marked:
-        yield "No operation ran in a ProfilerStep, so the whole trace is one step."
 
 
 #: Name of a row of the table of accelerators -> its time.
@@ -216,6 +214,16 @@ def _timeline_table(timelines: Sequence[Timeline]) -> Table:
         for each in timelines:
             yield from (units.count(of(each)), "")
 
+    lines = [
+        "Exposed: communication without computation beside it; copies without computation or communication beside them.",
+        "Starved: idle while no launched kernel was waiting.",
+    ]
+    if unlinked := sum(each.unlinked for each in timelines):
+        ns = sum(each.unlinked_ns for each in timelines)
+        lines.append(
+            f"{units.count(unlinked)} kernels and copies ({units.microseconds(ns)} us) have no launch in the trace; "
+            "they may have been waiting in time that counts as starved."
+        )
     names = [units.printable(f"{each.device} {each.name}".strip()) for each in timelines]
     return text_table(
         title="accelerators, from the first to the last event",
@@ -223,19 +231,8 @@ def _timeline_table(timelines: Sequence[Timeline]) -> Table:
         rows=tuple((name, *times(of)) for name, of in _TIMES.items()),
         sums=tuple((name, *counts(of)) for name, of in _COUNTS.items()),
         numbers_from=1,
-        lines=tuple(_timeline_notes(timelines)),
+        lines=tuple(lines),
     )
-
-
-def _timeline_notes(timelines: Sequence[Timeline]) -> Iterator[str]:
-    yield "Exposed: communication without computation beside it; copies without computation or communication beside them."
-    yield "Starved: idle while no launched kernel was waiting."
-    if unlinked := sum(each.unlinked for each in timelines):
-        ns = sum(each.unlinked_ns for each in timelines)
-        yield (
-            f"{units.count(unlinked)} kernels and copies ({units.microseconds(ns)} us) have no launch in the trace; "
-            "they may have been waiting in time that counts as starved."
-        )
 
 
 # ---- Operations and kernels ------------------------------------------------------------------------------------------
@@ -424,8 +421,11 @@ def _work_notes(trace: Analysis, rows: Sequence[OperationSum], peaks: Peaks, by:
     whole = sum(row.self_ns for row in rows)
     rest: dict[str, list[OperationSum]] = defaultdict(list)
     for row in rows:
-        if reason := _why_unplaced(row, peaks):
+        if row.cost is None:
+            reason = row.uncounted or ("time outside operations" if row.key[0] in NOT_OPERATIONS else NOT_RECORDED)
             rest[reason].append(row)
+        elif not peaks.missing and not row.ceilings:
+            rest[_NO_PEAK].append(row)
     if not whole:
         return
     placed = whole - sum(row.self_ns for found in rest.values() for row in found)
@@ -438,13 +438,6 @@ def _work_notes(trace: Analysis, rows: Sequence[OperationSum], peaks: Peaks, by:
         yield f"FLOPs of {', '.join(names)} are upper bounds: they include those that a causal mask leaves out."
     if by != "op,module" and rest:
         yield "A sum over operations has a place only if each of them has one."
-
-
-def _why_unplaced(row: OperationSum, peaks: Peaks) -> str:
-    """Return why a row has no place on the roofline; empty if it has one."""
-    if row.cost is None:
-        return row.uncounted or ("time outside operations" if row.key[0] in NOT_OPERATIONS else NOT_RECORDED)
-    return "" if peaks.missing or row.ceilings else _NO_PEAK
 
 
 def _reasons(rest: Mapping[str, list[OperationSum]], whole: int) -> Iterator[str]:

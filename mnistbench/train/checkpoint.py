@@ -20,7 +20,7 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.train.loop import Position
 from mnistbench.train.result import CHECKPOINT, EpochResult, Point, Settings
-from mnistbench.workloads.workload import Optimizer
+from mnistbench.workloads.fast import Optimizer
 
 #: Version of the file.
 SCHEMA = 1

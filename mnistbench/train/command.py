@@ -91,11 +91,12 @@ def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None
 
     from mnistbench.train import run as train
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
+    from mnistbench.workloads.workload import workload_of_ranks
 
     reports = ranks.rank == 0
     if reports and settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
         print(f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB", flush=True)
-    workload = train.workload_of(settings, ranks.world_size)
+    workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, ranks.world_size)
     assert workload.load is not None, "models of ours have a whole set"
     with ranks.rank_0_first():
         workload.load(torch.device(settings.device))  # errors of the dataset come before the directory is created

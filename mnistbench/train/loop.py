@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from mnistbench.core.errors import UsageError
 from mnistbench.workloads.data import Dataset
+from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import Alone
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.step import windows as windows_of
-from mnistbench.workloads.workload import Optimizer, Workload
+from mnistbench.workloads.workload import Workload
 
 #: Learning rate after each epoch, as a share of the epoch before: pytorch/examples ``mnist/main.py --gamma``.
 GAMMA = 0.7

@@ -43,24 +43,16 @@ from mnistbench.train import result as trained
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
 from mnistbench.train.loop import Epoch, Position, Watch, train
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
+from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Window
-from mnistbench.workloads.workload import Optimizer, Workload, predicted, workload_of_ranks
+from mnistbench.workloads.workload import Workload, predicted, workload_of_ranks
 
 #: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace viewer.
 PROFILED_STEPS = 5
 
 #: Columns of ``metrics.csv``: a row per log interval (part ``train``) and per test (part ``test``). Accuracy in percent.
 COLUMNS = ("part", "epoch", "step", "samples", "loss", "accuracy", "learning_rate", "ns", "samples_per_second")
-
-
-def workload_of(settings: Settings, world_size: int = 1) -> Workload:
-    """Return the workload of the settings for a number of ranks, without loading its dataset.
-
-    Raises:
-        UsageError: there is no such model.
-    """
-    return workload_of_ranks(settings.model, settings.dataset, settings.data_dir, world_size)
 
 
 def run(
@@ -82,7 +74,7 @@ def run(
         output: existing directory for TensorBoard's file, ``result.json``, ``metrics.csv`` and, if the settings ask for
             them, weights, checkpoint and trace; None: nothing is written.
         listener: callbacks.
-        workload: the result of ``workload_of``, if its dataset has already been loaded.
+        workload: the result of ``workload_of_ranks``, if its dataset has already been loaded.
         ranks: of which this process is one. Only rank 0 has an output directory.
         checkpoint: of a run with these settings, to continue it.
 
@@ -91,7 +83,8 @@ def run(
         OSError: a file cannot be written.
     """
     listener, ranks, device = listener or Listener(), ranks or Alone(), torch.device(settings.device)
-    workload = workload or workload_of(settings, ranks.world_size)
+    if workload is None:
+        workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, ranks.world_size)
     otherwise = (
         f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, in tests of "
         f"{settings.test_batch_size}: choose a smaller batch size"
@@ -143,8 +136,12 @@ class _Run(Watch):
 
     def result(self) -> Result:
         settings, output, begun = self._settings, self._output, self._checkpoint
-        if begun:
-            self._keep(begun)
+        if begun:  # take over the results of its epochs
+            self._epochs, self._points = list(begun.epochs), list(begun.points)
+            for point in begun.points:
+                self._add(_of_point(point), point.step)
+            for epoch in begun.epochs:
+                self._add(_of_test(epoch), epoch.number)
         with open_writer(output, begun.steps + 1 if begun else None) as self._writer:
             if self._writer and not begun:
                 with fork_random(self._device):  # writing images must not change training's random numbers
@@ -238,14 +235,6 @@ class _Run(Watch):
                 wall_ns=self._wall_ns(),
             ).save(self._output)
 
-    def _keep(self, begun: Checkpoint) -> None:
-        """Take over the results of the epochs before."""
-        self._epochs, self._points = list(begun.epochs), list(begun.points)
-        for point in begun.points:
-            self._add(_of_point(point), point.step)
-        for epoch in begun.epochs:
-            self._add(_of_test(epoch), epoch.number)
-
     def _set_random(self, begun: Checkpoint) -> None:
         """Set the random state; other ranks than before draw other dropout masks."""
         if len(begun.random) == self._ranks.world_size:
@@ -312,14 +301,16 @@ class _Run(Watch):
 
     def _write_misclassified(self, tested: Sequence[list[tuple[Tensor, Tensor]]]) -> None:
         """Write the test images that the model of the last epoch misclassifies; ``tested`` has a list for each rank."""
-        wrong, read_as = _misclassified([part for batch in zip(*tested, strict=True) for part in batch])
+        in_order = [part for batch in zip(*tested, strict=True) for part in batch]  # the order of the file
+        outputs, targets = (torch.cat(part).cpu() for part in zip(*in_order, strict=True))
+        wrong = (outputs != targets).nonzero().flatten()  # positions of the images
         split, first = self._whole.test, wrong[:GRID_IMAGES].to(self._whole.test.images.device)
         write_misclassified(
             self._writer,
             self._workload.dataset,
             split.images[first].cpu(),
             split.labels[first].tolist(),
-            read_as[:GRID_IMAGES].tolist(),
+            outputs[wrong][:GRID_IMAGES].tolist(),
             of=f"{len(wrong):,} of {self._epochs[-1].test_samples:,} test images were misclassified",
             step=self._epochs[-1].number,
         )
@@ -354,16 +345,6 @@ def _of_point(point: Point) -> dict[str, float | None]:
 def _of_test(epoch: EpochResult) -> dict[str, float | None]:
     """Return the values of a test by the names of their curves."""
     return {"test/loss": epoch.test_loss, "test/accuracy": epoch.test_accuracy}
-
-
-def _misclassified(tested: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Return the positions of images that were misclassified and their predicted classes: int64 [N] each.
-
-    ``tested`` has predicted and true classes, in file order.
-    """
-    outputs, targets = (torch.cat(part).cpu() for part in zip(*tested, strict=True))
-    wrong = (outputs != targets).nonzero().flatten()
-    return wrong, outputs[wrong]
 
 
 def save_weights(model: nn.Module, path: Path) -> None:

@@ -159,8 +159,15 @@ def load(name: str, data_dir: str | Path | None = None, device: str | torch.devi
     """
     if name not in DATASETS:
         raise UsageError(f"dataset {name!r} is not known: one of {', '.join(DATASETS)}")
-    dataset = _digits() if name == "digits" else _mnist(_raw_dir(data_dir))
-    return dataset.to(device)
+    if name == "digits":
+        return _digits().to(device)
+    raw = _raw_dir(data_dir)
+    with _ways_out(raw):
+        if _is_empty(raw):
+            _download(raw)
+        train_images, train_labels, test_images, test_labels = (_read(raw, file) for file in _MNIST_FILES)
+    train, test = _parse(train_images, train_labels), _parse(test_images, test_labels)
+    return Dataset("mnist", train, test, MNIST_MEAN, MNIST_STD).to(device)
 
 
 def data_root(option: str | Path | None) -> Path:
@@ -279,14 +286,6 @@ def legacy_permutation(seed: int, size: int) -> list[int]:
     return order
 
 
-def _mnist(raw: Path) -> Dataset:
-    with _ways_out(raw):
-        if _is_empty(raw):
-            _download(raw)
-        train_images, train_labels, test_images, test_labels = (_read(raw, file) for file in _MNIST_FILES)
-    return Dataset("mnist", _parse(train_images, train_labels), _parse(test_images, test_labels), MNIST_MEAN, MNIST_STD)
-
-
 def _parse(images: bytearray, labels: bytearray) -> Split:
     return Split(
         torch.frombuffer(images, dtype=torch.uint8, offset=_IMAGES_HEADER).view(-1, 1, 28, 28),
@@ -340,7 +339,12 @@ def _download(raw: Path) -> None:
             fetched = Path(scratch, "MNIST", "raw")
             for file in _MNIST_FILES:
                 _read(fetched, file)
-            _move(fetched, raw)
+            try:
+                fetched.rename(raw)  # atomic: other processes never see half a download
+            except OSError:
+                if _is_empty(raw):
+                    raise
+                # Another process was faster; its files are checked like any others.
     except Exception as error:  # noqa: BLE001 - sockets, TLS, proxies, http.client, gzip, the disk, an unmatched torchvision
         raise DataError(f"{raw}: nothing there, and the download failed ({_cause(error)})") from None
 
@@ -355,15 +359,6 @@ def _torchvision_download(root: str) -> None:
             datasets.MNIST(root, download=True)
     finally:
         socket.setdefaulttimeout(timeout)
-
-
-def _move(fetched: Path, raw: Path) -> None:
-    try:
-        fetched.rename(raw)  # atomic: other processes never see half a download
-    except OSError:
-        if _is_empty(raw):
-            raise
-        # Another process was faster; its files are checked like any others.
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -367,6 +367,24 @@ def _has_onednn() -> bool:
 
 
 # ---- Optimizer -------------------------------------------------------------------------------------------------------
+
+
+class Optimizer(Protocol):
+    """What a step needs of an optimizer: ``torch.optim.Optimizer`` has it, and so has ``Adadelta``."""
+
+    param_groups: list[dict[str, Any]]
+
+    def zero_grad(self) -> None:
+        """Drop the gradients."""
+
+    def step(self) -> object:
+        """Update the parameters."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the result of ``state_dict``."""
 
 
 class Adadelta:

@@ -265,14 +265,20 @@ class Group(Alone):
         self._end_with(line, _FAILED)
 
     def _end_with(self, line: str, code: int) -> NoReturn:
-        """Print the line if it has text and no rank has printed one; end the process."""
+        """Print the line if it has text and no rank has printed one; end the process at once.
+
+        Threads of PyTorch may wait for ranks that have ended.
+        """
         with self._ending:  # never released: the other thread waits here until the process has ended
             first = bool(line)
             with contextlib.suppress(Exception):
                 first = bool(line) and self._store.add("lines", 1) == 1
             if first:
                 self._print_error(line)
-            _end(code)
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(code)
 
     def _ranks_of_other_nodes(self) -> str:
         """Return the names of the ranks of other nodes, whose processes cannot be looked up."""
@@ -313,14 +319,6 @@ def _weighted_sum(group, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN00
 
     reduced = dist.all_reduce(bucket.buffer().mul_(group.weight), async_op=True)
     return reduced.get_future().then(lambda future: future.value()[0])
-
-
-def _end(code: int) -> NoReturn:
-    """End the process at once: threads of PyTorch may wait for ranks that have ended."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
 
 
 def _first_line(error: BaseException) -> str:

@@ -14,8 +14,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from mnistbench.workloads.data import Batch
+from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import Alone
-from mnistbench.workloads.workload import Batch, Optimizer
 
 _T = TypeVar("_T")
 

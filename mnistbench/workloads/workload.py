@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,28 +14,8 @@ from torch import Tensor, nn
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import MODELS
 from mnistbench.workloads import data
-from mnistbench.workloads.fast import Adadelta, fast_model
-
-#: Inputs and targets; the first dimension of both is the sample.
-Batch = tuple[Tensor, Tensor]
-
-
-class Optimizer(Protocol):
-    """What a step needs of an optimizer: ``torch.optim.Optimizer`` has it, and so has ``fast.Adadelta``."""
-
-    param_groups: list[dict[str, Any]]
-
-    def zero_grad(self) -> None:
-        """Drop the gradients."""
-
-    def step(self) -> object:
-        """Update the parameters."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the result of ``state_dict``."""
+from mnistbench.workloads.data import Batch
+from mnistbench.workloads.fast import Adadelta, Optimizer, fast_model
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ WITH_SET = {"load": whole_tiny_set}
         ("batch", 4, None, []),
     ],
 )
-def test_a_call_processes_the_samples_it_says_in_the_mode_it_says(
+def test_an_iteration_processes_its_samples_in_the_mode_of_its_phase(
     phase: str, batch_size: int, training: bool | None, batches: list[int]
 ) -> None:
     case = built(WITH_SET, phase=phase, batch_size=batch_size)
@@ -95,7 +95,7 @@ def test_a_call_processes_the_samples_it_says_in_the_mode_it_says(
 @pytest.mark.parametrize(
     ("phase", "whole"), [("forward", 2), ("step", 2), ("train", TRAIN_SAMPLES), ("eval", TEST_SAMPLES), ("batch", 2)]
 )
-def test_what_an_epoch_is_a_part_of_is_said_beside_it(phase: str, whole: int) -> None:
+def test_a_case_has_the_size_of_the_whole_set(phase: str, whole: int) -> None:
     assert built(WITH_SET, phase=phase, batch_size=2).whole_set == whole
 
 
@@ -119,7 +119,7 @@ def test_only_training_changes_weights(phase: str, trains: bool) -> None:
 
 
 @pytest.mark.parametrize("phase", ["forward", "eval", "batch"])
-def test_what_does_not_train_makes_no_optimizer(phase: str) -> None:
+def test_phases_that_do_not_train_make_no_optimizer(phase: str) -> None:
     def make_optimizer(parameters: Any) -> torch.optim.Optimizer:
         pytest.fail("the first optimizer of a process takes seconds")
 
@@ -137,15 +137,6 @@ def test_forward_uses_no_autograd() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "kept"), [("forward", True), ("step", True), ("train", False), ("eval", False), ("batch", False)]
-)
-def test_forward_and_step_keep_their_batch_and_are_what_is_profiled(phase: str, kept: bool) -> None:
-    case = built(WITH_SET, phase=phase)
-    assert (case.runner is not None) is kept
-    assert (case.inputs is not None) is kept
-
-
-@pytest.mark.parametrize(
     ("phase", "label"),
     [
         ("forward", ""),
@@ -155,8 +146,10 @@ def test_forward_and_step_keep_their_batch_and_are_what_is_profiled(phase: str, 
         ("batch", "step tiny-b4-cpu"),
     ],
 )
-def test_a_case_without_tables_names_the_case_that_has_them(phase: str, label: str) -> None:
-    assert built(WITH_SET, phase=phase).tables_in == label
+def test_forward_and_step_are_profiled_and_the_other_phases_name_one_of_them(phase: str, label: str) -> None:
+    case = built(WITH_SET, phase=phase)
+    assert case.tables_in == label
+    assert (case.runner is None) is (case.inputs is None) is bool(label)
 
 
 def test_trainable_parameters_are_counted() -> None:
@@ -209,7 +202,7 @@ def test_a_fast_step_has_the_model_and_the_optimizer_of_its_workload() -> None:
     assert isinstance(plain.runner.optimizer, torch.optim.SGD)
 
 
-def test_batches_of_a_whole_set_go_through_it_and_then_through_it_again() -> None:
+def test_batches_of_a_dataset_are_those_of_epoch_after_epoch() -> None:
     case = built(WITH_SET, phase="batch", batch_size=8)
     pixels = [image[0, 0, 0].item() for _ in range(6) for image in case._work()[0]]
     first, second = pixels[:TRAIN_SAMPLES], pixels[TRAIN_SAMPLES:]
@@ -281,7 +274,7 @@ OPTIMIZER_NAMES = ["adadelta", "momentum", "adagrad", "adam"]
 @pytest.mark.parametrize("make_model", [tiny_model, with_batch_norm])
 @pytest.mark.parametrize("make_optimizer", OPTIMIZERS, ids=OPTIMIZER_NAMES)
 @pytest.mark.parametrize("calls_before", [0, 1, 4])
-def test_after_a_reset_everything_repeats_to_the_bit(
+def test_losses_and_weights_are_the_same_after_a_reset(
     phase: str, make_model: Callable[[], nn.Module], make_optimizer: Any, calls_before: int
 ) -> None:
     spy = LossSpy()
@@ -303,7 +296,7 @@ def test_after_a_reset_everything_repeats_to_the_bit(
 
 
 @pytest.mark.parametrize("make_optimizer", OPTIMIZERS, ids=OPTIMIZER_NAMES)
-def test_a_reset_goes_back_to_where_the_case_was_built(make_optimizer: Any) -> None:
+def test_a_reset_restores_the_initial_weights_and_losses(make_optimizer: Any) -> None:
     spy = LossSpy()
     case = built({"loss": spy, "make_optimizer": make_optimizer})
     weights = [parameter.clone() for parameter in case.model.parameters()]
@@ -318,7 +311,7 @@ def test_a_reset_goes_back_to_where_the_case_was_built(make_optimizer: Any) -> N
     assert spy.values == losses
 
 
-def test_a_reset_of_inference_puts_weights_back() -> None:
+def test_a_reset_of_inference_restores_the_weights() -> None:
     case = built(phase="forward")
     weights = [parameter.clone() for parameter in case.model.parameters()]
     with torch.no_grad():
@@ -344,7 +337,7 @@ def test_a_reset_drops_gradients_and_the_optimizers_state() -> None:
 
 
 @pytest.mark.parametrize("phase", ["step", "train"])
-def test_the_same_seed_builds_the_same_case_to_the_bit(phase: str) -> None:
+def test_the_same_seed_builds_the_same_case(phase: str) -> None:
     losses = []
     cases = []
     for _ in range(2):
@@ -361,7 +354,7 @@ def test_the_same_seed_builds_the_same_case_to_the_bit(phase: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["convnet", "lenet5"])
-def test_the_same_seed_builds_the_same_builtin_case_to_the_bit(name: str) -> None:
+def test_the_same_seed_builds_the_same_case_of_a_builtin_workload(name: str) -> None:
     runs = []
     for _ in range(2):
         workload = next(workload for workload in builtin_workloads("digits", None) if workload.name == name)
@@ -378,7 +371,7 @@ def test_another_seed_builds_another_case() -> None:
     assert not torch.equal(next(one.model.parameters()), next(other.model.parameters()))
 
 
-def test_a_case_built_alone_trains_like_one_built_beside_another() -> None:
+def test_building_another_case_does_not_change_the_losses() -> None:
     spies = [LossSpy(), LossSpy()]
     case = built({"loss": spies[0]})
     case()
@@ -406,7 +399,7 @@ def test_dtype_is_that_of_the_output_while_weights_and_loss_stay_float32(phase: 
 
 
 @pytest.mark.parametrize("phase", ["forward", "eval"])
-def test_bfloat16_reaches_inference_too(phase: str) -> None:
+def test_inference_runs_in_bfloat16(phase: str) -> None:
     case = built(WITH_SET, phase=phase, dtype="bfloat16")
     outputs: list[Tensor] = []
     case.model.register_forward_hook(lambda *arguments: outputs.append(arguments[2]))
@@ -439,7 +432,7 @@ def without_dropout() -> nn.Module:
 # ---- Surroundings ----------------------------------------------------------------------------------------------------
 
 
-def test_an_accelerator_is_waited_for_once_per_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_iteration_synchronizes_its_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[object] = []
     monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
     wait, device = synchronizer(torch.device("cuda", 1)), torch.device("cuda", 1)
@@ -448,7 +441,7 @@ def test_an_accelerator_is_waited_for_once_per_call(monkeypatch: pytest.MonkeyPa
     assert waited == [device]
 
 
-def test_the_wait_comes_after_the_work() -> None:
+def test_an_iteration_synchronizes_after_its_work() -> None:
     happened: list[str] = []
     case = replace(built(), _work=lambda: happened.append("work"), _synchronize=lambda: happened.append("wait"))
     case()
@@ -456,34 +449,27 @@ def test_the_wait_comes_after_the_work() -> None:
     assert happened == ["work", "wait", "work", "wait"]
 
 
-def test_a_cpu_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_iteration_on_a_cpu_does_not_synchronize(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda *_: pytest.fail("synchronised"))
     built()()
 
 
-def test_threads_are_set_inside_and_restored_after() -> None:
-    before = torch.get_num_threads()
-    with thread_count(before + 2):
-        assert torch.get_num_threads() == before + 2
-    assert torch.get_num_threads() == before
-
-
-def test_threads_are_restored_after_an_error() -> None:
-    before = torch.get_num_threads()
-    with pytest.raises(RuntimeError, match=r"^in the body$"), thread_count(before + 2):
-        raise RuntimeError("in the body")
-    assert torch.get_num_threads() == before
-
-
-def test_random_numbers_of_others_are_left_as_they_were() -> None:
+def test_threads_and_random_state_are_restored_after_an_error() -> None:
     torch.manual_seed(2)  # another test may have left the state that a reset sets
-    before = torch.random.get_rng_state()
-    with fork_random(CPU):
+    threads, state = torch.get_num_threads(), torch.random.get_rng_state()
+
+    def body() -> None:
+        assert torch.get_num_threads() == threads + 2
         case = built()
         case()
         case.reset()
-        assert not torch.equal(torch.random.get_rng_state(), before)
-    assert torch.equal(torch.random.get_rng_state(), before)
+        assert not torch.equal(torch.random.get_rng_state(), state)
+        raise RuntimeError("in the body")
+
+    with pytest.raises(RuntimeError, match=r"^in the body$"), thread_count(threads + 2), fork_random(CPU):
+        body()
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 class FakeDevices:
@@ -519,7 +505,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> FakeDevices:
     return found
 
 
-def test_the_generator_of_the_cases_device_is_seeded_and_restored_and_that_of_no_other_device(devices: FakeDevices) -> None:
+def test_only_the_generator_of_the_cases_device_is_seeded_and_restored(devices: FakeDevices) -> None:
     with fork_random(torch.device("cuda:1")):
         seed(torch.device("cuda:1"), 3)
         assert devices.states == {0: torch.tensor([7]), 1: torch.tensor([3])}
@@ -533,15 +519,3 @@ def test_a_case_on_the_cpu_seeds_no_accelerator(devices: FakeDevices) -> None:
     with fork_random(CPU):
         built().reset()
     assert devices.states == {0: torch.tensor([7]), 1: torch.tensor([8])}
-
-
-def test_random_numbers_of_others_are_restored_after_an_error() -> None:
-    before = torch.random.get_rng_state()
-
-    def body() -> None:
-        torch.rand(3)
-        raise RuntimeError("in the body")
-
-    with pytest.raises(RuntimeError, match=r"^in the body$"), fork_random(CPU):
-        body()
-    assert torch.equal(torch.random.get_rng_state(), before)

@@ -23,8 +23,8 @@ from mnistbench.measuring import tensorboard as tracking
 from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.measuring.curves import CurveStore, sources
 from mnistbench.measuring.tensorboard import CHECKED_STEPS, Tracker
-from mnistbench.workloads.data import Dataset
-from mnistbench.workloads.workload import Batch, Workload, number_correct
+from mnistbench.workloads.data import Batch, Dataset
+from mnistbench.workloads.workload import Workload, number_correct
 
 STEPS = 8
 
@@ -132,7 +132,7 @@ def test_notes_are_kept(sessions: Sessions) -> None:
     assert notes == [("no model graph: RuntimeError: cannot be traced",)] * 2
 
 
-def test_random_numbers_of_others_are_left_as_they_were(sessions: Sessions) -> None:
+def test_the_random_state_is_restored(sessions: Sessions) -> None:
     sessions.run()
     before = torch.random.get_rng_state()
     sessions.run()
@@ -145,7 +145,7 @@ def test_a_training_run_of_one_step(sessions: Sessions) -> None:
     assert without_directory(first) == without_directory(later)
 
 
-def test_a_loss_that_is_no_number(sessions: Sessions) -> None:
+def test_a_loss_that_is_not_finite_is_kept_as_none(sessions: Sessions) -> None:
     def diverged(output: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.nll_loss(output, targets) + math.nan
 
@@ -193,7 +193,7 @@ def wider_model() -> nn.Module:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_what_no_key_names_is_found_by_the_first_steps(sessions: Sessions, change: dict[str, Any]) -> None:
+def test_a_change_that_the_key_does_not_have_is_found_by_the_first_steps(sessions: Sessions, change: dict[str, Any]) -> None:
     """Of a setting in a file that the workload reads, parameters, versions and sources say nothing."""
     sessions.run()
     changed = dataclasses.replace(with_set, **change)
@@ -270,7 +270,7 @@ def of_other_fields(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [cut, flip, of_other_fields, lambda _: b"", lambda _: b"\xff\n\xff"])
-def test_a_damaged_entry_is_computed_again_and_mended(sessions: Sessions, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_entry_is_computed_again_and_replaced(sessions: Sessions, damage: Callable[[bytes], bytes]) -> None:
     first = sessions.run()
     [entry] = sessions.entries()
     entry.write_bytes(damage(entry.read_bytes()))

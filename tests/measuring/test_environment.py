@@ -49,7 +49,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, present: list[str]) -> None:
         ([], ["cuda"], []),
     ],
 )
-def test_a_request_comes_down_to_devices_that_are_here(
+def test_requested_devices_are_resolved_to_those_present(
     monkeypatch: pytest.MonkeyPatch, requested: list[str], present: list[str], resolved: list[str]
 ) -> None:
     pretend(monkeypatch, present)
@@ -79,7 +79,7 @@ def test_a_name_that_torch_does_not_know_is_refused(name: str) -> None:
         ("meta", [], "cpu"),
     ],
 )
-def test_a_device_that_is_not_here_is_refused_with_those_that_are(
+def test_a_missing_device_is_refused_with_a_list_of_those_present(
     monkeypatch: pytest.MonkeyPatch, name: str, present: list[str], sees: str
 ) -> None:
     pretend(monkeypatch, present)
@@ -173,7 +173,7 @@ def test_software_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         ({}, "", "unknown"),
     ],
 )
-def test_cpu_model_is_the_best_name_there_is(
+def test_cpu_model_is_the_most_precise_name(
     monkeypatch: pytest.MonkeyPatch, info: dict[str, str], processor: str, model: str
 ) -> None:
     monkeypatch.setattr("cpuinfo.get_cpu_info", lambda: info)
@@ -209,7 +209,7 @@ def test_libraries_behind_matrix_products(monkeypatch: pytest.MonkeyPatch, built
     assert environment._blas() == named
 
 
-def test_a_cuda_device_with_what_decides_its_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cuda_device_has_versions_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def properties(device: str) -> Any:
@@ -240,7 +240,7 @@ def test_a_cuda_device_with_what_decides_its_speed(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("cuda", "hip", "named"), [("13.2", None, "13.2"), (None, "7.1.0", "7.1.0"), (None, None, "unknown")])
-def test_version_of_what_torch_was_built_for(
+def test_version_of_cuda_or_hip_of_torch(
     monkeypatch: pytest.MonkeyPatch, cuda: str | None, hip: str | None, named: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(name="", total_memory=0))
@@ -278,20 +278,17 @@ def install_tool(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> 
     ],
     ids=["one device", "two devices", "asks for the driver", "silent", "failing", "broken"],
 )
-def test_driver_is_what_its_tool_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, driver: str) -> None:
+def test_driver_is_the_output_of_its_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, driver: str) -> None:
     install_tool(monkeypatch, tmp_path, script)
     assert environment._driver() == driver
 
 
-def test_driver_is_unknown_without_its_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert environment._driver() == "unknown"
-
-
-def test_driver_is_unknown_where_its_tool_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_driver_is_unknown_without_its_tool_or_where_it_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def run(*arguments: Any, timeout: float, **_: Any) -> None:
         raise subprocess.TimeoutExpired("nvidia-smi", timeout)
 
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment._driver() == "unknown"
     install_tool(monkeypatch, tmp_path, "#!/bin/sh\n")
     monkeypatch.setattr(subprocess, "run", run)
     assert environment._driver() == "unknown"

@@ -35,7 +35,7 @@ def traces_of_marks(case: Case) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("phase", ["forward", "step"])
-def test_marks_leave_nothing_behind(phase: str) -> None:
+def test_marks_are_removed(phase: str) -> None:
     case = build(tiny_params(phase=phase), tiny_workload())
     before = traces_of_marks(case)
     with marked(case):
@@ -47,7 +47,7 @@ def test_marks_leave_nothing_behind(phase: str) -> None:
 
 
 @pytest.mark.parametrize("run", ["cold", "warm"])
-def test_marks_leave_nothing_behind_when_the_case_raises(run: str) -> None:
+def test_marks_are_removed_after_an_error(run: str) -> None:
     calls = 0
 
     def loss(output: Tensor, targets: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def test_marks_leave_nothing_behind_when_the_case_raises(run: str) -> None:
     assert traces_of_marks(case) == before
 
 
-def test_hooks_of_others_stay() -> None:
+def test_other_hooks_stay() -> None:
     case = build(tiny_params(), tiny_workload())
     calls: list[int] = []
     case.model.register_forward_hook(lambda *_: calls.append(1))

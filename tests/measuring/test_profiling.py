@@ -76,15 +76,14 @@ def rows_of(table: OpTable, name: str, phase: str | None = None) -> dict[str, Op
 
 
 class TestShapes:
-    def test_at_batch_64_the_images_have_64(self, lenet_step: OpTable, convnet_forward: OpTable) -> None:
-        (shapes,) = rows_of(lenet_step, "aten::conv2d")["conv1"].shapes
-        assert shapes.startswith("[[64, 1, 28, 28], [6, 1, 5, 5], [6],")
-        (shapes,) = rows_of(convnet_forward, "aten::conv2d")["conv2"].shapes
-        assert shapes.startswith("[[64, 32, 26, 26], [64, 32, 3, 3], [64],")
-
-    def test_at_batch_64_the_gradients_have_64(self, lenet_step: OpTable) -> None:
-        (shapes,) = rows_of(lenet_step, "aten::convolution_backward")["conv2"].shapes
-        assert shapes.startswith("[[64, 16, 10, 10], [64, 6, 14, 14], [16, 6, 5, 5],")
+    def test_images_and_gradients_have_the_batch_size(self, lenet_step: OpTable, convnet_forward: OpTable) -> None:
+        for table, operation, module, start in (
+            (lenet_step, "aten::conv2d", "conv1", "[[64, 1, 28, 28], [6, 1, 5, 5], [6],"),
+            (convnet_forward, "aten::conv2d", "conv2", "[[64, 32, 26, 26], [64, 32, 3, 3], [64],"),
+            (lenet_step, "aten::convolution_backward", "conv2", "[[64, 16, 10, 10], [64, 6, 14, 14], [16, 6, 5, 5],"),
+        ):
+            (shapes,) = rows_of(table, operation)[module].shapes
+            assert shapes.startswith(start)
 
     def test_distinct_shapes_are_kept_once(self, lenet_step: OpTable) -> None:
         assert rows_of(lenet_step, "aten::mm")["fc2"].shapes == (
@@ -92,23 +91,20 @@ class TestShapes:
             "[[84, 64], [64, 120]]",
         )
 
-    def test_there_are_none_unless_asked_for(self, convnet_step: OpTable) -> None:
+    def test_shapes_are_not_recorded_by_default(self, convnet_step: OpTable) -> None:
         assert {row.shapes for row in convnet_step.rows} == {()}
 
 
-class TestPlaces:
+class TestPhasesAndModules:
     @pytest.mark.parametrize("table_name", ["lenet_step", "convnet_step", "convnet_forward"])
-    def test_no_forward_operation_is_without_a_module(self, table_name: str, request: pytest.FixtureRequest) -> None:
+    def test_every_forward_operation_has_a_module(self, table_name: str, request: pytest.FixtureRequest) -> None:
         rows = [row for row in request.getfixturevalue(table_name).rows if row.phase == "forward"]
         assert [row.name for row in rows if row.module in (NO_MODULE, MODEL)] == [OUTSIDE]
 
-    def test_train_mode_drops_out(self, convnet_step: OpTable) -> None:
+    def test_inference_has_forward_only_and_no_dropout(self, convnet_step: OpTable, convnet_forward: OpTable) -> None:
         assert rows_of(convnet_step, "aten::bernoulli_").keys() == {"dropout1", "dropout2"}
-
-    def test_eval_mode_drops_nothing_out(self, convnet_forward: OpTable) -> None:
         assert rows_of(convnet_forward, "aten::bernoulli_") == {}
-
-    def test_inference_has_no_backward_and_no_optimizer(self, convnet_forward: OpTable) -> None:
+        assert {row.phase for row in convnet_step.rows if row.is_operation} == {"forward", "backward", "optimizer"}
         assert {row.phase for row in convnet_forward.rows if row.is_operation} == {"forward"}
 
     @pytest.mark.parametrize(
@@ -135,20 +131,15 @@ class TestPlaces:
         weights = {module: row.shapes[0].split("], [")[2] for module, row in backward.items()}
         assert weights == {"conv1": "6, 1, 5, 5", "conv2": "16, 6, 5, 5"}
 
-    def test_accumulating_a_gradient_is_untied(self, convnet_step: OpTable) -> None:
+    def test_gradient_accumulation_and_optimizer_have_no_module(self, convnet_step: OpTable) -> None:
         (row,) = (row for row in convnet_step.rows if row.name == "torch::autograd::AccumulateGrad")
         assert (row.phase, row.module, row.calls) == ("backward", NO_MODULE, 8)
-
-    def test_optimizer_is_untied(self, convnet_step: OpTable) -> None:
         rows = [row for row in convnet_step.rows if row.name == "aten::addcmul_"]
         assert [(row.phase, row.module, row.calls) for row in rows] == [("optimizer", NO_MODULE, 2 * 8)]
         assert {row.module for row in convnet_step.rows if row.phase == "optimizer"} == {NO_MODULE}
 
-    def test_loss_has_a_place_of_its_own(self, convnet_step: OpTable) -> None:
+    def test_loss_has_a_module(self, convnet_step: OpTable) -> None:
         assert rows_of(convnet_step, "aten::nll_loss_nd").keys() == {LOSS}
-
-    def test_nothing_is_in_a_phase_that_is_not_known(self, convnet_step: OpTable) -> None:
-        assert {row.phase for row in convnet_step.rows if row.is_operation} == {"forward", "backward", "optimizer"}
 
 
 class TestNumbers:
@@ -160,12 +151,10 @@ class TestNumbers:
         assert {len(row.total_cpu_ns) for row in found.rows} == {ITERATIONS}
 
     @pytest.mark.parametrize("table_name", ["lenet_step", "convnet_step", "convnet_forward"])
-    @pytest.mark.parametrize("slot", range(ITERATIONS))
-    def test_self_times_of_the_rows_add_up_to_the_iteration(
-        self, table_name: str, slot: int, request: pytest.FixtureRequest
-    ) -> None:
+    def test_self_times_of_the_rows_add_up_to_the_iteration(self, table_name: str, request: pytest.FixtureRequest) -> None:
         found = request.getfixturevalue(table_name)
-        assert abs(found.iteration_ns[slot] - sum(row.self_cpu_ns[slot] for row in found.rows)) <= len(found.rows)
+        for slot in range(ITERATIONS):
+            assert abs(found.iteration_ns[slot] - sum(row.self_cpu_ns[slot] for row in found.rows)) <= len(found.rows)
 
     def test_calls_are_per_iteration(self, lenet_step: OpTable) -> None:
         calls = {row.module: row.calls for row in lenet_step.rows if row.name == "aten::addmm"}
@@ -184,10 +173,7 @@ class TestNumbers:
     def test_without_a_device_there_is_no_device_time(self, convnet_step: OpTable) -> None:
         assert (convnet_step.temperature, convnet_step.view, convnet_step.first_of_process) == ("warm", "host", False)
         assert {row.self_device_ns for row in convnet_step.rows} == {()}
-
-    def test_no_two_rows_are_the_same_operation(self, convnet_step: OpTable) -> None:
-        keys = [row.key for row in convnet_step.rows]
-        assert len(keys) == len(set(keys))
+        assert len({row.key for row in convnet_step.rows}) == len(convnet_step.rows)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -205,7 +191,7 @@ def test_cold_table_of_inference_is_forward_only() -> None:
     assert {row.phase for row in found.rows if row.is_operation} == {"forward"}
 
 
-def test_profiling_starts_from_where_the_case_began() -> None:
+def test_profiling_starts_from_the_initial_state_of_the_case() -> None:
     spy = LossSpy()
     case = build(tiny_params(), tiny_workload(loss=spy, make_optimizer=adadelta))
     losses, tables = [], []
@@ -221,7 +207,7 @@ def test_profiling_starts_from_where_the_case_began() -> None:
     assert first == second
 
 
-def test_the_collector_runs_while_the_case_does_and_rests_while_its_events_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_is_collected_in_the_case_and_not_while_events_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     collecting, parsing = [], []
     link, events = host_events._link, torch.profiler.profile.events
 
@@ -245,7 +231,7 @@ def test_the_collector_runs_while_the_case_does_and_rests_while_its_events_are_p
     assert gc.isenabled()
 
 
-def test_what_is_profiled_is_the_case_itself() -> None:
+def test_profiled_and_plain_iterations_leave_the_same_weights() -> None:
     """The same number of calls, profiled and plain, leave the same weights."""
     profiled, plain = (build(tiny_params(), tiny_workload()) for _ in range(2))
     calls = 0
@@ -303,7 +289,7 @@ def branching_step() -> OpTable:
         ("AddmmBackward0", "backward", {"block.inner": 2, "out": 1}),
     ],
 )
-def test_the_innermost_module_owns_an_operation(
+def test_an_operation_belongs_to_the_innermost_module(
     branching_step: OpTable, operation: str, phase: str, calls: dict[str, int]
 ) -> None:
     assert {module: row.calls for module, row in rows_of(branching_step, operation, phase).items()} == calls
@@ -358,7 +344,7 @@ class FailsOnce(nn.Module):
         return torch.log_softmax(self.out(self.hidden(x.flatten(1))), dim=1)
 
 
-def test_a_layer_that_raised_is_left_before_the_next_one_is_entered() -> None:
+def test_the_range_of_a_layer_that_raised_ends_before_the_next_one() -> None:
     case = build(tiny_params(), tiny_workload(make_model=FailsOnce))
     work = case._work
 
@@ -377,7 +363,7 @@ def test_a_layer_that_raised_is_left_before_the_next_one_is_entered() -> None:
 @pytest.mark.parametrize(
     ("device", "watched"), [("cpu", False), ("cuda", True), ("cuda:1", True), ("xpu", True), ("mps", False)]
 )
-def test_which_devices_the_profiler_can_watch(device: str, watched: bool) -> None:
+def test_devices_that_the_profiler_supports(device: str, watched: bool) -> None:
     assert has_device_view(device) is watched
 
 
@@ -390,19 +376,19 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch, durations: Iterable[int]) -> Non
     monkeypatch.setattr(profiling.time, "perf_counter_ns", lambda: next(readings))
 
 
-def test_the_cost_per_call_is_the_quickest_profiled_block_less_the_quickest_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_per_call_is_the_difference_of_the_fastest_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, warming, profiled = 300_000, 9_000_000, 420_000
     disturbed = [plain * 5, warming, profiled * 7]
     fake_clock(monkeypatch, [*disturbed, plain, warming, profiled * 2, plain * 3, warming, profiled] + disturbed * 7)
     assert profiling.cost_per_call.__wrapped__((ProfilerActivity.CPU,)) == 400
 
 
-def test_the_cost_per_call_is_never_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_per_call_is_not_negative(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_clock(monkeypatch, [420_000, 0, 300_000] * 10)
     assert profiling.cost_per_call.__wrapped__((ProfilerActivity.CPU,)) == 0
 
 
-def test_a_warm_table_says_what_the_profiler_cost_and_a_cold_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_warm_table_has_the_cost_of_the_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiling, "cost_per_call", lambda activities: 250)
     case = build(tiny_params(), tiny_workload())
     assert profile_first_call(case, first_of_process=False).profiler_ns == 0

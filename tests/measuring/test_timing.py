@@ -15,7 +15,8 @@ from torch_builders import CPU, LossSpy, tiny_params, tiny_workload, whole_tiny_
 
 from mnistbench.measuring import passes, timing
 from mnistbench.measuring.case import build, fork_random, thread_count
-from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, Timed, device_times, measure
+from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times, measure
+from mnistbench.measuring.timing import Timed
 
 pytestmark = pytest.mark.versions
 
@@ -72,19 +73,16 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return happened
 
 
-@pytest.mark.parametrize(("first", "said"), [(True, "first of the process"), (False, "not the first")])
-def test_cold_call_then_warm_up_then_reset_then_rounds(log: list[str], first: bool, said: str) -> None:
-    case = FakeCase(log)
-    timed = measure(case, FakeBenchmark(log), cold=True, first_of_process=first)
-    assert log == [f"cold, {said}", *["call"] * WARMUP_CALLS, "reset", "benchmark", "call", "call"]
-    assert timed.first_call == op_table(temperature="cold")
-
-
-def test_without_the_cold_pass_the_rest_is_the_same(log: list[str]) -> None:
-    case = FakeCase(log)
-    timed = measure(case, FakeBenchmark(log), cold=False, first_of_process=True)
-    assert log == [*["call"] * WARMUP_CALLS, "reset", "benchmark", "call", "call"]
-    assert timed.first_call is None
+@pytest.mark.parametrize(
+    ("cold", "first", "profiled"),
+    [(True, True, ["cold, first of the process"]), (True, False, ["cold, not the first"]), (False, True, [])],
+)
+def test_a_cold_iteration_comes_before_warm_up_reset_and_rounds(
+    log: list[str], cold: bool, first: bool, profiled: list[str]
+) -> None:
+    timed = measure(FakeCase(log), FakeBenchmark(log), cold=cold, first_of_process=first)
+    assert log == [*profiled, *["call"] * WARMUP_CALLS, "reset", "benchmark", "call", "call"]
+    assert timed.first_call == (op_table(temperature="cold") if cold else None)
 
 
 def test_a_case_without_operations_is_only_timed(log: list[str]) -> None:
@@ -97,7 +95,9 @@ def test_a_case_without_operations_is_only_timed(log: list[str]) -> None:
 
 def test_rounds_are_in_nanoseconds(log: list[str]) -> None:
     case = FakeCase(log)
-    timed = measure(case, FakeBenchmark(log, seconds=(0.0015, 1.2e-8, 3.0)), cold=True, first_of_process=True)
+    benchmark = FakeBenchmark(log, seconds=(0.0015, 1.2e-8, 3.0))
+    timed = measure(case, benchmark, cold=True, first_of_process=True)
+    assert not benchmark.has_error
     assert timed.rounds_ns == (1_500_000, 12, 3_000_000_000)
     assert timed.device_ns == ()
 
@@ -109,7 +109,7 @@ def test_where_benchmarks_are_disabled_the_case_runs_once(log: list[str]) -> Non
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), RuntimeError("out of memory")])
-def test_what_ends_the_rounds_early_marks_them_and_goes_on_its_way(log: list[str], error: BaseException) -> None:
+def test_an_exception_in_the_rounds_marks_them_and_is_raised(log: list[str], error: BaseException) -> None:
     class Interrupted(FakeBenchmark):
         def __call__(self, function: Callable[[], object]) -> None:
             super().__call__(function)
@@ -122,13 +122,7 @@ def test_what_ends_the_rounds_early_marks_them_and_goes_on_its_way(log: list[str
     assert benchmark.has_error
 
 
-def test_rounds_that_end_well_are_not_marked(log: list[str]) -> None:
-    benchmark = FakeBenchmark(log)
-    measure(FakeCase(log), benchmark, cold=True, first_of_process=True)
-    assert not benchmark.has_error
-
-
-def test_rounds_start_from_where_the_case_began() -> None:
+def test_rounds_start_from_the_initial_state_of_the_case() -> None:
     measured, fresh = LossSpy(), LossSpy()
     case = build(tiny_params(), tiny_workload(loss=measured))
     measure(case, FakeBenchmark([], seconds=(0.1,) * 4), cold=True, first_of_process=False)
@@ -139,20 +133,12 @@ def test_rounds_start_from_where_the_case_began() -> None:
     assert measured.values[:2] == fresh.values[:2]  # the cold call too
 
 
-@pytest.mark.parametrize("phase", ["forward", "step"])
-def test_a_real_case_has_a_cold_table(phase: str) -> None:
-    case = build(tiny_params(phase=phase), tiny_workload())
-    timed = measure(case, FakeBenchmark([]), cold=True, first_of_process=True)
-    assert timed.first_call is not None
-    assert (timed.first_call.temperature, timed.first_call.first_of_process) == ("cold", True)
-    assert timed.rounds_ns == (250_000_000, 125_000_000)
-
-
-@pytest.mark.parametrize("phase", ["train", "eval", "batch"])
-def test_a_real_case_without_operations_has_no_cold_table(phase: str) -> None:
+@pytest.mark.parametrize("phase", ["forward", "step", "train", "eval", "batch"])
+def test_only_forward_and_step_have_a_cold_table(phase: str) -> None:
     case = build(tiny_params(phase=phase), tiny_workload(load=whole_tiny_set))
-    timed = measure(case, FakeBenchmark([]), cold=True, first_of_process=True)
-    assert timed.first_call is None
+    found = measure(case, FakeBenchmark([]), cold=True, first_of_process=True).first_call
+    kind = found and (found.temperature, found.first_of_process)
+    assert kind == (("cold", True) if phase in ("forward", "step") else None)
 
 
 # ---- The accelerator's clock -----------------------------------------------------------------------------------------
@@ -205,7 +191,7 @@ def test_events_lie_around_each_call_on_the_cases_device(
     assert times == tuple(number * 1_000_000 + 250_000 for number in range(EVENT_CALLS))  # nanoseconds
 
 
-def test_a_cpu_has_no_clock_of_its_own(accelerator: list[str]) -> None:
+def test_a_cpu_has_no_device_times(accelerator: list[str]) -> None:
     assert device_times(FakeCase(accelerator)) == ()
     assert accelerator == []
 

@@ -57,7 +57,7 @@ def test_memory_that_the_allocator_keeps_unused_is_free(monkeypatch):
     assert module._free_bytes(torch.device("cuda")) == 5 * GIB
 
 
-def test_with_hardly_any_memory_the_sizes_are_the_smallest_and_a_failure_leaves_the_ceilings_unknown(monkeypatch):
+def test_the_smallest_sizes_are_used_and_ceilings_are_unknown_if_they_do_not_fit(monkeypatch):
     monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator(1))
     assert module._sizes(torch.device("cuda")) == module._LEAST
 
@@ -119,7 +119,7 @@ def test_a_process_measures_once(monkeypatch):
         module._measured.cache_clear()
 
 
-def test_convolutions_of_cuda_in_tf32_are_held_against_a_product_in_tf32(monkeypatch):
+def test_the_ceiling_of_convolutions_in_tf32_is_that_of_tf32(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "conv", SimpleNamespace(fp32_precision="tf32"))
     assert module._precision(torch.device("cuda"), "float32") == "tf32"
     assert module._precision(torch.device("cuda"), "bfloat16") == "bfloat16"

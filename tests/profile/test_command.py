@@ -31,7 +31,7 @@ def run(cache, tmp_path):
     return call
 
 
-def test_batch_sizes_side_by_side_each_by_itself_and_traces(run, tmp_path):
+def test_tables_of_batch_sizes_and_files_of_traces(run, tmp_path):
     done = run(*QUICK, "--batch-size", "1,4", "--trace", "traces/t.json.gz", "--shapes", "--memory")
     assert (done.returncode, done.stderr) == (0, "")
     titles = [line for line in done.stdout.splitlines() if line.startswith(("forward lenet5", "Roofline", "lenet5"))]
@@ -47,7 +47,7 @@ def test_batch_sizes_side_by_side_each_by_itself_and_traces(run, tmp_path):
         assert sum(event["name"] == "mnistbench.iteration" and event["ph"] == "X" for event in events) == 2
 
 
-def test_first_calls_in_processes_of_their_own_and_json(run, tmp_path):
+def test_first_calls_and_json(run, tmp_path):
     done = run(*QUICK, "--batch-size", "2", "--cold", "--format", "json", "--output", "profile.json")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     (case,) = json.loads((tmp_path / "profile.json").read_text())["cases"]
@@ -103,7 +103,7 @@ def test_a_wrong_option_is_one_line_before_torch_is_loaded(run, arguments, compl
         ),
     ],
 )
-def test_what_only_torch_knows_is_one_line_too(run, arguments, complaint):
+def test_an_error_after_torch_is_loaded_is_one_line(run, arguments, complaint):
     done = run(*arguments)
     assert done.returncode == 2
     assert done.stderr.startswith(f"mnistbench: {complaint}")

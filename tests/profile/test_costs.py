@@ -61,7 +61,7 @@ def test_every_cost_has_a_row_of_the_table():
     assert {key[1] for key in found} == {"forward", "backward", "optimizer"}
 
 
-def test_a_convolution_s_cost_lies_where_its_time_does():
+def test_a_convolution_has_cost_and_time_in_the_same_row():
     case = build(params(workload="convnet", phase="forward", batch_size=2), network("convnet"))
     found = {key[2]: (key[0], cost) for key, cost in operation_costs(case).items() if cost.flops}
     name, cost = found["conv2"]
@@ -71,7 +71,7 @@ def test_a_convolution_s_cost_lies_where_its_time_does():
     assert cost.n_bytes == 4 * (inputs + weights + bias + outputs)
 
 
-def test_counting_leaves_the_case_as_it_was():
+def test_counting_does_not_change_the_case():
     case = build(params(workload="lenet5", batch_size=2), network("lenet5"))
     before = {name: value.clone() for name, value in case.model.state_dict().items()}
     operation_costs(case)
@@ -130,7 +130,7 @@ def test_bytes_are_those_read_and_written(call, n_bytes):
         ({"aten::copy_": 5.0, "aten::empty": 4.0}, "aten::copy_"),  # the operation itself has no event
     ],
 )
-def test_who_gets_a_cost(times, doer):
+def test_which_operation_has_the_cost(times, doer):
     name = "aten::relu" if "aten::relu" in times else "aten::max_pool2d_backward"
     by_key = {(called, "forward", "m"): us for called, us in times.items()}
     assert costs._doer(name, by_key) == (doer, "forward", "m")
@@ -159,7 +159,7 @@ class TestLayers:
         assert sum(layer.parameters for layer in found.values()) == 1_199_882
         assert model.training
 
-    def test_a_layer_that_is_called_twice_stands_twice(self):
+    def test_a_layer_that_is_called_twice_has_two_rows(self):
         layer = nn.Linear(4, 4)
         found = layers(nn.Sequential(layer, nn.ReLU(), layer), torch.zeros(1, 4))
         assert [item.kind for item in found] == ["Linear", "ReLU", "Linear"]

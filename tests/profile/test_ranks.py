@@ -64,7 +64,7 @@ def test_json_has_the_times_of_all_ranks_and_communication_as_operations(tmp_pat
         (("--device", "cpu", "--trace", "/dev/null/t.json"), "rank N of 2: --trace: /dev/null/t-step"),
     ],
 )
-def test_what_ranks_cannot_do_is_one_line(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
+def test_an_option_that_ranks_cannot_use_is_one_line(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
     started = 2 if complaint.startswith("rank") else 1  # other errors come before the ranks meet
     done = wait(start(2, "profile", *arguments, cwd=tmp_path, modules=("mnistbench",) * started, errors=True))
     assert [rank.returncode for rank in done] == [2] * started

@@ -72,14 +72,14 @@ def plots(case):
     return [block.drawing for block in blocks([case], Settings()) if block.drawing]
 
 
-def test_without_ceilings_flops_or_work_of_the_device_there_is_no_roofline():
+def test_a_roofline_needs_ceilings_flops_and_work_of_the_device():
     host = on_accelerator().tables[0]  # it launches the work only
     for case in (profiled(ceilings=None), profiled(costs={RELU: Cost(None, 5)}), on_accelerator(tables=(host,))):
         assert plots(case) == []
     assert len(plots(on_accelerator())) == 1
 
 
-def test_a_roofline_puts_a_point_below_the_roof_where_it_belongs():
+def test_a_point_of_the_roofline_is_below_the_roof():
     lines = plots(profiled())[0].split("\n")
     drawn = [line.partition("|")[2] for line in lines if "|" in line]
     column = {mark: next(line.index(mark) for line in drawn if mark in line) for mark in "ab"}
@@ -106,12 +106,12 @@ def test_an_operation_that_a_batch_size_lacks_is_missing_not_zero():
     assert conv[-2:] == ["-", "-"]
 
 
-def test_smaller_operations_are_counted_not_dropped_in_silence():
+def test_the_number_of_hidden_operations_is_shown():
     drawn = work_table(profiled(), table(), Settings(top=1))
     assert drawn.lines[0] == "3 smaller operations are not shown."
 
 
-def test_a_host_s_times_are_no_work_of_an_accelerator():
+def test_host_times_of_an_accelerator_have_no_work():
     case = on_accelerator()
     host, device = (work_table(case, case.table(view), Settings()) for view in ("host", "device"))
     assert "GFLOP/s" not in host.headings
@@ -126,19 +126,19 @@ def test_operations_of_a_module_call_each_other_so_its_total_is_the_sum_of_self_
     assert rows_of(case, case.tables[0], "op,module")[CONV].total_cpu_ns == 820_000
 
 
-def test_names_from_a_model_cannot_spoil_the_terminal():
+def test_names_of_modules_are_printable():
     evil = profiled(layers=(profiled().layers[0].__class__("a\x1b[31m\nb", "K", (1,), 0, 0, None, 4),))
     assert "\x1b" not in draw_report(blocks([evil], Settings()))
 
 
-def test_operations_in_one_place_of_the_roofline_stand_side_by_side():
+def test_operations_at_one_point_of_the_roofline_are_listed_together():
     costs = {key: Cost(21_233_664, 240_000) for key in (CONV, FC)}
     case = profiled(costs=costs, tables=(op_table(*(op_row(key[0], 800_000, module=key[2]) for key in costs)),))
     drawn = plots(case)[0].split("\n")
     assert any("ab" in line for line in drawn if "|" in line)
 
 
-def test_communication_has_a_share_but_is_no_part_of_the_whole():
+def test_communication_has_a_share_and_is_not_in_the_sum():
     drawn = work_table(of_two_ranks(), of_two_ranks().tables[0], Settings(min_share=0.0))
     shares = {row[0]: row[drawn.headings.index("share")] for row in drawn.cells}
     assert shares == {CONV[0]: "80.0 %", "c10d::allreduce_": "15.0 %", "gloo:all_reduce": "20.0 %"}

@@ -19,7 +19,7 @@ from mnistbench.profile.result import Settings
         (90_000, 0, 100e9),
     ],
 )
-def test_the_roof_is_memory_s_below_the_ridge_and_the_processor_s_above(flops, n_bytes, attainable):
+def test_the_roof_is_memory_below_the_ridge_and_compute_above(flops, n_bytes, attainable):
     assert CEILINGS.attainable(flops, n_bytes) == attainable
 
 
@@ -39,7 +39,7 @@ def test_without_one_of_its_parts_there_is_no_utilisation(lacking):
     assert profiled(**lacking).utilisation is None
 
 
-def test_an_accelerator_idles_for_what_no_kernel_covers_of_the_untraced_call():
+def test_idle_time_is_the_time_without_a_kernel():
     assert on_accelerator(calls_ns=(1_000,), busy_ns=(250, 250, 900)).idle == 0.75
     assert on_accelerator(calls_ns=(1_000,), busy_ns=(1_100,)).idle == 0.0  # profiled it took longer
     assert profiled().idle is None

@@ -128,19 +128,19 @@ def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch
     assert not list(tmp_path.glob(f".{CHECKPOINT}*"))
 
 
-def test_a_directory_without_one_is_named(tmp_path: Path) -> None:
+def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--resume: .* has no checkpoint.pt, .*name the directory of a run$"):
         load(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 half a zip"])
-def test_a_damaged_one_is_named(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / CHECKPOINT).write_bytes(content)
     with pytest.raises(UsageError, match=r"^--resume: .*checkpoint.pt is damaged or no checkpoint \(.*\); train anew$"):
         load(tmp_path)
 
 
-def test_one_of_another_version_is_named(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
     run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
     values = torch.load(tmp_path / CHECKPOINT, weights_only=True)
     torch.save({**values, "schema": 99}, tmp_path / CHECKPOINT)

@@ -51,7 +51,7 @@ def test_defaults_are_those_of_pytorch_examples() -> None:
     assert (found.log_interval, found.dry_run, found.save_model, found.dataset) == (10, False, False, "mnist")
 
 
-def test_every_option_arrives() -> None:
+def test_every_option_is_a_setting() -> None:
     line = (
         "--batch-size 16 --test-batch-size 500 --epochs 3 --lr 0.5 --gamma 1 --dry-run --seed 0 --log-interval 2 --threads 2 "
         "--save-model --device cuda:1 --model lenet5 --dataset digits --data-dir d --profile --dtype bfloat16 "
@@ -84,7 +84,7 @@ def test_every_option_arrives() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_one_line(
+def test_an_option_that_cannot_be_used_is_one_line(
     here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
 ) -> None:
     (here / "file").touch()
@@ -97,7 +97,7 @@ def test_what_cannot_be_used_is_one_line(
 
 
 @pytest.mark.skipif(bool(accelerators()), reason="there is an accelerator here")
-def test_a_device_that_is_not_here_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_is_not_present_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "--dataset", "digits", "--device", "cuda"]) == 2
     line = capsys.readouterr().err
     assert line.startswith("mnistbench: --device: device 'cuda' is not available: torch ")
@@ -268,7 +268,7 @@ def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
     assert "epoch 4/4" in continued.getvalue()
 
 
-def test_the_first_interrupt_is_noted_and_the_second_one_ends_everything() -> None:
+def test_the_first_interrupt_is_recorded_and_the_second_one_raises() -> None:
     before = signal.getsignal(signal.SIGINT)
     with command.interruptible(again=True) as received:
         os.kill(os.getpid(), signal.SIGINT)
@@ -312,7 +312,7 @@ def test_a_named_directory_is_made(here: Path, capsys: pytest.CaptureFixture[str
     assert not (here / "runs").exists()
 
 
-def test_training_that_diverged_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_that_diverged_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", *SMALL, "--lr", "1e30"]) == 0
     assert "the loss is not a number: training diverged; a smaller --lr than 1e+30 may not" in capsys.readouterr().out
 

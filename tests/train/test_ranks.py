@@ -191,7 +191,7 @@ def _process_of_rank(rank: int, launcher: int) -> int:
     raise AssertionError("no such rank")
 
 
-def test_what_all_ranks_refuse_is_said_once(tmp_path: Path) -> None:
+def test_an_error_of_all_ranks_is_printed_once(tmp_path: Path) -> None:
     [rank] = wait(start(2, *SMALL, "--lr", "no", cwd=tmp_path, modules=("mnistbench",)))
     assert rank.returncode == 2
     assert rank.stderr == "mnistbench: --lr: 'no' cannot be used; give a number above 0\n"

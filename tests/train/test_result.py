@@ -37,7 +37,7 @@ def written(of: Result) -> Any:
     return json.loads(json.dumps(of.to_json(), allow_nan=False))
 
 
-def test_its_file_says_what_was_asked_for_and_reached() -> None:
+def test_the_file_has_settings_and_results() -> None:
     found = written(result())
     assert (
         found["settings"] | {"model": "lenet5", "threads": 2, "data_dir": "data", "lr": 0.25, "batch_size": 64}
@@ -51,7 +51,7 @@ def test_its_file_says_what_was_asked_for_and_reached() -> None:
     assert found["notes"] == ["no model graph"]
 
 
-def test_what_could_not_be_had_is_null_in_its_file() -> None:
+def test_a_missing_value_is_null_in_the_file() -> None:
     found = written(result(profiled=None, epochs=(EpochResult(1, 1, 1.0, 4, None, None, 1).tested(4, None, None, 1),)))
     assert found["profiled"] is None
     [epoch] = found["epochs"]

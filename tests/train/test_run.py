@@ -35,7 +35,8 @@ from mnistbench.train.result import (
     Result,
     Settings,
 )
-from mnistbench.train.run import run, workload_of
+from mnistbench.train.run import run
+from mnistbench.workloads.workload import workload_of_ranks
 
 pytestmark = pytest.mark.versions
 
@@ -113,7 +114,7 @@ def losses(result: Result) -> list[tuple[float | None, float | None]]:
 # ---- What it reaches -------------------------------------------------------------------------------------------------
 
 
-def test_epochs_points_and_what_they_add_up_to() -> None:
+def test_epochs_are_the_sums_of_their_points() -> None:
     heard = Heard()
     result = trained(listener=heard)
     points, epochs = heard.of(Point), heard.of(EpochResult)
@@ -132,7 +133,7 @@ def test_epochs_points_and_what_they_add_up_to() -> None:
         assert 0 < epoch.test_ns < result.wall_ns
 
 
-def test_the_listener_hears_everything_in_order() -> None:
+def test_the_listener_gets_all_events_in_order() -> None:
     heard = Heard()
     trained(listener=heard, epochs=1)
     kinds = [type(call).__name__ for call in heard.calls]
@@ -141,19 +142,20 @@ def test_the_listener_hears_everything_in_order() -> None:
     assert heard.of(int) == [6, 6, 6, 2]
 
 
-def test_the_learning_rate_begins_where_it_was_told_and_falls_by_gamma() -> None:
+def test_the_learning_rate_is_multiplied_by_gamma_after_each_epoch() -> None:
     heard = Heard()
     trained(listener=heard, epochs=3, lr=0.25, gamma=0.1)
     assert [epoch.learning_rate for epoch in heard.of(EpochResult)] == pytest.approx([0.25, 0.025, 0.0025])
     assert [point.learning_rate for point in heard.of(Point) if point.epoch == 2] == pytest.approx([0.025] * 2)
 
 
-def test_same_settings_same_losses_with_and_without_a_directory(tmp_path: Path) -> None:
+def test_the_same_settings_give_the_same_losses_with_and_without_a_directory(tmp_path: Path) -> None:
     assert losses(trained()) == losses(trained(tmp_path, profile=True, save_model=True))
     assert losses(trained()) != losses(trained(seed=2))
+    assert losses(trained()) != losses(trained(dtype="bfloat16"))
 
 
-def test_random_generators_and_threads_are_put_back() -> None:
+def test_random_generators_and_threads_are_restored() -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
@@ -162,13 +164,13 @@ def test_random_generators_and_threads_are_put_back() -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_it_trains_as_pytorch_examples_does() -> None:
+def test_training_is_the_same_as_in_pytorch_examples() -> None:
     """Adadelta, StepLR after each epoch, the mean loss of a batch: the same weights as plain torch code leaves."""
     settings = Settings(
         model="lenet5", dataset="digits", device="cpu", step="reference", epochs=2, batch_size=512, threads=1
     )  # fmt: skip
     result = run(settings)
-    workload = workload_of(settings)
+    workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, 1)
     assert workload.load is not None
     whole, order = workload.load(CPU), torch.Generator().manual_seed(1)
     torch.manual_seed(1)
@@ -199,10 +201,6 @@ def test_a_dry_run_is_one_batch_of_each() -> None:
     assert result.outcome == DONE
 
 
-def test_bfloat16_is_another_computation() -> None:
-    assert losses(trained(dtype="bfloat16")) != losses(trained())
-
-
 def test_a_model_that_is_not_known() -> None:
     with pytest.raises(UsageError, match=r"^model 'resnet' is unknown; choose one of convnet, lenet5$"):
         run(dataclasses.replace(SETTINGS, model="resnet"))
@@ -222,7 +220,7 @@ def test_memory_that_does_not_suffice_is_one_line(error: RuntimeError) -> None:
         run(SETTINGS, workload=dataclasses.replace(WORKLOAD, loss=loss))
 
 
-def test_another_error_is_left_as_it_is() -> None:
+def test_another_error_is_raised_unchanged() -> None:
     def loss(output: Tensor, targets: Tensor) -> Tensor:
         raise RuntimeError("a shape does not fit")
 
@@ -230,7 +228,7 @@ def test_another_error_is_left_as_it_is() -> None:
         run(SETTINGS, workload=dataclasses.replace(WORKLOAD, loss=loss))
 
 
-def test_a_loss_that_blew_up_is_none_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_is_none_and_the_run_continues(tmp_path: Path) -> None:
     def loss(output: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.nll_loss(output, targets) * float("nan")
 
@@ -303,7 +301,7 @@ def wrong_of(directory: Path) -> int:
         return int((model.eval()(inputs).argmax(dim=1) != targets).sum())
 
 
-def test_nothing_misclassified_is_said_too(tmp_path: Path) -> None:
+def test_a_text_is_written_if_nothing_was_misclassified(tmp_path: Path) -> None:
     class Right(nn.Module):
         """Knows the labels: each image is filled with its number, which begins at 100 in the test set."""
 
@@ -354,7 +352,7 @@ def test_weights_are_those_that_were_tested(tmp_path: Path) -> None:
         assert nn.functional.nll_loss(model.eval()(inputs), targets).item() == pytest.approx(result.epochs[-1].test_loss)
 
 
-def test_weights_that_cannot_be_written_leave_the_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_old_weights_stay_if_new_ones_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / WEIGHTS).write_bytes(b"of before")
 
     def full(self: Path, content: bytes) -> int:
@@ -400,7 +398,7 @@ def test_a_run_that_is_stopped_saves_what_it_has(tmp_path: Path) -> None:
     assert read_back(tmp_path).Tags()["images"] == ["inputs/tiny"]
 
 
-def test_its_weights_are_those_after_its_last_step(tmp_path: Path) -> None:
+def test_the_weights_of_a_stopped_run_are_those_after_its_last_step(tmp_path: Path) -> None:
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     for directory in (stopped, whole):
         directory.mkdir()
@@ -410,7 +408,7 @@ def test_its_weights_are_those_after_its_last_step(tmp_path: Path) -> None:
     assert all(torch.equal(one[name], other[name]) for name in other)
 
 
-def test_a_test_that_is_stopped_is_no_test(tmp_path: Path) -> None:
+def test_an_incomplete_test_is_not_a_result(tmp_path: Path) -> None:
     result = trained(tmp_path, Heard(stop_after=BATCHES + 2))  # asked after each batch, before the test, in the test
     [epoch] = result.epochs
     assert (epoch.train_samples, epoch.test_samples, epoch.test_loss) == (TRAIN_SAMPLES, 0, None)
@@ -428,7 +426,7 @@ def test_a_run_stopped_in_a_later_epoch_keeps_the_tests_before(tmp_path: Path) -
     assert result.outcome == INTERRUPTED
 
 
-def test_the_device_is_waited_for_once_a_log_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device_is_synchronized_once_per_log_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading a number of a tensor is what waits; two are read per interval and per test: loss and accuracy."""
     reads: list[int] = []
     for name in ("item", "__float__", "__int__", "__bool__", "tolist"):

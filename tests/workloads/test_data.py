@@ -180,7 +180,7 @@ class TestDigits:
         assert round(scaled.mean().item(), 4) == digits.mean == data.DIGITS_MEAN
         assert round(scaled.std().item(), 4) == digits.std == data.DIGITS_STD
 
-    def test_nobody_elses_random_numbers_are_touched(self) -> None:
+    def test_loading_leaves_the_random_state(self) -> None:
         before, numpy_before = torch.get_rng_state(), repr(np.random.get_state())
         load("digits")
         assert torch.equal(before, torch.get_rng_state())
@@ -211,7 +211,7 @@ class TestBatch:
         assert torch.equal(labels, digits.test.labels[:5])
         torch.testing.assert_close(images * digits.std + digits.mean, digits.test.images[:5] / 255)
 
-    def test_leaves_the_resident_bytes_alone(self, digits: Dataset) -> None:
+    def test_does_not_change_the_dataset(self, digits: Dataset) -> None:
         before = digits.train.images.clone()
         digits.batch(digits.train, torch.arange(100))
         assert torch.equal(before, digits.train.images)
@@ -260,7 +260,7 @@ class TestDraw:
             assert set(seen) <= set(range(n))
         assert torch.equal(indices, dataset.draw(dataset.train, batch_size, generator(seed)))
 
-    def test_wraps_round_to_another_permutation(self) -> None:
+    def test_continues_with_another_permutation(self) -> None:
         dataset = numbered(50)
         first, second = torch.split(dataset.draw(dataset.train, 100, generator(1)), 50)
         assert first.tolist() != second.tolist()
@@ -285,7 +285,7 @@ class TestEpoch:
     @given(
         n=st.integers(1, 40), batch_size=st.integers(1, 50), seed=st.none() | st.integers(0, 2**32), percent=st.integers(1, 100)
     )
-    def test_holds_each_sample_once(self, n: int, batch_size: int, seed: int | None, percent: int) -> None:
+    def test_has_each_sample_once(self, n: int, batch_size: int, seed: int | None, percent: int) -> None:
         dataset = numbered(n)
 
         def run(fraction: float) -> list[list[int]]:
@@ -368,8 +368,6 @@ class TestDataRoot:
         monkeypatch.setenv("MNISTBENCH_DATA", "/variable")
         assert data.data_root(None) == Path("/variable")
         assert data.data_root("/option") == data.data_root(Path("/option")) == Path("/option")
-
-    def test_an_empty_option_or_variable_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MNISTBENCH_DATA", "")
         assert data.data_root("") == Path("/cache/mnistbench")
 
@@ -511,9 +509,11 @@ BROKEN = [
 ]
 
 
-def check_failure(error: DataError, raw: Path, path: Path, problem: str) -> None:
-    """One line: the file, what is wrong, three ways out; and no second traceback above it."""
-    text = str(error)
+def check_failure(root: Path, path: Path, problem: str, read: Callable[[Path], object] | None = None) -> str:
+    """Reading fails with one line: the file, what is wrong, three ways out; and no second traceback above it."""
+    with pytest.raises(DataError) as caught:
+        (read or partial(load, "mnist"))(root)
+    error, raw, text = caught.value, root / "MNIST" / "raw", str(caught.value)
     assert text.startswith(f"{path}: ")
     assert problem in text
     assert "\n" not in text
@@ -526,6 +526,7 @@ def check_failure(error: DataError, raw: Path, path: Path, problem: str) -> None
     assert "--dataset digits (pytest: --bench-dataset digits)" in ways[third:]
     assert error.__cause__ is None
     assert error.__suppress_context__
+    return text
 
 
 @pytest.mark.usefixtures("tiny")
@@ -537,19 +538,15 @@ class TestBrokenMnist:
         raw = write_raw(root)
         damage(raw)
         before = snapshot(root)
-        with pytest.raises(DataError) as caught:
-            load("mnist", root)
-        check_failure(caught.value, raw, raw / name, problem)
+        check_failure(root, raw / name, problem)
         assert snapshot(root) == before
 
     @pytest.mark.parametrize("place", ["", "MNIST", "MNIST/raw"])
     def test_a_file_in_place_of_a_folder(self, root: Path, place: str) -> None:
         (root / place).parent.mkdir(parents=True, exist_ok=True)
         (root / place).write_text("a file")
-        with pytest.raises(DataError) as caught:
-            load("mnist", root)
         raw = root / "MNIST" / "raw"
-        check_failure(caught.value, raw, raw, os.strerror(errno.ENOTDIR))
+        check_failure(root, raw, os.strerror(errno.ENOTDIR))
 
     @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
     def test_a_file_that_cannot_be_opened(self, root: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
@@ -562,9 +559,7 @@ class TestBrokenMnist:
             return real_open(path, mode)
 
         monkeypatch.setattr(Path, "open", refuse)
-        with pytest.raises(DataError) as caught:
-            load("mnist", root)
-        check_failure(caught.value, raw, raw / TEST_IMAGES, os.strerror(code))
+        check_failure(root, raw / TEST_IMAGES, os.strerror(code))
 
     def test_a_disk_that_fails_while_reading(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raw = write_gz(root)
@@ -573,9 +568,7 @@ class TestBrokenMnist:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         monkeypatch.setattr(gzip.GzipFile, "read", fail)
-        with pytest.raises(DataError) as caught:
-            load("mnist", root)
-        check_failure(caught.value, raw, raw / f"{TRAIN_IMAGES}.gz", os.strerror(errno.EIO))
+        check_failure(root, raw / f"{TRAIN_IMAGES}.gz", os.strerror(errno.EIO))
 
     def test_a_folder_that_cannot_be_listed(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raw = write_raw(root)
@@ -584,9 +577,7 @@ class TestBrokenMnist:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
         monkeypatch.setattr(Path, "iterdir", refuse)
-        with pytest.raises(DataError) as caught:
-            load("mnist", root)
-        check_failure(caught.value, raw, raw, os.strerror(errno.EACCES))
+        check_failure(root, raw, os.strerror(errno.EACCES))
 
 
 def write_download(scratch: str) -> None:
@@ -598,9 +589,7 @@ def write_download(scratch: str) -> None:
 @pytest.mark.usefixtures("tiny")
 class TestDownload:
     @pytest.mark.parametrize("there", ["", "MNIST", "MNIST/raw"])
-    def test_happens_where_nothing_is_there_and_only_once(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch, there: str
-    ) -> None:
+    def test_happens_once_where_no_file_is_there(self, root: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
         (root / there).mkdir(parents=True)
         raw, downloads = root / "MNIST" / "raw", []
 
@@ -634,7 +623,7 @@ class TestDownload:
         ],
         ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
     )
-    def test_that_fails_is_one_line_and_leaves_nothing(
+    def test_failure_is_one_line_and_leaves_no_file(
         self, root: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
     ) -> None:
         def download(scratch: str) -> None:
@@ -643,12 +632,10 @@ class TestDownload:
 
         monkeypatch.setattr(data, "_torchvision_download", download)
         raw = root / "MNIST" / "raw"
-        with pytest.raises(DataError) as caught:
-            load("mnist", root)
-        check_failure(caught.value, raw, raw, f"nothing there, and the download failed ({cause})")
+        check_failure(root, raw, f"nothing there, and the download failed ({cause})")
         assert list(raw.parent.iterdir()) == []
 
-    def test_a_page_of_an_error_is_cut(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_long_error_is_cut(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def download(scratch: str) -> None:
             raise RuntimeError("a proxy's page of text " * 1000)
 
@@ -658,7 +645,7 @@ class TestDownload:
         assert " ...). Three ways out" in str(caught.value)
         assert len(str(caught.value)) < 1000
 
-    def test_that_is_interrupted_leaves_nothing(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_interrupt_leaves_no_file(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def download(scratch: str) -> None:
             write_raw(Path(scratch), (TRAIN_IMAGES, TRAIN_LABELS))
             raise KeyboardInterrupt
@@ -668,19 +655,17 @@ class TestDownload:
             load("mnist", root)
         assert list((root / "MNIST").iterdir()) == []
 
-    def test_of_something_else_is_not_moved_in_place(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_wrong_content_is_not_kept(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def download(scratch: str) -> None:
             write_download(scratch)
             Path(scratch, "MNIST", "raw", TEST_LABELS).write_bytes(FILES[TEST_LABELS][:-1])
 
         monkeypatch.setattr(data, "_torchvision_download", download)
         raw = root / "MNIST" / "raw"
-        with pytest.raises(DataError) as caught:
-            load("mnist", root)
-        check_failure(caught.value, raw, raw, f"{TEST_LABELS}: expected 11 bytes, found 10)")
+        check_failure(root, raw, f"{TEST_LABELS}: expected 11 bytes, found 10)")
         assert list(raw.parent.iterdir()) == []
 
-    def test_that_another_process_finished_first_is_used(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_download_of_another_process_is_used(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def download(scratch: str) -> None:
             write_download(scratch)
             write_raw(root)
@@ -689,27 +674,23 @@ class TestDownload:
         check_tiny(load("mnist", root))
         assert sorted(path.name for path in (root / "MNIST" / "raw").iterdir()) == sorted(FILES)
 
-    def test_that_cannot_be_moved_in_place(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_failure_to_move_the_files_is_one_line(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(path: Path, target: Path) -> Path:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
         monkeypatch.setattr(data, "_torchvision_download", write_download)
         monkeypatch.setattr(Path, "rename", refuse)
         raw = root / "MNIST" / "raw"
-        with pytest.raises(DataError) as caught:
-            load("mnist", root)
-        check_failure(caught.value, raw, raw, os.strerror(errno.EXDEV))
+        check_failure(root, raw, os.strerror(errno.EXDEV))
         assert list(raw.parent.iterdir()) == []
 
-    def test_into_a_read_only_place(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_read_only_folder_is_one_line(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(path: Path, *args: object, **kwargs: object) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
         monkeypatch.setattr(Path, "mkdir", refuse)
         raw = root / "MNIST" / "raw"
-        with pytest.raises(DataError) as caught:
-            load("mnist", root)
-        check_failure(caught.value, raw, raw, f"the download failed ({os.strerror(errno.EACCES)})")
+        check_failure(root, raw, f"the download failed ({os.strerror(errno.EACCES)})")
 
 
 TORCHVISION_DOWNLOAD = data._torchvision_download
@@ -741,7 +722,7 @@ class TestTorchvisionDownload:
             server.shutdown()
 
     @pytest.mark.usefixtures("tiny", "mirror")
-    def test_fetches_without_a_word(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_downloads_without_printing(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         check_tiny(load("mnist", root))
         assert capsys.readouterr() == ("", "")
         assert set(FILES) < {path.name for path in (root / "MNIST" / "raw").iterdir()}
@@ -754,13 +735,11 @@ class TestTorchvisionDownload:
         with socket.socket() as nobody_listens:
             nobody_listens.bind(("127.0.0.1", 0))
             monkeypatch.setattr(datasets.MNIST, "mirrors", [f"http://127.0.0.1:{nobody_listens.getsockname()[1]}/"])
-            with pytest.raises(DataError) as caught:
-                load("mnist", root)
-        check_failure(caught.value, raw, raw, "the download failed (Error downloading")
-        assert os.strerror(errno.ECONNREFUSED) in str(caught.value)
+            text = check_failure(root, raw, "the download failed (Error downloading")
+        assert os.strerror(errno.ECONNREFUSED) in text
         assert list(raw.parent.iterdir()) == []
 
-    def test_does_not_wait_for_ever(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_has_a_time_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from torchvision import datasets
 
         timeouts: list[float | None] = []
@@ -778,22 +757,25 @@ class TestTorchvisionDownload:
 
 
 @pytest.mark.usefixtures("tiny")
-class TestMnistUnpacked:
-    def test_only_with_all_four_files(self, root: Path) -> None:
-        raw = write_raw(root)
-        assert data.mnist_unpacked(root)
-        (raw / TEST_LABELS).unlink()
-        assert not data.mnist_unpacked(root)
+def test_mnist_is_unpacked_where_all_four_plain_files_are(root: Path) -> None:
+    assert not data.mnist_unpacked(root)
+    assert not root.exists()
+    write_gz(root)
+    assert not data.mnist_unpacked(root)
+    raw = write_raw(root)
+    assert data.mnist_unpacked(root)
+    (raw / TEST_LABELS).unlink()
+    assert not data.mnist_unpacked(root)
 
-    def test_not_by_gz(self, root: Path) -> None:
-        write_gz(root)
-        assert not data.mnist_unpacked(root)
 
-    def test_not_where_nothing_is(self, root: Path) -> None:
-        assert not data.mnist_unpacked(root)
-        assert not root.exists()
-        root.write_text("a file")
-        assert not data.mnist_unpacked(root)
+@pytest.mark.usefixtures("tiny")
+def test_mnist_is_not_unpacked_where_its_folder_is_a_file(root: Path) -> None:
+    root.write_text("a file")
+    assert not data.mnist_unpacked(root)
+
+
+def first_batches(root: Path) -> Iterator[data.Batch]:
+    return data.torchvision_loader(root, 3, seed=1)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -801,15 +783,15 @@ class TestTorchvisionLoader:
     def test_gives_the_pixels_of_batch(self, root: Path) -> None:
         write_raw(root)
         mnist = load("mnist", root)
-        for images, labels in islice(data.torchvision_loader(root, 3, seed=1), 3):
+        for images, labels in islice(first_batches(root), 3):
             assert images.dtype == torch.float32
             indices = [mnist.train.labels.tolist().index(label) for label in labels.tolist()]
             ours, _ = mnist.batch(mnist.train, torch.tensor(indices))
             assert torch.equal(images, ours)
 
-    def test_goes_round_for_ever_each_sample_once_a_round(self, root: Path) -> None:
+    def test_is_endless_and_has_each_sample_once_per_epoch(self, root: Path) -> None:
         write_raw(root)
-        rounds = labels_of(islice(data.torchvision_loader(root, 3, seed=1), 9))
+        rounds = labels_of(islice(first_batches(root), 9))
         assert [len(batch) for batch in rounds] == [3, 3, 1] * 3
         orders = [flat(rounds[start : start + 3]) for start in (0, 3, 6)]
         assert all(sorted(order) == [0, 1, 2, 3, 4, 5, 9] for order in orders)
@@ -824,7 +806,7 @@ class TestTorchvisionLoader:
 
     def test_checks_and_parses_files_once_until_they_change(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raw = write_raw(root)
-        data.torchvision_loader(root, 3, seed=1)
+        first_batches(root)
         read: list[str] = []
         monkeypatch.setattr(data, "_read", lambda _, file: read.append(file.name))
         data.torchvision_loader(root, 2, seed=1)
@@ -836,22 +818,15 @@ class TestTorchvisionLoader:
     def test_needs_the_unpacked_files_before_anything_is_imported(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torchvision", None)
         raw = write_gz(root)
-        with pytest.raises(DataError) as caught:
-            data.torchvision_loader(root, 3, seed=1)
-        check_failure(caught.value, raw, raw / TRAIN_IMAGES, "missing, and torchvision reads only unpacked files (gunzip")
-
-    def test_needs_the_test_files_too(self, root: Path) -> None:
-        raw = write_raw(root, (TRAIN_IMAGES, TRAIN_LABELS))
-        with pytest.raises(DataError) as caught:
-            data.torchvision_loader(root, 3, seed=1)
-        check_failure(caught.value, raw, raw / TEST_IMAGES, "missing, and torchvision reads only unpacked files")
+        problem = "missing, and torchvision reads only unpacked files"
+        check_failure(root, raw / TRAIN_IMAGES, f"{problem} (gunzip", first_batches)
+        write_raw(root, (TRAIN_IMAGES, TRAIN_LABELS))
+        check_failure(root, raw / TEST_IMAGES, problem, first_batches)
 
     def test_needs_the_right_content(self, root: Path) -> None:
         raw = write_raw(root)
         (raw / TRAIN_LABELS).write_bytes(OTHER_LABELS)
-        with pytest.raises(DataError) as caught:
-            data.torchvision_loader(root, 3, seed=1)
-        check_failure(caught.value, raw, raw / TRAIN_LABELS, f"found {sha_prefix(OTHER_LABELS)}...")
+        check_failure(root, raw / TRAIN_LABELS, f"found {sha_prefix(OTHER_LABELS)}...", first_batches)
 
 
 def test_importing_needs_none_of_the_slow_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,9 @@ from torch_builders import CPU, TEST_SAMPLES, TRAIN_SAMPLES, sgd, tiny_batch, ti
 
 from mnistbench.measuring.case import autocaster, fork_random, thread_count
 from mnistbench.train.loop import Epoch, Watch, train
+from mnistbench.workloads.data import Batch
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
-from mnistbench.workloads.workload import Batch, Workload, builtin_workloads, number_correct
+from mnistbench.workloads.workload import Workload, builtin_workloads, number_correct
 
 pytestmark = pytest.mark.versions
 
@@ -54,7 +55,7 @@ def same_weights(one: nn.Module, other: nn.Module) -> bool:
 
 
 class TestStep:
-    def test_it_does_what_plain_torch_code_does(self) -> None:
+    def test_a_step_is_the_same_as_plain_torch_code(self) -> None:
         model, plain = tiny_model(), tiny_model()
         plain.load_state_dict(model.state_dict())
         optimizer = torch.optim.Adadelta(plain.parameters(), lr=1.0)
@@ -72,7 +73,7 @@ class TestStep:
             assert torch.equal(loss, plain_loss)
             assert same_weights(model, plain)
 
-    def test_its_parts_called_one_by_one_make_the_whole(self) -> None:
+    def test_the_parts_called_in_order_are_the_step(self) -> None:
         whole, in_parts = tiny_model(), tiny_model()
         in_parts.load_state_dict(whole.state_dict())
         step, parts = Step(whole, nll, sgd(whole.parameters())), Step(in_parts, nll, sgd(in_parts.parameters()))
@@ -89,7 +90,7 @@ class TestStep:
             assert torch.equal(loss, own_loss)
             assert same_weights(whole, in_parts)
 
-    def test_each_part_does_its_own_work_only(self) -> None:
+    def test_each_part_changes_only_gradients_or_weights(self) -> None:
         model = linear_model()
         before = copy.deepcopy(model)
         step, (inputs, targets) = Step(model, nll, sgd(model.parameters())), batches_of([4])[0]
@@ -225,7 +226,7 @@ def fit_on_constant_losses(batches: Sequence[tuple[int, float]], window: int = 1
     return list(fit(step, [(torch.ones(size, 1), torch.full((size,), loss)) for size, loss in batches], window=window))
 
 
-def test_fit_trains_no_further_than_it_is_asked_to() -> None:
+def test_fit_trains_when_its_windows_are_read() -> None:
     model, drawn = linear_model(), []
 
     def batches() -> Iterator[Batch]:
@@ -386,7 +387,7 @@ class Told(Watch):
         return self._stop_at is not None and self.questions >= self._stop_at
 
 
-def test_who_watches_is_told_of_epochs_batches_and_windows() -> None:
+def test_callbacks_get_epochs_batches_and_windows() -> None:
     told = Told()
     epochs = trained(tiny_workload(load=whole_tiny_set), epochs=2, watch=told)
     (one, two), (three, four) = (epoch.train for epoch in epochs)
@@ -403,7 +404,7 @@ def test_who_watches_is_told_of_epochs_batches_and_windows() -> None:
         (BATCHES + 4, BATCHES + 1, [True, False]),  # two questions more: in the test, after it
     ],
 )
-def test_who_watches_may_stop_after_any_batch(stop_at: int, steps: int, tested: list[bool]) -> None:
+def test_a_callback_can_stop_after_any_batch(stop_at: int, steps: int, tested: list[bool]) -> None:
     workload, told = tiny_workload(load=whole_tiny_set), Told(stop_at)
     epochs = trained(workload, epochs=5, watch=told, test_batch_size=TEST_SAMPLES)
     assert len([call for call in told.told if isinstance(call, int)]) == steps
@@ -411,21 +412,21 @@ def test_who_watches_may_stop_after_any_batch(stop_at: int, steps: int, tested: 
     assert [epoch.test is not None for epoch in epochs] == tested
 
 
-def test_rate_and_its_fall_can_be_chosen() -> None:
+def test_learning_rate_and_gamma_can_be_chosen() -> None:
     told = Told()
     workload = tiny_workload(load=whole_tiny_set, make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=2.0))
     trained(workload, epochs=3, watch=told, gamma=0.5)
     assert [call for call in told.told if isinstance(call, tuple)] == [(1, 2.0), (2, 1.0), (3, 0.5)]
 
 
-def test_no_more_batches_than_asked_for_in_training_and_in_testing() -> None:
+def test_the_number_of_batches_is_limited_in_training_and_in_testing() -> None:
     (epoch,) = trained(tiny_workload(load=whole_tiny_set), epochs=1, batches=2, test_batch_size=5)
     assert sum(window.samples for window in epoch.train) == 2 * BATCH
     assert epoch.test is not None
     assert epoch.test.samples == 10
 
 
-def test_tested_with_the_weights_of_the_epochs_end() -> None:
+def test_the_test_uses_the_weights_at_the_end_of_the_epoch() -> None:
     workload, model = tiny_workload(load=whole_tiny_set), tiny_model()
     (epoch,) = trained(workload, model, epochs=1)
     whole = whole_tiny_set(CPU)
@@ -433,7 +434,7 @@ def test_tested_with_the_weights_of_the_epochs_end() -> None:
     assert epoch.test.loss == pytest.approx(nll(model.eval()(inputs), targets).item(), rel=1e-5)
 
 
-def test_same_seed_same_losses_and_weights_to_the_bit() -> None:
+def test_the_same_seed_gives_the_same_losses_and_weights() -> None:
     workload = next(workload for workload in builtin_workloads("digits", None) if workload.name == "lenet5")
     results = []
     for _ in range(2):

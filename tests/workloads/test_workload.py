@@ -21,7 +21,7 @@ def generator(seed: int) -> torch.Generator:
 
 
 @pytest.mark.parametrize("name", ["convnet", "lenet5", "my_model", "Net2", "7"])
-def test_letters_digits_and_underscores_make_a_name(name: str) -> None:
+def test_a_name_has_letters_digits_and_underscores(name: str) -> None:
     assert tiny_workload(name=name).name == name
 
 
@@ -32,7 +32,7 @@ def test_a_name_that_a_selection_could_not_use_is_refused(name: str) -> None:
     assert str(refusal.value) == f"workload name {name!r}: use letters, digits and underscores, so that -k can select it"
 
 
-def test_what_a_user_need_not_bring() -> None:
+def test_optional_fields_of_a_workload() -> None:
     def made_by_user(*_: Any) -> Any:
         pytest.fail("called while registering")
 
@@ -57,13 +57,9 @@ def test_number_correct_counts_the_samples_whose_largest_output_is_the_target(
 
 
 def test_the_builtin_workloads_by_name() -> None:
-    workloads = builtin_workloads("digits", None)
+    workloads = builtin_workloads("mnist", "nowhere")
+    assert [workload.dataset for workload in workloads] == ["mnist", "mnist"]
     assert {workload.name: type(workload.make_model()) for workload in workloads} == {"convnet": ConvNet, "lenet5": LeNet5}
-
-
-@pytest.mark.parametrize("dataset", ["digits", "mnist"])
-def test_the_builtin_workloads_say_what_their_data_is(dataset: str) -> None:
-    assert [workload.dataset for workload in builtin_workloads(dataset, "nowhere")] == [dataset, dataset]
 
 
 @pytest.mark.parametrize("workload", builtin_workloads("digits", None), ids=lambda workload: workload.name)
@@ -87,18 +83,15 @@ class TestBuiltin:
             same = (every_image == image).flatten(1).all(dim=1)
             assert label in every_label[same]
 
-    def test_the_generator_alone_decides_the_batch(self, workload: Workload) -> None:
+    def test_a_batch_is_drawn_from_the_generator_alone(self, workload: Workload) -> None:
         drawn = workload.make_batch(16, CPU, generator(3))
         torch.manual_seed(99)
         again = workload.make_batch(16, CPU, generator(3))
         other = workload.make_batch(16, CPU, generator(4))
         assert all(torch.equal(*pair) for pair in zip(drawn, again, strict=True))
         assert not torch.equal(drawn[0], other[0])
-
-    def test_a_generator_gives_another_batch_each_time(self, workload: Workload) -> None:
         used = generator(3)
-        first, _ = workload.make_batch(16, CPU, used)
-        second, _ = workload.make_batch(16, CPU, used)
+        first, second = (workload.make_batch(16, CPU, used)[0] for _ in range(2))
         assert not torch.equal(first, second)
 
     def test_whole_set_is_the_one_batches_are_drawn_from(self, workload: Workload) -> None:

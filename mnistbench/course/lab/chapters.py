@@ -12,13 +12,14 @@ from operator import itemgetter
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey
 from mnistbench.course.lab.claims import Claim, check
 from mnistbench.course.lab.document import Block, Cited, Code, Document, Exhibit, Section, Text
 from mnistbench.course.lab.explain import Sentence, best_view, explain, main_place
 from mnistbench.course.lab.findings import UNTRAINED, Findings
 from mnistbench.course.lab.sheets import (
     KINDS,
+    TOP,
     Cell,
     Cells,
     CitedNumber,
@@ -28,16 +29,13 @@ from mnistbench.course.lab.sheets import (
     Word,
     environment_fields,
     in_a_name,
+    operation_times,
+    shares,
     sheets_of,
+    top_keys,
 )
 from mnistbench.course.lab.texts import Texts
 from mnistbench.showing.table import Column
-
-#: Operations shown of each table; the CSV files list all.
-TOP = 10
-
-#: (operation, phase, module)
-_Key = tuple[str, str, str]
 
 #: What is no operation -> its text.
 _REST = {OUTSIDE: "outside", RUNTIME: "runtime", UNATTRIBUTED: "unattributed"}
@@ -295,25 +293,7 @@ class Chapters:
 # ---- Operations side by side -----------------------------------------------------------------------------------------
 
 
-def operation_times(sheet: Sheet) -> dict[_Key, int]:
-    """Return the self times of an operation table by (operation, phase, module)."""
-    return {(str(row["operation"]), str(row["phase"]), str(row["module"])): int(row["self_ns"] or 0) for row in sheet.records}
-
-
-def shares(times: Mapping[_Key, int]) -> dict[_Key, float]:
-    """Return the share of each operation in the whole time."""
-    whole = sum(times.values())
-    return {key: ns / whole if whole else 0.0 for key, ns in times.items()}
-
-
-def top_keys(columns: Iterable[Mapping[_Key, int]]) -> list[_Key]:
-    """Return the operations with the largest share in any table of times, largest first."""
-    found = [shares(times) for times in columns]
-    keys = {key for column in found for key in column if key[0] not in NOT_OPERATIONS}
-    return sorted(keys, key=lambda key: (-max(column.get(key, 0.0) for column in found), key))[:TOP]
-
-
-def _times_and_shares(columns: Iterable[Mapping[_Key, int]], keys: Collection[_Key]) -> list[str]:
+def _times_and_shares(columns: Iterable[Mapping[OpKey, int]], keys: Collection[OpKey]) -> list[str]:
     cells = []
     for times in columns:
         found, whole = [times[key] for key in keys if key in times], sum(times.values())

@@ -55,19 +55,17 @@ class Claim:
 
 def check(findings: Findings, sheets: Sheets) -> Iterator[Claim]:
     """Yield all claims, checked."""
-    cpu = "cpu" if "cpu" in findings.settings.devices else ""
-    for device in findings.settings.devices:
-        yield _convolution_is_most(findings, sheets, device)
+    devices = findings.settings.devices
+    cpu = "cpu" if "cpu" in devices else ""
+    yield from (_convolution_is_most(findings, sheets, device) for device in devices)
     yield _convolution_over_addmm(findings, sheets, "ratio_gpu", findings.settings.accelerator, GPU_RATIO)
     yield _convolution_over_addmm(findings, sheets, "ratio_cpu", cpu, CPU_RATIO)
-    for device in findings.settings.devices:
-        yield _negligible(findings, sheets, device)
-    for device in findings.settings.devices:
+    yield from (_negligible(findings, sheets, device) for device in devices)
+    for device in devices:
         yield from _batch_and_sample(findings, sheets, device)
     for key, phase, one_call in (("speedup_train", "train", "step"), ("speedup_test", "eval", "forward")):
         yield _speedup(findings, sheets, key, phase, one_call)
-    for device in findings.settings.devices:
-        yield _bug_of_the_cluster(findings, sheets, device)
+    yield from (_bug_of_the_cluster(findings, sheets, device) for device in devices)
 
 
 def _figures(key: str, number: CitedNumber | None, **words: object) -> list[Sentence]:

@@ -20,10 +20,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
-from mnistbench.course.lab.chapters import operation_times, shares, top_keys
 from mnistbench.course.lab.explain import best_view, main_place
 from mnistbench.course.lab.findings import UNTRAINED, Findings
-from mnistbench.course.lab.sheets import Sheets, in_a_name, samples_seen, shape
+from mnistbench.course.lab.sheets import Sheets, in_a_name, operation_times, samples_seen, shape, shares, top_keys
 from mnistbench.course.lab.texts import Texts
 
 #: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.
@@ -56,7 +55,14 @@ def texts_that_show(texts: Texts, english: Callable[[], Texts]) -> tuple[Texts, 
 def font_for(signs: Iterable[str]) -> str:
     """Return the family of an installed font that has all characters; empty if there is none."""
     needed = {ord(sign) for sign in signs}
-    return _known_font(needed) or (_known_font(needed) if _look_for_new_fonts() else "")
+    if family := _known_font(needed):
+        return family
+    known = {entry.fname for entry in font_manager.fontManager.ttflist}
+    installed = [path for path in font_manager.findSystemFonts() if path not in known]  # after matplotlib made its list
+    for path in installed:
+        with contextlib.suppress(OSError, RuntimeError):  # FreeType cannot read the font
+            font_manager.fontManager.addfont(path)
+    return _known_font(needed) if installed else ""
 
 
 def _known_font(needed: set[int]) -> str:
@@ -69,16 +75,6 @@ def _known_font(needed: set[int]) -> str:
         if regular and not entry.name.lstrip(".").startswith(_BOXES) and _covers(entry.fname, needed):
             return str(entry.name)
     return ""
-
-
-def _look_for_new_fonts() -> bool:
-    """Add fonts that were installed after matplotlib made its list; return whether there are any."""
-    known = {entry.fname for entry in font_manager.fontManager.ttflist}
-    found = [path for path in font_manager.findSystemFonts() if path not in known]
-    for path in found:
-        with contextlib.suppress(OSError, RuntimeError):  # FreeType cannot read the font
-            font_manager.fontManager.addfont(path)
-    return bool(found)
 
 
 def _covers(path: str, needed: set[int]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import torch
 from mnistbench.core.params import Params, default_step
 from mnistbench.core.record import median_ns, quartiles_ns
 from mnistbench.course.lab.findings import FirstIteration, LabSettings, Training, WarmTime
+from mnistbench.course.lab.run import Advance
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.passes import WARMUP_CALLS
 from mnistbench.measuring.timing import timed
@@ -24,9 +25,6 @@ from mnistbench.train.result import Listener, Point
 from mnistbench.train.result import Settings as TrainSettings
 from mnistbench.train.run import run as train
 from mnistbench.workloads.workload import Workload, builtin_workloads
-
-#: Called with what was completed of a measurement since the last call, as a fraction of the whole.
-Advance = Callable[[float], None]
 
 #: Points of a training curve per epoch, at most.
 _POINTS_PER_EPOCH = 20

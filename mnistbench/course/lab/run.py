@@ -14,19 +14,28 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.params import default_step
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
-from mnistbench.course.lab.findings import FILE, Findings, LabSettings, StudyTable, read_file, stored, write_file
+from mnistbench.course.lab.findings import (
+    FILE,
+    Findings,
+    FirstIteration,
+    LabSettings,
+    StudyTable,
+    Training,
+    WarmTime,
+    read_file,
+    stored,
+    write_file,
+)
 from mnistbench.course.lab.sheets import in_a_name
+from mnistbench.profile.result import Profiled
 from mnistbench.showing.progress import Progress
-
-if TYPE_CHECKING:
-    from mnistbench.course.lab.measures import Advance, Measures
 
 #: Directory of the steps' results, and the file with the settings that the lab was started with.
 STEPS = Path("steps")
@@ -48,8 +57,24 @@ STUDIES = {
 #: Time limit of all studies of a lab, in seconds.
 STUDIES_S = 180.0
 
+#: Called with what was completed of a measurement since the last call, as a fraction of the whole.
+Advance = Callable[[float], None]
+
 #: Items and notes.
 _Result = tuple[Sequence[Any], Sequence[str]]
+
+
+class _Measuring(Protocol):
+    """What a lab asks for; ``measures.Measures`` measures it."""
+
+    def samples(self) -> tuple[int, int]: ...
+    def training(
+        self, device: str, threads: int, size: int, output: Path, advance: Advance
+    ) -> tuple[Training, tuple[str, ...]]: ...
+    def profiled(self, phase: str, device: str, threads: int, size: int, trace: Path | None) -> Profiled: ...
+    def first_iterations(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstIteration, ...]: ...
+    def iterations(self, wanted: Sequence[tuple[str, str, int, int]], advance: Advance) -> tuple[WarmTime, ...]: ...
+    def epoch(self, phase: str, device: str, threads: int, size: int) -> WarmTime: ...
 
 
 @dataclass(frozen=True)
@@ -81,7 +106,7 @@ class Lab:
     """
 
     def __init__(
-        self, directory: Path, settings: LabSettings, environment: Environment, measures: Measures, *, studies: bool = False
+        self, directory: Path, settings: LabSettings, environment: Environment, measures: _Measuring, *, studies: bool = False
     ) -> None:
         self._directory = directory
         self._settings = settings

@@ -16,6 +16,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from mnistbench.core import units
+from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.core.record import OpTable, median_ns
 from mnistbench.course.lab.document import Code
 from mnistbench.course.lab.findings import Findings, FirstIteration, StudyTable, WarmTime
@@ -485,3 +486,28 @@ def _cell(text: str) -> Cell:
         with contextlib.suppress(ValueError):
             return kind(text)
     return text or None
+
+
+# ---- Operations of several tables side by side ----------------------------------------------------------------------
+
+
+#: Operations shown of each table; the CSV files list all.
+TOP = 10
+
+
+def operation_times(sheet: Sheet) -> dict[OpKey, int]:
+    """Return the self times of an operation table by (operation, phase, module)."""
+    return {(str(row["operation"]), str(row["phase"]), str(row["module"])): int(row["self_ns"] or 0) for row in sheet.records}
+
+
+def shares(times: Mapping[OpKey, int]) -> dict[OpKey, float]:
+    """Return the share of each operation in the whole time."""
+    whole = sum(times.values())
+    return {key: ns / whole if whole else 0.0 for key, ns in times.items()}
+
+
+def top_keys(columns: Iterable[Mapping[OpKey, int]]) -> list[OpKey]:
+    """Return the operations with the largest share in any table of times, largest first."""
+    found = [shares(times) for times in columns]
+    keys = {key for column in found for key in column if key[0] not in NOT_OPERATIONS}
+    return sorted(keys, key=lambda key: (-max(column.get(key, 0.0) for column in found), key))[:TOP]

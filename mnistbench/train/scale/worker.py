@@ -25,9 +25,10 @@ from mnistbench.measuring.environment import read
 from mnistbench.measuring.passes import BLOCK_STEPS, time_steps
 from mnistbench.showing.output import print_error
 from mnistbench.train.scale.result import Launched, Settings
+from mnistbench.workloads.data import Batch
 from mnistbench.workloads.ranks import Alone, Group
 from mnistbench.workloads.step import Step
-from mnistbench.workloads.workload import Batch, workload_of_ranks
+from mnistbench.workloads.workload import workload_of_ranks
 
 #: Exit code of a process that failed.
 _FAILED = 2

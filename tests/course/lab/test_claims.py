@@ -7,9 +7,8 @@ from lab_builders import (
     MS,
     SIZES,
     US,
-    S,
     cluster,
-    epoch_time,
+    faster_gpu,
     first_iterations,
     iteration_time,
     laptop,
@@ -150,13 +149,7 @@ def test_one_batch_size_gives_no_verdict_over_batch_sizes():
 
 @pytest.mark.parametrize(("factors", "verdict"), [((15, 17, 20), HOLDS), ((0.9, 3, 17), PARTLY), ((2, 3, 60), FAILS)])
 def test_the_speedup_of_an_accelerator_is_compared_with_the_bounds_of_the_reports(factors, verdict):
-    times = [
-        epoch_time(phase, size, round(ns), threads=8, device=device)
-        for size, factor in zip(SIZES, factors, strict=True)
-        for phase in ("train", "eval")
-        for device, ns in (("cpu", 10 * S), ("cuda", 10 * S / factor))
-    ]
-    found = cluster(epoch_times=tuple(times))
+    found = faster_gpu(*factors)
     for key in ("speedup_train", "speedup_test"):
         assert claim(found, key).verdict == verdict
         assert values(claim(found, key).right) == pytest.approx(list(factors))

@@ -12,6 +12,7 @@ from lab_builders import (
     cluster,
     costs,
     epoch_time,
+    faster_gpu,
     first_iterations,
     forward_rows,
     iteration_time,
@@ -29,7 +30,7 @@ from mnistbench.core.operation import OUTSIDE
 from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.course.lab.document import Code
 from mnistbench.course.lab.explain import best_view, explain
-from mnistbench.course.lab.findings import DevicePlace, LabSettings
+from mnistbench.course.lab.findings import DevicePlace
 from mnistbench.course.lab.sheets import Word, sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
 
@@ -64,7 +65,7 @@ def one_table(conv_ns, addmm_ns, *, small_ns=20 * US, change=lambda row, _: row)
 # ---- Operations ------------------------------------------------------------------------------------------------------
 
 
-def test_what_takes_half_dominates_and_what_takes_less_leads():
+def test_an_operation_with_half_of_the_time_dominates_and_a_smaller_one_leads():
     found = said(laptop(), "operations", "dominates")
     assert found.words["operation"] == Code("aten::mkldnn_convolution")
     assert found.numbers["share"].value == pytest.approx(9600 / (9600 + 96 + 600 + 3 * 600))
@@ -72,7 +73,7 @@ def test_what_takes_half_dominates_and_what_takes_less_leads():
     assert level.numbers["share"].value == pytest.approx(100 / (100 + 1 + 90 + 3 * 80))
 
 
-def test_what_lies_outside_operations_never_dominates():
+def test_time_outside_operations_never_dominates():
     found = one_table(
         100 * US,
         90 * US,
@@ -81,7 +82,7 @@ def test_what_lies_outside_operations_never_dominates():
     assert said(found, "operations", "leads").words["operation"] == Code("aten::mkldnn_convolution")
 
 
-def test_the_larger_of_both_comes_first():
+def test_the_larger_of_convolution_and_addmm_is_named_first():
     found = one_table(100 * US, 1000 * US)
     sentence = next(s for s in sentences(found, "operations") if s.key.startswith("ratio_"))
     assert (sentence.words["larger"], sentence.words["smaller"]) == (Word("addmm"), Word("convolution"))
@@ -100,7 +101,7 @@ def test_the_larger_of_both_comes_first():
         (140, "ratio_below_both"),
     ],
 )
-def test_why_follows_from_time_flops_and_bytes(conv_us, key):
+def test_the_ratio_of_times_is_compared_with_those_of_flops_and_bytes(conv_us, key):
     found = said(one_table(conv_us * US, 100 * US), "operations", key)
     assert found.numbers["time"].value == pytest.approx(conv_us * 1.01 / 100)
     assert found.numbers["flops"].value == pytest.approx(9)
@@ -122,7 +123,7 @@ def test_a_ratio_can_match_flops_and_bytes():
 
 
 @pytest.mark.parametrize("change", [{"costs": {}}, {"costs": {key: Cost(None, 1) for key in costs(1)}}])
-def test_uncounted_work_is_said(change):
+def test_without_counted_work_only_times_are_compared(change):
     found = with_cases(one_table(900 * US, 100 * US), **change)
     sentence = said(found, "operations", "ratio_uncounted")
     assert set(sentence.numbers) == {"time"}
@@ -130,7 +131,7 @@ def test_uncounted_work_is_said(change):
 
 
 @pytest.mark.parametrize(("name", "noun"), [("aten::addmm", "addmm"), ("conv", "convolution")])
-def test_an_operation_that_is_not_there_is_said_to_be_missing(name, noun):
+def test_a_missing_operation_is_named(name, noun):
     found = one_table(900 * US, 100 * US, change=lambda row, _: None if name in row.name else row)
     assert said(found, "operations", "not_in_table").words["what"] == Word(noun)
 
@@ -145,7 +146,7 @@ def test_an_operation_that_is_not_there_is_said_to_be_missing(name, noun):
         (None, "ceiling_missing"),
     ],
 )
-def test_how_near_it_comes_to_what_the_machine_can_do(ceilings, key):
+def test_rates_are_compared_with_the_ceilings(ceilings, key):
     found = with_cases(one_table(10 * MS, 3 * MS), ceilings=ceilings)
     convolution = [s for s in sentences(found, "operations") if s.words.get("what") == Word("convolution")]
     assert [sentence.key for sentence in convolution] == [key]
@@ -166,7 +167,7 @@ def test_the_ratio_over_batch_sizes_rises_falls_or_stays():
     assert "ratio_over_batches_falls" in keys(falling, "operations")
 
 
-def test_reading_weights_once_per_batch_is_named_only_where_bytes_grow_like_the_times():
+def test_bytes_are_named_as_a_cause_only_where_they_grow_like_the_times():
     bytes_ = said(laptop(), "operations", "bytes_over_batches").numbers
     assert (bytes_["convolution"].value, bytes_["addmm"].value) == pytest.approx((64, (4_800_000 + 37_000 * 64) / 4_837_000))
     alike = with_costs(laptop(), lambda _, cost, size: Cost(cost.flops, 300_000 * size))
@@ -175,17 +176,13 @@ def test_reading_weights_once_per_batch_is_named_only_where_bytes_grow_like_the_
         assert "bytes_over_batches" not in keys(found, "operations")
 
 
-def test_on_an_accelerator_its_own_clock_counts():
+def test_operations_of_an_accelerator_are_compared_by_its_own_clock():
     found = [s for s in sentences(cluster(), "operations") if s.words.get("place") == DevicePlace("cuda", 8)]
     assert found[0].numbers["share"].over.file == "tables/operations-forward-cuda-device-b64.csv"
     assert next(s for s in found if s.key.startswith("ratio_")).numbers["time"].value == pytest.approx(151.5 / 20)
 
 
-def test_without_tables_nothing_is_claimed():
-    assert keys(with_cases(laptop(), tables=()), "operations") == ["operations_missing"]
-
-
-def test_the_time_to_launch_work_is_not_the_work_s():
+def test_host_times_are_not_taken_for_those_of_an_accelerator():
     """An accelerator that the profiler cannot watch, such as mps, has a host table alone."""
     found = without_device_view(cluster())
     sheets = sheets_of(found)
@@ -224,20 +221,20 @@ def stepping(*times, sizes=(1, 16, 64, 256)):
         ((9 * MS, 7 * MS, 6 * MS), "batch_falls_sample_falls", "still_improving"),
     ],
 )
-def test_time_per_batch_and_per_sample_move_as_the_numbers_do(times, batch, stops):
+def test_changes_of_time_per_batch_and_per_sample_are_named(times, batch, stops):
     found = [s for s in sentences(stepping(*times), "batches") if s.words.get("phase") == Word("step")]
     assert [sentence.key for sentence in found] == [batch, stops]
     assert found[0].numbers["batch_ratio"].value == pytest.approx(times[2] / times[0])
     assert found[0].numbers["last"].value == round(times[2] / 64)
 
 
-def test_where_it_stops_improving_is_the_smallest_size_that_is_about_as_good_as_the_best():
+def test_time_per_sample_stops_improving_at_the_smallest_size_near_the_best():
     assert said(stepping(5 * MS, 20 * MS, 79 * MS, 310 * MS), "batches", "stops_improving").words["enough"] == 16
     assert said(stepping(5 * MS, 80 * MS, 320 * MS, 1280 * MS), "batches", "stops_improving").words["enough"] == 1
     assert said(stepping(1 * MS, 14 * MS, 70 * MS, 250 * MS), "batches", "best_at").words["best"] == 16
 
 
-def test_many_small_gains_are_a_large_one():
+def test_many_small_improvements_count_together():
     sizes = (16, 20, 24, 28, 32, 36, 40)
     per_sample = [1000 * US * 0.92**position for position in range(len(sizes))]
     times = [round(size * each) for size, each in zip(sizes, per_sample, strict=True)]
@@ -263,7 +260,7 @@ def test_any_two_times_at_any_two_batch_sizes_have_a_sentence():
                 assert texts.cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, None)
 
 
-def test_calls_that_spread_widely_are_said_to_be_disturbed():
+def test_a_wide_spread_of_times_is_a_warning():
     def spread(*iqrs):
         return laptop(iteration_times=tuple(
             iteration_time("step", size, 10 * MS, iqr_ns=iqr) for size, iqr in zip(SIZES, iqrs, strict=True)
@@ -275,24 +272,13 @@ def test_calls_that_spread_widely_are_said_to_be_disturbed():
     assert (found.numbers["iqr"].value, found.numbers["median"].value) == (30 * MS, 10 * MS)
 
 
-def test_one_batch_size_says_nothing_of_batch_sizes():
-    one = laptop(settings=dataclasses.replace(laptop().settings, batch_sizes=(16,)))
-    assert keys(one, "batches") == ["one_batch_size"]
-
-
-def test_missing_times_are_said_to_be_missing():
-    assert keys(with_cases(laptop(iteration_times=(), epoch_times=()), tables=()), "batches") == [
-        "batches_missing", "batches_missing", "epochs_missing", "epochs_missing",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(("at_64", "key"), [(1500 * MS, "epoch_falls"), (8 * S, "epoch_same"), (10 * S, "epoch_rises")])
-def test_epochs_move_with_the_batch_size(at_64, key):
+def test_times_of_epochs_are_compared_over_batch_sizes(at_64, key):
     found = laptop(epoch_times=(epoch_time("train", 1, 8 * S), epoch_time("train", 64, at_64)))
     assert key in keys(found, "batches")
 
 
-def test_a_part_of_an_epoch_counts_for_the_whole():
+def test_the_time_of_a_part_of_an_epoch_is_extrapolated():
     eighth = dataclasses.replace(epoch_time("train", 1, 1 * S), samples=180, whole_set=1440)
     found = laptop(epoch_times=(eighth, epoch_time("train", 64, 1 * S)))
     assert said(found, "batches", "epoch_falls").numbers["first"].value == 8 * S
@@ -316,23 +302,6 @@ def test_without_an_accelerator_threads_are_compared(one_thread, key):
         assert found[1].numbers["gain"].value == pytest.approx(max(5 * MS, one_thread) / min(5 * MS, one_thread))
 
 
-def test_one_thread_has_nothing_to_be_compared_with():
-    one = laptop(environment=dataclasses.replace(laptop().environment, threads=1))
-    assert keys(one, "devices") == ["no_accelerator", "one_thread"]
-    assert keys(laptop(iteration_times=()), "devices") == ["no_accelerator", "threads_missing", "threads_missing"]
-
-
-def faster_gpu(*factors):
-    """A cluster whose GPU takes that much less time for an epoch at each batch size."""
-    times = [
-        epoch_time(phase, size, round(ns), threads=8, device=device)
-        for size, factor in zip(SIZES, factors, strict=True)
-        for phase in ("train", "eval")
-        for device, ns in (("cpu", 10 * S), ("cuda", 10 * S / factor))
-    ]
-    return cluster(epoch_times=tuple(times))
-
-
 @pytest.mark.parametrize(
     ("factors", "key"), [((2, 9, 17), "speedup_all"), ((0.9, 3, 17), "speedup_some"), ((0.5, 0.7, 1.0), "speedup_none")]
 )
@@ -341,17 +310,6 @@ def test_an_accelerator_is_faster_at_all_some_or_no_batch_sizes(factors, key):
     assert found.numbers["first"].value == pytest.approx(factors[0])
     assert found.numbers["last"].value == pytest.approx(factors[2])
     assert keys(faster_gpu(*factors), "devices").count(key) == 2  # training and testing
-
-
-def test_an_accelerator_of_one_batch_size_or_without_times():
-    one = cluster(settings=dataclasses.replace(cluster().settings, batch_sizes=(64,)))
-    assert keys(one, "devices")[:2] == ["speedup_all_one", "speedup_all_one"]
-    assert keys(cluster(epoch_times=()), "devices")[:2] == ["speedup_missing", "speedup_missing"]
-
-
-def test_without_a_cpu_there_is_nothing_to_compare_with():
-    alone = cluster(settings=LabSettings("digits", SIZES, ("cuda",), 4, "convnet", 1))
-    assert keys(alone, "devices") == ["no_cpu"]
 
 
 @pytest.mark.parametrize(("busy", "key"), [(500 * US, "idle"), (5 * MS, "busy"), (None, "idle_missing")])
@@ -381,7 +339,7 @@ def starting(**times):
     return laptop(first_iterations=tuple(first_iterations("cpu", "forward", 1, **times)))
 
 
-def test_a_costly_first_call_says_what_it_was_spent_on():
+def test_the_operation_with_most_of_the_extra_time_of_a_first_iteration_is_named():
     found = starting(first=20 * MS, warm=1 * MS, trained=21 * MS)
     assert keys(found, "first_iterations") == ["first_costs", "spent_on", "trained_same"]
     assert said(found, "first_iterations", "first_costs").numbers["times"].value == 20
@@ -403,7 +361,7 @@ def starting_with(first, warm):
     return laptop(first_iterations=(dataclasses.replace(untrained, cold=cold, warm=later), trained))
 
 
-def test_an_operation_that_takes_more_than_the_whole_difference_has_no_share_of_it():
+def test_the_extra_time_of_an_operation_is_a_time_and_no_share():
     """Because another operation takes less, it would have 130 %."""
     found = starting_with({"aten::conv": 14 * MS, "aten::addmm": 0}, {"aten::conv": 1 * MS, "aten::addmm": 3 * MS})
     spent = said(found, "first_iterations", "spent_on")
@@ -411,7 +369,7 @@ def test_an_operation_that_takes_more_than_the_whole_difference_has_no_share_of_
     assert {number.kind for number in spent.numbers.values()} == {"time"}
 
 
-def test_training_has_a_part_where_a_trained_process_pays_nothing():
+def test_first_iterations_with_untrained_and_trained_weights_are_compared():
     """16 ms and 11 ms are near each other, but the later call takes 10 ms: the second start cost next to nothing."""
     assert keys(starting(first=16 * MS, warm=10 * MS, trained=11 * MS), "first_iterations")[-1] == "trained_differs"
     same = said(starting(first=16 * MS, warm=10 * MS, trained=15 * MS), "first_iterations", "trained_same")
@@ -420,7 +378,7 @@ def test_training_has_a_part_where_a_trained_process_pays_nothing():
     assert keys(starting(first=14 * MS, warm=10 * MS, trained=10 * MS), "first_iterations")[-1] == "trained_same_free"
 
 
-def test_a_first_call_that_costs_nothing_is_not_explained():
+def test_a_first_iteration_without_extra_time_is_not_explained():
     assert keys(starting(first=1_100 * US, warm=1 * MS, trained=1 * MS), "first_iterations") == [
         "first_free",
         "trained_same_free",
@@ -447,12 +405,8 @@ def test_the_cause_of_a_slow_first_iteration_follows_from_its_operations(first_s
         ({"first": 20 * MS, "warm": 0, "trained": 21 * MS}, ["first_unknown"]),
     ],
 )
-def test_what_is_missing_or_differs_in_first_calls_is_said(times, expected):
+def test_missing_and_different_first_iterations_are_named(times, expected):
     assert keys(starting(**times), "first_iterations") == expected
-
-
-def test_without_first_calls_nothing_is_claimed():
-    assert keys(laptop(first_iterations=()), "first_iterations") == ["first_missing"]
 
 
 # ---- Profiler, training ----------------------------------------------------------------------------------------------
@@ -470,7 +424,7 @@ def test_without_first_calls_nothing_is_claimed():
         (4 * MS, 4 * US, "profiler_quicker"),
     ],
 )
-def test_what_the_profiler_added_follows_from_both_times(iteration, added, key):
+def test_time_added_by_the_profiler(iteration, added, key):
     found = with_cases(
         laptop(iteration_times=(iteration_time("step", 1, 5 * MS),)),
         tables=lambda case: tuple(
@@ -491,7 +445,7 @@ def test_what_the_profiler_added_follows_from_both_times(iteration, added, key):
         ((94.2, 96.4, 96.2), "trained_to", 16, 1),
     ],
 )
-def test_training_says_what_the_batch_sizes_reached_and_which_way_it_goes(accuracies, key, best, worst):
+def test_accuracies_of_the_batch_sizes_are_compared(accuracies, key, best, worst):
     runs = tuple(training("cpu", size, accuracy) for size, accuracy in zip(SIZES, accuracies, strict=True))
     for order in (runs, runs[::-1]):
         found = said(laptop(trainings=order), "training", key)
@@ -503,10 +457,38 @@ def test_training_says_what_the_batch_sizes_reached_and_which_way_it_goes(accura
             assert [found.numbers[f"{name}_updates"].value for name in ("best", "worst")] == [updates[best], updates[worst]]
 
 
-def test_training_of_one_batch_size_of_alike_ones_or_of_none():
-    assert keys(cluster(), "training") == ["trained_falls", "trained_alike"]
-    assert keys(laptop(trainings=laptop().trainings[:1]), "training") == ["trained_one"]
-    assert keys(laptop(trainings=()), "training") == ["training_missing"]
+# ---- What is missing -------------------------------------------------------------------------------------------------
+
+
+def with_settings(findings, **changes):
+    return dataclasses.replace(findings, settings=dataclasses.replace(findings.settings, **changes))
+
+
+ONE_THREAD = dataclasses.replace(laptop().environment, threads=1)
+
+
+@pytest.mark.parametrize(
+    ("findings", "section", "expected"),
+    [
+        (with_cases(laptop(), tables=()), "operations", ["operations_missing"]),
+        (with_settings(laptop(), batch_sizes=(16,)), "batches", ["one_batch_size"]),
+        (
+            with_cases(laptop(iteration_times=(), epoch_times=()), tables=()), "batches",
+            ["batches_missing", "batches_missing", "epochs_missing", "epochs_missing"],
+        ),
+        (laptop(environment=ONE_THREAD), "devices", ["no_accelerator", "one_thread"]),
+        (laptop(iteration_times=()), "devices", ["no_accelerator", "threads_missing", "threads_missing"]),
+        (with_settings(cluster(), batch_sizes=(64,)), "devices", ["speedup_all_one", "speedup_all_one"]),
+        (cluster(epoch_times=()), "devices", ["speedup_missing", "speedup_missing"]),
+        (with_settings(cluster(), devices=("cuda",)), "devices", ["no_cpu"]),
+        (laptop(first_iterations=()), "first_iterations", ["first_missing"]),
+        (cluster(), "training", ["trained_falls", "trained_alike"]),
+        (laptop(trainings=laptop().trainings[:1]), "training", ["trained_one"]),
+        (laptop(trainings=()), "training", ["training_missing"]),
+    ],
+)  # fmt: skip
+def test_what_is_missing_or_cannot_be_compared_is_named(findings, section, expected):
+    assert keys(findings, section)[: max(2, len(expected))] == expected
 
 
 # ---- Numbers ---------------------------------------------------------------------------------------------------------

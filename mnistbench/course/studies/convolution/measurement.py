@@ -13,7 +13,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 import torch
@@ -167,7 +167,8 @@ def onednn_algorithms(cases: Sequence[WayCase], threads: int) -> list[str]:
             lines = child.output(_PATIENCE_S).splitlines()
     except ChildError as error:
         raise ChildError(f"the process that asks oneDNN for its algorithms {error}") from None
-    return [summary(of_case) for of_case in _by_case(lines)]
+    starts = [number for number, line in enumerate(lines) if line.startswith(_CASE)]
+    return [summary(lines[start + 1 : end]) for start, end in itertools.pairwise([*starts, len(lines)])]
 
 
 def summary(lines: Sequence[str]) -> str:
@@ -177,12 +178,6 @@ def summary(lines: Sequence[str]) -> str:
     reorders = sum(match["kind"] == "reorder" for match in found)
     names = " + ".join(dict.fromkeys(computing))
     return f"{names}, {reorders} reorder{'s' if reorders > 1 else ''}" if names and reorders else names
-
-
-def _by_case(lines: Sequence[str]) -> Iterator[list[str]]:
-    starts = [number for number, line in enumerate(lines) if line.startswith(_CASE)]
-    for start, end in itertools.pairwise([*starts, len(lines)]):
-        yield list(lines[start + 1 : end])
 
 
 def main() -> None:

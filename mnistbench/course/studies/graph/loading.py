@@ -15,8 +15,7 @@ from torch.utils import data as torch_data
 
 from mnistbench.course.studies.graph.programs import Program
 from mnistbench.course.studies.graph.result import Loading, Settings
-from mnistbench.measuring.profiling import activities_of, started
-from mnistbench.profile.run import export_trace
+from mnistbench.measuring.profiling import activities_of, export_trace, started
 from mnistbench.workloads.data import Batch, Dataset
 from mnistbench.workloads.workload import Workload
 

@@ -19,9 +19,8 @@ from mnistbench.core.operation import ITERATION
 from mnistbench.course.studies.graph.programs import Program
 from mnistbench.course.studies.graph.result import Dispatched, Scheduled, StepTimes
 from mnistbench.measuring.events_to_table import events_of, is_annotation
-from mnistbench.measuring.profiling import activities_of, has_device_view, started
+from mnistbench.measuring.profiling import activities_of, export_trace, has_device_view, started
 from mnistbench.profile.costs import moved_bytes
-from mnistbench.profile.run import export_trace
 
 #: Untimed steps before the timed ones, at least this many timed ones, and at most.
 _WARMUP, _LEAST, _MOST = 2, 5, 500

@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_leaves
 from mnistbench.core.operation import MODULE, PHASE
 from mnistbench.course.studies.memory.result import ROLES, LayerMemory, Site
 from mnistbench.measuring.profiling import LOSS, in_ranges
+from mnistbench.workloads.data import Batch
+from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.step import Inference, Step
-from mnistbench.workloads.workload import Batch, Optimizer
 
 #: The CUDA allocator rounds every size up to a multiple of this number of bytes: ``kMinBlockSize`` in c10's
 #: ``CUDACachingAllocator``.

@@ -16,8 +16,9 @@ from mnistbench.course.studies.memory.layers import Iteration, Ledger, Places, n
 from mnistbench.course.studies.memory.result import LayerMemory, Peak
 from mnistbench.course.studies.memory.workspaces import changes
 from mnistbench.measuring.profiling import in_ranges
+from mnistbench.workloads.data import Batch
 from mnistbench.workloads.step import Inference, Step
-from mnistbench.workloads.workload import Batch, Workload
+from mnistbench.workloads.workload import Workload
 
 
 def predicted_peak(

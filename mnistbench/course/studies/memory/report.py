@@ -37,7 +37,8 @@ LAYERS: tuple[Column[LayerRow], ...] = (
 
 
 def _furthest(case: MemoryCase) -> str | None:
-    layer = case.furthest
+    """Return the layer whose predicted peak is furthest from the measured one; None if all are equal or none was measured."""
+    layer = max((layer for layer in case.layers if layer.gap), key=lambda layer: abs(layer.gap), default=None)
     return f"{layer.name}: {units.size(layer.gap, signed=True)}" if layer else None
 
 

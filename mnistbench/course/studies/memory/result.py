@@ -130,11 +130,6 @@ class MemoryCase:
         """Predicted against measured bytes, as a share of the measured ones."""
         return self.predicted.n_bytes / self.measured.n_bytes - 1
 
-    @property
-    def furthest(self) -> LayerMemory | None:
-        """The layer whose predicted peak is furthest from the measured one; None if all are equal or none was measured."""
-        return max((layer for layer in self.layers if layer.gap), key=lambda layer: abs(layer.gap), default=None)
-
 
 @dataclass(frozen=True)
 class LargestBatch:

@@ -60,7 +60,8 @@ def changes(name: str, args: Sequence[Any], out: Any) -> list[int] | None:
     backend = torch._C._select_conv_backend(inputs, weight, bias, *options, biases)  # noqa: SLF001  # nothing public tells it
     if backend == torch._C._ConvBackend.Slow2d:  # type: ignore[attr-defined]  # noqa: SLF001
         if name == _FORWARD:
-            return _own_forward(weight, out)
+            columns = _columns(weight, out)
+            return [columns, _size(out), -columns]
         return _own_backward(weight, gradient, *found)
     if backend == torch._C._ConvBackend.Mkldnn and options[-1] == 1:  # type: ignore[attr-defined]  # noqa: SLF001
         vector = _VECTORS.get(torch.backends.cpu.get_cpu_capability(), 0)
@@ -72,11 +73,6 @@ def changes(name: str, args: Sequence[Any], out: Any) -> list[int] | None:
 
 
 # ---- PyTorch's own code --------------------------------------------------------------------------------------------
-
-
-def _own_forward(weight: Tensor, out: Tensor) -> list[int]:
-    columns = _columns(weight, out)
-    return [columns, _size(out), -columns]
 
 
 def _own_backward(weight: Tensor, gradient: Tensor, of_inputs: Tensor | None, *of_parameters: Tensor | None) -> list[int]:

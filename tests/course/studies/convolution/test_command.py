@@ -1,4 +1,4 @@
-"""``mnistbench study convolution``: its tables, its formats, and the mistakes that a user can make."""
+"""``mnistbench study convolution``: its tables and its formats."""
 
 import csv
 import io
@@ -54,25 +54,3 @@ def test_what_a_way_cannot_compute_is_said(capsys):
     assert cli.main([*TINY, "--stride", "2", "--way", "library,winograd", "--dtype", "float32,float64", "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [(row["way"], row["dtype"]) for row in rows] == [("library", "float32"), ("library", "float64")]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("study", "convolution", "--way", "magic"), "--way: 'magic' is not"),
-        (("study", "convolution", "--images", "1x3x32x32"), "--filters is missing; give --images and --filters together"),
-        (("study", "convolution", "--filters", "2x5x5"), "--images is missing; give --images and --filters together"),
-        (("study", "convolution", "--images", "1x3x32", "--filters", "2x5x5"), "--images: '1x3x32' is not of the form BxCxHxW"),
-        (("study", "convolution", "--stride", "2"), "--stride: '2' needs a convolution; give --images and --filters, too"),
-        ((*TINY, "--size", "chapter"), "--size: 'chapter' cannot be used with --images"),
-        ((*TINY, "--groups", "2"), "2 groups do not divide"),
-        (("study", "convolution", "--images", "1x1x2x2", "--filters", "1x3x3"), "the kernel is larger than the padded image"),
-        ((*TINY, "--way", "winograd", "--stride", "2"), "winograd: cannot compute"),
-        ((*TINY, "--way", "fourier", "--dtype", "bfloat16"), "fourier: cannot compute in bfloat16; it needs float32"),
-    ],
-)  # fmt: skip
-def test_a_mistake_is_one_line(arguments, said, capsys):
-    assert cli.main(list(arguments)) == 2
-    error = capsys.readouterr().err.strip().splitlines()
-    assert len(error) == 1
-    assert said in error[0]

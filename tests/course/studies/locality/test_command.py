@@ -1,4 +1,4 @@
-"""``mnistbench study locality``: its figure and tables, its formats, its times, and the mistakes that a user can make."""
+"""``mnistbench study locality``: its figure and tables, its formats and its times."""
 
 import csv
 import io
@@ -92,30 +92,6 @@ def test_compiled_loops_compute_the_product():
     times = rounds_ns([nest, product("tiled", 4, 4, 4, 2)], 64, 3)
     assert [len(of_nest) for of_nest in times] == [3, 3]
     assert min(min(of_nest) for of_nest in times) > 0
-
-
-STUDY = ("study", "locality")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((*STUDY, "--size", "1"), "--size: '1'"),
-        ((*STUDY, "--order", "ikk"), "--order: 'ikk' is not"),
-        ((*STUDY, "--convolution", "conv1-b1", "--order", "ijk"), "--convolution is used by none of the orders"),
-        ((*STUDY, "--tile", "8", "--order", "ijk"), "--tile is used by none of the orders; add tiled"),
-        ((*STUDY, "--size", "8", "--order", "columns_innermost"), "--size is used by none of the orders"),
-        ((*STUDY, "--l1", "32K"), "--l1: '32K' is not of the form SIZE:LINE:WAYS"),
-        ((*STUDY, "--l2", "1M:64:3"), "--l2: '1M:64:3' has 1048576 bytes; give a multiple"),
-        ((*STUDY, "--l1", "32K:128:8", "--l2", "1M:64:16"), "--l2: a line of 64 bytes is smaller than one of L1"),
-        ((*STUDY, "--output", "missing/locality.txt"), "missing"),
-    ],
-)  # fmt: skip
-def test_a_mistake_is_one_line(arguments, said, capsys):
-    assert cli.main(list(arguments)) == 2
-    error = capsys.readouterr().err.strip().splitlines()
-    assert len(error) == 1
-    assert said in error[0]
 
 
 def test_what_takes_too_long_in_python_is_refused(monkeypatch, capsys):

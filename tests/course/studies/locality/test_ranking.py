@@ -57,7 +57,7 @@ def test_a_slower_nest_without_more_misses_is_named_with_its_cause(slow, fast, e
         (100, []),  # not timed
     ],
 )
-def test_what_agrees_or_is_within_noise_is_not_named(misses, rounds):
+def test_pairs_that_agree_or_differ_within_noise_are_not_named(misses, rounds):
     fast = nest("fast", 200, *[1.0] * len(rounds))
     assert named(nest("slow", misses, *rounds), fast) == []
 

@@ -1,4 +1,4 @@
-"""``mnistbench study memory``: its tables, its formats, and the mistakes that a user can make."""
+"""``mnistbench study memory``: its tables and its formats."""
 
 import csv
 import io
@@ -92,26 +92,6 @@ def test_a_network_is_predicted_measured_and_fitted(capsys):
     assert case["predicted_peak_bytes"] > case["held_bytes"]
     assert largest["predicted_peak_bytes"] <= largest["memory_bytes"] == 2**20
     assert largest["tried_batch_size"] == largest["largest_batch_size"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--model", "alexnet"), "--model: 'alexnet' is not known; choose convnet or lenet5"),
-        (("--batch-size", "1000000000"), "--batch-size: 1000000000 needs"),
-        (("--device", "gpu"), "device 'gpu' is not known"),
-        (("--device", "cpu,cuda"), "--device: 'cpu,cuda' is not one device; give cpu or cuda"),
-        (("--device", "auto"), "--device: 'auto' is not one device; give cpu or cuda"),
-        (("--memory", "512"), "--memory: '512' is not a size; give a number with its unit, such as 512M or 2G"),
-        (("--output", "/nowhere/to/be/found.txt"), "/nowhere/to/be/found.txt"),
-    ],
-)
-def test_a_mistake_is_one_line(arguments, said, capsys):
-    flag, value = arguments
-    assert cli.main([*MEMORY, f"{flag}={value}"]) == 2
-    error = capsys.readouterr().err.strip().splitlines()
-    assert len(error) == 1
-    assert said in error[0]
 
 
 @pytest.mark.parametrize(

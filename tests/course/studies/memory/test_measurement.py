@@ -195,7 +195,7 @@ MOST = 60
 
 
 @given(st.lists(st.integers(0, 50), min_size=MOST, max_size=MOST), st.integers(0, 3_000), st.integers(1, MOST))
-def test_it_is_the_one_that_trying_all_finds(growth, memory, most):
+def test_the_search_finds_the_same_batch_size_as_trying_all(growth, memory, most):
     sums = [sum(growth[: size + 1]) for size in range(MOST)]
 
     def bytes_of(size):

@@ -165,7 +165,7 @@ def test_the_prediction_is_within_a_tenth_of_the_measured_peak(study):
 
 @has_known_layouts
 @pytest.mark.versions
-def test_so_it_is_in_each_layer(study):
+def test_the_prediction_of_each_layer_is_within_a_tenth_of_its_measured_peak(study):
     far = {
         (case.name, layer.name): layer.gap
         for case in study.cases
