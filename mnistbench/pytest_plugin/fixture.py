@@ -31,7 +31,6 @@ from mnistbench.measuring.passes import measure
 from mnistbench.measuring.profiling import has_device_view, profile
 from mnistbench.measuring.tensorboard import first_line
 from mnistbench.measuring.timing import Timed
-from mnistbench.pytest_plugin import hooks
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
@@ -128,7 +127,7 @@ class OpBenchmark:
             self._session.records.append(record)
 
     def _find_workload(self) -> Workload:
-        found = hooks.known_workloads(self._request.node)
+        found = self._session.known_workloads(self._request.node)
         if self._workload not in found:
             raise UsageError(f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(found)}")
         return found[self._workload]

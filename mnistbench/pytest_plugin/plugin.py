@@ -67,7 +67,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     options = session.options
     try:
         devices = session.devices
-        registered = hooks.registered_workloads(metafunc.definition)
+        registered = session.registered_workloads(metafunc.definition)
         if WORKLOAD not in marked:
             metafunc.parametrize(WORKLOAD, session.select_workloads(registered))
     except MnistbenchError as error:  # raised here, it would be a traceback for every test file

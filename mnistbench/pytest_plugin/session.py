@@ -58,6 +58,35 @@ class Session:
         self._known_workloads: set[str] = set()
         self._config = config
 
+    def registered_workloads(self, item: pytest.Item | pytest.Function) -> list[Workload]:
+        """Return the workloads of the conftest.py files that apply to a test.
+
+        Raises:
+            UsageError: a hook returned something else, or a name is registered twice or is that of a built-in workload.
+        """
+        from mnistbench.workloads.workload import Workload
+
+        builtin = {workload.name: workload for workload in self.builtin_workloads}
+        found: dict[str, Workload] = {}
+        for workloads in reversed(item.ihook.pytest_mnistbench_workloads(config=item.config)):
+            for workload in workloads:
+                if not isinstance(workload, Workload):
+                    raise UsageError(
+                        f"pytest_mnistbench_workloads returned {workload!r}: return a list of mnistbench Workload objects"
+                    )
+                if workload.name in found or builtin.get(workload.name, workload) is not workload:
+                    raise UsageError(f"workload {workload.name!r} is registered twice: give one of them another name")
+                found[workload.name] = workload
+        return list(found.values())
+
+    def known_workloads(self, item: pytest.Item) -> dict[str, Workload]:
+        """Return all workloads that a test can name, built-in ones included.
+
+        Raises:
+            UsageError: a workload is registered wrongly.
+        """
+        return {workload.name: workload for workload in (*self.builtin_workloads, *self.registered_workloads(item))}
+
     def select_workloads(self, registered: Iterable[Workload]) -> list[str]:
         """Return the names that a test is parametrized over: all that are registered for it, or those of ``--bench-model``.
 
