@@ -177,7 +177,7 @@ def main() -> None:
             caught(recorded, row, change, trials)
     print("\na slower case, --threshold 1%")
     for row in medians:
-        caught(recorded, row, 0.01, trials, limits=Thresholds(call=0.01))
+        caught(recorded, row, 0.01, trials, limits=Thresholds(case=0.01))
     print("\na slower operation")
     operations = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"]
     for least, most in ((0.02, 0.05), (0.05, 0.10), (0.10, 1.0)):
@@ -192,7 +192,7 @@ def targets(path: Path, trials: int) -> None:
     parts = -(-trials // PART)
     questions: dict[str, tuple[list[int], float, Thresholds]] = {"the same code": ([], 0.0, LIMITS)}
     for row in calls_of(recorded):
-        questions[f"+1 % on {recorded.quantities[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(call=0.01))
+        questions[f"+1 % on {recorded.quantities[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(case=0.01))
     operations = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"]
     for least in (0.05, 0.10):
         rows = [row for row in operations if recorded.quantities[row].share >= least]

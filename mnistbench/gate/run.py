@@ -328,7 +328,7 @@ class _Gate:
             is_complete = self._stage(measured, 2, look, flagged, each, self._deadline)
             if not is_complete or look == looks[-1]:
                 return
-            quantities = samples.effects_of_stages(measured.launches)
+            quantities = samples.quantities_of_stages(measured.launches)
             if is_settled(decide(*quantities, self._request, self._seed), self._request):
                 return
             self._progress.say(f"{look} fresh launches are not enough to decide")

@@ -28,7 +28,7 @@ _NO_OPERATION = {
 
 def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: int) -> list[Finding]:
     """Return the operations that were found slower; also those whose slowdown is accepted."""
-    first, second = samples.effects_of_stages(launches)
+    first, second = samples.quantities_of_stages(launches)
     findings = decide(first, second, thresholds, seed).findings
     return [finding for finding in findings if finding.verdict == REGRESSED and not finding.screened.quantity.is_case]
 

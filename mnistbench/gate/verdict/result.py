@@ -130,7 +130,7 @@ class Verdict:
 def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     """Judge the samples of a gate."""
     header, launches = recorded.header, recorded.launches
-    first, second = samples.effects_of_stages(launches)
+    first, second = samples.quantities_of_stages(launches)
     of_first_stage = [launch for launch in launches if launch.stage == 1]
 
     def matching(finding: Finding) -> list[Acceptance]:

@@ -285,7 +285,7 @@ def quantities(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group
     return found
 
 
-def effects_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], list[Quantity]]:
+def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], list[Quantity]]:
     """Return the quantities of the first stage and of the fresh launches, whose operations are grouped as in the first."""
     stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
     first = quantities(stages[0])
