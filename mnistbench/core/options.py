@@ -90,6 +90,8 @@ class Option(Generic[_T]):
         """
         if not self.metavar:
             return bool(given)
+        if self.after_dashes:
+            return tuple(given)
         return tuple(self._value(text, name) for text in given) if self.many else self._value(given, name)
 
     def _value(self, text: str, name: str) -> _T:
