@@ -157,7 +157,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         exceeded=exceeded,
         unlimited=unlimited,
         unused=tuple(one.text for one in options.accept if one not in used),
-        exact_differences=_facts(header, of_first_stage),
+        exact_differences=_differences_of_cases(header, of_first_stage),
         different=tuple(
             header.name(case)
             for case in header.labels
@@ -202,7 +202,7 @@ MEMORY_SHARE = 0.10
 ALL_CASES = "all cases"
 
 
-def _facts(header: GateHeader, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
+def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case in the last launch, and the differences of peak memory in the survey."""
     counted = {case: _counted_differences(builds[0]) for one in launches[-1:] for case, builds in one.cases.items()}
     found = {
