@@ -127,9 +127,9 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     assert listings[HEAD].torch == ""
     assert not plan.with_torch
     assert listings[HEAD].left_out == listings[HEAD].failed == listings[HEAD].notes == listings[HEAD].uncompared == {}
-    assert listings[HEAD].cases["test_own.py::test_sum[1]"] == {
-        "label": "test_own.py::test_sum[1]", "params": asdict(params_of_call("test_own.py::test_sum[1]", "cpu", 1)),
-    }  # fmt: skip
+    assert listings[HEAD].cases["test_own.py::test_sum[1]"] == (
+        "test_own.py::test_sum[1]", asdict(params_of_call("test_own.py::test_sum[1]", "cpu", 1)),
+    )  # fmt: skip
     with launching(plan, 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
         launch.ready()
         found = launch.measure()
@@ -222,7 +222,7 @@ def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(plan, t
     plan = replace(plan, variables={BASE: {}, HEAD: {"OMP_NUM_THREADS": "2"}})
     _, listings = surveyed(plan, tmp_path)
     for side, threads in ((BASE, 1), (HEAD, 2)):
-        assert {case["params"]["threads"] for case in listings[side].cases.values()} == {threads}
+        assert {case.params["threads"] for case in listings[side].cases.values()} == {threads}
 
 
 def test_a_side_may_have_pytest_alone(plan, tmp_path):
@@ -289,7 +289,8 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
 
 def test_the_code_of_the_gate_that_a_plain_suite_loads_has_no_torch(tmp_path):
     program = (
-        "import sys; from mnistbench.gate import worker, launcher, run; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+        "import sys; from mnistbench.gate import launcher, run; from mnistbench.gate.sides import worker; "
+        "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path.cwd())
     assert "torch" not in done.stdout
