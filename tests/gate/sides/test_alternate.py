@@ -15,7 +15,7 @@ import torch
 from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, tiny_workload
 
 from mnistbench.core.operation import OUTSIDE
-from mnistbench.gate.sides import alternate, profiled
+from mnistbench.gate.sides import alternate, workload_case
 from mnistbench.gate.sides.alternate import SideRun
 from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.workload_case import WorkloadCase, live_storages
@@ -284,7 +284,7 @@ class TestOperations:
 
     def test_the_collector_rests_while_events_are_parsed_and_not_before(self, monkeypatch):
         collecting, parsing = [], []
-        parse = profiled.host_events
+        parse = workload_case.host_events
 
         def parse_and_note(profiler):
             parsing.append(gc.isenabled())
@@ -294,7 +294,7 @@ class TestOperations:
             collecting.append(gc.isenabled())
             return torch.nn.functional.nll_loss(output, targets)
 
-        monkeypatch.setattr(profiled, "host_events", parse_and_note)
+        monkeypatch.setattr(workload_case, "host_events", parse_and_note)
         measure(side_run(loss))
         assert (set(collecting), parsing) == ({True}, [False])
         assert gc.isenabled()
