@@ -12,6 +12,7 @@ from gate_builders import CASE, LABEL, Measured, recorded, series
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
+from mnistbench.gate.environments.packages import Installed
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.verdict import samples
 
@@ -206,6 +207,7 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     monkeypatch.chdir(project.path)
     monkeypatch.setattr("mnistbench.gate.environments.uv.check_can_be_changed", lambda change: None)
     monkeypatch.setattr("mnistbench.gate.environments.sides.held", held)
+    monkeypatch.setattr("mnistbench.gate.environments.sides.installed", lambda: [Installed("part", "1.0")])
     monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda _: ("1.0", "1.1", "1.2"))
     code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
     shown = capsys.readouterr()
