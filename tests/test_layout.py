@@ -59,8 +59,8 @@ def size():
 
 
 SIZE = size()
-TREES = SIZE.trees(PACKAGE)
-COURSE = {path: tree for path, tree in TREES.items() if PACKAGE / "course" in path.parents}
+TREES = SIZE.trees(SIZE.PACKAGE)  # of the checkout
+COURSE = {path: tree for path, tree in TREES.items() if SIZE.PACKAGE / "course" in path.parents}
 
 
 def imported(name, *, at_import=False):
@@ -184,7 +184,7 @@ def test_one_module_starts_processes():
 def test_a_folder_has_few_modules():
     folders = {path.parent for path in TREES}
     counted = {folder: len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) for folder in folders}
-    assert {folder.relative_to(PACKAGE).as_posix(): n for folder, n in counted.items() if n > MOST_MODULES} == {}
+    assert {folder.relative_to(SIZE.PACKAGE).as_posix(): n for folder, n in counted.items() if n > MOST_MODULES} == {}
 
 
 def test_chains_of_imports_are_short():

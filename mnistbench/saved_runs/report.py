@@ -54,13 +54,13 @@ def _machine(environment: Mapping[str, Any]) -> str:
 # ---- History ---------------------------------------------------------------------------------------------------------
 
 
-class PastTime(NamedTuple):
+class EarlierTime(NamedTuple):
     """A time of a case in one saved run, and the run before it that has the case."""
 
     saved: SavedRun
     case: CaseSummary
     ns: int
-    before: PastTime | None = None
+    before: EarlierTime | None = None
 
     @property
     def change(self) -> float | None:
@@ -79,12 +79,12 @@ class PastTime(NamedTuple):
 
 
 _HISTORY = (
-    Column[PastTime]("run", lambda past: past.saved.name),
-    Column[PastTime]("saved (UTC)", lambda past: past.saved.run.minute or None),
-    Column[PastTime]("commit", lambda past: past.saved.run.short_commit or None),
-    Column[PastTime]("us", lambda past: past.ns, units.microseconds),
-    Column[PastTime]("change", lambda past: past.change, lambda share: units.percent(share, signed=True)),
-    Column[PastTime]("what else changed", lambda past: past.changed),
+    Column[EarlierTime]("run", lambda past: past.saved.name),
+    Column[EarlierTime]("saved (UTC)", lambda past: past.saved.run.minute or None),
+    Column[EarlierTime]("commit", lambda past: past.saved.run.short_commit or None),
+    Column[EarlierTime]("us", lambda past: past.ns, units.microseconds),
+    Column[EarlierTime]("change", lambda past: past.change, lambda share: units.percent(share, signed=True)),
+    Column[EarlierTime]("what else changed", lambda past: past.changed),
 )
 
 
@@ -95,7 +95,7 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
         UsageError: no run has it.
     """
     found = [
-        PastTime(saved, case, ns)
+        EarlierTime(saved, case, ns)
         for saved in runs
         for case in saved.run.cases
         if case_name in case.names and (ns := _time(case, op, module)) is not None
@@ -115,7 +115,7 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     return Table(f"{heading}\n{sparkline(times)}  {units.duration(min(times))} to {units.duration(max(times))}", _HISTORY, rows)
 
 
-def _several(found: Iterable[PastTime]) -> set[str]:
+def _several(found: Iterable[EarlierTime]) -> set[str]:
     """Return the node ids of a run in which several tests measure the same case: their times are not one series."""
     of_run: dict[int, set[str]] = defaultdict(set)
     for past in found:

@@ -46,8 +46,8 @@ def gate(tmp_path, monkeypatch):
 
 
 def test_each_side_has_an_environment_of_its_own_until_it_is_measured(gate, capsys):
-    assert gate.run("--base-with", "tqdm==4.66.2", "--head-with", "tqdm==4.67", "--head-with", "numpy==2.0") == 2
-    assert gate.wanted == [("tqdm==4.66.2",), ("numpy==2.0", "tqdm==4.67")]
+    assert gate.run("--base-with", "werkzeug==4.66.2", "--head-with", "werkzeug==4.67", "--head-with", "numpy==2.0") == 2
+    assert gate.wanted == [("werkzeug==4.66.2",), ("numpy==2.0", "werkzeug==4.67")]
     assert gate.pythons == ["/environments/1/bin/python", "/environments/2/bin/python"]
     assert (gate.used_while_measuring, gate.used) == (2, 0)
     assert capsys.readouterr().err == "mnistbench: measured\n"
@@ -83,12 +83,12 @@ def test_without_the_options_no_environment_is_made(gate):
 )  # fmt: skip
 def test_what_cannot_be_measured_is_one_line_before_an_environment_is_made(gate, tmp_path, capsys, arguments, message):
     (tmp_path / "file").touch()
-    assert gate.run(*arguments, "--head-with", "tqdm==4.66.2") == 2
+    assert gate.run(*arguments, "--head-with", "werkzeug==4.66.2") == 2
     assert capsys.readouterr().err == f"mnistbench: {message.format(here=tmp_path)}\n"
     assert (gate.wanted, gate.pythons) == ([], None)
 
 
 def test_a_bisection_stops_if_an_environment_cannot_be_made(gate, capsys):
-    gate.failure = "no environment with tqdm==9: uv: Because there is no version of tqdm==9"
-    assert gate.run("--bisect", "--base", "HEAD", "--head-with", "tqdm==9") == 128
+    gate.failure = "no environment with werkzeug==9: uv: Because there is no version of werkzeug==9"
+    assert gate.run("--bisect", "--base", "HEAD", "--head-with", "werkzeug==9") == 128
     assert capsys.readouterr().err == f"mnistbench: {gate.failure}\n"

@@ -24,7 +24,7 @@ def options(**given):
 def made(monkeypatch):
     """What environments are made from; the packages and environments are invented."""
     packages = [
-        Installed("numpy", "2.4.6", size_bytes=1 << 20), Installed("tqdm", "4.70.1", size_bytes=2 << 20),
+        Installed("numpy", "2.4.6", size_bytes=1 << 20), Installed("werkzeug", "4.70.1", size_bytes=2 << 20),
         Installed("torch", "2.15.0"), Installed("own", "1", (), "file:///own", is_editable=True, size_bytes=1),
     ]  # fmt: skip
     found = SimpleNamespace(wanted=[], used=0)
@@ -52,25 +52,27 @@ def test_without_options_both_sides_have_this_interpreter(made):
 
 def test_each_side_has_an_environment_of_its_own_while_it_is_used(made):
     said = []
-    given = options(base_with=["tqdm==4.66.2"], head_with=["tqdm==4.67", "numpy==2.0"])
+    given = options(base_with=["werkzeug==4.66.2"], head_with=["werkzeug==4.67", "numpy==2.0"])
     with given.interpreters(said.append) as found:
         assert found == {"base": "/environments/1/bin/python", "head": "/environments/2/bin/python"}
         assert made.used == 2
     assert made.used == 0
     base, head = made.wanted
     assert (base.asked, base.lines, base.size_bytes) == (
-        ("tqdm==4.66.2",), ("numpy==2.4.6", "torch==2.15.0", "tqdm==4.66.2"), 3 << 20
+        ("werkzeug==4.66.2",), ("numpy==2.4.6", "torch==2.15.0", "werkzeug==4.66.2"), 3 << 20
     )  # fmt: skip
-    assert (head.asked, head.lines) == (("numpy==2.0", "tqdm==4.67"), ("numpy==2.0", "torch==2.15.0", "tqdm==4.67"))
-    assert said == ["making ('tqdm==4.66.2',)", "making ('numpy==2.0', 'tqdm==4.67')"]
+    assert (head.asked, head.lines) == (("numpy==2.0", "werkzeug==4.67"), ("numpy==2.0", "torch==2.15.0", "werkzeug==4.67"))
+    assert said == ["making ('werkzeug==4.66.2',)", "making ('numpy==2.0', 'werkzeug==4.67')"]
 
 
 def test_one_side_may_have_an_environment_and_the_other_an_interpreter(made):
-    with options(base_python=sys.executable, head_with=["tqdm==4.66.2"]).interpreters(lambda _: None) as found:
+    with options(base_python=sys.executable, head_with=["werkzeug==4.66.2"]).interpreters(lambda _: None) as found:
         assert found == {"base": sys.executable, "head": "/environments/1/bin/python"}
 
 
-@pytest.mark.parametrize("given", [{"base_python": sys.executable}, {"head_env": ["A=1"]}, {"base_with": ["tqdm==1"]}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{"base_python": sys.executable}, {"head_env": ["A=1"]}, {"base_with": ["werkzeug==1"]}], ids=str
+)
 def test_any_option_makes_the_sides_differ(given):
     assert options(**given).differ
 
@@ -103,10 +105,10 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
             "--head-env: 'OMP_NUM_THREADS=999999' is more than the number of cores, 2; give a smaller number",
         ),
         (
-            {"base_with": ["tqdm=4"]},
-            "--base-with: 'tqdm=4' is not a requirement; give NAME==VERSION, such as torch==2.13.0",
+            {"base_with": ["werkzeug=4"]},
+            "--base-with: 'werkzeug=4' is not a requirement; give NAME==VERSION, such as torch==2.13.0",
         ),
-        ({"base_with": ["tqdm"]}, "--base-with: 'tqdm' names no version; give NAME==VERSION, such as tqdm==1.0"),
+        ({"base_with": ["werkzeug"]}, "--base-with: 'werkzeug' names no version; give NAME==VERSION, such as werkzeug==1.0"),
         (
             {"head_with": ["jax==1"]},
             "--head-with: 'jax==1' names jax, which is not installed; name an installed package",
@@ -115,10 +117,10 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
             {"base_with": ["torch==2.5.1"]},
             "--base-with: 'torch==2.5.1' is older than 2.6, the oldest torch that the gate measures; give a newer version",
         ),
-        ({"head_with": ["tqdm==4", "Tqdm==5"]}, "--head-with: tqdm is given twice; give one version"),
+        ({"head_with": ["werkzeug==4", "Werkzeug==5"]}, "--head-with: werkzeug is given twice; give one version"),
         *(
             (
-                {f"{side}_with": ["tqdm==4"], f"{side}_python": sys.executable},
+                {f"{side}_with": ["werkzeug==4"], f"{side}_python": sys.executable},
                 f"--{side}-with: the new environment has its own interpreter; remove --{side}-python or --{side}-with",
             )
             for side in ("base", "head")
