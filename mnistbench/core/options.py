@@ -328,10 +328,12 @@ def share(most: float = 1e4, *, zero: bool = False) -> Kind[float]:
 
     Args:
         most: the largest share; by default larger ones would let anything pass.
-        zero: whether 0 % is allowed, too.
+        zero: whether 0 % is allowed, too, also as ``0``.
     """
 
     def read_share(text: str) -> float:
+        if zero and text.strip() == "0":
+            return 0.0
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text, re.ASCII)
         if not found or float(found[1]) > 100 * most or (float(found[1]) == 0 and not zero):
             raise ValueError("is not a percentage that can be used; give 2%")

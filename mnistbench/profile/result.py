@@ -43,10 +43,6 @@ def _trace_file(text: str) -> Path:
     return Path(text)
 
 
-def _share_or_0(text: str) -> float:
-    return 0.0 if text in ("0", "0%") else share()(text)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The options: what is profiled, and what the report shows."""
@@ -64,7 +60,7 @@ class Settings:
     seed: int = option("--seed", whole(0, 2**63 - 1), "1", "seed of weights, batch and dropout", "N")
     iterations: int = option("--iterations", whole(1), "10", "profiled iterations of each case", "N")
     top: int = options.top()
-    min_share: float = option("--min-share", _share_or_0, "1%", "hide operations below this share of their case", "SHARE")
+    min_share: float = option("--min-share", share(zero=True), "1%", "hide operations below this share of their case", "SHARE")
     sort: str | None = option(
         "--sort", one_of(*SORTS), None, f"{', '.join(list(SORTS)[:-1])} or {list(SORTS)[-1]} (default: self time)", "KEY"
     )

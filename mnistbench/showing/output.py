@@ -79,10 +79,7 @@ def deliver(report: Report, form: str, output: Path | None) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    if output:
-        write(output, render(report, form))
-    else:
-        sys.stdout.write(render(report, form, colour=colours(sys.stdout)))
+    deliver_text(render(report, form, colour=output is None and colours(sys.stdout)), output)
 
 
 def deliver_text(text: str, output: Path | None) -> None:

@@ -73,6 +73,7 @@ def read_line(*words, configured=None, file=None, **more):
         (share(), " 0.1 % ", 0.001),  # not 0.1 / 100
         (share(1.0), "100%", 1.0),
         (share(zero=True), "0%", 0.0),
+        (share(zero=True), "0", 0.0),
         (seconds, "5m", 300.0),
         (seconds, "1.5 h", 5400.0),
         (seconds, "300", 300.0),
