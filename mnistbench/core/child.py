@@ -97,7 +97,7 @@ class Child:
         self.stop()
 
     def tell(self, line: str) -> None:
-        """Send a line. If the child has ended, :meth:`hear` says why."""
+        """Send a line. If the child has ended, :meth:`next_line` says why."""
         assert self._process.stdin, "a pipe"
         with contextlib.suppress(OSError):
             self._process.stdin.write(line + "\n")
@@ -109,7 +109,7 @@ class Child:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
-    def hear(self, patience_s: float) -> str:
+    def next_line(self, patience_s: float) -> str:
         """Return the next line that the child prints, without its end.
 
         Raises:

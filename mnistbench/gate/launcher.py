@@ -330,7 +330,7 @@ class _SideProcess:
         """
         while True:
             try:
-                line = self.child.hear(PATIENCE_S)
+                line = self.child.next_line(PATIENCE_S)
             except ChildError as error:
                 was_killed = (self.child.ended(0) or 0) < 0
                 raise LaunchError(f"a launch {error}{'; select smaller cases with -- -k' if was_killed else ''}") from None

@@ -132,7 +132,7 @@ def _ask(process: Child, job: dict[str, Any]) -> Reader:
         ChildError: the process or its fork failed, or exceeded the time limit.
     """
     process.tell(json.dumps(job))
-    answer = Reader(json.loads(process.hear(_TIMEOUT_S)))
+    answer = Reader(json.loads(process.next_line(_TIMEOUT_S)))
     if "failed" in answer.mapping():
         raise ChildError(": ".join([answer["failed"].read(str), *process.errors()[-1:]]))
     return answer

@@ -20,7 +20,7 @@ def test_a_child_answers_line_by_line():
     with child("for line in iter(input, 'end'): print(line.upper(), flush=True)") as echo:
         for word in ("one", "two"):
             echo.tell(word)
-            assert echo.hear(30) == word.upper()
+            assert echo.next_line(30) == word.upper()
 
 
 def test_all_output_is_returned():
@@ -37,7 +37,7 @@ def test_all_output_is_returned():
         ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL, probably because the system ran out of memory"),
     ],
 )
-@pytest.mark.parametrize("wait", [Child.hear, Child.output])
+@pytest.mark.parametrize("wait", [Child.next_line, Child.output])
 def test_the_reason_of_a_failure(program, reason, wait):
     with child(program) as made, pytest.raises(ChildError) as error:
         wait(made, 30)
@@ -47,7 +47,7 @@ def test_the_reason_of_a_failure(program, reason, wait):
 @pytest.mark.parametrize(
     ("wait", "reason"),
     [
-        (Child.hear, "was stopped because it printed nothing for 0 s"),
+        (Child.next_line, "was stopped because it printed nothing for 0 s"),
         (Child.output, "was stopped because it took more than 0 s"),
     ],
 )
@@ -67,16 +67,16 @@ def test_a_program_that_does_not_exist_cannot_be_started(tmp_path):
 def test_the_log_is_appended_to_and_the_reason_is_that_of_this_child(tmp_path):
     (tmp_path / "log").write_text("before\n")
     with child("raise SystemExit(1)", log=tmp_path / "log") as made, pytest.raises(ChildError, match="it printed nothing"):
-        made.hear(30)
+        made.next_line(30)
     with child("raise SystemExit('after')", log=tmp_path / "log") as made, pytest.raises(ChildError, match="after"):
-        made.hear(30)
+        made.next_line(30)
     assert (tmp_path / "log").read_text() == "before\nafter\n"
 
 
 def test_processes_that_it_has_started_end_with_it():
     program = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"
     with child(program) as made:
-        grandchild = int(made.hear(30))
+        grandchild = int(made.next_line(30))
         os.kill(grandchild, 0)
     for _ in range(100):  # init has to read its exit code
         try:
@@ -93,7 +93,7 @@ def test_processes_that_it_has_started_end_with_it():
 def test_a_child_that_ends_its_own_children_is_asked_first(end_s, code):
     program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('ready', flush=True); time.sleep(60)"
     made = child(program, end_s=end_s)
-    made.hear(30)
+    made.next_line(30)
     made.stop()
     assert made.ended(0) == code
 

@@ -97,7 +97,7 @@ class FakeProcess:
         self._job = json.loads(line)
         self.asked.append((self._job["params"]["device"], self._job["fork"]))
 
-    def hear(self, _: float) -> str:
+    def next_line(self, _: float) -> str:
         return json.dumps({"unfit": True} if self._job["fork"] else {"calls": []})
 
     def stop(self) -> None:

@@ -130,7 +130,7 @@ def _seconds(side: str, child: Child) -> float:
     """Let a script measure and return the seconds that it prints."""
     child.tell("")
     try:
-        while not (line := child.hear(_PATIENCE_S)).startswith("{"):
+        while not (line := child.next_line(_PATIENCE_S)).startswith("{"):
             pass
         seconds = float(json.loads(line)["seconds"])
     except ChildError as error:

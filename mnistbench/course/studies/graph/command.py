@@ -65,7 +65,7 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
         words = [sys.executable, "-P", "-m", "mnistbench.course.studies.graph.worker", str(job), str(answer)]
         try:
             with Child(words, environment_of(settings, os.environ, folder)) as child:
-                while (line := child.hear(_PATIENCE_S)) != DONE:
+                while (line := child.next_line(_PATIENCE_S)) != DONE:
                     if line.startswith(PROGRESS):
                         progress(line.removeprefix(PROGRESS).strip())
         except ChildError as error:
