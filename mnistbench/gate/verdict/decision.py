@@ -378,7 +378,8 @@ def _verdict(
     of_case = screened.quantity.is_case
     if not _is_confirmed(screened, fresh):
         open_slowdown = screened.change > 0 and screened.p <= LEVEL and fresh.high >= thresholds.of(screened.quantity)
-        return UNDECIDED if open_slowdown and not of_case else UNCONFIRMED  # the bound of a case is a reason by itself
+        # The bound of a median is a reason by itself. That of a mean is not: it may be MEAN_FACTOR times as large.
+        return UNDECIDED if open_slowdown and screened.quantity.kind != ITERATION else UNCONFIRMED
     if not _may_matter(fresh, thresholds):
         return SMALL
     if screened.change < 0:

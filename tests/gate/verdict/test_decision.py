@@ -466,6 +466,13 @@ def test_what_happens_in_few_iterations_is_seen_by_the_mean():
     assert decided(among(*first)).outcome == INCONCLUSIVE  # flagged, and not confirmed by anything
 
 
+def test_a_slower_mean_that_fresh_launches_neither_confirm_nor_rule_out_is_inconclusive():
+    again = among(fresh(call, 0.0), fresh(mean, 0.01, spread=0.06), count=10, seed=5)
+    outcome, verdicts, [reason] = found([call(0.0), mean(0.05, spread=0.02, seed=5)], again)
+    assert (outcome, verdicts) == (INCONCLUSIVE, [UNDECIDED])
+    assert reason.startswith("case: mean wall time was flagged, and 10 fresh launches neither ")
+
+
 def test_a_mean_that_excludes_little_is_a_reason_and_one_that_excludes_enough_is_stated():
     result = decided(among(mean(0.0, spread=0.05)))
     assert result.outcome == PASSED
