@@ -452,6 +452,14 @@ def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that
         assert result.bound > LIMITS.case
 
 
+def test_an_accepted_slower_median_leaves_the_bound_of_the_mean():
+    slower = [call(0.04), mean(0.3, spread=0.5)]
+    again = among(fresh(call, 0.04), fresh(mean, 0.3, spread=0.5), count=10, seed=5)
+    result = decide(among(*slower), again, LIMITS, SEED, lambda finding: finding.screened.quantity.kind == "iteration")
+    [reason] = texts(result)
+    assert " of its mean wall time cannot be ruled out" in reason
+
+
 def test_a_regression_is_told_also_where_another_case_is_too_noisy():
     noisy = call(0.005, spread=0.05, case="noisy")
     outcome, verdicts, reasons = found([call(0.1), noisy], [fresh(call, 0.1)])
