@@ -20,7 +20,7 @@ import sysconfig
 import tomllib
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -382,20 +382,52 @@ def _refusal(text: str) -> str:
 def stray_modules(repository: Path, side: Side) -> dict[str, str]:
     """Return loaded modules of the project that are not from its copy, because both sides would run the same code.
 
-    Their files are in the user's repository (an editable install), or belong to the installed distribution of the project.
+    Their files are in the user's repository (an editable install), belong to the installed distribution of the project, or have
+    the names of modules that the copy has, too.
     """
     project = _installed_files(side.directory)
+    roots = _import_roots(side.tree)
+    packages = {file.name.partition(".")[0] for root in roots for file in root.iterdir()} - sys.stdlib_module_names
     environment = Path(sys.prefix)
     paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     if environment.is_relative_to(repository) and environment != repository:  # a virtual environment inside it
         paths.append(sys.prefix)
-    apart = (*(f"{path}{os.sep}" for path in paths), f"{side.tree}{os.sep}")
+    copies = (f"{side.tree}{os.sep}", f"{side.fallback}{os.sep}")
+    apart = (*(f"{path}{os.sep}" for path in paths), *copies)
     found = {}
     for name, module in list(sys.modules.items()):
         for path in _paths(module)[:1]:
-            if path in project or (path.startswith(f"{repository}{os.sep}") and not path.startswith(apart)):
+            if (
+                path in project
+                or (path.startswith(f"{repository}{os.sep}") and not path.startswith(apart))
+                or (name.partition(".")[0] in packages and not path.startswith(copies) and _has_module(roots, name))
+            ):
                 found[name] = path
     return found
+
+
+#: Files that make a folder a project, folders of a tree that contain no project of its own, and folders of a project
+#: that contain no package of it.
+_PROJECT_FILES = {"pyproject.toml", "setup.cfg", "setup.py"}
+_NO_PROJECTS = ("build", "dist", "node_modules", "site-packages", "third_party", "vendor")
+_NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "tests", "tools")
+
+
+@functools.cache  # the survey asks for each case
+def _import_roots(tree: Path) -> list[Path]:
+    """Return the folders of a tree that may contain packages: those of its projects, and their folders such as ``src``."""
+    found = []
+    for folder, subfolders, files in os.walk(tree):
+        subfolders[:] = [name for name in subfolders if name not in _NO_PROJECTS and not name.startswith((".", "_"))]
+        if folder == str(tree) or _PROJECT_FILES.intersection(files):
+            found += [Path(folder), *(Path(folder, name) for name in subfolders if name not in _NO_PACKAGES)]
+    return found
+
+
+def _has_module(roots: Iterable[Path], name: str) -> bool:
+    """Whether a module with this dotted name lies in one of the folders."""
+    relative = name.replace(".", os.sep)
+    return any((root / f"{relative}.py").is_file() or (root / relative / "__init__.py").is_file() for root in roots)
 
 
 def _installed_files(directory: Path) -> set[str]:
