@@ -18,13 +18,12 @@ import json
 import os
 import random
 import socket
-import sys
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mnistbench.core.machine import gc_paused, touch_heap
 from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
@@ -42,20 +41,24 @@ def main() -> None:
     """Do one job; report errors as messages, too."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of the sides must not be read as a message
+    lines = os.fdopen(os.dup(0), encoding="utf-8")
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)  # a test or a child that reads its input must not wait for the gate's next line
 
     def say(**message: Any) -> None:
         out.write(json.dumps(message, separators=(",", ":")) + "\n")
         out.flush()
 
     try:
-        job = json.loads(sys.stdin.readline())
+        job = json.loads(lines.readline())
         if "default" in job:
             survey(job, say)
         elif "capture" in job:
             capture(job, say)
         else:
             with closing(Turns(job["side"], socket.socket(fileno=job["peer"]))) as turns:
-                _Launch(job, turns, say).run()
+                os.register_at_fork(after_in_child=turns.close)  # the other side has to notice the end of this process
+                _Launch(job, turns, say, lines).run()
     except _NotToMeasureError:
         return
     except SideError as error:
@@ -74,8 +77,8 @@ class _NotToMeasureError(SideError):
 class _Launch:
     """One side of a launch."""
 
-    def __init__(self, job: dict[str, Any], turns: Turns, say: Callable[..., None]) -> None:
-        self._job, self._turns, self._say = job, turns, say
+    def __init__(self, job: dict[str, Any], turns: Turns, say: Callable[..., None], lines: IO[str]) -> None:
+        self._job, self._turns, self._say, self._lines = job, turns, say, lines
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, HEAD], 2)
         self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
@@ -138,7 +141,7 @@ class _Launch:
             rehearse(SideRun(self._side, case.make()))
         _tidy_memory()
         self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
-        if sys.stdin.readline().strip() != "go":
+        if self._lines.readline().strip() != "go":
             raise _NotToMeasureError("the launch was not to be measured")
         return time.monotonic()
 

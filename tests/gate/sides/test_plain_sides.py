@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -207,6 +208,63 @@ def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path, text, sa
     with pytest.raises(LaunchError) as raised:
         surveyed(plan, tmp_path)
     assert str(raised.value).startswith(said)
+
+
+READING = """
+import subprocess
+import sys
+
+
+def test_reads(benchmark):
+    assert subprocess.run(["cat"], capture_output=True).stdout == b""
+    assert sys.__stdin__.read() == ""
+    benchmark(int)
+"""
+
+
+def test_a_test_that_reads_its_input_finds_none(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(READING)
+    plan, _ = surveyed(plan, tmp_path)
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        assert list(launch.measure()["cases"]) == ["test_own.py::test_reads"]
+
+
+FORKING = """
+import os
+import time
+import warnings
+
+import pytest
+
+
+@pytest.fixture
+def forked():
+    if not os.fork():
+        os.setsid()
+        time.sleep(60)
+        os._exit(0)
+
+
+def test_ends(benchmark, forked):
+    calls = iter(range({calls}))
+    benchmark(lambda: next(calls, None) is None and os._exit(5))
+"""
+
+
+@pytest.mark.parametrize("ending", [BASE, HEAD])  # a launch waits for one of them first
+def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_launch(plan, tmp_path, ending):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(FORKING.format(calls=3_000 if side == ending else 10**9))
+        (tmp_path / side / "pytest.ini").unlink()
+    began = time.monotonic()
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        with pytest.raises(LaunchError) as raised:
+            launch.measure()
+    assert "ended with exit code 5" in str(raised.value)
+    assert time.monotonic() - began < 55
 
 
 @pytest.mark.parametrize("arguments", [("--benchmark-only",), ("-n2",), ("-p", "no:randomly", "--benchmark-autosave")])
