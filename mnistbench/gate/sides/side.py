@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import sysconfig
+import time
 import tomllib
 import traceback
 import warnings
@@ -35,8 +36,8 @@ from mnistbench.core.params import CALL
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
 
-#: Arguments for pytest after the user's: the session writes no files and leaves the standard streams of the process alone.
-_QUIET = ("--bench-tensorboard=off", "-p", "no:cacheprovider", "-q", "-s")
+#: Arguments for pytest after the user's: the session leaves the standard streams of the process alone.
+_QUIET = ("--bench-tensorboard=off", "-q", "-s")
 
 #: Arguments by plug-in (the name of its entry point): processes of pytest-xdist cannot be measured, coverage takes time, and
 #: pytest-codspeed replaces the fixture of pytest-benchmark.
@@ -44,9 +45,9 @@ _QUIET_PLUGINS = {"xdist": ("-n0",), "pytest_cov": ("--no-cov",), "codspeed": ("
 
 #: Options of pytest-benchmark in a session of the gate, whatever the user's are.
 _BENCHMARK_OPTIONS = {
-    "benchmark_disable": True, "benchmark_enable": False, "benchmark_only": False, "benchmark_autosave": False,
-    "benchmark_save": None, "benchmark_save_data": False, "benchmark_json": None, "benchmark_compare": None,
-    "benchmark_compare_fail": None, "benchmark_histogram": None, "benchmark_cprofile": None,
+    "benchmark_disable": True, "benchmark_enable": False, "benchmark_only": False, "benchmark_skip": False,
+    "benchmark_autosave": False, "benchmark_save": None, "benchmark_save_data": False, "benchmark_json": None,
+    "benchmark_compare": None, "benchmark_compare_fail": None, "benchmark_histogram": None, "benchmark_cprofile": None,
 }  # fmt: skip
 
 _PACKAGE = "mnistbench"
@@ -160,7 +161,8 @@ class Side:
         os.chdir(self.directory)
         errors, output = io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
-            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET], plugins=[plugin])
+            cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"  # not in the tree; a project may ask for --ff
+            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET, "-o", cache], plugins=[plugin])
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
         return int(code), errors.getvalue()
 
@@ -257,6 +259,7 @@ class _Session:
     failures: list[str] = field(default_factory=list)
     raised: MnistbenchError | None = None  # by one of the functions
     _taken: set[str] = field(default_factory=set)
+    _called_s: float = 0.0  # when the fixture calls its function
 
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:
@@ -298,15 +301,18 @@ class _Session:
         seed_all(0)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[Any]:
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Any:
         """Take over pytest-benchmark's fixture, which measures nothing itself."""
-        value = yield
+        value: Any = yield
         if fixturedef.argname == _BENCHMARK and not _is_of_workload(request.node):
-            intercept(value, before=functools.partial(self._take_call, request.node))
+            value.disabled = False  # what a test asks of it is as in a run that measures
+            intercept(
+                value, functools.partial(self._take_call, request.node, value), functools.partial(self._give_stats, value)
+            )
             refuse_weave(value)
         return value
 
-    def _take_call(self, item: pytest.Item, call: Call) -> None:
+    def _take_call(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
         params = params_of_test(item.nodeid, own_threads())
         threads = self.side.threads_of(params)
 
@@ -314,6 +320,15 @@ class _Session:
             return PlainCase(call, threads, self.side.load)
 
         self._take(item, TakenCase(item.nodeid, params.title, params, make))
+        benchmark.disabled = True  # it calls the function once
+        self._called_s = time.perf_counter()
+
+    def _give_stats(self, benchmark: Any, _: Call) -> None:
+        """Give the fixture the statistics of its call, which a test may read."""
+        seconds = time.perf_counter() - self._called_s
+        benchmark.disabled = False
+        benchmark._add_stats = lambda _: None  # noqa: SLF001  # they are in no table of pytest-benchmark
+        benchmark._make_stats(1).update(seconds)  # noqa: SLF001
 
     def _take(self, item: pytest.Item, case: TakenCase) -> None:
         self._taken.add(item.nodeid)

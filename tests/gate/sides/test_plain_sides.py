@@ -219,16 +219,31 @@ def test_reads(benchmark):
     assert subprocess.run(["cat"], capture_output=True).stdout == b""
     assert sys.__stdin__.read() == ""
     benchmark(int)
+
+
+def test_asks(benchmark):
+    numbers = range(3) if benchmark.enabled and not benchmark.disabled else ()
+    assert benchmark(sum, numbers) == 3
+    assert 0 < benchmark.stats["mean"] == benchmark.stats.stats.max < 60
+
+
+def test_cache(benchmark, pytestconfig):
+    pytestconfig.cache.set("own/key", 1)
+    assert benchmark.pedantic(pytestconfig.cache.get, args=("own/key", 0)) == 1
 """
 
 
-def test_a_test_that_reads_its_input_finds_none(plan, tmp_path):
+def test_tests_find_what_a_session_of_pytest_benchmark_has_and_no_input(plan, tmp_path):
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(READING)
-    plan, _ = surveyed(plan, tmp_path)
+        (tmp_path / side / "pytest.ini").write_text("[pytest]\naddopts = --benchmark-skip --ff\nfilterwarnings = error\n")
+    plan, listings = surveyed(plan, tmp_path)
+    assert listings[HEAD].left_out == {}
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
-        assert list(launch.measure()["cases"]) == ["test_own.py::test_reads"]
+        cases = launch.measure()["cases"]
+    assert sorted(cases) == ["test_own.py::test_asks", "test_own.py::test_cache", "test_own.py::test_reads"]
+    assert not list((tmp_path / HEAD).rglob(".pytest_cache"))
 
 
 FORKING = """
