@@ -67,7 +67,8 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
     parameters = (case.base.parameter_count, case.head.parameter_count)
     same_machine = not case.across_machines and not set(MACHINES).intersection(case.incomparable)
     listed = _COUNTED_LISTS if same_machine or not brief else ("shapes",)
-    left_out = sum(_differ(change, what) for change in case.operations for what in _COUNTED_LISTS if what not in listed)
+    kernels = [(change.base.kernels, change.head.kernels) for change in case.operations if change.base and change.head]
+    left_out = sum(bool(before and after and before != after) for before, after in kernels if "kernels" not in listed)
     return (
         *_of_the_model(parameters, case.operations),
         *_of_training(case),
@@ -127,21 +128,14 @@ def _of_sides(base: _Side, head: _Side, listed: Sequence[str], *, brief: bool) -
             yield _of_lists(name, before, after) if brief else f"{name} {'; '.join(before)} -> {'; '.join(after)}"
 
 
-def _differ(change: _Counted, what: str) -> bool:
-    """Whether both sides have a list of shapes or kernels, and another one."""
-    before, after = (getattr(side, what) if side else () for side in (change.base, change.head))
-    return bool(before and after and before != after)
-
-
 def _of_lists(name: str, before: Sequence[str], after: Sequence[str]) -> str:
     """Return the shapes or kernels that one side alone has, a few of each."""
-    gone, new = (_few([one for one in mine if one not in others]) for mine, others in ((before, after), (after, before)))
+    sides = []
+    for mine, others in ((before, after), (after, before)):
+        texts = [units.cut(text, LONGEST) for text in mine if text not in others]
+        sides.append("; ".join([*texts[:FEW], *([f"{len(texts) - FEW} more"] if len(texts) > FEW else [])]))
+    gone, new = sides
     return f"{name} {gone} -> {new}" if gone and new else f"{name} also {new}" if new else f"{name} no longer {gone}"
-
-
-def _few(texts: Sequence[str]) -> str:
-    shown = [units.cut(text, LONGEST) for text in texts[:FEW]]
-    return "; ".join([*shown, *([f"{len(texts) - FEW} more"] if len(texts) > FEW else [])])
 
 
 def _arrow(before: float, after: float, text: Callable[[float], str]) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -28,8 +28,8 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import operation_name, place_name, replacement_name, shortened
 from mnistbench.core.record import quartiles_ns
-from mnistbench.saved_runs.compatibility import BLOCKING
-from mnistbench.saved_runs.summary import CaseSummary, RunSummary
+from mnistbench.saved_runs.compatibility import BLOCKING, described
+from mnistbench.saved_runs.summary import RunSummary
 
 REGRESSED, IMPROVED, WITHIN, SUSPECT, INCONCLUSIVE = "regressed", "improved", "within", "suspect", "inconclusive"
 
@@ -58,8 +58,7 @@ class CheckedQuantity:
     base_runs: tuple[int, ...]  # ns in every base run
     head_ns: int
     spread_ns: float  # change that the spread of the runs can explain
-    threshold: float  # share of the base
-    given: bool  # the threshold is the user's
+    limit: Threshold | None  # the user's
     verdict: str = INCONCLUSIVE
     within: float = 0.0  # the X of "within X %", as a share
     by_runs: bool = False  # the verdict is by the rule of runs
@@ -67,6 +66,16 @@ class CheckedQuantity:
     accepted: bool = False
     accept_limit: float | None = None  # largest limit of a matching --accept, as a share; None where none has a limit
     accept_unlimited: bool = False  # only an --accept without a limit matches
+
+    @property
+    def given(self) -> bool:
+        """Whether the threshold is the user's."""
+        return self.limit is not None
+
+    @property
+    def threshold(self) -> float:
+        """The largest slowdown that passes, as a share of the base."""
+        return self.limit.share if self.limit else DEFAULT_SHARE
 
     @functools.cached_property  # a median that every format asks for
     def base_ns(self) -> int:
@@ -249,39 +258,16 @@ def _check_thresholds(run: RunSummary) -> None:
 
 
 def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
-    mark = Threshold.parse(case.head.case_fail) if case.head.case_fail else None
-    spread_ns = _spread(case.base_runs, *(_spread_of_iterations(side, case.clock) for side in (case.base, case.head)))
-    limit = mark or criteria.case_fail
-    iteration = _unjudged(ITERATION, ITERATION, (), case.base_runs, case.head_ns, spread_ns, limit)
-    draft = CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
-    return _without_spread(draft) if any(run.trace for run in case.used) else draft
-
-
-def _without_spread(draft: CaseJudgement) -> CaseJudgement:
-    """Return quantities that thresholds alone judge: a trace is one process, whose steps are no replicates."""
-    operations = tuple(replace(checked, spread_ns=0.0) for checked in draft.operations)
-    return replace(draft, iteration=replace(draft.iteration, spread_ns=0.0), operations=operations)
-
-
-def _spread_of_iterations(side: CaseSummary, clock: str) -> int:
-    """Return the interquartile range of the iterations of a run: of its rounds, or of their times on the device's clock."""
-    if clock == "cpu":
-        return side.wall_spread_ns
-    first, third = quartiles_ns(side.device_ns)
-    return third - first
-
-
-def _unjudged(
-    name: str,
-    kind: str,
-    members: tuple[OpChange, ...],
-    base_runs: tuple[int, ...],
-    head_ns: int,
-    spread_ns: float,
-    limit: Threshold | None,
-) -> CheckedQuantity:
-    threshold = limit.share if limit else DEFAULT_SHARE
-    return CheckedQuantity(name, kind, members, base_runs, head_ns, spread_ns, threshold, given=limit is not None)
+    """Return what is checked of a case, without verdicts."""
+    # The spread of the iterations of each run: of its rounds, or of their times on the device's clock.
+    spreads_ns = [side.wall_spread_ns for side in (case.base, case.head)]
+    if case.clock == "device":
+        quartiles = (quartiles_ns(side.device_ns) for side in (case.base, case.head))
+        spreads_ns = [third - first for first, third in quartiles]
+    limit = Threshold.parse(case.head.case_fail) if case.head.case_fail else criteria.case_fail
+    spread_ns = _spread(case.base_runs, *spreads_ns)
+    iteration = CheckedQuantity(ITERATION, ITERATION, (), case.base_runs, case.head_ns, spread_ns, limit)
+    return CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
 
 
 def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[CheckedQuantity]:
@@ -347,7 +333,7 @@ def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> 
         sum(change.head.spread_ns for change in changes if change.head),
     )
     head_ns = sum(change.head_ns or 0 for change in changes)
-    return _unjudged(name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes))
+    return CheckedQuantity(name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes))
 
 
 def _spread(base_runs: Sequence[int], base_ns: int, head_ns: int) -> float:
@@ -378,8 +364,15 @@ def _judge(checked: CheckedQuantity, case: CaseComparison, family: int, criteria
     if checked.base_ns <= 0 and checked.kind != "replaced" and checked.change_ns <= criteria.min_share * case.whole_base_ns:
         # Subtracting the profiler's overhead left no time that a change could be a share of.
         return replace(checked, verdict=WITHIN, within=checked.threshold)
+    if any(run.trace for run in case.used):
+        checked = replace(checked, spread_ns=0.0)  # a trace is one process, whose steps are no replicates
     judged = _by_runs(checked, family) if len(checked.base_runs) >= RUNS_NEEDED else _by_threshold(checked)
-    return _accept(judged, case, criteria)
+    matching = _matching(case, judged, criteria) if judged.may_be_accepted else []
+    limits = [one.limit for one in matching if one.limit is not None]
+    if not limits:
+        return replace(judged, accept_unlimited=bool(matching))
+    accepted = judged.change_ns / _accept_base(judged, case) <= max(limits)
+    return replace(judged, accept_limit=max(limits), accepted=accepted)
 
 
 def _by_runs(checked: CheckedQuantity, family: int) -> CheckedQuantity:
@@ -406,15 +399,6 @@ def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:
 
 
 # ---- Intended regressions --------------------------------------------------------------------------------------------
-
-
-def _accept(checked: CheckedQuantity, case: CaseComparison, criteria: Criteria) -> CheckedQuantity:
-    """Compare a regression with the largest limit that an ``--accept`` gives it."""
-    matching = _matching(case, checked, criteria) if checked.may_be_accepted else []
-    limits = [one.limit for one in matching if one.limit is not None]
-    if not limits:
-        return replace(checked, accept_unlimited=bool(matching))
-    return replace(checked, accept_limit=max(limits), accepted=checked.change_ns / _accept_base(checked, case) <= max(limits))
 
 
 def _accept_base(checked: CheckedQuantity, case: CaseComparison) -> int:
@@ -481,12 +465,10 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
 
 def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
     """Yield one problem per difference, not per case: another machine is a difference of all cases."""
-    found: dict[str, tuple[object, object, int]] = {}
-    for case in cases:
-        for name, (base, head) in case.incomparable.items():
-            found[name] = (base, head, found.get(name, (0, 0, 0))[2] + 1)
-    for name, (base, head, count) in found.items():
-        what = f"{count} case{'s' if count > 1 else ''}: {name.replace('_', ' ')} {units.listed(base)} -> {units.listed(head)}"
+    counts = Counter(name for case in cases for name in case.incomparable)
+    found = {name: sides for case in cases for name, sides in case.incomparable.items()}
+    for name, text in zip(found, described(found), strict=True):
+        what = f"{counts[name]} case{'s' if counts[name] > 1 else ''}: {text}"
         yield Problem(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
 
 

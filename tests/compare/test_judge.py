@@ -1030,7 +1030,7 @@ def test_plain_benchmarks_are_judged_by_their_iteration():
 
 
 def checked(base_runs, head_ns, **changes):
-    ordinary = {"name": "x", "kind": "operation", "members": (), "spread_ns": 0.0, "threshold": 0.1, "given": True}
+    ordinary = {"name": "x", "kind": "operation", "members": (), "spread_ns": 0.0, "limit": Threshold("", 0.1)}
     return CheckedQuantity(base_runs=tuple(base_runs), head_ns=head_ns, **{**ordinary, **changes})
 
 
@@ -1057,7 +1057,7 @@ def test_a_change_is_a_share_of_the_median_base_run(base_runs, head, expected):
     [
         ({"verdict": "within", "within": 0.125}, "within 12.5 %", False),
         ({"verdict": "regressed"}, "regressed", True),
-        ({"verdict": "regressed", "given": False}, "regressed", False),
+        ({"verdict": "regressed", "limit": None}, "regressed", False),
         ({"verdict": "regressed", "accepted": True}, "regressed, accepted", False),
         ({"verdict": "regressed", "accept_unlimited": True}, "regressed", False),
         ({"verdict": "inconclusive"}, "inconclusive", False),
@@ -1093,7 +1093,7 @@ def test_false_alarms_of_a_report_are_as_rare_as_promised(runs):
     alarms = sum(
         any(
             # As good as no threshold: only the runs' differences stand against an alarm.
-            verdict._by_runs(checked(base, head, threshold=1e-9), quantities).verdict == "regressed"
+            verdict._by_runs(checked(base, head, limit=Threshold("", 1e-9)), quantities).verdict == "regressed"
             for *base, head in report
         )
         for report in times.round().astype(int).tolist()
