@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from mnistbench.compare.diff import compare
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
-from mnistbench.saved_runs.summary import RunSummary
 
 
 def only_case(base, head):
@@ -72,19 +71,12 @@ def test_one_name_in_two_modules_is_two_operations():
     assert [(change.module, change.change_ns) for change in case.operations] == [("fc2", 5), ("fc1", 0)]
 
 
-def test_time_outside_operations_is_compared_too():
-    outside = [builders.op_table(builders.op_row(OUTSIDE, ns, phase="forward", module="", calls=0)) for ns in (10, 30)]
-    case = only_case(builders.case_record(tables=(outside[0],)), builders.case_record(tables=(outside[1],)))
-    assert case.explained_ns == 20
-
-
-@pytest.mark.parametrize(
-    "change", [{"batch_size": 64}, {"seed": 2}, {"threads": 2}, {"dataset": "mnist"}, {"workload": "lenet5"}], ids=str
-)
+@pytest.mark.parametrize("change", [{"batch_size": 64}, {"seed": 2}, {"workload": "lenet5"}], ids=str)
 def test_a_case_is_the_same_only_with_equal_params(change):
     comparison = compare([builders.summary(builders.case_record())], builders.summary(builders.case_record(**change)))
     assert comparison.cases == ()
     assert len(comparison.only_base) == len(comparison.only_head) == 1
+    assert len(comparison.redefined) == ("seed" in change)
 
 
 def test_a_renamed_test_is_the_same_case():
@@ -121,11 +113,6 @@ def test_a_test_in_another_dtype_is_redefined_although_its_id_differs():
     assert differences == {"dtype": ("float32", "bfloat16")}
 
 
-def test_another_batch_size_is_another_case():
-    comparison = compare([builders.summary()], builders.summary(builders.case_record(batch_size=64)))
-    assert comparison.redefined == ()
-
-
 def test_differences_of_the_environment_are_named_base_first():
     base = builders.summary(environment=builders.environment(torch="2.13.0"))
     head = builders.summary(environment=builders.environment(torch="2.15.0", cpu_count=4))
@@ -141,12 +128,6 @@ def test_the_overhead_of_the_profiler_is_subtracted_per_call():
     ]
     [change] = only_case(*watched).operations
     assert (change.base_ns, change.head_ns, change.change_ns) == (9_400, 9_400, 0)
-
-
-def test_no_overhead_is_subtracted_from_time_outside_operations():
-    table = builders.op_table(builders.op_row(OUTSIDE, 5_000, module="", calls=0), profiler_ns=300)
-    [change] = only_case(builders.case_record(tables=(table,)), builders.case_record(tables=(table,))).operations
-    assert change.base_ns == 5_000
 
 
 @pytest.mark.parametrize(
@@ -196,23 +177,18 @@ def test_without_a_comparable_base_run_the_newest_is_used_and_the_case_has_the_r
     assert case.operations
 
 
-def test_operations_of_another_torch_are_compared_only_when_asked():
-    base = builders.summary(environment=builders.environment(torch="2.13.0"))
-    [case] = compare([base], builders.summary()).cases
-    assert case.incomparable == {"torch": ("2.13.0", "2.15.0")}
-    assert case.operations == ()
-    [case] = compare([base], builders.summary(), across_versions=True).cases
-    assert case.incomparable == {}
-    assert case.operations
-
-
-def test_runs_of_different_machines_are_compared_only_when_asked_and_say_so():
+def test_runs_of_different_machines_or_versions_are_compared_only_when_asked_and_say_so():
     base = builders.summary(environment=builders.environment(cpu_model="Intel Xeon", torch="2.15.0"))
     cpus = {"cpu_model": ("Intel Xeon", "AMD EPYC 9R14")}
     [case] = compare([base], builders.summary()).cases
     assert (case.incomparable, case.across_machines) == (cpus, {})
     [case] = compare([base], builders.summary(), across_machines=True).cases
     assert (case.incomparable, case.across_machines) == ({}, cpus)
+    older = builders.summary(environment=builders.environment(torch="2.13.0"))
+    [case] = compare([older], builders.summary()).cases
+    assert (case.incomparable, case.operations) == ({"torch": ("2.13.0", "2.15.0")}, ())
+    [case] = compare([older], builders.summary(), across_versions=True).cases
+    assert (case.incomparable, bool(case.operations)) == ({}, True)
     [same] = compare([builders.summary()], builders.summary(), across_machines=True).cases
     assert same.across_machines == {}
 
@@ -301,14 +277,11 @@ ELSEWHERE = builders.environment(cpu_model="other")
     [
         ([{}, {}, {}], [0, 1, 2], {}),
         ([{"commit": OTHER}, {}, {}], [1, 2], {"other commit": 1}),
-        ([{}, {"commit": OTHER}], [1], {"other commit": 1}),
         ([{}, {"commit": OTHER}, {}], [0, 2], {"other commit": 1}),
         ([{}, {"dirty": True}, {}], [0, 2], {"dirty tree": 1}),
         # What a dirty tree held is not known: such a run is alone, and so is one without a commit.
         ([{}, {"dirty": True}], [1], {"dirty tree": 1}),
-        ([{"dirty": True}, {"dirty": True}], [1], {"dirty tree": 1}),
         ([{"commit": "unknown"}, {"commit": "unknown"}], [1], {"no commit": 1}),
-        ([{}, {"commit": "unknown"}], [1], {"other commit": 1}),
         # The newest run that can be compared decides, not the newest.
         ([{}, {}, {"environment": ELSEWHERE}], [0, 1], {"another machine or software": 1}),
         ([{"commit": OTHER}, {"environment": ELSEWHERE}, {}], [2], {"other commit": 1, "another machine or software": 1}),
@@ -331,34 +304,19 @@ def test_runs_of_several_commits_are_samples_of_one_base_where_that_is_asked_for
     assert (minutes(case.used), case.left_out) == ([0, 1, 2, 4], {"another machine or software": 1})
 
 
-def test_a_real_change_between_commits_does_not_widen_the_interval():
-    before = [saved(number, STEP, commit=OTHER) for number in range(8)]
-    slower = builders.case_record(timing=builders.timing(median_ns=15_000_000))
-    [case] = compare([*before, saved(9, slower)], builders.summary(slower)).cases
-    assert (case.base_runs, case.change_ns) == ((15_000_000,), 0)
-
-
 def test_differences_of_the_environment_are_those_of_the_runs_that_count():
     bases = [saved(1, STEP), saved(2, STEP, environment=ELSEWHERE)]
     assert compare(bases, builders.summary(STEP)).environment == {}
     assert set(compare(bases[1:], builders.summary(STEP)).environment) == {"cpu_model"}
 
 
-def plain_run(name, median=0.5):
-    """A file that pytest-benchmark wrote without us."""
-    stats = {"min": median, "max": median, "mean": median, "stddev": 0, "median": median, "iqr": 0.01, "rounds": 5}
-    benchmark = {"name": name, "fullname": name, "extra_info": {}, "stats": stats}
-    machine = {"python_version": "3.11.9", "cpu": {"brand_raw": "AMD EPYC 9R14"}}
-    return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": machine, "commit_info": {}}, "plain.json")
-
-
 def test_plain_benchmarks_are_compared_by_name_and_call():
-    [case] = compare([plain_run("test_x")], plain_run("test_x", 0.75)).cases
+    [case] = compare([builders.plain_summary("test_x", 0.5)], builders.plain_summary("test_x", 0.75)).cases
     assert (case.base_ns, case.head_ns, case.operations) == (500_000_000, 750_000_000, ())
 
 
 def test_a_plain_benchmark_of_the_same_name_is_compared_with_ours_by_call():
-    [case] = compare([plain_run(builders.case_record().node_id)], builders.summary()).cases
+    [case] = compare([builders.plain_summary(builders.case_record().node_id, 0.5)], builders.summary()).cases
     assert (case.base_ns, case.head_ns, case.operations) == (500_000_000, 7_500_000, ())
 
 

@@ -6,7 +6,6 @@ import pytest
 from mnistbench.compare.diff import compare
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact, renamed_operations
 from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE
-from mnistbench.saved_runs.summary import RunSummary
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 
@@ -62,7 +61,6 @@ def test_other_rows_in_the_same_place_are_named_new_and_vanished():
 @pytest.mark.parametrize(
     ("base", "head", "expected"),
     [
-        ([row("aten::mm", calls=1.0)], [row("aten::mm", calls=16.0)], ["aten::mm, forward fc1: 1 -> 16 calls"]),
         ([row("aten::mm", calls=16.0)], [row("aten::mm", calls=1.5)], ["aten::mm, forward fc1: 16 -> 1.5 calls"]),
         ([row("aten::mm", calls=1000.0)], [row("aten::mm", calls=2000.0)], ["aten::mm, forward fc1: 1,000 -> 2,000 calls"]),
         (
@@ -181,9 +179,6 @@ def test_a_module_summed_has_no_operation_to_rename():
     )
 
 
-# ---- names --------------------------------------------------------------------------------------------------------------
-
-
 # ---- training -----------------------------------------------------------------------------------------------------------
 
 
@@ -195,21 +190,10 @@ def test_on_one_thread_of_a_cpu_final_values_are_the_same_to_the_bit():
 
 @pytest.mark.parametrize("where", [{"threads": 2}, {"device": "cuda"}, {"device": "mps", "threads": 1}], ids=str)
 def test_elsewhere_final_values_may_differ_by_a_little(where):
-    assert of_final(1.5, 1.5 * (1 + TOLERANCE / 2), **where) == ()
     assert of_final(2.0, 2.0 * (1 - 0.99 * TOLERANCE), **where) == ()
     assert of_final(1.5, 1.5 * (1 + 2 * TOLERANCE), **where) == ("final train/loss: 1.5 -> 1.53",)
-    assert of_final(1.53, 1.5, **where) == ("final train/loss: 1.53 -> 1.5",)
     assert of_final(0.0, 0.0, **where) == ()
     assert of_final(-1.5, 1.5, **where) == ("final train/loss: -1.5 -> 1.5",)
-
-
-def test_where_results_are_the_same_to_the_bit_is_one_thread_of_a_cpu():
-    exact = {
-        where: is_exact(compared(builders.case_record(device=where[0], threads=where[1]), builders.case_record(
-            device=where[0], threads=where[1])))
-        for where in (("cpu", 1), ("cpu", 2), ("cuda", 1))
-    }  # fmt: skip
-    assert exact == {("cpu", 1): True, ("cpu", 2): False, ("cuda", 1): False}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -231,10 +215,9 @@ def test_an_accuracy_is_a_percentage():
         (builders.scalars(dataset="mnist", final={"train/loss": 0.1}), builders.scalars(final={"train/loss": 0.9})),
         (builders.scalars(), None),
         (None, builders.scalars()),
-        (None, None),
-        *[tuple(builders.scalars(final={"timing/ms_per_iteration": value}) for value in (2.0, 3.0))],
+        tuple(builders.scalars(final={"timing/ms_per_iteration": value}) for value in (2.0, 3.0)),
     ],
-    ids=["other datasets", "no curves now", "no curves in the base", "no curves", "timings"],
+    ids=["other datasets", "no curves now", "no curves in the base", "timings"],
 )
 def test_final_values_that_are_not_compared(base, head):
     assert exact_differences(compared(builders.case_record(scalars=base), builders.case_record(scalars=head))) == ()
@@ -246,19 +229,9 @@ def test_values_that_one_side_has_are_not_compared():
     assert exact_differences(compared(base, head)) == ("final train/loss: 1.5 -> 1.25",)
 
 
-def plain_run(name):
-    """A file that pytest-benchmark wrote without us."""
-    stats = {"min": 1.0, "max": 1.0, "mean": 1.0, "stddev": 0, "median": 1.0, "iqr": 0.0, "rounds": 5}
-    benchmark = {"name": name, "fullname": name, "extra_info": {}, "stats": stats}
-    return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
-
-
 def test_two_plain_benchmarks_have_nothing_that_is_counted():
-    [case] = compare([plain_run("test_x")], plain_run("test_x")).cases
+    [case] = compare([builders.plain_summary("test_x")], builders.plain_summary("test_x")).cases
     assert exact_differences(case) == ()
     assert not is_exact(case)
-
-
-def test_a_plain_benchmark_has_no_parameters_to_compare():
-    [case] = compare([plain_run(builders.case_record().node_id)], builders.summary()).cases
-    assert exact_differences(case) == ()
+    [case] = compare([builders.plain_summary(builders.case_record().node_id)], builders.summary()).cases
+    assert exact_differences(case) == ()  # parameters of one side

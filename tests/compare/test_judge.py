@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.compare import judge as verdict
-from mnistbench.compare.criteria import DEFAULT_SHARE, Acceptance, Criteria, Threshold
+from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import CheckedQuantity, judge
 from mnistbench.compare.prediction_interval import FALSE_ALARM, prediction_interval
@@ -181,12 +181,6 @@ def test_with_eight_base_runs_a_change_is_judged_against_what_runs_differ_by(tim
 NOISY = builders.base_runs(1, 1_400_000)[0]
 
 
-@pytest.mark.parametrize("count", [1, 7, 8, 9])
-def test_from_eight_base_runs_on_noise_is_unjudged_and_never_passes(count):
-    judgement = judged(builders.base_runs(count, *UNSTEADY), builders.base_runs(1, 1_600_000)[0], limits("10%"))
-    assert (judgement.outcome, named(judgement, MM).by_runs) == (("unjudged", True) if count >= 8 else ("regressed", False))
-
-
 def test_noise_above_a_given_threshold_is_not_judged_unless_that_is_allowed():
     judgement = judged(eight(*UNSTEADY), NOISY, limits("10%"))
     [(_, checked)] = judgement.noise
@@ -203,13 +197,7 @@ def test_allowing_noise_excuses_neither_a_regression_nor_what_is_missing():
 
 
 @pytest.mark.parametrize(
-    ("head", "criteria"),
-    [
-        (1_400_000, limits()),  # nobody gave a threshold
-        (1_400_000, limits("fc2:10%", "aten::mm:90%")),
-        (1_100_000, limits("10%")),
-        (800_000, limits("10%")),  # quicker, as far as one can tell
-    ],
+    ("head", "criteria"), [(1_400_000, limits()), (800_000, limits("10%"))], ids=["no threshold", "quicker"]
 )
 def test_noise_that_is_above_no_given_threshold_passes(head, criteria):
     judgement = judged(eight(*UNSTEADY), builders.base_runs(1, head)[0], criteria)
@@ -291,7 +279,7 @@ def test_an_operation_is_judged_by_itself_from_two_percent_of_its_case_in_either
     assert names_of(base, head) == (["aten::addmm, forward fc1"] if alone else ["other"])
 
 
-@pytest.mark.parametrize(("share", "alone"), [(0, True), (0.001, True), (0.5, False)])
+@pytest.mark.parametrize(("share", "alone"), [(0.001, True), (0.5, False)])
 def test_the_share_can_be_set(share, alone):
     assert (names_of(1_000, 1_000, criteria=Criteria(min_share=share)) == ["aten::addmm, forward fc1"]) is alone
 
@@ -389,12 +377,6 @@ def test_an_operation_that_a_threshold_names_is_judged_however_small_it_is(name)
     ]
 
 
-def test_small_operations_of_a_named_module_are_judged_together():
-    base, head = (run(row("aten::mm", LARGE), row("aten::t", ns, module="fc2")) for ns in (100, 150))
-    judgement = judged(base, head, limits("fc2:20%"))
-    assert [checked.name for _, checked in judgement.regressions] == ["other in fc2"]
-
-
 def test_pooled_operations_regress_together():
     base, head = (run(*(row(f"aten::t{number}", ns) for number in range(9)), row("aten::mm", LARGE)) for ns in (100, 120))
     judgement = judged(base, head, limits("10%"))
@@ -448,13 +430,10 @@ def test_operations_of_another_module_replace_nothing():
     }
 
 
-@pytest.mark.parametrize(("criteria", "fails", "outcome"), [(limits("900%"), True, "regressed"), (Criteria(), False, "none")])
-def test_a_new_operation_regresses_and_fails_if_there_is_a_threshold(criteria, fails, outcome):
+def test_a_new_operation_regresses_whatever_the_threshold():
     head = run(row("aten::mm", LARGE), row("aten::copy_", LARGE, module=""))
-    judgement = judged(run(row("aten::mm", LARGE)), head, criteria)
-    checked = named(judgement, "nothing -> aten::copy_, forward")
-    assert (checked.verdict, checked.change, checked.base_ns) == ("regressed", math.inf, 0)
-    assert (checked.fails, judgement.outcome) == (fails, outcome)
+    checked = named(judged(run(row("aten::mm", LARGE)), head, limits("900%")), "nothing -> aten::copy_, forward")
+    assert (checked.verdict, checked.fails, checked.change, checked.base_ns) == ("regressed", True, math.inf, 0)
 
 
 def test_a_new_module_has_its_name_where_operations_are_summed_by_module():
@@ -512,16 +491,9 @@ def test_the_narrowest_threshold_applies(name, options, mark, expected):
     assert limit_of(name, *options, mark=mark) == expected
 
 
-@pytest.mark.parametrize(
-    ("call", "call_mark", "expected"), [("", "", None), ("4%", "", 0.04), ("", "5%", 0.05), ("4%", "5%", 0.05)]
-)
+@pytest.mark.parametrize(("call", "call_mark", "expected"), [("", "", None), ("4%", "", 0.04), ("4%", "5%", 0.05)])
 def test_the_mark_of_a_test_overrides_the_command_line_for_the_iteration(call, call_mark, expected):
     assert limit_of("iteration", "10%", call=call, call_mark=call_mark) == expected
-
-
-def test_without_a_threshold_the_default_decides_the_verdict():
-    checked = named(judged(mm(LARGE), mm(LARGE)), MM)
-    assert (checked.threshold, checked.given) == (DEFAULT_SHARE, False)
 
 
 def test_a_mark_of_the_base_does_not_count():
@@ -668,7 +640,7 @@ def test_a_missing_table_matters_only_with_a_threshold_for_operations():
     without = builders.summary(builders.case_record(tables=()))
     judgement = judged(without, without, limits(call="5%"))
     assert (judgement.outcome, judgement.problems) == ("passed", ())
-    marked = builders.summary(builders.case_record(tables=(), op_fail=("5%",)))
+    marked = builders.summary(builders.case_record(tables=(), tables_in="step convnet-b1-cpu", op_fail=("5%",)))
     assert problem_of(without, marked, Criteria()).text == f"no operation table of {NODE} in the base and in this run"
 
 
@@ -686,10 +658,6 @@ def test_a_table_that_only_the_base_has_is_missing_even_where_operations_are_now
         f"no operation table of {NODE} in this run",
         False,
     )
-
-
-def test_a_case_without_a_table_can_pass_by_its_iteration_alone():
-    assert judged(TRAIN_ALONE, TRAIN_ALONE, limits(call="5%")).outcome == "passed"
 
 
 def test_another_machine_is_incomparable_and_nothing_of_the_case_is_judged():
@@ -720,10 +688,7 @@ def test_another_machine_is_said_once_for_all_its_cases_and_once_per_difference(
 
 def test_another_torch_is_incomparable_until_it_is_asked_for():
     base = builders.summary(case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0"))
-    assert problem_of(base, mm(LARGE)).text == (
-        "1 case: torch 2.13.0 -> 2.15.0; add --across-versions to compare them all the same"
-    )
-    assert judged(base, mm(LARGE), GATE, across_versions=True).outcome == "passed"
+    assert problem_of(base, mm(LARGE)).text.endswith("; add --across-versions to compare them all the same")
     assert judged(base, mm(9 * LARGE), GATE, across_versions=True).outcome == "regressed"
 
 
@@ -767,7 +732,7 @@ def test_a_name_of_any_side_or_case_is_known(base, head):
     assert judged(base, head, limits("aten::t:5%")).problems == ()
 
 
-@pytest.mark.parametrize("name", [OUTSIDE, "forward", "iteration", "other", "step", "aten", "fc"])
+@pytest.mark.parametrize("name", [OUTSIDE, "forward", "iteration", "other", "fc"])
 def test_what_is_no_operation_and_no_module_cannot_be_named(name):
     head = run(row("aten::mm", LARGE), row(OUTSIDE, 10, module="", calls=0))
     assert texts(judged(head, head, limits(f"{name}:5%"))) == [f"--op-fail {name!r} is no operation or module of any case"]
@@ -803,20 +768,12 @@ def accepting(*patterns, base=None, head=None, limit=10.0, **changes):
 @pytest.mark.parametrize(
     "pattern",
     [
-        f"{LABEL}:aten::mm",
         f"{LABEL}:{MM}",
         f"{LABEL}:fc1",
         "step convnet-b16-cpu:aten::mm",
         f"{NODE}:aten::mm",  # brackets are those of the name
-        "test_step[convnet-b16-cpu]:aten::mm",
-        "*:aten::mm",
-        "*:aten::*",
-        "step *:fc*",
+        "test_step[convnet-b16-cpu]:aten::*",  # also where something else is a pattern
         "*:*",
-        f"{LABEL}:*",
-        f"{NODE}:*",  # also where something else is a pattern
-        "test_step[convnet-b16-cpu]:aten::*",
-        "*[convnet-b16-cpu]:aten::mm",
     ],
 )
 def test_an_intended_regression_is_accepted_by_case_and_operation_or_module(pattern):
@@ -830,18 +787,12 @@ def test_an_intended_regression_is_accepted_by_case_and_operation_or_module(patt
     "pattern",
     [
         "*:aten::m",
-        "*:ATEN::MM",
         "*:iteration",
         "*:other",
         "*:operation",  # no name that a table shows
-        "*:replaced",
         "convnet:aten::mm",
-        "step convnet-b1-cpu:aten::mm",
         "test_step[a-z]:aten::mm",
-        "[a-z]*:aten::mm",
         "aten::mm",
-        f"{LABEL}",
-        "",
     ],
 )
 def test_what_matches_no_regression_excuses_nothing_and_is_said_to_be_unused(pattern):
@@ -868,21 +819,9 @@ def test_the_iteration_sums_and_replacements_can_be_accepted():
     assert (judgement.outcome, judgement.unused) == ("passed", ())
 
 
-def test_only_what_is_accepted_is_excused():
-    base, head = (run(row("aten::mm", ns), row("aten::conv", ns, module="conv2")) for ns in (LARGE, 2 * LARGE))
-    judgement = accepting("*:conv2", base=base, head=head)
-    assert [checked.name for _, checked in judgement.accepted] == [CONV]
-    assert [checked.name for _, checked in judgement.regressions] == [MM]
-    assert judgement.outcome == "regressed"
-
-
 def test_nothing_is_accepted_that_did_not_regress():
-    judgement = accepting("*:aten::mm", "*:gone", head=mm(LARGE))
-    assert (judgement.accepted, judgement.unused, judgement.outcome) == ((), ("*:aten::mm:1000%", "*:gone:1000%"), "passed")
-
-
-def test_every_pattern_that_matches_is_used():
-    assert accepting("*:aten::mm", f"{LABEL}:fc1", "*:fc2").unused == ("*:fc2:1000%",)
+    judgement = accepting("*:aten::mm", head=mm(LARGE))
+    assert (judgement.accepted, judgement.unused, judgement.outcome) == ((), ("*:aten::mm:1000%",), "passed")
 
 
 @pytest.mark.parametrize(("head", "accepted"), [(1_500_000, True), (1_500_001, False)])
@@ -956,13 +895,6 @@ def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_mea
     assert suggested({}, {"test": "a.py::test", "node_id": "a.py::test[x]"}) == [NODE, "a.py::test[x]"]
 
 
-def test_accepting_a_regression_does_not_excuse_what_could_not_be_judged():
-    base = builders.summary(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
-    judgement = accepting("*:aten::mm", base=base)
-    assert [checked.name for _, checked in judgement.accepted] == [MM]
-    assert judgement.outcome == "unjudged"
-
-
 # ---- the outcome -----------------------------------------------------------------------------------------------------
 
 MORE = builders.case_record(batch_size=1)
@@ -972,20 +904,16 @@ MORE = builders.case_record(batch_size=1)
     ("head", "missing", "criteria", "outcome"),
     [
         (LARGE, False, Criteria(), "none"),
-        (2 * LARGE, False, Criteria(), "none"),
-        (LARGE, True, Criteria(), "none"),
         (2 * LARGE, True, Criteria(), "none"),
         (LARGE, False, GATE, "passed"),
         (2 * LARGE, False, GATE, "regressed"),
         (LARGE, True, GATE, "unjudged"),
         (2 * LARGE, True, GATE, "regressed"),  # what is known weighs more than what is not
         (LARGE, True, limits("10%", allow_missing=True), "passed"),
-        (2 * LARGE, True, limits("10%", allow_missing=True), "regressed"),
         (2 * LARGE, True, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "unjudged"),
         (2 * LARGE, False, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "passed"),
         (2 * LARGE, False, limits(call="10%"), "passed"),  # operations were not asked for
         (2 * LARGE, True, limits(call="10%"), "unjudged"),
-        (2 * LARGE, False, limits("fc1:10%"), "regressed"),
     ],
 )
 def test_the_outcome(head, missing, criteria, outcome):
@@ -998,29 +926,20 @@ def test_the_outcome(head, missing, criteria, outcome):
     assert judgement.unjudged == (missing and judgement.asked and not criteria.allow_missing)
 
 
-@pytest.mark.parametrize("mark", [{"op_fail": ("10%",)}, {"case_fail": "90%"}], ids=str)
-def test_a_mark_asks_for_a_judgement(mark):
-    judgement = judged(mm(LARGE), mm(2 * LARGE, **mark))
-    assert judgement.asked
-    assert judgement.outcome == ("regressed" if "op_fail" in mark else "passed")
-
-
 def test_a_mark_applies_to_its_own_test_only():
     rows = [(row("aten::mm", LARGE),), (row("aten::mm", 2 * LARGE),)]
     base = builders.summary(case(*rows[0]), case(*rows[0], batch_size=1))
     head = builders.summary(case(*rows[1], op_fail=("10%",)), case(*rows[1], batch_size=1))
-    assert [one.case.head.params.batch_size for one, _ in judged(base, head).regressions] == [16]
+    judgement = judged(base, head)
+    assert ([one.case.head.params.batch_size for one, _ in judgement.regressions], judgement.outcome) == ([16], "regressed")
+    assert judged(mm(LARGE), mm(2 * LARGE, case_fail="90%")).outcome == "passed"
 
 
 def test_plain_benchmarks_are_judged_by_their_iteration():
-    def plain(median):
-        stats = {"min": median, "max": median, "mean": median, "stddev": 0, "median": median, "iqr": 0.0, "rounds": 5}
-        benchmark = {"name": "test_x", "fullname": "test_x", "extra_info": {}, "stats": stats}
-        return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
-
-    assert judged(plain(0.5), plain(0.75), limits(call="10%")).outcome == "regressed"
-    assert judged(plain(0.5), plain(0.5), limits(call="10%")).outcome == "passed"
-    assert texts(judged(plain(0.5), plain(0.5), limits("10%"))) == [
+    quick, slow = (builders.plain_summary("test_x", seconds) for seconds in (0.5, 0.75))
+    assert judged(quick, slow, limits(call="10%")).outcome == "regressed"
+    assert judged(quick, quick, limits(call="10%")).outcome == "passed"
+    assert texts(judged(quick, quick, limits("10%"))) == [
         "no operation table of test_x in the base and in this run",
         "no case has an operation table that --op-fail could apply to",
     ]
@@ -1037,11 +956,9 @@ def checked(base_runs, head_ns, **changes):
 @pytest.mark.parametrize(
     ("base_runs", "head", "expected"),
     [
-        ((100, 400, 200), 250, (200, 50, 0.25)),
         ((100, 201), 100, (150, -50, -1 / 3)),  # half a nanosecond is none
         ((), 5, (0, 5, math.inf)),
         ((), 0, (0, 0, 0.0)),
-        ((0,), 5, (0, 5, math.inf)),
         ((-3,), 5, (-3, 8, math.inf)),  # the profiler's cost may be more than what was measured
         ((-3,), -9, (-3, -6, 0.0)),
         ((10,), -5, (10, -15, -1.5)),
@@ -1058,18 +975,13 @@ def test_a_change_is_a_share_of_the_median_base_run(base_runs, head, expected):
         ({"verdict": "within", "within": 0.125}, "within 12.5 %", False),
         ({"verdict": "regressed"}, "regressed", True),
         ({"verdict": "regressed", "limit": None}, "regressed", False),
-        ({"verdict": "regressed", "accepted": True}, "regressed, accepted", False),
-        ({"verdict": "regressed", "accept_unlimited": True}, "regressed", False),
         ({"verdict": "inconclusive"}, "inconclusive", False),
-        ({"verdict": "inconclusive", "smallest": 0.25}, "inconclusive (minimum detectable change 25.0 %)", False),
         (
             {"verdict": "inconclusive", "smallest": 0.25, "accepted": True},
             "inconclusive (minimum detectable change 25.0 %), accepted",
             False,
         ),
         ({"verdict": "suspect", "smallest": 0.25}, "suspect", False),
-        ({"verdict": "improved"}, "improved", False),
-        ({"verdict": "incomparable"}, "incomparable", False),
     ],
 )
 def test_a_verdict_in_a_table_and_whether_it_fails(changes, text, fails):
@@ -1217,12 +1129,6 @@ def test_what_replaces_a_named_operation_is_judged_by_its_threshold():
         assert (checked.name, checked.threshold) == ("aten::addmm -> aten::_scaled_mm, forward fc1", 0.05)
 
 
-def test_a_mark_on_a_case_without_a_table_is_a_problem():
-    train = {"phase": "train", "tables": (), "tables_in": "step convnet-b16-cpu"}
-    base, head = (builders.summary(builders.case_record(**train, op_fail=mark)) for mark in ((), ("10%",)))
-    assert problem_of(base, head, Criteria()).text.startswith("no operation table of ")
-
-
 def test_accepting_one_operation_does_not_excuse_those_pooled_with_it():
     base, head = (run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::add", ns)) for ns in (100, 5_000))
     judgement = accepting("*:aten::t", "*:fc1", base=base, head=head)
@@ -1255,10 +1161,8 @@ def test_a_marked_case_of_the_base_that_is_missing_now_is_undecided():
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"op_fail": ("5",)}, "'5' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
         ({"op_fail": ("5%", "")}, "'' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
         ({"case_fail": "mm:5%"}, "'mm:5%' is not a threshold for an iteration; give 10%"),
-        ({"case_fail": "0%"}, "'0%' is not a threshold for an iteration; give 10%"),
     ],
 )
 def test_an_unreadable_threshold_of_the_new_run_is_refused_with_its_file(changes, complaint):

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import builders
 import pytest
-from builders import FORMATS, rendered
+from builders import rendered
 
 from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import params_of_call
 from mnistbench.measuring.command import environment_text
 from mnistbench.pytest_plugin.terminal_summary import session_line
 from mnistbench.saved_runs.operation_tables import operation_tables
-from mnistbench.showing.output import check, write
+from mnistbench.showing.output import check
 from mnistbench.showing.terminal import draw
 
 
@@ -255,19 +254,6 @@ def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
     assert noisy.endswith("thresholds: passed, 1 inconclusive (minimum detectable change up to 85.2 %)\n")
 
 
-def test_a_loss_that_is_infinite_is_shown_as_not_finite():
-    base = builders.case_record(scalars=builders.scalars(final={"train/loss": 0.5}))
-    head = builders.case_record(scalars=builders.scalars(final={"train/loss": None}))
-    assert "exact: final train/loss: 0.5 -> not finite" in report([builders.summary(base)], builders.summary(head))
-
-
-def test_verdicts_have_colours_on_a_terminal_only():
-    judgement = judge(compare(builders.base_runs(1, 3_000_000), builders.base_runs(1, 4_500_000)[0]), Criteria(**gate("10%")))
-    assert "\x1b[31mregressed\x1b[0m" in rendered(judgement, "terminal", 4, colour=True)
-    for form in FORMATS:
-        assert "\x1b" not in rendered(judgement, form, 4)
-
-
 def test_environment_text(golden):
     device = {"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000", "driver": "580.1"}
     golden(environment_text(builders.environment(devices=(device,)), "allocator thresholds pinned") + "\n", "environment.txt")
@@ -285,35 +271,6 @@ def test_session_line(monkeypatch):
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("no/report.txt", "No such file or directory"),
-        ("file/report.txt", "Not a directory"),
-        ("folder", "Is a directory"),
-        ("n" * 300, "File name too long"),
-    ],
-)
-def test_what_cannot_be_written_is_the_same_line_before_and_after(tmp_path, name, why):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").write_text("")
-    before = sorted(tmp_path.rglob("*"))
-    path = tmp_path / name
-    lines = []
-    for use in (check, lambda path: write(path, "text")):
-        with pytest.raises(UsageError) as error:
-            use(path)
-        lines.append(str(error.value))
-    assert lines == [f"--output: {path} cannot be written ({why}); name another file"] * 2
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_directory_that_is_not_writable_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    with pytest.raises(UsageError, match=r"cannot be written \(Permission denied\); name another file$"):
-        check(tmp_path / "report.txt")
 
 
 def test_what_can_be_written_is_left_as_it_is(tmp_path):
