@@ -52,6 +52,7 @@ class Problem(NamedTuple):
 class CheckedQuantity:
     """One quantity of a case that gets a verdict: an operation, several operations together, or the iteration."""
 
+    case: CaseComparison
     name: str
     kind: str  # operation, replaced, outside (not an operation), other or iteration
     members: tuple[OpChange, ...]  # the operations that are summed; none for the iteration
@@ -137,10 +138,6 @@ class CaseJudgement:
         return (self.iteration, *self.operations)
 
 
-#: A quantity with its case.
-Pair = tuple[CaseJudgement, CheckedQuantity]
-
-
 @dataclass(frozen=True)
 class Judgement:
     """A comparison with its verdicts."""
@@ -153,32 +150,32 @@ class Judgement:
     unused: tuple[str, ...]  # --accept values that match no regression
 
     @property
-    def checked(self) -> tuple[Pair, ...]:
+    def checked(self) -> tuple[CheckedQuantity, ...]:
         """Every quantity with a verdict."""
         return self._where(lambda _: True)
 
     @property
-    def regressions(self) -> tuple[Pair, ...]:
+    def regressions(self) -> tuple[CheckedQuantity, ...]:
         """Regressions above a threshold."""
         return self._where(lambda checked: checked.fails)
 
     @property
-    def accepted(self) -> tuple[Pair, ...]:
+    def accepted(self) -> tuple[CheckedQuantity, ...]:
         """Regressions within the limit of their ``--accept``."""
         return self._where(lambda checked: checked.accepted)
 
     @property
-    def unlimited(self) -> tuple[Pair, ...]:
+    def unlimited(self) -> tuple[CheckedQuantity, ...]:
         """Regressions above a threshold with an ``--accept`` that has no limit; they count as not judged."""
         return self._where(lambda checked: checked.accept_unlimited and checked.given and checked.verdict == REGRESSED)
 
     @property
-    def noise(self) -> tuple[Pair, ...]:
+    def noise(self) -> tuple[CheckedQuantity, ...]:
         """Changes above a threshold that are not larger than the differences of the base runs."""
         return self._where(lambda checked: checked.is_noise)
 
-    def _where(self, holds: Callable[[CheckedQuantity], bool]) -> tuple[Pair, ...]:
-        return tuple((case, checked) for case in self.cases for checked in case.checked if holds(checked))
+    def _where(self, holds: Callable[[CheckedQuantity], bool]) -> tuple[CheckedQuantity, ...]:
+        return tuple(checked for case in self.cases for checked in case.checked if holds(checked))
 
     @property
     def unjudged(self) -> int:
@@ -189,10 +186,10 @@ class Judgement:
         return found + len(self.unlimited) + (0 if self.criteria.inconclusive == "ok" else len(self.noise))
 
     @property
-    def minimum_detectable(self) -> Pair | None:
+    def minimum_detectable(self) -> CheckedQuantity | None:
         """The quantity with the largest minimum detectable change under the rule of runs."""
         by_runs = self._where(lambda checked: checked.smallest is not None)
-        return max(by_runs, key=lambda pair: pair[1].smallest or 0.0, default=None)
+        return max(by_runs, key=lambda checked: checked.smallest or 0.0, default=None)
 
     @property
     def outcome(self) -> str:
@@ -210,31 +207,21 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     """
     _check_thresholds(comparison.head)
     drafts = [_draft(case, criteria) for case in comparison.cases]
-    by_runs = sum(
-        len(checked.base_runs) >= RUNS_NEEDED for case in drafts for checked in case.checked if not case.case.incomparable
-    )
-    cases = tuple(
-        CaseJudgement(
-            draft.case,
-            _judge(draft.iteration, draft.case, by_runs, criteria),
-            tuple(_judge(checked, draft.case, by_runs, criteria) for checked in draft.operations),
-        )
-        for draft in drafts
-    )
-    used = {
-        one
-        for case in cases
-        for checked in case.checked
-        if checked.may_be_accepted
-        for one in _matching(case.case, checked, criteria)
-    }
+    quantities = [checked for draft in drafts for checked in draft.checked if not checked.case.incomparable]
+    by_runs = sum(len(checked.base_runs) >= RUNS_NEEDED for checked in quantities)
+    cases = []
+    for draft in drafts:
+        iteration, *operations = (_judge(checked, by_runs, criteria) for checked in draft.checked)
+        cases.append(CaseJudgement(draft.case, iteration, tuple(operations)))
+    judged = (checked for case in cases for checked in case.checked if checked.may_be_accepted)
+    used = {one for checked in judged for one in _matching(checked, criteria)}
     # A test that is missing now may have a threshold, too.
     concerned = (*comparison.head.cases, *(case for _, case in comparison.only_base))
     marks = any(case.op_fail or case.case_fail for case in concerned)
     return Judgement(
         comparison=comparison,
         criteria=criteria,
-        cases=cases,
+        cases=tuple(cases),
         problems=tuple(problems(comparison, criteria)),
         asked=bool(criteria.op_fail or criteria.case_fail or marks),
         unused=tuple(one.text for one in criteria.accept if one not in used),
@@ -266,7 +253,7 @@ def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
         spreads_ns = [third - first for first, third in quartiles]
     limit = Threshold.parse(case.head.case_fail) if case.head.case_fail else criteria.case_fail
     spread_ns = _spread(case.base_runs, *spreads_ns)
-    iteration = CheckedQuantity(ITERATION, ITERATION, (), case.base_runs, case.head_ns, spread_ns, limit)
+    iteration = CheckedQuantity(case, ITERATION, ITERATION, (), case.base_runs, case.head_ns, spread_ns, limit)
     return CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
 
 
@@ -308,6 +295,7 @@ class _Limits:
     """Thresholds of a case: those of its test before the general ones, those with a name before those without."""
 
     def __init__(self, case: CaseComparison, criteria: Criteria) -> None:
+        self.case = case
         self._all = [*map(Threshold.parse, case.head.op_fail), *criteria.op_fail]
 
     def named(self, change: OpChange) -> Threshold | None:
@@ -333,7 +321,7 @@ def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> 
         sum(change.head.spread_ns for change in changes if change.head),
     )
     head_ns = sum(change.head_ns or 0 for change in changes)
-    return CheckedQuantity(name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes))
+    return CheckedQuantity(limits.case, name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes))
 
 
 def _spread(base_runs: Sequence[int], base_ns: int, head_ns: int) -> float:
@@ -358,7 +346,8 @@ def _replacement(changes: Sequence[OpChange]) -> str:
 # ---- Verdicts --------------------------------------------------------------------------------------------------------
 
 
-def _judge(checked: CheckedQuantity, case: CaseComparison, family: int, criteria: Criteria) -> CheckedQuantity:
+def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> CheckedQuantity:
+    case = checked.case
     if case.incomparable:
         return replace(checked, verdict=INCOMPARABLE)
     if checked.base_ns <= 0 and checked.kind != "replaced" and checked.change_ns <= criteria.min_share * case.whole_base_ns:
@@ -367,12 +356,11 @@ def _judge(checked: CheckedQuantity, case: CaseComparison, family: int, criteria
     if any(run.trace for run in case.used):
         checked = replace(checked, spread_ns=0.0)  # a trace is one process, whose steps are no replicates
     judged = _by_runs(checked, family) if len(checked.base_runs) >= RUNS_NEEDED else _by_threshold(checked)
-    matching = _matching(case, judged, criteria) if judged.may_be_accepted else []
+    matching = _matching(judged, criteria) if judged.may_be_accepted else []
     limits = [one.limit for one in matching if one.limit is not None]
     if not limits:
         return replace(judged, accept_unlimited=bool(matching))
-    accepted = judged.change_ns / _accept_base(judged, case) <= max(limits)
-    return replace(judged, accept_limit=max(limits), accepted=accepted)
+    return replace(judged, accept_limit=max(limits), accepted=judged.change_ns / _accept_base(judged) <= max(limits))
 
 
 def _by_runs(checked: CheckedQuantity, family: int) -> CheckedQuantity:
@@ -401,17 +389,17 @@ def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:
 # ---- Intended regressions --------------------------------------------------------------------------------------------
 
 
-def _accept_base(checked: CheckedQuantity, case: CaseComparison) -> int:
+def _accept_base(checked: CheckedQuantity) -> int:
     """Return the time that the limit of an ``--accept`` is a share of: the base, or the whole case for a new operation."""
-    return checked.base_ns if checked.change <= LARGEST_LIMIT else max(case.whole_base_ns, 1)
+    return checked.base_ns if checked.change <= LARGEST_LIMIT else max(checked.case.whole_base_ns, 1)
 
 
-def acceptance_for(judgement: Judgement, judged: CaseJudgement, checked: CheckedQuantity) -> str:
+def acceptance_for(judgement: Judgement, checked: CheckedQuantity) -> str:
     """Return the ``--accept`` value that accepts a regression of this size, and no other regression if the names allow that."""
-    label, short, node_id, _ = judged.case.head.names
+    label, short, node_id, _ = checked.case.head.names
     patterns = [Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", None) for name in (short, label, node_id)]
-    alone = (one for one in patterns if sum(_matches(one, case.case, other) for case, other in judgement.checked) == 1)
-    percent = -(-100 * checked.change_ns // _accept_base(checked, judged.case))  # rounded up
+    alone = (one for one in patterns if sum(_matches(one, other) for other in judgement.checked) == 1)
+    percent = -(-100 * checked.change_ns // _accept_base(checked))  # rounded up
     return f"{next(alone, patterns[-1]).pattern}:{percent}%"
 
 
@@ -420,18 +408,18 @@ def _as_pattern(name: str) -> str:
     return "".join(sign if sign.isprintable() else "*" for sign in name)
 
 
-def _matching(case: CaseComparison, checked: CheckedQuantity, criteria: Criteria) -> list[Acceptance]:
-    return [one for one in criteria.accept if _matches(one, case, checked)]
+def _matching(checked: CheckedQuantity, criteria: Criteria) -> list[Acceptance]:
+    return [one for one in criteria.accept if _matches(one, checked)]
 
 
-def _matches(acceptance: Acceptance, case: CaseComparison, checked: CheckedQuantity) -> bool:
+def _matches(acceptance: Acceptance, checked: CheckedQuantity) -> bool:
     """Whether an ``--accept`` names this quantity."""
     names = {checked.name}
     if checked.kind == OTHER:
         names.add(OTHER)  # also of a module; the name of one operation does not accept those pooled with it
     elif checked.kind != ITERATION:
         names.update(name for change in checked.members for name in (*change.names, change.module) if name)
-    return acceptance.matches(case.head.names, names)
+    return acceptance.matches(checked.case.head.names, names)
 
 
 # ---- What cannot be judged: missing cases and tables, other machines, thresholds without an effect ------------------

@@ -141,28 +141,24 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
 
 def _ranked(judgement: Judgement) -> Iterable[str]:
     """Yield the most serious verdicts first; of one verdict, the largest changes as shares of the iteration first."""
-    found = [
-        (case, checked)
-        for case in judgement.cases
-        for checked in case.operations
-        if checked.verdict in (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
-    ]
+    serious = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
+    found = [checked for case in judgement.cases for checked in case.operations if checked.verdict in serious]
     pooled = ("outside", "other")  # last, because they name no operation
-    found.sort(key=lambda pair: (pair[1].kind in pooled, _GRAVITY.index(pair[1].verdict), -abs(_share_of_iteration(*pair))))
-    for position, (case, checked) in enumerate(found[:RANKED], 1):
-        yield f"{position}. {checked.name} ({case.case.head.label}): {checked.text}: {_numbers(case, checked)}"
+    found.sort(key=lambda one: (one.kind in pooled, serious.index(one.verdict), -abs(_share_of_iteration(one))))
+    for position, checked in enumerate(found[:RANKED], 1):
+        yield f"{position}. {checked.name} ({checked.case.head.label}): {checked.text}: {_numbers(checked)}"
 
 
-def _share_of_iteration(case: CaseJudgement, checked: CheckedQuantity) -> float:
-    return checked.change_ns / case.case.whole_base_ns if case.case.whole_base_ns else 0.0
+def _share_of_iteration(checked: CheckedQuantity) -> float:
+    return checked.change_ns / checked.case.whole_base_ns if checked.case.whole_base_ns else 0.0
 
 
-def _numbers(case: CaseJudgement, checked: CheckedQuantity) -> str:
-    whole = "device busy time" if case.case.has_busy_time else "iteration"
+def _numbers(checked: CheckedQuantity) -> str:
+    whole = "device busy time" if checked.case.has_busy_time else "iteration"
     reasons = [
         f"{units.duration(checked.base_ns)} -> {units.duration(checked.head_ns)}"
         + (f", {units.percent(checked.change, signed=True)}" if checked.base_ns > 0 else ""),
-        f"{units.percent(_share_of_iteration(case, checked), signed=True)} of the {whole}",
+        f"{units.percent(_share_of_iteration(checked), signed=True)} of the {whole}",
     ]
     if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0])):
         reasons.append(f"{calls} calls")
@@ -198,7 +194,7 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
         ("not explained by operations", "", "", "", "", unexplained, "", "", share(case.remainder_ns), ""),
         *([("device busy time of one iteration", "", "", *busy, "", share(case.whole_change_ns), "")] if has_both else []),
         (
-            f"{_clock(judged)} time of one iteration",
+            f"{_clock(case)} time of one iteration",
             "",
             "",
             *_change_cells(iteration.base_ns, iteration.head_ns),
@@ -264,14 +260,14 @@ def _counted(operations: Sequence[object]) -> str:
     return f"{len(operations)} operation{'s' if len(operations) != 1 else ''}"
 
 
-def _clock(judged: CaseJudgement) -> str:
-    if judged.case.is_busy_time:
+def _clock(case: CaseComparison) -> str:
+    if case.is_busy_time:
         return "device busy"
-    return "device elapsed" if judged.case.clock == "device" else "wall"
+    return "device elapsed" if case.clock == "device" else "wall"
 
 
 def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
-    clocks = " or ".join(sorted({_clock(judged) for judged in cases}))
+    clocks = " or ".join(sorted({_clock(judged.case) for judged in cases}))
     return text_table(
         title=f"cases without operation tables: {clocks} time of one iteration{across_machines(one.case for one in cases)}",
         headings=("case", "operations in", "base us", "head us", "change us", "change", "verdict"),
@@ -347,28 +343,28 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
     for problem in judgement.problems:
         option = "--allow-missing" if problem.verdict == "missing" else "--allow-incomparable"
         yield f"{problem.verdict}: {problem.text}{f' (passed over: {option})' if problem.excused else ''}"
-    for case, checked in judgement.accepted:
+    for checked in judgement.accepted:
         limit = units.percent(checked.accept_limit or 0)
-        yield f"accepted up to {limit}: {_finding(case, checked)}; reason: {judgement.criteria.reason}"
+        yield f"accepted up to {limit}: {_finding(checked)}; reason: {judgement.criteria.reason}"
     for text in judgement.unused:
         yield f"unused: --accept {text!r} matches no regression; remove it"
-    for case, checked in judgement.noise:
+    for checked in judgement.noise:
         excuse = " (passed over: --inconclusive ok)" if judgement.criteria.inconclusive == "ok" else ""
         yield (
-            f"inconclusive: {_finding(case, checked)}; the limit is {units.percent(checked.threshold)}, "
+            f"inconclusive: {_finding(checked)}; the limit is {units.percent(checked.threshold)}, "
             f"the minimum detectable change {units.percent(checked.smallest or 0)}"
-            f"{excuse or _way_out(judgement, case, checked)}"
+            f"{excuse or _way_out(judgement, checked)}"
         )
-    for case, checked in judgement.unlimited:
-        option = _option(judgement, case, checked)
-        yield f"accepted without a limit: {_finding(case, checked)}; to accept this change, give {option}"
-    for case, checked in judgement.regressions:
-        yield f"regressed: {_finding(case, checked)}; the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
+    for checked in judgement.unlimited:
+        option = _option(judgement, checked)
+        yield f"accepted without a limit: {_finding(checked)}; to accept this change, give {option}"
+    for checked in judgement.regressions:
+        yield f"regressed: {_finding(checked)}; the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
     yield f"thresholds: {_outcome(judgement)}"
 
 
-def _finding(case: CaseJudgement, checked: CheckedQuantity) -> str:
-    return f"{checked.name} ({case.case.head.label}), {_numbers(case, checked)}"
+def _finding(checked: CheckedQuantity) -> str:
+    return f"{checked.name} ({checked.case.head.label}), {_numbers(checked)}"
 
 
 def _exceeded(checked: CheckedQuantity) -> str:
@@ -376,14 +372,14 @@ def _exceeded(checked: CheckedQuantity) -> str:
     return "" if limit is None else f"; it exceeds the accepted limit of {units.percent(limit)}"
 
 
-def _option(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity) -> str:
-    return f"--accept {shlex.quote(acceptance_for(judgement, case, checked))}"
+def _option(judgement: Judgement, checked: CheckedQuantity) -> str:
+    return f"--accept {shlex.quote(acceptance_for(judgement, checked))}"
 
 
-def _way_out(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity) -> str:
+def _way_out(judgement: Judgement, checked: CheckedQuantity) -> str:
     """Return how to resolve a change that the base runs vary too much to judge."""
     if checked.accept_unlimited:
-        return f"; to accept this change, give {_option(judgement, case, checked)}"
+        return f"; to accept this change, give {_option(judgement, checked)}"
     return f"{_exceeded(checked)}; save more base runs or measure on a quieter machine, or add --inconclusive ok"
 
 
@@ -398,19 +394,19 @@ def _outcome(judgement: Judgement) -> str:
         return unjudged
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
     largest = judgement.minimum_detectable
-    return f"{passed} (minimum detectable change up to {units.percent(largest[1].smallest or 0)})" if largest else passed
+    return f"{passed} (minimum detectable change up to {units.percent(largest.smallest or 0)})" if largest else passed
 
 
 def _rules(judgement: Judgement) -> Iterable[str]:
-    checked = [checked for case in judgement.cases if not case.case.incomparable for checked in case.checked]
+    checked = [one for one in judgement.checked if not one.case.incomparable]
     by_runs = [one for one in checked if one.by_runs]
     if by_runs:
         runs = sorted({len(one.base_runs) for one in by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
         detectable = ""
         if largest := judgement.minimum_detectable:
-            smallest, where = units.percent(largest[1].smallest or 0), largest[0].case.head.label
-            detectable = f"; largest minimum detectable change {smallest}: {largest[1].name} ({where})"
+            smallest = units.percent(largest.smallest or 0)
+            detectable = f"; largest minimum detectable change {smallest}: {largest.name} ({largest.case.head.label})"
         yield (
             f"judged by runs: {len(by_runs)} verdicts, by the prediction interval of {shown} base runs "
             f"with false alarms in {units.percent(FALSE_ALARM)} of reports{detectable}"
@@ -440,7 +436,7 @@ def _data(judgement: Judgement) -> dict[str, Any]:
         environment=comparison.environment,
         problems=[problem._asdict() for problem in judgement.problems],
         new=[case.node_id for case in comparison.only_head],
-        accepted=[{"case": case.case.head.label, "name": checked.name} for case, checked in judgement.accepted],
+        accepted=[{"case": checked.case.head.label, "name": checked.name} for checked in judgement.accepted],
         reason=judgement.criteria.reason,
         cases=list(map(_case, judgement.cases)),
     )

@@ -144,7 +144,7 @@ def test_the_iteration_is_judged_by_its_own_threshold_and_the_spread_of_its_roun
     sides = [mm(LARGE, timing=builders.timing(median_ns=ns, iqr_ns=iqr)) for ns, iqr in ((base, 0), (head, iqr_ns))]
     judgement = judged(*sides, criteria)
     assert verdicts(judgement)["iteration"] == verdict
-    assert [one.name for _, one in judgement.regressions] == (["iteration"] if criteria.case_fail else [])
+    assert [one.name for one in judgement.regressions] == (["iteration"] if criteria.case_fail else [])
 
 
 # ---- eight and more: the prediction interval -------------------------------------------------------------------------
@@ -183,7 +183,7 @@ NOISY = builders.base_runs(1, 1_400_000)[0]
 
 def test_noise_above_a_given_threshold_is_not_judged_unless_that_is_allowed():
     judgement = judged(eight(*UNSTEADY), NOISY, limits("10%"))
-    [(_, checked)] = judgement.noise
+    [checked] = judgement.noise
     assert (checked.name, judgement.outcome, judgement.unjudged, judgement.regressions) == (MM, "unjudged", 1, ())
     allowed = judged(eight(*UNSTEADY), NOISY, limits("10%", inconclusive="ok"))
     assert (allowed.noise, allowed.outcome, allowed.unjudged) == (judgement.noise, "passed", 0)
@@ -207,9 +207,9 @@ def test_noise_that_is_above_no_given_threshold_passes(head, criteria):
 def test_the_largest_minimum_detectable_change_is_that_of_everything_judged_by_runs():
     rows = [[row("aten::mm", steady), row("aten::conv", noisy, module="conv2")] for steady, noisy in zip(STEADY, UNSTEADY)]  # noqa: B905
     judgement = judged([run(*base) for base in rows * 2], run(*rows[0]), limits("10%"))
-    _, checked = judgement.minimum_detectable
+    checked = judgement.minimum_detectable
     assert (checked.name, judgement.outcome) == (CONV, "passed")
-    assert checked.smallest == max(one.smallest for _, one in judgement.checked)
+    assert checked.smallest == max(one.smallest for one in judgement.checked)
     assert judged(mm(LARGE), mm(LARGE)).minimum_detectable is None
 
 
@@ -380,7 +380,7 @@ def test_an_operation_that_a_threshold_names_is_judged_however_small_it_is(name)
 def test_pooled_operations_regress_together():
     base, head = (run(*(row(f"aten::t{number}", ns) for number in range(9)), row("aten::mm", LARGE)) for ns in (100, 120))
     judgement = judged(base, head, limits("10%"))
-    [(_, checked)] = judgement.regressions
+    [checked] = judgement.regressions
     assert (checked.name, checked.base_ns, checked.head_ns, len(checked.members)) == ("other", 900, 1_080, 9)
 
 
@@ -394,7 +394,7 @@ def test_pools_are_summed_run_by_run_so_that_their_spread_is_that_of_the_sum():
 
 def test_time_outside_operations_is_judged_by_the_general_threshold_only():
     base, head = (run(row("aten::mm", LARGE), row(OUTSIDE, ns, calls=0)) for ns in (500_000, 700_000))
-    assert [checked.name for _, checked in judged(base, head, limits("10%", "fc1:90%")).regressions] == ["outside operations"]
+    assert [checked.name for checked in judged(base, head, limits("10%", "fc1:90%")).regressions] == ["outside operations"]
     assert judged(base, head, limits("fc1:1%")).outcome == "passed"
 
 
@@ -504,9 +504,9 @@ def test_a_mark_of_the_base_does_not_count():
 def test_a_threshold_names_a_module_where_modules_are_summed():
     base, head = (run(row("aten::conv", ns, module="conv2"), row("aten::mm", LARGE)) for ns in (LARGE, 1_500_000))
     judgement = judged(base, head, limits("conv2:20%", by="module"))
-    assert [(checked.name, checked.threshold) for _, checked in judgement.regressions] == [("conv2 forward", 0.2)]
+    assert [(checked.name, checked.threshold) for checked in judgement.regressions] == [("conv2 forward", 0.2)]
     judgement = judged(base, head, limits("aten::conv:20%", by="op"))
-    assert [(checked.name, checked.threshold) for _, checked in judgement.regressions] == [("aten::conv", 0.2)]
+    assert [(checked.name, checked.threshold) for checked in judgement.regressions] == [("aten::conv", 0.2)]
 
 
 # ---- never silently green --------------------------------------------------------------------------------------------
@@ -778,7 +778,7 @@ def accepting(*patterns, base=None, head=None, limit=10.0, **changes):
 )
 def test_an_intended_regression_is_accepted_by_case_and_operation_or_module(pattern):
     judgement = accepting(pattern)
-    [(_, checked)] = judgement.accepted
+    [checked] = judgement.accepted
     assert (checked.name, checked.text, checked.fails) == (MM, "regressed, accepted", False)
     assert (judgement.outcome, judgement.unused, judgement.regressions) == ("passed", (), ())
 
@@ -809,7 +809,7 @@ def test_the_iteration_sums_and_replacements_can_be_accepted():
     replaced = "aten::old -> aten::new, forward fc1"
 
     def accepted(*patterns):
-        return sorted(checked.name for _, checked in accepting(*patterns, base=base, head=head).accepted)
+        return sorted(checked.name for checked in accepting(*patterns, base=base, head=head).accepted)
 
     assert accepted("*:iteration") == ["iteration"]
     assert accepted("*:other") == ["other"]
@@ -841,10 +841,10 @@ def test_of_several_accepted_limits_the_largest_applies():
 
 def test_a_regression_that_is_accepted_without_a_limit_is_not_judged():
     judgement = accepting("*:aten::mm", limit=None)
-    [(one, checked)] = judgement.unlimited
+    [checked] = judgement.unlimited
     assert (checked.verdict, checked.accepted, checked.fails) == ("regressed", False, False)
     assert (judgement.outcome, judgement.unjudged, judgement.accepted, judgement.unused) == ("unjudged", 1, (), ())
-    assert verdict.acceptance_for(judgement, one, checked) == f"step convnet-b16-cpu:{MM}:100%"
+    assert verdict.acceptance_for(judgement, checked) == f"step convnet-b16-cpu:{MM}:100%"
     # Allowing noise does not excuse it.
     assert accepting("*:aten::mm", limit=None, inconclusive="ok").outcome == "unjudged"
 
@@ -865,8 +865,8 @@ def test_the_limit_of_a_new_operation_is_a_share_of_the_iteration():
     assert accepting("*:aten::copy_", base=base, head=head, limit=0.3).outcome == "passed"
     assert accepting("*:aten::copy_", base=base, head=head, limit=0.29).outcome == "regressed"
     judgement = accepting("*:aten::copy_", base=base, head=head, limit=None)
-    [(one, checked)] = judgement.unlimited
-    assert verdict.acceptance_for(judgement, one, checked).endswith(":nothing -> aten::copy_, forward fc1:30%")
+    [checked] = judgement.unlimited
+    assert verdict.acceptance_for(judgement, checked).endswith(":nothing -> aten::copy_, forward fc1:30%")
 
 
 SLOWER = st.integers(1_100_001, 90_000_000)
@@ -877,18 +877,18 @@ def test_the_suggested_option_accepts_that_regression_and_no_other(ns, base_ns, 
     base = [run(row(name, base_ns), row("aten::conv", LARGE, module="conv2"), **WALL)]
     head = run(row(name, ns), row("aten::conv", 2 * LARGE, module="conv2"), **WALL)
     judgement = judged(base, head, limits("10%", accept=("*:fc1",), reason="x"))
-    [(one, found)] = judgement.unlimited
-    suggested = verdict.acceptance_for(judgement, one, found)
+    [found] = judgement.unlimited
+    suggested = verdict.acceptance_for(judgement, found)
     after = judged(base, head, limits("10%", accept=(suggested,), reason="x"))
-    assert [checked.name for _, checked in after.accepted] == [found.name]
-    assert [checked.name for _, checked in after.regressions] == [CONV]
+    assert [checked.name for checked in after.accepted] == [found.name]
+    assert [checked.name for checked in after.regressions] == [CONV]
 
 
 def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_meant():
     def suggested(*cases):
         base, head = (builders.summary(*(case(row("aten::mm", ns), **one) for one in cases)) for ns in (LARGE, 2 * LARGE))
         judgement = judged(base, head, limits("10%", accept=("*:aten::mm",), reason="x"))
-        return [verdict.acceptance_for(judgement, *pair).partition(":aten")[0] for pair in judgement.unlimited]
+        return [verdict.acceptance_for(judgement, checked).partition(":aten")[0] for checked in judgement.unlimited]
 
     mnist = {"dataset": "mnist", "node_id": "b.py::test[x]"}
     assert suggested({}, mnist) == [LABEL, "step convnet-b16-cpu on mnist"]
@@ -931,7 +931,7 @@ def test_a_mark_applies_to_its_own_test_only():
     base = builders.summary(case(*rows[0]), case(*rows[0], batch_size=1))
     head = builders.summary(case(*rows[1], op_fail=("10%",)), case(*rows[1], batch_size=1))
     judgement = judged(base, head)
-    assert ([one.case.head.params.batch_size for one, _ in judgement.regressions], judgement.outcome) == ([16], "regressed")
+    assert ([one.case.head.params.batch_size for one in judgement.regressions], judgement.outcome) == ([16], "regressed")
     assert judged(mm(LARGE), mm(2 * LARGE, case_fail="90%")).outcome == "passed"
 
 
@@ -949,7 +949,7 @@ def test_plain_benchmarks_are_judged_by_their_iteration():
 
 
 def checked(base_runs, head_ns, **changes):
-    ordinary = {"name": "x", "kind": "operation", "members": (), "spread_ns": 0.0, "limit": Threshold("", 0.1)}
+    ordinary = {"case": None, "name": "x", "kind": "operation", "members": (), "spread_ns": 0.0, "limit": Threshold("", 0.1)}
     return CheckedQuantity(base_runs=tuple(base_runs), head_ns=head_ns, **{**ordinary, **changes})
 
 
@@ -1105,7 +1105,7 @@ def test_any_runs_are_judged(bases, head, environments, by, criteria, across_ver
     assert judgement.outcome in {"none", "passed", "regressed", "unjudged"}
     if judgement.outcome == "passed":
         assert judgement.cases
-        assert not any(one.fails or one.is_noise for _, one in judgement.checked)
+        assert not any(one.fails or one.is_noise for one in judgement.checked)
         assert not judgement.unlimited
     for each, other in itertools.combinations(judgement.cases, 2):
         assert each.case.head is not other.case.head
@@ -1125,14 +1125,14 @@ def test_operations_that_took_nothing_or_are_gone_have_verdicts_by_either_rule(c
 def test_what_replaces_a_named_operation_is_judged_by_its_threshold():
     base, head = run(row("aten::addmm", LARGE)), run(row("aten::_scaled_mm", 3 * LARGE))
     for gate in (("aten::addmm:5%",), ("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",)):
-        [(_, checked)] = judged(base, head, limits(*gate)).regressions
+        [checked] = judged(base, head, limits(*gate)).regressions
         assert (checked.name, checked.threshold) == ("aten::addmm -> aten::_scaled_mm, forward fc1", 0.05)
 
 
 def test_accepting_one_operation_does_not_excuse_those_pooled_with_it():
     base, head = (run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::add", ns)) for ns in (100, 5_000))
     judgement = accepting("*:aten::t", "*:fc1", base=base, head=head)
-    assert [checked.name for _, checked in judgement.regressions] == ["other"]
+    assert [checked.name for checked in judgement.regressions] == ["other"]
     assert judgement.unused == ("*:aten::t:1000%", "*:fc1:1000%")
 
 
