@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import functools
 import math
-import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, pre
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import operation_name, place_name, replacement_name, shortened
-from mnistbench.core.record import quartiles_ns
+from mnistbench.core.record import median_ns, quartiles_ns
 from mnistbench.saved_runs.compatibility import BLOCKING, described
 from mnistbench.saved_runs.summary import RunSummary
 
@@ -81,7 +80,7 @@ class CheckedQuantity:
     @functools.cached_property  # a median that every format asks for
     def base_ns(self) -> int:
         """Median over the base runs; 0 for a new operation."""
-        return round(statistics.median(self.base_runs)) if self.base_runs else 0
+        return median_ns(self.base_runs)
 
     @property
     def change_ns(self) -> int:
@@ -152,30 +151,28 @@ class Judgement:
     @property
     def checked(self) -> tuple[CheckedQuantity, ...]:
         """Every quantity with a verdict."""
-        return self._where(lambda _: True)
+        return tuple(checked for case in self.cases for checked in case.checked)
 
     @property
     def regressions(self) -> tuple[CheckedQuantity, ...]:
         """Regressions above a threshold."""
-        return self._where(lambda checked: checked.fails)
+        return tuple(checked for checked in self.checked if checked.fails)
 
     @property
     def accepted(self) -> tuple[CheckedQuantity, ...]:
         """Regressions within the limit of their ``--accept``."""
-        return self._where(lambda checked: checked.accepted)
+        return tuple(checked for checked in self.checked if checked.accepted)
 
     @property
     def unlimited(self) -> tuple[CheckedQuantity, ...]:
         """Regressions above a threshold with an ``--accept`` that has no limit; they count as not judged."""
-        return self._where(lambda checked: checked.accept_unlimited and checked.given and checked.verdict == REGRESSED)
+        regressed = (checked for checked in self.checked if checked.given and checked.verdict == REGRESSED)
+        return tuple(checked for checked in regressed if checked.accept_unlimited)
 
     @property
     def noise(self) -> tuple[CheckedQuantity, ...]:
         """Changes above a threshold that are not larger than the differences of the base runs."""
-        return self._where(lambda checked: checked.is_noise)
-
-    def _where(self, holds: Callable[[CheckedQuantity], bool]) -> tuple[CheckedQuantity, ...]:
-        return tuple(checked for case in self.cases for checked in case.checked if holds(checked))
+        return tuple(checked for checked in self.checked if checked.is_noise)
 
     @property
     def unjudged(self) -> int:
@@ -188,7 +185,7 @@ class Judgement:
     @property
     def minimum_detectable(self) -> CheckedQuantity | None:
         """The quantity with the largest minimum detectable change under the rule of runs."""
-        by_runs = self._where(lambda checked: checked.smallest is not None)
+        by_runs = (checked for checked in self.checked if checked.smallest is not None)
         return max(by_runs, key=lambda checked: checked.smallest or 0.0, default=None)
 
     @property
