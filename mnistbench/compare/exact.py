@@ -72,7 +72,7 @@ def _of_operations(
     changes: Iterable[OpChange], listed: Sequence[str] = _COUNTED_LISTS, *, brief: bool = False
 ) -> Iterable[str]:
     operations = [change for change in changes if change.name not in NOT_OPERATIONS]
-    renamed = {id(old): new for old, new in renamed_operations(operations)}
+    renamed = {id(old): new for old, new in _renamed(operations)}
     renames = {id(new) for new in renamed.values()}
     for change in operations:
         name = operation_name(change.name, change.phase, change.module)
@@ -115,7 +115,7 @@ def _arrow(before: float, after: float, text: Callable[[float], str]) -> str:
     return " -> ".join(rounded if rounded[0] != rounded[1] else map(repr, (before, after)))
 
 
-def renamed_operations(operations: Iterable[OpChange]) -> list[tuple[OpChange, OpChange]]:
+def _renamed(operations: Iterable[OpChange]) -> list[tuple[OpChange, OpChange]]:
     """Return pairs (gone, new) of operations that were probably renamed.
 
     Both are the only one of their kind in their phase and module, and have the same number of calls and bytes.

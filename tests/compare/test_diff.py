@@ -48,12 +48,6 @@ def test_changes_always_add_up(base, head, by):
         assert case.has_busy_time or case.whole_change_ns == case.change_ns
 
 
-def test_the_median_over_iterations_counts_so_that_one_slow_iteration_does_not():
-    base = builders.case_record(tables=(builders.op_table(builders.op_row(self_cpu_ns=(100, 100, 100))),))
-    head = builders.case_record(tables=(builders.op_table(builders.op_row(self_cpu_ns=(100, 900_000, 101))),))
-    assert only_case(base, head).operations[0].change_ns == 1
-
-
 def test_new_and_vanished_operations_have_one_side_only():
     base = builders.case_record(tables=(builders.op_table(builders.op_row("aten::add", 7)),))
     head = builders.case_record(tables=(builders.op_table(builders.op_row("aten::mul", 9, calls=2)),))
@@ -94,23 +88,21 @@ def test_of_two_tests_with_the_same_params_none_is_renamed():
 
 def test_another_node_id_alone_is_no_renaming():
     comparison = compare([builders.summary()], builders.summary(builders.case_record(node_id="elsewhere[x]")))
-    [case] = comparison.cases
-    assert case.renamed_from == ""
-    assert comparison.redefined == ()
+    assert ([case.renamed_from for case in comparison.cases], comparison.redefined) == ([""], ())
 
 
-def test_a_test_id_with_other_params_is_redefined():
-    head = builders.case_record(threads=4, node_id=builders.case_record().node_id)
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"threads": 4, "node_id": builders.case_record().node_id}, {"threads": (1, 4)}),
+        ({"dtype": "bfloat16"}, {"dtype": ("float32", "bfloat16")}),  # its id differs, too
+    ],
+    ids=["threads", "dtype"],
+)
+def test_a_test_with_other_settings_is_redefined(changes, expected):
+    head = builders.case_record(**changes)
     [(base, other, differences)] = compare([builders.summary()], builders.summary(head)).redefined
-    assert base.node_id == other.node_id == builders.case_record().node_id
-    assert differences == {"threads": (1, 4)}
-
-
-def test_a_test_in_another_dtype_is_redefined_although_its_id_differs():
-    head = builders.case_record(dtype="bfloat16")
-    [(base, other, differences)] = compare([builders.summary()], builders.summary(head)).redefined
-    assert (base.node_id, other.node_id) == (builders.case_record().node_id, head.node_id)
-    assert differences == {"dtype": ("float32", "bfloat16")}
+    assert (base.node_id, other.node_id, differences) == (builders.case_record().node_id, head.node_id, expected)
 
 
 def test_differences_of_the_environment_are_named_base_first():
@@ -156,18 +148,6 @@ def test_several_base_runs_count_by_their_median():
     assert case.operations[0].base_runs == (100, 400, 200)
     assert case.operations[0].change_ns == 50
     assert case.base_runs == (7_500_000,) * 3
-
-
-def test_a_base_run_of_another_machine_does_not_count():
-    bases = [
-        builders.summary(
-            builders.case_record(timing=builders.timing(median_ns=ns)), environment=builders.environment(cpu_model=cpu)
-        )
-        for ns, cpu in ((1_000, "old"), (2_000, "AMD EPYC 9R14"), (9_000, "other"))
-    ]
-    [case] = compare(bases, builders.summary()).cases
-    assert case.base_runs == (2_000,)
-    assert case.incomparable == {}
 
 
 def test_without_a_comparable_base_run_the_newest_is_used_and_the_case_has_the_reason():
@@ -329,13 +309,6 @@ def device_case(device_ns, kernel_ns, host_ns=900_000):
     )
 
 
-def test_on_an_accelerator_the_device_clock_is_compared():
-    case = only_case(device_case(1_000, 600), device_case(1_500, 1_000))
-    assert case.clock == "device"
-    assert (case.base_ns, case.head_ns) == (1_000, 1_500)
-    assert case.operations[0].change_ns == 400
-
-
 def busy_case(elapsed_ns, busy_ns, *rows):
     return builders.case_record(
         device="cuda", device_ns=(elapsed_ns,) * 3, tables=(builders.op_table(*rows, view="device", busy_ns=busy_ns),)
@@ -347,7 +320,7 @@ def test_operations_of_an_accelerator_are_parts_of_its_busy_time():
     base = busy_case(1_500_000, 30_000, kernel(self_device_ns=20_000), builders.op_row(self_device_ns=10_000))
     head = busy_case(1_501_000, 39_000, kernel(self_device_ns=29_000), builders.op_row(self_device_ns=10_000))
     case = only_case(base, head)
-    assert (case.base_ns, case.head_ns, case.change_ns) == (1_500_000, 1_501_000, 1_000)
+    assert (case.clock, case.base_ns, case.head_ns, case.change_ns) == ("device", 1_500_000, 1_501_000, 1_000)
     assert (case.whole_base_ns, case.whole_head_ns, case.whole_change_ns) == (30_000, 39_000, 9_000)
     assert (case.explained_ns, case.remainder_ns) == (9_000, 0)
 
@@ -366,7 +339,7 @@ def test_of_several_base_runs_those_with_busy_time_count():
     assert (case.busy_base_runs, case.whole_base_ns, len(case.base_runs)) == ((30, 50), 40, 3)
 
 
-@pytest.mark.parametrize("kernels", [(0, 600), (600, 0), (0, 0)], ids=str)
+@pytest.mark.parametrize("kernels", [(0, 600), (600, 0)], ids=str)
 def test_a_device_table_without_any_device_time_is_none(kernels):
     case = only_case(*(device_case(1_000, ns) for ns in kernels))
     assert (case.clock, case.operations) == ("device", ())
