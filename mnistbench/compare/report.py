@@ -403,13 +403,11 @@ def _rules(judgement: Judgement) -> Iterable[str]:
     if by_runs:
         runs = sorted({len(one.base_runs) for one in by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
-        detectable = ""
-        if largest := judgement.minimum_detectable:
-            smallest = units.percent(largest.smallest or 0)
-            detectable = f"; largest minimum detectable change {smallest}: {largest.name} ({largest.case.head.label})"
+        largest = max(by_runs, key=lambda one: one.smallest or 0.0)
         yield (
             f"judged by runs: {len(by_runs)} verdicts, by the prediction interval of {shown} base runs "
-            f"with false alarms in {units.percent(FALSE_ALARM)} of reports{detectable}"
+            f"with false alarms in {units.percent(FALSE_ALARM)} of reports; largest minimum detectable change "
+            f"{units.percent(largest.smallest or 0)}: {largest.name} ({largest.case.head.label})"
         )
     if len(checked) > len(by_runs):
         limit = "" if judgement.asked else f", with the default threshold of {units.percent(DEFAULT_SHARE)}"
