@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from operator import methodcaller
@@ -42,7 +42,7 @@ from mnistbench.showing.table import Column, Table, text_table
 RANKED = 3
 
 #: Exact differences below a table, those of the largest changes first.
-FACTS = 10
+MOST_DIFFERENCES = 10
 
 #: Below this share of the base, the change of an iteration is too small to be divided among operations.
 LEAST_CHANGE_TO_SHARE = 0.01
@@ -81,13 +81,12 @@ def blocks(judgement: Judgement, top: int) -> list[Block]:
     tables = [_ledger(case, top) for case in judgement.cases if case.operations]
     if others := [case for case in judgement.cases if not case.operations]:
         tables.append(_whole_cases(others))
-    found = [
+    return [
         Block("", tuple(_sides(judgement.comparison))),
         Block("Look first at", tuple(_ranked(judgement))),
         Block("Cases", tables=tuple(tables)),
         Block("Verdict", tuple(verdict_lines(judgement))),
     ]
-    return [block for block in found if block.lines or block.tables]
 
 
 # ---- Which runs ------------------------------------------------------------------------------------------------------
@@ -283,7 +282,7 @@ def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
         sums=(),
         numbers_from=2,
         words_after=1,
-        lines=tuple(f"{judged.case.head.label}: {fact}" for judged in cases for fact in exact_differences(judged.case)),
+        lines=tuple(f"{one.case.head.label}: {text}" for one in cases for text in exact_differences(one.case)),
     )
 
 
@@ -311,10 +310,10 @@ def _lines(case: CaseComparison) -> Iterable[str]:
         shown = (f"{name or 'between phases'} {units.microseconds(ns, signed=True)} us" for name, ns in case.phases.items())
         yield f"by phase: {', '.join(shown)}"
     different = exact_differences(case, brief=True)
-    for fact in different[:FACTS]:
-        yield f"exact: {fact}"
-    if len(different) > FACTS:
-        yield f"exact: {len(different) - FACTS} more; --format json has all"
+    for text in different[:MOST_DIFFERENCES]:
+        yield f"exact: {text}"
+    if len(different) > MOST_DIFFERENCES:
+        yield f"exact: {len(different) - MOST_DIFFERENCES} more; --format json has all"
     if not different:
         yield "exact: the same operations, calls, bytes and parameters"
     if case.base.curves_of and case.base.curves_of == case.head.curves_of:
@@ -323,7 +322,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
             for tag, value in case.head.final.items()
             if tag in case.base.final
             and not tag.startswith("timing/")
-            and not any(f"final {tag}:" in fact for fact in different)
+            and not any(f"final {tag}:" in text for text in different)
         ]
         how = "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
         if finals:
@@ -335,9 +334,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
 
 def verdict_lines(judgement: Judgement) -> Iterable[str]:
     """Yield the machines if they differ, the rules, problems, accepted changes and regressions; at last the outcome."""
-    across = [case.case for case in judgement.cases if case.case.across_machines]
-    for which in dict.fromkeys(map(machines, across)):
-        count = sum(machines(case) == which for case in across)
+    for which, count in Counter(machines(case.case) for case in judgement.cases if case.case.across_machines).items():
         yield f"across machines (--across-machines): {count} case{'s' if count > 1 else ''}: {which}"
     yield from _rules(judgement)
     for problem in judgement.problems:

@@ -16,7 +16,7 @@ def compared(base, head, by="op,module"):
 
 
 def of_rows(base, head, by="op,module", **changes):
-    """The facts of a case whose table has these rows."""
+    """The exact differences of a case whose table has these rows."""
     base, head = (
         builders.case_record(tables=(builders.op_table(*rows),), **changes) for rows in (base, head)
     )  # fmt: skip
@@ -24,7 +24,7 @@ def of_rows(base, head, by="op,module", **changes):
 
 
 def of_final(before, after, *, tag="train/loss", **changes):
-    """The facts of a case that ended with these values."""
+    """The exact differences of a case that ended with these values."""
     base, head = (
         builders.case_record(scalars=builders.scalars(final={tag: value}), **changes) for value in (before, after)
     )  # fmt: skip
@@ -105,7 +105,7 @@ def on_device(*kernels):
     )
 
 
-def test_other_kernels_are_said():
+def test_other_kernels_are_listed():
     assert exact_differences(compared(on_device("sm80_gemm"), on_device("sm90_gemm", "fill"))) == (
         "aten::mm, forward fc1: kernels sm80_gemm -> fill; sm90_gemm",
     )
@@ -128,7 +128,7 @@ def test_a_brief_sentence_has_what_one_side_alone_has_and_a_few_of_it():
     assert exact_differences(compared(*long)) == (f"aten::mm, forward fc1: kernels {'a' * 81} -> {'b' * 80}",)
 
 
-def test_another_number_of_parameters_is_said_first_and_without_tables_too():
+def test_another_number_of_parameters_comes_first_and_without_tables_too():
     base = builders.case_record(parameter_count=1_199_882, tables=())
     head = builders.case_record(parameter_count=61_706, tables=(), scalars=builders.scalars(final={"train/loss": 2.0}))
     assert exact_differences(compared(base, head)) == ("parameters: 1,199,882 -> 61,706", "final train/loss: 1.5 -> 2")
@@ -137,7 +137,7 @@ def test_another_number_of_parameters_is_said_first_and_without_tables_too():
 # ---- renamed operations -------------------------------------------------------------------------------------------------
 
 
-def test_a_renamed_operation_of_each_place_is_said_once_and_not_as_new_and_vanished():
+def test_a_renamed_operation_of_each_place_is_listed_once_and_not_as_new_and_vanished():
     base = [row("aten::mm"), row("aten::old", calls=3.0, memory_bytes=8), row("aten::b", module="fc2")]
     head = [row("aten::mm"), row("aten::new", 900, calls=3.0, memory_bytes=8), row("aten::d", module="fc2")]
     assert of_rows(base, head) == (
@@ -148,10 +148,10 @@ def test_a_renamed_operation_of_each_place_is_said_once_and_not_as_new_and_vanis
 
 @pytest.mark.parametrize("changes", [{"calls": 2.0}, {"memory_bytes": 8}, {"module": "fc2"}, {"phase": "backward"}], ids=str)
 def test_an_operation_with_other_calls_bytes_or_place_is_another(changes):
-    said = of_rows([row("aten::old")], [row("aten::new", **changes)])
-    assert not any("is now" in fact for fact in said)
-    assert "aten::old, forward fc1: vanished" in said
-    assert any(fact.startswith("aten::new") and ": new, " in fact for fact in said)
+    found = of_rows([row("aten::old")], [row("aten::new", **changes)])
+    assert not any("is now" in text for text in found)
+    assert "aten::old, forward fc1: vanished" in found
+    assert any(text.startswith("aten::new") and ": new, " in text for text in found)
 
 
 def test_which_of_two_was_renamed_is_not_guessed():

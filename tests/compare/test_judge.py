@@ -27,7 +27,7 @@ NODE = builders.case_record().node_id
 LABEL = "step convnet-b16-cpu on digits"
 MM = "aten::mm, forward fc1"
 
-#: A case takes 7.5 ms: an operation of this time is held by itself.
+#: A case takes 7.5 ms: an operation of this time is judged by itself.
 LARGE = 1_000_000
 
 
@@ -40,10 +40,12 @@ def run(*rows, **changes):
     return builders.summary(case(*rows, **changes))
 
 
-def limits(*texts, call="", **changes):
+def limits(*texts, iteration="", **changes):
     """Criteria as a command line gives them."""
     changes["accept"] = tuple(map(Acceptance.parse, changes.get("accept", ())))
-    return Criteria(op_fail=tuple(map(Threshold.parse, texts)), case_fail=Threshold.parse(call) if call else None, **changes)
+    return Criteria(
+        op_fail=tuple(map(Threshold.parse, texts)), case_fail=Threshold.parse(iteration) if iteration else None, **changes
+    )
 
 
 def judged(bases, head, criteria=None, **changes):
@@ -90,7 +92,7 @@ def eight(*times, **changes):
         (mm(LARGE, 300_000), mm(1_300_000), limits(), ("suspect", False)),
         (mm(LARGE), mm(600_000, 400_000), limits(), ("inconclusive", False)),
         (mm(LARGE, 150_000), mm(1_050_000, 200_000), limits(), ("within 25.0 %", False)),
-        # Where the user gave the threshold it decides: a gate that cannot tell fails.
+        # Where the user gave the threshold it decides: a change that may be noise fails.
         (mm(LARGE), mm(1_300_000, 300_000), limits("10%"), ("regressed", True)),
         (mm(LARGE), mm(1_300_000), limits("50%"), ("within 50.0 %", False)),
         (mm(LARGE), mm(600_000, 400_000), limits("10%"), ("inconclusive", False)),
@@ -132,9 +134,9 @@ def test_the_range_over_base_runs_counts_as_spread_and_adds_as_independent_error
     ("base", "head", "iqr_ns", "criteria", "verdict"),
     [
         (7_500_000, 8_000_000, 0, limits("1%"), "within 10.0 %"),  # the threshold of operations does not apply
-        (7_500_000, 8_000_000, 0, limits(call="5%"), "regressed"),
+        (7_500_000, 8_000_000, 0, limits(iteration="5%"), "regressed"),
         (1_000, 1_300, 250, limits(), "suspect"),  # the spread of its rounds
-        (1_000, 1_300, 250, limits(call="10%"), "regressed"),
+        (1_000, 1_300, 250, limits(iteration="10%"), "regressed"),
     ],
 )
 def test_the_iteration_is_judged_by_its_own_threshold_and_the_spread_of_its_rounds(base, head, iqr_ns, criteria, verdict):
@@ -220,7 +222,7 @@ def test_the_risk_is_shared_among_all_that_is_judged_by_runs():
     times = (1_000_000, 1_020_000, 1_010_000, 990_000)
     rows = [[row(f"aten::op{name}", ns) for name in range(3)] for ns in times * 2]
     checked = named(judged([run(*base) for base in rows], run(*rows[0])), "aten::op0, forward fc1")
-    # three operations and the call
+    # three operations and the iteration
     assert checked.smallest == prediction_interval(times * 2, FALSE_ALARM / 4)[1] / checked.base_ns - 1
     alone = named(judged(eight(*times), builders.base_runs(1, LARGE)[0]), MM)
     assert alone.smallest == prediction_interval(times * 2, FALSE_ALARM / 2)[1] / alone.base_ns - 1
@@ -255,7 +257,7 @@ WALL = {"timing": builders.timing(median_ns=1_000_000, iqr_ns=0)}
 
 
 def names_of(base_ns, head_ns, *, profiler_ns=0, calls=1, criteria=None):
-    """What is held of a call of 1 ms beside the call, where an operation takes these times less the profiler's cost."""
+    """Return what is judged beside an iteration of 1 ms, where an operation takes these times and the profiler's overhead."""
     cost = profiler_ns * calls
     base, head = (run(row(self_cpu_ns=ns + cost, calls=calls), profiler_ns=profiler_ns, **WALL) for ns in (base_ns, head_ns))
     return [checked.name for checked in judged(base, head, criteria).cases[0].operations]
@@ -298,13 +300,13 @@ def test_on_the_devices_clock_there_is_no_overhead():
 
 
 def launch_bound(kernel_ns, *others):
-    """A call of 1.5 ms in which the accelerator works for some tens of microseconds."""
+    """An iteration of 1.5 ms in which the accelerator works for some tens of microseconds."""
     kernel = row("aten::mm", 900_000, self_device_ns=kernel_ns)
     table = builders.op_table(kernel, *others, view="device", busy_ns=kernel_ns + 40_000)
     return builders.summary(builders.case_record(device="cuda", device_ns=(1_500_000,), tables=(table,)))
 
 
-def test_a_kernel_that_grows_in_a_launch_bound_call_has_a_verdict_of_its_own():
+def test_a_kernel_that_grows_in_a_launch_bound_iteration_has_a_verdict_of_its_own():
     judgement = judged(launch_bound(20_000), launch_bound(29_000), limits("10%"))
     checked = named(judgement, MM)
     assert (checked.kind, checked.verdict, checked.change) == ("operation", "regressed", 0.45)
@@ -450,10 +452,10 @@ def test_a_new_operation_that_is_small_counts_with_the_other_small_ones():
 # ---- which threshold -------------------------------------------------------------------------------------------------
 
 
-def limit_of(name, *options, mark=(), call_mark="", call=""):
+def limit_of(name, *options, mark=(), case_mark="", iteration=""):
     rows = [row("aten::mm", LARGE), row("aten::conv", LARGE, module="conv2"), row("aten::t", 10, module="conv2")]
-    record = case(*rows, op_fail=mark, case_fail=call_mark)
-    checked = named(judged(run(*rows), builders.summary(record), limits(*options, call=call)), name)
+    record = case(*rows, op_fail=mark, case_fail=case_mark)
+    checked = named(judged(run(*rows), builders.summary(record), limits(*options, iteration=iteration)), name)
     return checked.threshold if checked.given else None
 
 
@@ -483,9 +485,9 @@ def test_the_narrowest_threshold_applies(name, options, mark, expected):
     assert limit_of(name, *options, mark=mark) == expected
 
 
-@pytest.mark.parametrize(("call", "call_mark", "expected"), [("", "", None), ("4%", "", 0.04), ("4%", "5%", 0.05)])
-def test_the_mark_of_a_test_overrides_the_command_line_for_the_iteration(call, call_mark, expected):
-    assert limit_of("iteration", "10%", call=call, call_mark=call_mark) == expected
+@pytest.mark.parametrize(("given", "case_mark", "expected"), [("", "", None), ("4%", "", 0.04), ("4%", "5%", 0.05)])
+def test_the_mark_of_a_test_overrides_the_command_line_for_the_iteration(given, case_mark, expected):
+    assert limit_of("iteration", "10%", iteration=given, case_mark=case_mark) == expected
 
 
 def test_a_mark_of_the_base_does_not_count():
@@ -605,12 +607,12 @@ def test_a_device_table_without_any_device_time_is_missing(base, head, where):
     text = f"no device time in the operation table of {NODE} in {where}: the profiler recorded no kernel"
     assert problem_of(*summaries) == ("missing", text, False)
     assert excused_by(*summaries) == ["allow_missing"]
-    assert judged(*summaries, limits(call="5%")).problems == ()
+    assert judged(*summaries, limits(iteration="5%")).problems == ()
 
 
 def test_a_missing_table_matters_only_with_a_threshold_for_operations():
     without = builders.summary(builders.case_record(tables=()))
-    judgement = judged(without, without, limits(call="5%"))
+    judgement = judged(without, without, limits(iteration="5%"))
     assert (judgement.outcome, judgement.problems) == ("passed", ())
     marked = builders.summary(builders.case_record(tables=(), tables_in="step convnet-b1-cpu", op_fail=("5%",)))
     assert problem_of(without, marked, Criteria()).text == f"no operation table of {NODE} in the base and in this run"
@@ -733,7 +735,7 @@ def accepting(*patterns, base=None, head=None, limit=10.0, **changes):
     """The judgement of a run whose one operation, or whatever is given, regressed."""
     accept = tuple(Acceptance(pattern, limit) for pattern in patterns)
     excused = {"accept": accept, "reason": "the exact kernel is slower"} if accept else {}
-    criteria = dataclasses.replace(limits("10%", call="10%", **changes), **excused)
+    criteria = dataclasses.replace(limits("10%", iteration="10%", **changes), **excused)
     return judged(base or mm(LARGE), head or mm(2 * LARGE), criteria)
 
 
@@ -884,8 +886,8 @@ MORE = builders.case_record(batch_size=1)
         (LARGE, True, limits("10%", allow_missing=True), "passed"),
         (2 * LARGE, True, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "unjudged"),
         (2 * LARGE, False, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "passed"),
-        (2 * LARGE, False, limits(call="10%"), "passed"),  # operations were not asked for
-        (2 * LARGE, True, limits(call="10%"), "unjudged"),
+        (2 * LARGE, False, limits(iteration="10%"), "passed"),  # operations were not asked for
+        (2 * LARGE, True, limits(iteration="10%"), "unjudged"),
     ],
 )
 def test_the_outcome(head, missing, criteria, outcome):
@@ -909,8 +911,8 @@ def test_a_mark_applies_to_its_own_test_only():
 
 def test_plain_benchmarks_are_judged_by_their_iteration():
     quick, slow = (builders.plain_summary("test_x", seconds) for seconds in (0.5, 0.75))
-    assert judged(quick, slow, limits(call="10%")).outcome == "regressed"
-    assert judged(quick, quick, limits(call="10%")).outcome == "passed"
+    assert judged(quick, slow, limits(iteration="10%")).outcome == "regressed"
+    assert judged(quick, quick, limits(iteration="10%")).outcome == "passed"
     assert texts(judged(quick, quick, limits("10%"))) == [
         "no operation table of test_x in the base and in this run",
         "no case has an operation table that --op-fail could apply to",
@@ -1056,12 +1058,12 @@ def with_timing(record):
     st.lists(strategies.case_records(), max_size=2),
     st.lists(strategies.environments(), min_size=2, max_size=2),
     st.sampled_from(GROUPINGS),
-    st.sampled_from([Criteria(), limits("10%", "conv2:5%", call="5%", accept=("*:*:50%", "*:*mm*"), reason="x")]),
+    st.sampled_from([Criteria(), limits("10%", "conv2:5%", iteration="5%", accept=("*:*:50%", "*:*mm*"), reason="x")]),
     st.booleans(),
     st.booleans(),
 )
 def test_any_runs_are_judged(bases, head, environments, by, criteria, across_versions, across_machines):
-    """Whatever files hold: there is a judgement, and a gate that somebody asked for is held only where it was judged."""
+    """Whatever files contain: there is a judgement, and it passes only where something was judged."""
     summaries = []
     for number, records in enumerate(bases):
         # Each base run has the new run's first case too, so that something is compared.
@@ -1096,8 +1098,8 @@ def test_operations_that_took_nothing_or_are_gone_have_verdicts_by_either_rule(c
 
 def test_what_replaces_a_named_operation_is_judged_by_its_threshold():
     base, head = run(row("aten::addmm", LARGE)), run(row("aten::_scaled_mm", 3 * LARGE))
-    for gate in (("aten::addmm:5%",), ("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",)):
-        [checked] = judged(base, head, limits(*gate)).regressions
+    for given in (("aten::addmm:5%",), ("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",)):
+        [checked] = judged(base, head, limits(*given)).regressions
         assert (checked.name, checked.threshold) == ("aten::addmm -> aten::_scaled_mm, forward fc1", 0.05)
 
 

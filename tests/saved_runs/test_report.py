@@ -16,7 +16,7 @@ CASE = "step convnet-b16-cpu"
 
 
 def step(scale=1.0, **changes):
-    """A step whose one large operation and whose call take ``scale`` as long."""
+    """A step whose one large operation and whose iteration take ``scale`` as long."""
     rows = (
         builders.op_row("aten::convolution_backward", round(1_234_567 * scale), phase="backward", module="conv2"),
         builders.op_row("aten::addmm", 90_000, module="fc1"),
@@ -81,7 +81,7 @@ def test_what_a_file_does_not_say_is_a_dash():
 # ---- the history -------------------------------------------------------------------------------------------------------
 
 
-def test_the_history_of_a_call_shows_each_change_and_what_else_changed(golden):
+def test_the_history_of_an_iteration_shows_each_change_and_what_else_changed(golden):
     golden(draw(history_table(series(), CASE, "", "")) + "\n", "history.txt")
 
 
@@ -207,6 +207,6 @@ def test_a_sparkline_is_never_wider_than_its_limit_and_leaves_no_run_out(count):
 # ---- CSV ---------------------------------------------------------------------------------------------------------------
 
 
-def test_one_run_as_csv_has_a_row_per_call_and_operation(golden):
+def test_one_run_as_csv_has_a_row_per_iteration_and_operation(golden):
     run = builders.summary(step(), builders.case_record(phase="train", tables=()))
     golden(run_csv(run), "run.csv")
