@@ -122,7 +122,7 @@ def _renamed(operations: Iterable[OpChange]) -> list[tuple[OpChange, OpChange]]:
     """
     places: dict[tuple[str, str], tuple[list[OpChange], list[OpChange]]] = {}
     for change in operations:
-        if change.name and (change.base is None or change.head is None):
+        if change.base is None or change.head is None:
             places.setdefault((change.phase, change.module), ([], []))[change.base is None].append(change)
     return [
         (old[0], new[0])

@@ -204,8 +204,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     """
     _check_thresholds(comparison.head)
     drafts = [_draft(case, criteria) for case in comparison.cases]
-    quantities = [checked for draft in drafts for checked in draft.checked if not checked.case.incomparable]
-    by_runs = sum(len(checked.base_runs) >= RUNS_NEEDED for checked in quantities)
+    by_runs = sum(len(checked.base_runs) >= RUNS_NEEDED for draft in drafts for checked in draft.checked)
     cases = []
     for draft in drafts:
         iteration, *operations = (_judge(checked, by_runs, criteria) for checked in draft.checked)

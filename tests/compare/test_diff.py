@@ -150,6 +150,18 @@ def test_several_base_runs_count_by_their_median():
     assert case.base_runs == (7_500_000,) * 3
 
 
+@pytest.mark.parametrize(("with_it", "base_runs"), [((True, True, False), (100, 100, 0)), ((True, False, False), ())])
+def test_an_operation_is_new_if_most_base_runs_are_without_it(with_it, base_runs):
+    mm, relu = builders.op_row("aten::mm", 100), builders.op_row("aten::relu", 100)
+    bases = [
+        builders.summary(builders.case_record(tables=(builders.op_table(mm, *([relu] if has else [])),))) for has in with_it
+    ]
+    head = builders.summary(builders.case_record(tables=(builders.op_table(mm, relu),)))
+    [case] = compare(bases, head).cases
+    [change] = [change for change in case.operations if change.name == "aten::relu"]
+    assert (change.base_runs, change.base is None) == (base_runs, not base_runs)
+
+
 def test_without_a_comparable_base_run_the_newest_is_used_and_the_case_has_the_reason():
     bases = [builders.summary(environment=builders.environment(cpu_count=count)) for count in (8, 4)]
     [case] = compare(bases, builders.summary()).cases
@@ -168,7 +180,7 @@ def test_runs_of_different_machines_or_versions_are_compared_only_when_asked_and
     [case] = compare([older], builders.summary()).cases
     assert (case.incomparable, case.operations) == ({"torch": ("2.13.0", "2.15.0")}, ())
     [case] = compare([older], builders.summary(), across_versions=True).cases
-    assert (case.incomparable, bool(case.operations)) == ({}, True)
+    assert (case.incomparable, case.across_machines, bool(case.operations)) == ({}, {}, True)
     [same] = compare([builders.summary()], builders.summary(), across_machines=True).cases
     assert same.across_machines == {}
 
@@ -293,6 +305,7 @@ def test_differences_of_the_environment_are_those_of_the_runs_that_count():
 def test_plain_benchmarks_are_compared_by_name_and_call():
     [case] = compare([builders.plain_summary("test_x", 0.5)], builders.plain_summary("test_x", 0.75)).cases
     assert (case.base_ns, case.head_ns, case.operations) == (500_000_000, 750_000_000, ())
+    assert compare([builders.plain_summary("test_x")], builders.plain_summary("test_y")).cases == ()
 
 
 def test_a_plain_benchmark_of_the_same_name_is_compared_with_ours_by_call():

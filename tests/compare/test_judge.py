@@ -43,9 +43,8 @@ def run(*rows, **changes):
 def limits(*texts, iteration="", **changes):
     """Criteria as a command line gives them."""
     changes["accept"] = tuple(map(Acceptance.parse, changes.get("accept", ())))
-    return Criteria(
-        op_fail=tuple(map(Threshold.parse, texts)), case_fail=Threshold.parse(iteration) if iteration else None, **changes
-    )
+    case_fail = Threshold.parse(iteration) if iteration else None
+    return Criteria(op_fail=tuple(map(Threshold.parse, texts)), case_fail=case_fail, **changes)
 
 
 def judged(bases, head, criteria=None, **changes):
@@ -1098,8 +1097,8 @@ def test_operations_that_took_nothing_or_are_gone_have_verdicts_by_either_rule(c
 
 def test_what_replaces_a_named_operation_is_judged_by_its_threshold():
     base, head = run(row("aten::addmm", LARGE)), run(row("aten::_scaled_mm", 3 * LARGE))
-    for given in (("aten::addmm:5%",), ("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",)):
-        [checked] = judged(base, head, limits(*given)).regressions
+    for texts_of_limits in (("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",), ("aten::_scaled_mm:5%", "aten::addmm:9%")):
+        [checked] = judged(base, head, limits(*texts_of_limits)).regressions
         assert (checked.name, checked.threshold) == ("aten::addmm -> aten::_scaled_mm, forward fc1", 0.05)
 
 
