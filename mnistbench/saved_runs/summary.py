@@ -362,7 +362,7 @@ class SummaryCache:
         for key, (source, *_) in self._rows.items():
             if key not in self._runs and Path(source).exists():
                 self._runs[key] = self._run(key, source)
-        payload = json.dumps(_CacheWriter(self._shared).content(self._runs), separators=(",", ":")).encode()
+        payload = json.dumps(_content(self._runs, self._shared), separators=(",", ":")).encode()
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(exist_ok=True)
             (self._file.parent / ".gitignore").write_text("*\n", encoding="utf-8")
@@ -402,36 +402,25 @@ def _header(payload: bytes) -> bytes:
     return f"mnistbench {__version__} summaries {_FORMAT} {zlib.crc32(payload):08x}\n".encode()
 
 
-class _CacheWriter:
-    """Runs as the JSON that :class:`SummaryCache` reads."""
+def _content(runs: Mapping[str, RunSummary], shared: Shared) -> list[Any]:
+    """Return what :class:`SummaryCache` reads."""
+    texts = {id(counted): text for text, counted in shared.counted.items()}
+    pools: tuple[dict[int, tuple[int, Any]], ...] = ({}, {}, {})  # id of an object that runs share -> position, what is stored
+    environments, params, operations = pools
 
-    def __init__(self, shared: Shared) -> None:
-        self._pools: tuple[list[Any], ...] = ([], [], [])  # as in _EMPTY
-        self._positions: dict[int, int] = {}  # id of an object that runs share -> its position in its pool
-        self._texts = {id(counted): text for text, counted in shared.counted.items()}
+    def position(pool: dict[int, tuple[int, Any]], one: object, stored: Any) -> int:
+        return pool.setdefault(id(one), (len(pool), stored))[0]
 
-    def content(self, runs: Mapping[str, RunSummary]) -> list[Any]:
-        """Return the content of the file."""
-        rows = {key: self._row(run) for key, run in runs.items()}
-        return [*self._pools, rows]
-
-    def _row(self, run: RunSummary) -> list[Any]:
-        cases = [[self._cell(name, value) for name, value in vars(case).items()] for case in run.cases]
-        environment = self._position(0, run.environment, run.environment)
-        return [run.source, environment, cases, run.saved_at, run.commit, run.dirty, run.branch, run.plain]
-
-    def _cell(self, name: str, value: Any) -> Any:
-        if name == "params":
-            return value and self._position(1, value, value)
-        if name == "tables":
-            return [
-                (view, table.profiler_ns, self._position(2, table.counted, self._texts[id(table.counted)]), *table[2:])
-                for view, table in value.items()
+    rows = {}
+    for key, run in runs.items():
+        cases = []
+        for case in run.cases:
+            tables = [
+                (view, table.profiler_ns, position(operations, table.counted, texts[id(table.counted)]), *table[2:])
+                for view, table in case.tables.items()
             ]
-        return value
-
-    def _position(self, pool: int, shared: object, stored: Any) -> int:
-        position = self._positions.setdefault(id(shared), len(self._pools[pool]))
-        if position == len(self._pools[pool]):
-            self._pools[pool].append(asdict(stored) if isinstance(stored, Params) else stored)
-        return position
+            of_params = position(params, case.params, vars(case.params)) if case.params else None
+            cases.append([*{**vars(case), "params": of_params, "tables": tables}.values()])
+        environment = position(environments, run.environment, run.environment)
+        rows[key] = [run.source, environment, cases, run.saved_at, run.commit, run.dirty, run.branch, run.plain]
+    return [*([stored for _, stored in pool.values()] for pool in pools), rows]

@@ -189,6 +189,7 @@ def test_runs_of_no_known_commit_are_no_samples_of_each_other(reference):
     # pytest-benchmark writes "unknown" where git failed; the branch may be known all the same. An unset variable is no branch.
     save("0001_base.json", commit="unknown", branch="topic")
     save("0002_base.json", commit="unversioned", branch="unknown")
+    save("0003_base.json", branch="unknown")
     assert refusal(reference) == (
         f"{reference!r} has no saved run in .benchmarks; give a file, a number, a glob, latest, a commit or a branch "
         "that has one (mnistbench list shows them)"
