@@ -527,154 +527,100 @@ def empty(**changes):
     return RunSummary(environment=builders.summary().environment, cases=(), **changes)
 
 
-TRAIN_ALONE = builders.summary(builders.case_record(phase="train", tables=(), tables_in="step convnet-b16-cpu"))
+STEP, OTHER, WITHOUT = case(row("aten::mm", LARGE)), case(row("aten::mm", LARGE), batch_size=1), builders.case_record(tables=())
+IN_ANOTHER = {"tables": (), "tables_in": "step convnet-b1-cpu"}
+TRAIN_ALONE = builders.summary(builders.case_record(phase="train", **IN_ANOTHER))
+
+
+def beside(*cases, **changes):
+    """A run of these cases and another one, which has operations."""
+    return builders.summary(OTHER, *cases, **changes)
+
+
+def on_device(kernel_ns, *views):
+    """A case with tables by these views; its kernel took that time."""
+    operation = row("aten::mm", LARGE, self_device_ns=kernel_ns)
+    tables = tuple(builders.op_table(operation, view=view) for view in views)
+    return builders.case_record(device="cuda", device_ns=(1_000,), node_id=NODE, tables=tables)
+
+
+NO_KERNEL = on_device(0, "device", "host")
 
 
 @pytest.mark.parametrize(
-    ("bases", "head", "text"),
+    ("bases", "head", "text", "excuse"),
     [
-        (mm(LARGE), empty(), "no benchmark ran that has an operation record"),
-        ([], empty(), "no benchmark ran that has an operation record"),
-        ([], mm(LARGE), "no saved run to compare with; save one with: pytest bench --benchmark-autosave"),
-        (empty(), mm(LARGE), "no case in common with the base; save a run of these cases first"),
-        (TRAIN_ALONE, TRAIN_ALONE, "no case has an operation table that --op-fail could apply to"),
+        (mm(LARGE), empty(), "no benchmark ran that has an operation record", None),
+        ([], empty(), "no benchmark ran that has an operation record", None),
+        ([], mm(LARGE), "no saved run to compare with; save one with: pytest bench --benchmark-autosave", None),
+        (empty(), mm(LARGE), "no case in common with the base; save a run of these cases first", None),
+        (TRAIN_ALONE, TRAIN_ALONE, "no case has an operation table that --op-fail could apply to", None),
+        (beside(STEP), beside(), f"in the base but not in this run: {NODE}, {LAST}", "allow_missing"),
+        (beside(WITHOUT), beside(STEP), f"no operation table of {NODE} in the base", "allow_missing"),
+        (beside(STEP), beside(WITHOUT), f"no operation table of {NODE} in this run", "allow_missing"),
+        (beside(WITHOUT), beside(WITHOUT), f"no operation table of {NODE} in the base and in this run", "allow_missing"),
+        # Also where its operations are now in another case.
+        (
+            beside(STEP), beside(builders.case_record(**IN_ANOTHER)),
+            f"no operation table of {NODE} in this run", "allow_missing",
+        ),
+        (
+            beside(on_device(5, "device", "host")), beside(NO_KERNEL),
+            f"no device time in the operation table of {NODE} in this run: the profiler recorded no kernel", "allow_missing",
+        ),
+        (
+            beside(NO_KERNEL), beside(NO_KERNEL),
+            f"no device time in the operation table of {NODE} in the base and in this run: the profiler recorded no kernel",
+            "allow_missing",
+        ),
+        (
+            beside(dataclasses.replace(on_device(5, "host"), device_ns=())), beside(on_device(5, "device")),
+            f"no operation table of {NODE} in both by the same view", "allow_missing",
+        ),
+        (
+            beside(environment=builders.environment(cpu_model="Intel Xeon 8488C")), beside(),
+            "1 case: cpu model Intel Xeon 8488C -> AMD EPYC 9R14; measure both sides on one machine, or add --across-machines",
+            "allow_incomparable",
+        ),
+        # Once for all cases.
+        (
+            beside(STEP, environment=builders.environment(cpu_count=8)), beside(STEP),
+            "2 cases: cpu count 8 -> 2; give both sides the same CPUs, or add --across-machines", "allow_incomparable",
+        ),
+        (
+            beside(STEP), beside(case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE)),
+            f"not the same case as in the base: {NODE} (threads 1 -> 4, seed 1 -> 2); measure both sides with the same settings",
+            "allow_incomparable",
+        ),
     ],
-)
-def test_a_comparison_of_nothing_is_undecided_whatever_is_excused(bases, head, text):
-    assert problem_of(bases, head) == ("missing", text, False)
-    assert excused_by(bases, head) == []
-
-
-def test_a_case_that_did_not_run_is_missing():
-    more = builders.summary(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
-    assert problem_of(more, mm(LARGE)) == (
-        "missing",
-        f"in the base but not in this run: bench/test_step.py::test_step[convnet-b1-cpu], {LAST}",
-        False,
-    )
-    assert excused_by(more, mm(LARGE)) == ["allow_missing"]
-
-
-def test_a_new_case_is_no_problem():
-    more = builders.summary(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
-    assert judged(mm(LARGE), more, GATE).outcome == "passed"
-
-
-@pytest.mark.parametrize(
-    ("base", "head", "where"),
-    [((), None, "the base"), (None, (), "this run"), ((), (), "the base and in this run")],
-)
-def test_a_missing_operation_table_is_named_on_each_side(base, head, where):
-    checked = case(row("aten::mm", LARGE), batch_size=1)  # another case, which has one
-    summaries = [
-        builders.summary(checked, builders.case_record() if tables is None else builders.case_record(tables=tables))
-        for tables in (base, head)
-    ]
-    assert problem_of(*summaries) == ("missing", f"no operation table of {NODE} in {where}", False)
-    assert excused_by(*summaries) == ["allow_missing"]
-
-
-def test_tables_by_different_views_are_missing_in_both():
-    operation = row("aten::mm", LARGE, self_device_ns=5)
-    host, device = (
-        builders.summary(
-            builders.case_record(device="cuda", tables=(builders.op_table(operation, view=view),)),
-            case(row("aten::mm", LARGE)),
-        )
-        for view in ("host", "device")
-    )
-    assert "in both by the same view" in problem_of(host, device).text
-
-
-@pytest.mark.parametrize(
-    ("base", "head", "where"), [(0, 5, "the base"), (5, 0, "this run"), (0, 0, "the base and in this run")]
-)
-def test_a_device_table_without_any_device_time_is_missing(base, head, where):
-    checked = case(row("aten::mm", LARGE), batch_size=1)  # another case, which has operations
-    summaries = [
-        builders.summary(
-            checked,
-            builders.case_record(
-                device="cuda",
-                device_ns=(1_000,),
-                node_id=NODE,
-                tables=(builders.op_table(row("aten::mm", LARGE, self_device_ns=ns), view="device"), builders.op_table()),
-            ),
-        )
-        for ns in (base, head)
-    ]
-    text = f"no device time in the operation table of {NODE} in {where}: the profiler recorded no kernel"
-    assert problem_of(*summaries) == ("missing", text, False)
-    assert excused_by(*summaries) == ["allow_missing"]
-    assert judged(*summaries, limits(iteration="5%")).problems == ()
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_cannot_be_judged_is_named_and_may_be_excused(bases, head, text, excuse):
+    verdict = "incomparable" if excuse == "allow_incomparable" else "missing"
+    assert problem_of(bases, head) == (verdict, text, False)
+    assert excused_by(bases, head) == ([excuse] if excuse else [])
 
 
 def test_a_missing_table_matters_only_with_a_threshold_for_operations():
-    without = builders.summary(builders.case_record(tables=()))
-    judgement = judged(without, without, limits(iteration="5%"))
-    assert (judgement.outcome, judgement.problems) == ("passed", ())
-    marked = builders.summary(builders.case_record(tables=(), tables_in="step convnet-b1-cpu", op_fail=("5%",)))
-    assert problem_of(without, marked, Criteria()).text == f"no operation table of {NODE} in the base and in this run"
+    for tables in (WITHOUT, NO_KERNEL):
+        judgement = judged(builders.summary(tables), builders.summary(tables), limits(iteration="5%"))
+        assert (judgement.outcome, judgement.problems) == ("passed", ())
+    marked = builders.summary(builders.case_record(**IN_ANOTHER, op_fail=("5%",)))
+    problem = problem_of(builders.summary(WITHOUT), marked, Criteria())
+    assert problem.text == f"no operation table of {NODE} in the base and in this run"
 
 
-def test_a_case_whose_operations_are_in_another_has_no_table_to_miss():
-    step = case(row("aten::mm", LARGE), batch_size=1)
-    train = builders.case_record(phase="train", tables=(), tables_in="step convnet-b1-cpu")
-    assert judged(builders.summary(step, train), builders.summary(step, train), GATE).outcome == "passed"
+def test_a_case_whose_operations_are_in_another_has_no_table_to_miss_and_a_new_case_is_no_problem():
+    train = builders.case_record(phase="train", **IN_ANOTHER)
+    assert judged(beside(train), beside(train, STEP), GATE).outcome == "passed"
 
 
-def test_a_table_that_only_the_base_has_is_missing_even_where_operations_are_now_in_another_case():
-    step = case(row("aten::mm", LARGE), batch_size=1)
-    head = builders.case_record(tables=(), tables_in="step convnet-b1-cpu")
-    assert problem_of(builders.summary(step, case(row("aten::mm", LARGE))), builders.summary(step, head)) == (
-        "missing",
-        f"no operation table of {NODE} in this run",
-        False,
-    )
-
-
-def test_another_machine_is_incomparable_and_nothing_of_the_case_is_judged():
-    base = builders.summary(case(row("aten::mm", LARGE)), environment=builders.environment(cpu_model="Intel Xeon 8488C"))
-    head = run(row("aten::mm", 9 * LARGE), row("aten::new", LARGE))
-    judgement = judged(base, head, GATE)
-    assert set(verdicts(judgement).values()) == {"incomparable"}
-    assert judgement.regressions == ()
-    assert problem_of(base, head) == (
-        "incomparable",
-        "1 case: cpu model Intel Xeon 8488C -> AMD EPYC 9R14; measure both sides on one machine, or add --across-machines",
-        False,
-    )
-    assert excused_by(base, head) == ["allow_incomparable"]
-
-
-def test_another_machine_is_said_once_for_all_its_cases_and_once_per_difference():
-    cases = (case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
-    base = builders.summary(*cases, environment=builders.environment(cpu_count=8, allocator={}))
-    assert texts(judged(base, builders.summary(*cases), GATE)) == [
-        "2 cases: cpu count 8 -> 2; give both sides the same CPUs, or add --across-machines",
-        (
-            "2 cases: allocator none -> MALLOC_TRIM_THRESHOLD_=1073741824; "
-            "start both sides with the same allocator settings (tox -e bench sets them)"
-        ),
-    ]
-
-
-def test_another_torch_is_incomparable_until_it_is_asked_for():
-    base = builders.summary(case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0"))
-    assert problem_of(base, mm(LARGE)).text.endswith("; add --across-versions to compare them all the same")
+def test_another_torch_is_incomparable_until_it_is_asked_for_and_nothing_of_the_case_is_judged():
+    base = builders.summary(STEP, environment=builders.environment(torch="2.13.0"))
+    judgement = judged(base, mm(9 * LARGE), GATE)
+    assert (set(verdicts(judgement).values()), judgement.regressions) == ({"incomparable"}, ())
+    assert texts(judgement) == ["1 case: torch 2.13.0 -> 2.15.0; add --across-versions to compare them all the same"]
     assert judged(base, mm(9 * LARGE), GATE, across_versions=True).outcome == "regressed"
-
-
-def test_a_test_whose_params_changed_is_not_the_same_case_any_more():
-    other = builders.case_record(batch_size=1)
-    base = builders.summary(other, case(row("aten::mm", LARGE)))
-    head = builders.summary(other, case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE))
-    assert problem_of(base, head) == (
-        "incomparable",
-        f"not the same case as in the base: {NODE} (threads 1 -> 4, seed 1 -> 2); measure both sides with the same settings",
-        False,
-    )
-    assert excused_by(base, head) == ["allow_incomparable"]
 
 
 # ---- names of nothing ------------------------------------------------------------------------------------------------

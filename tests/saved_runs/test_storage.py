@@ -243,7 +243,8 @@ def test_a_commit_that_git_knows_and_that_was_not_saved_without_changes_is_named
     of = f"'old' is commit {commits[0][:7]}, which"
     assert refusal("old") == f"{of} has saved runs only with changes on top of it: {path}; name one of these files"
     assert refusal("main").startswith(f"'main' is commit {commits[1][:7]}, which has no saved run in .benchmarks; give a file")
-    assert refusal(commits[1]).startswith(f"{commits[1]!r} has no saved run in .benchmarks; give a file")
+    for reference in (commits[1], "--all"):
+        assert refusal(reference).startswith(f"{reference!r} has no saved run in .benchmarks; give a file")
 
 
 # ---- files that cannot be read -----------------------------------------------------------------------------------------
