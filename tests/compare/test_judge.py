@@ -545,6 +545,7 @@ def on_device(kernel_ns, *views):
 
 
 NO_KERNEL = on_device(0, "device", "host")
+CHANGED = "threads 1 -> 4, seed 1 -> 2"
 
 
 @pytest.mark.parametrize(
@@ -589,7 +590,7 @@ NO_KERNEL = on_device(0, "device", "host")
         ),
         (
             beside(STEP), beside(case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE)),
-            f"not the same case as in the base: {NODE} (threads 1 -> 4, seed 1 -> 2); measure both sides with the same settings",
+            f"not the same case as in the base: {NODE} ({CHANGED}); measure both sides with the same settings",
             "allow_incomparable",
         ),
     ],

@@ -85,10 +85,6 @@ def test_the_history_of_an_iteration_shows_each_change_and_what_else_changed(gol
     golden(draw(history_table(series(), CASE, "", "")) + "\n", "history.txt")
 
 
-def test_the_history_of_an_operation(golden):
-    golden(draw(history_table(series(), CASE, "aten::convolution_backward", "")) + "\n", "history_op.txt")
-
-
 def times(*arguments, runs=None):
     return [row[3] for row in history_table(runs or series()[:2], *arguments).cells]
 
