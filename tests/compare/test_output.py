@@ -1,9 +1,7 @@
-"""Reports in every format, against files in golden/, and the files that they are written to."""
+"""Reports in every format, against files in golden/."""
 
 import csv
 import io
-import os
-from pathlib import Path
 
 import builders
 import pytest
@@ -17,7 +15,6 @@ from mnistbench.core.params import params_of_call
 from mnistbench.measuring.command import environment_text
 from mnistbench.pytest_plugin.terminal_summary import session_line
 from mnistbench.saved_runs.operation_tables import operation_tables
-from mnistbench.showing.output import check
 from mnistbench.showing.terminal import draw
 
 
@@ -253,21 +250,6 @@ def test_session_line(monkeypatch):
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "5")
     line = session_line(builders.environment(threads=2), "digits", ["cpu", "cuda"])
     assert line == "mnistbench: torch 2.15.0, cpu, cuda, 2 threads, digits; allocator thresholds set by hand"
-
-
-# ---- files ---------------------------------------------------------------------------------------------------------------
-
-
-def test_what_can_be_written_is_left_as_it_is(tmp_path):
-    (tmp_path / "old.txt").write_text("old")
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to(tmp_path / "old.txt")
-    before = sorted(tmp_path.iterdir())
-    for name in ("old.txt", "new.txt", "pipe", "link"):
-        check(tmp_path / name)
-    check(Path("/dev/stdout"))
-    assert sorted(tmp_path.iterdir()) == before
-    assert (tmp_path / "old.txt").read_text() == "old"
 
 
 def test_the_table_of_a_plain_test_is_named_by_it_and_has_no_batch_size():
