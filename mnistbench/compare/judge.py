@@ -256,25 +256,25 @@ def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
 def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[CheckedQuantity]:
     """Yield each operation that matters; new and vanished operations together by place; the small operations together."""
     limits = _Limits(case, criteria)
-    operations = [change for change in case.operations if change.is_operation]
-    alone = [change for change in operations if limits.name_operation(change) or _matters(change, case, criteria)]
-    replaced: dict[tuple[str, str], list[OpChange]] = defaultdict(list)
-    for change in alone:
-        if change.base is None or change.head is None:
+    found: list[CheckedQuantity] = []
+    replaced: dict[tuple[str, str], list[OpChange]] = defaultdict(list)  # by place
+    rest: dict[str, list[OpChange]] = defaultdict(list)  # by the name that a threshold has
+    for change in case.operations:
+        if not change.is_operation:
+            continue
+        if not limits.name_operation(change) and not _matters(change, case, criteria):
+            limit = limits.named(change)
+            rest[limit.name if limit else ""].append(change)
+        elif change.base is None or change.head is None:
             replaced[change.phase, change.module].append(change)
-    found = [_sum([one], operation_name(*one.key), "operation", limits) for one in alone if one.base and one.head]
+        else:
+            found.append(_sum([change], operation_name(*change.key), "operation", limits))
     found += [_sum(changes, _replacement(changes), "replaced", limits) for changes in replaced.values()]
     yield from sorted(found, key=lambda checked: (-abs(checked.change_ns), checked.name))
     for name in dict.fromkeys(change.name for change in case.operations if not change.is_operation):
         outside = [change for change in case.operations if change.name == name]
         if case.clock == "cpu" or any(change.base_ns or change.head_ns for change in outside):  # the host has no device time
             yield _sum(outside, operation_name(name, "", ""), "outside", limits)
-    rest: dict[str, list[OpChange]] = defaultdict(list)
-    taken = {id(change) for change in alone}
-    for change in operations:
-        if id(change) not in taken:
-            limit = limits.named(change)
-            rest[limit.name if limit else ""].append(change)
     for name, changes in sorted(rest.items(), reverse=True):
         yield _sum(changes, f"{OTHER} in {name}" if name else OTHER, OTHER, limits)
 

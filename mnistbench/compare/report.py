@@ -171,9 +171,9 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
     """Return single operations by size of change; below the line the others, the unexplained rest and the iteration."""
     case = judged.case
     alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
-    shown = alone[:top] + [checked for checked in alone[top:] if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise]
-    taken = {id(checked) for checked in shown}
-    hidden = [checked for checked in alone if id(checked) not in taken]
+    shown, hidden = alone[:top], list[CheckedQuantity]()
+    for checked in alone[top:]:
+        (shown if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise else hidden).append(checked)
     others = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
     has_both = case.has_busy_time and not case.is_busy_time
@@ -279,7 +279,6 @@ def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
             )
             for judged in cases
         ),
-        sums=(),
         numbers_from=2,
         words_after=1,
         lines=tuple(f"{one.case.head.label}: {text}" for one in cases for text in exact_differences(one.case)),
