@@ -222,35 +222,6 @@ def test_any_bytes_are_a_summary_or_a_complaint(content):
         survives_every_report(run, sound("ordinary"))
 
 
-@given(
-    st.fixed_dictionaries(
-        {
-            "benchmarks": st.lists(
-                st.fixed_dictionaries(
-                    {
-                        "extra_info": st.just({}),
-                        "fullname": strategies.TEXTS,
-                        "stats": st.fixed_dictionaries({"median": strategies.NUMBERS, "iqr": strategies.NUMBERS}),
-                    }
-                ),
-                max_size=3,
-            )
-        },
-        optional={
-            "commit_info": strategies.json_values(),
-            "datetime": strategies.TEXTS,
-            "machine_info": strategies.json_values(),
-            "mnistbench": strategies.json_values(),
-        },
-    )
-)
-@strategies.many(2_000)
-def test_any_plain_file_is_a_summary_or_a_complaint(document):
-    run = summary_or_complaint(lambda: through_text(document))
-    if run is not None:
-        survives_every_report(run, sound("plain"))
-
-
 @given(timed_records(), timed_records())
 @settings(strategies.ANY_SPEED, max_examples=100)
 def test_every_report_can_be_made_of_any_session(one, other):

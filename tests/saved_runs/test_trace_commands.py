@@ -66,14 +66,6 @@ def test_thresholds_judge_two_traces(run):
     assert run("compare", "a.json", "b.json", "--case-fail", "10%")[0] == EXIT_REGRESSED
 
 
-def test_the_busy_time_of_a_device_is_shown_once(run):
-    trace("a.json"), trace("b.json", scale=1.2)
-    _, text, _ = run("compare", "a.json", "b.json")
-    assert [line.split("  ")[0] for line in text.split("\n") if " of one iteration" in line] == [
-        "wall time of one iteration", "device busy time of one iteration"
-    ]  # fmt: skip
-
-
 def test_a_trace_with_and_one_without_an_accelerator(run):
     trace("a.json")
     build.trace_file(Path(), [build.step(0, 0, 900), build.op("aten::addmm", 10, 300)], name="b.json", devices=())
@@ -141,14 +133,6 @@ def test_a_trace_and_a_saved_run(refused):
         assert refused(*arguments) == line
     assert refused("report", "run.json", "--base", "a.json") == line
     assert refused("report", "--base", "a.json") == "--base: 'a.json' is a trace; name the traces to compare with it"
-
-
-def test_a_saved_run_by_its_path_is_still_one(run):
-    Path("run.json").write_text(json.dumps(builders.saved_file()), encoding="utf-8")
-    Path("now.json").write_text(json.dumps(builders.saved_file(datetime="2026-11-21T10:31:05")), encoding="utf-8")
-    code, text, _ = run("compare", "run.json", "now.json")
-    assert code == EXIT_PASSED
-    assert "base: 2026-11-20 10:31 UTC" in text
 
 
 def test_files_that_cannot_be_compared(refused):
