@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 def clock(monkeypatch):
     """Advance the clock by a millisecond at each reading."""
     now = iter(range(0, 10**12, 10**6))
-    monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: next(now))
+    monkeypatch.setattr(timing.Clock, "wall_ns", lambda: next(now))
 
 
 @pytest.mark.usefixtures("clock")
@@ -93,7 +93,7 @@ def test_a_ceiling_does_not_depend_on_single_iterations(monkeypatch, millisecond
     def call():
         now[0] += next(durations) * 1_000_000
 
-    monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(timing.Clock, "wall_ns", lambda: now[0])
     monkeypatch.setattr(module, "MEASURED_S", 0)
     assert module._typical_s(call, CPU) == typical / 1e3
 

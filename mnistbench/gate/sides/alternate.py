@@ -14,7 +14,6 @@ import contextlib
 import math
 import random
 import resource
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +23,7 @@ from typing import Any
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Outcome, SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
-from mnistbench.measuring.timing import Sample
+from mnistbench.measuring.timing import Clock, Sample
 
 #: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
 #: whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
@@ -143,9 +142,9 @@ def _warm_up(side_run: SideRun) -> int:
     case = side_run.case
     case.loops, elapsed = 1, 0
     for _ in range(WARMUP_CALLS):
-        began = time.perf_counter_ns()
+        began = Clock.wall_ns()
         side_run.run_case()
-        elapsed = time.perf_counter_ns() - began
+        elapsed = Clock.wall_ns() - began
     if case.may_be_repeated and elapsed < LONG_NS:
         elapsed = _calibrated(side_run)
     with side_run.side.errors_named():

@@ -17,7 +17,6 @@ import os
 import re
 import sys
 import sysconfig
-import time
 import tomllib
 import traceback
 import warnings
@@ -35,6 +34,7 @@ from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
+from mnistbench.measuring.timing import Clock
 
 #: Arguments for pytest after the user's: the session leaves the standard streams of the process alone.
 _QUIET = ("--bench-tensorboard=off", "-q", "-s")
@@ -259,7 +259,7 @@ class _Session:
     failures: list[str] = field(default_factory=list)
     raised: MnistbenchError | None = None  # by one of the functions
     _taken: set[str] = field(default_factory=set)
-    _called_s: float = 0.0  # when the fixture calls its function
+    _called_ns: int = 0  # when the fixture calls its function
 
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:
@@ -321,11 +321,11 @@ class _Session:
 
         self._take(item, TakenCase(item.nodeid, params.title, params, make))
         benchmark.disabled = True  # it calls the function once
-        self._called_s = time.perf_counter()
+        self._called_ns = Clock.wall_ns()
 
     def _give_stats(self, benchmark: Any, _: Call) -> None:
         """Give the fixture the statistics of its call, which a test may read."""
-        seconds = time.perf_counter() - self._called_s
+        seconds = (Clock.wall_ns() - self._called_ns) / 1e9
         benchmark.disabled = False
         benchmark._add_stats = lambda _: None  # noqa: SLF001  # they are in no table of pytest-benchmark
         benchmark._make_stats(1).update(seconds)  # noqa: SLF001

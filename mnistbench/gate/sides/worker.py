@@ -18,7 +18,6 @@ import json
 import os
 import random
 import socket
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import closing
@@ -31,6 +30,7 @@ from mnistbench.gate.sides.side import Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.sides.survey import capture, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.measuring.timing import Clock
 
 #: Builds of each case of a workload in a launch. The second has the reverse order of the first, so that quantities of the order
 #: cancel. A plain test has one, because its fixtures have made all objects before.
@@ -103,7 +103,7 @@ class _Launch:
         self._say(
             result={
                 "cases": self._cases, "case_seconds": self._seconds, "order": self._order,
-                "seconds": time.monotonic() - self._start,
+                "seconds": _now_s() - self._start,
             }
         )  # fmt: skip
 
@@ -122,14 +122,14 @@ class _Launch:
         if self._start is None:
             self._start = self._begin(case, cores)
         _use_cores(cores, self._side.threads_of(case.params), case.params.device)
-        start = time.monotonic()
+        start = _now_s()
         builds = self._cases[case.node_id] = []
         for build in range(1 if case.is_plain else BUILDS):
             order = self._order[:: -1 if build % 2 else 1]
             side_run = SideRun(self._side, case.make())
             builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(self._cores)))
             gc.collect()
-        self._seconds[case.node_id] = time.monotonic() - start
+        self._seconds[case.node_id] = _now_s() - start
         self._say(measured=case.node_id)
 
     def _begin(self, case: TakenCase, cores: list[int]) -> float:
@@ -143,7 +143,11 @@ class _Launch:
         self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
         if self._lines.readline().strip() != "go":
             raise _NotToMeasureError("the launch was not to be measured")
-        return time.monotonic()
+        return _now_s()
+
+
+def _now_s() -> float:
+    return Clock.wall_ns() / 1e9
 
 
 def _tidy_memory() -> None:

@@ -213,6 +213,9 @@ def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path, text, sa
 READING = """
 import subprocess
 import sys
+import time
+
+import pytest
 
 
 def test_reads(benchmark):
@@ -230,6 +233,20 @@ def test_asks(benchmark):
 def test_cache(benchmark, pytestconfig):
     pytestconfig.cache.set("own/key", 1)
     assert benchmark.pedantic(pytestconfig.cache.get, args=("own/key", 0)) == 1
+
+
+@pytest.fixture
+def frozen(monkeypatch):
+    # As freezegun stops the clocks: in all modules.
+    for real in (time.perf_counter, time.perf_counter_ns, time.monotonic, time.process_time_ns):
+        for module in list(sys.modules.values()):
+            for found, value in list(vars(module).items()):
+                if value is real:
+                    monkeypatch.setattr(module, found, lambda: 0)
+
+
+def test_frozen(benchmark, frozen):
+    benchmark(int)
 """
 
 
@@ -242,7 +259,7 @@ def test_tests_find_what_a_session_of_pytest_benchmark_has_and_no_input(plan, tm
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
         cases = launch.measure()["cases"]
-    assert sorted(cases) == ["test_own.py::test_asks", "test_own.py::test_cache", "test_own.py::test_reads"]
+    assert sorted(cases) == [f"test_own.py::test_{name}" for name in ("asks", "cache", "frozen", "reads")]
     assert not list((tmp_path / HEAD).rglob(".pytest_cache"))
 
 
