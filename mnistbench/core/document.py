@@ -53,7 +53,7 @@ class Members(NamedTuple):
 #: The value is JSON in a text.
 PACKED = "packed"
 
-#: The field may be missing, as in files of earlier versions; it then has its default.
+#: The field may be missing; it then has its default.
 OPTIONAL = "optional"
 
 Packed = Annotated[_T, PACKED]
@@ -152,30 +152,6 @@ class Reader:
         except FieldError as error:
             error.enter(self.path)
             raise
-
-    def text(self) -> str:
-        """Return a text."""
-        return self.read(str)
-
-    def texts(self) -> tuple[str, ...]:
-        """Return a list of texts."""
-        return self.read(tuple[str, ...])
-
-    def whole(self) -> int:
-        """Return a whole number."""
-        return self.read(int)
-
-    def nanoseconds(self) -> int:
-        """Return a time in nanoseconds."""
-        return int(self.read(Nanoseconds))
-
-    def number(self) -> float:
-        """Return a finite number."""
-        return self.read(float)
-
-    def flag(self) -> bool:
-        """Return true or false."""
-        return self.read(bool)
 
 
 # ---- Type hints -> functions that convert ----------------------------------------------------------------------------

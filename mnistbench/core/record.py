@@ -199,11 +199,6 @@ class Environment:
     allocator: Mapping[str, str]  # malloc thresholds of the process; empty for the defaults of the C library
     devices: tuple[Mapping[str, str], ...]  # accelerators: name, memory, driver, CUDA, cuDNN, TF32 settings
 
-    def differences(self, other: Environment) -> dict[str, tuple[Any, Any]]:
-        """Return the differences: field name -> (own value, value of the other)."""
-        mine, others = asdict(self), asdict(other)
-        return {name: (mine[name], others[name]) for name in mine if mine[name] != others[name]}
-
 
 @dataclass(frozen=True)
 class CaseRecord:
@@ -410,7 +405,7 @@ def short_commit(identity: str, *, dirty: bool) -> str:
 
 def _timing(stats: Reader) -> Timing:
     seconds = {name: stats[name].read(Seconds) for name in ("median", "iqr", "min", "mean", "stddev")}
-    return Timing.from_stats({**seconds, "rounds": stats["rounds"].whole()})
+    return Timing.from_stats({**seconds, "rounds": stats["rounds"].read(int)})
 
 
 def _compact(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The parameters of a case: valid values, labels, differences."""
+"""The parameters of a case: valid values and labels."""
 
 from __future__ import annotations
 
@@ -88,27 +88,6 @@ def test_labels_of_different_cases_differ(one: Params, source: Params, changed: 
     other = dataclasses.replace(one, **{name: getattr(source, name) for name in changed})
     assume(one != other)
     assert one.label != other.label
-
-
-@pytest.mark.parametrize(
-    ("changes", "differences"),
-    [
-        ({}, {}),
-        ({"dataset": "mnist"}, {"dataset": ("digits", "mnist")}),
-        ({"batch_size": 64, "compile": True}, {"batch_size": (16, 64), "compile": (False, True)}),
-    ],
-)
-def test_differences_name_each_field_with_both_values(
-    changes: dict[str, Any], differences: dict[str, tuple[object, object]]
-) -> None:
-    assert params().differences(params(**changes)) == differences
-
-
-@given(any_params(), any_params())
-@ANY_SPEED
-def test_equal_cases_have_no_differences(one: Params, other: Params) -> None:
-    assert (one == other) is (not one.differences(other))
-    assert other.differences(one) == {name: (theirs, mine) for name, (mine, theirs) in one.differences(other).items()}
 
 
 def test_a_plain_test_is_labelled_by_its_name() -> None:

@@ -575,15 +575,6 @@ def test_the_same_case_is_the_same_test_and_identity() -> None:
     assert record.key != case_record(test="bench/test_step.py::test_other").key
 
 
-def test_environments_differ_by_field_with_both_values() -> None:
-    other = environment(torch="2.11.0", allocator={})
-    assert environment().differences(environment()) == {}
-    assert environment().differences(other) == {
-        "torch": ("2.15.0", "2.11.0"),
-        "allocator": ({"MALLOC_TRIM_THRESHOLD_": "1073741824"}, {}),
-    }
-
-
 # ---- numbers -------------------------------------------------------------------------------------------------------------
 
 SAMPLES = st.lists(NANOSECONDS, min_size=1, max_size=30)
