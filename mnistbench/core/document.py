@@ -186,7 +186,7 @@ def _annotated(inner: Any, *notes: Any) -> _Convert:
     convert = _annotated(inner, *others) if others else _converter(inner)
     if isinstance(note, Within):
         return functools.partial(_within, note, convert)
-    return functools.partial(_packed, convert) if note == PACKED else convert
+    return (lambda value: convert(_unpacked(value))) if note == PACKED else convert
 
 
 def _tuple(members: tuple[Any, ...], expected: str = "") -> _Convert:
@@ -277,10 +277,6 @@ def _unpacked(value: object) -> Any:
         return json.loads(_text(value))
     except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python takes
         raise FieldError(f"is not JSON ({error})") from None
-
-
-def _packed(convert: _Convert, value: object) -> Any:
-    return convert(_unpacked(value))
 
 
 def _one_of(choices: tuple[str, ...], value: object) -> str:

@@ -267,7 +267,9 @@ class CaseRecord:
             **{name: list(getattr(self, name)) for name in ("notes", "op_fail")},
             "params": asdict(self.params),
             "tables": [table_to_json(table) for table in self.tables],
-            **scalars_to_json(self.scalars),
+            # Final values and curves are two texts: a comparison parses the final values only.
+            "scalars": self.scalars and _compact({name: getattr(self.scalars, name) for name in FINAL}),
+            "curves": self.scalars and _compact(self.scalars.curves),
         }
 
     @classmethod
@@ -434,14 +436,6 @@ def table_to_json(table: OpTable) -> dict[str, str]:
         "times": _compact(times),
         "samples": _compact({name: [getattr(row, name) for row in rows] for name in _SAMPLED}),
     }
-
-
-def scalars_to_json(scalars: Scalars | None) -> dict[str, str | None]:
-    """Return final values and curves as two texts: a comparison parses the final values only."""
-    if scalars is None:
-        return {"scalars": None, "curves": None}
-    final = asdict(scalars)
-    return {"curves": _compact(final.pop("curves")), "scalars": _compact(final)}
 
 
 def check_schema(data: object) -> None:

@@ -14,7 +14,7 @@ import os
 import random
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +26,7 @@ from mnistbench.core.machine import own_cores
 from mnistbench.gate.reproducers.script import ScriptOrigin
 from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.showing.progress import Progress
 
 #: Launches, and pairs of measurements in each. A measurement takes 0.3 s. Where the tensors of a process are in memory may
 #: change its times by a third, so there are many launches.
@@ -52,10 +53,10 @@ def measure(
     pythons: Mapping[str, str],
     variables: Mapping[str, Mapping[str, str]],
     *,
-    launches: int = LAUNCHES,
+    launches: int,
+    progress: Progress,
     pairs: int = PAIRS,
     seed: int | None = None,
-    progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> list[float]:
     """Run a script on both sides; return the change of each launch, a share of the calls' time or of their case.
 
@@ -65,9 +66,9 @@ def measure(
         pythons: side -> interpreter.
         variables: side -> environment variables of it alone, beside those of the gate.
         launches: number of launches, at least 1.
+        progress: of the launches.
         pairs: measurements of each side in a launch, at least 1.
         seed: of the order of the sides; random if not given.
-        progress: receives the number of finished launches and the total.
 
     Raises:
         ReproducerError: the script fails on a side.
@@ -80,7 +81,7 @@ def measure(
         commands = {side: [pythons[side], str(script), side, "--turns"] for side in (BASE, HEAD)}
         environs = {side: {**shared, **origin.variables.get(side, {}), **variables[side]} for side in (BASE, HEAD)}
         while len(changes) < launches:
-            progress(len(changes), launches)
+            progress.step(f"launch {len(changes) + 1} of {launches}")
             coin.shuffle(cores)
             with ThreadPoolExecutor() as pool:
                 running = [
@@ -96,7 +97,6 @@ def measure(
                     changes.append(statistics.median(1e9 * (head - base) / origin.case_ns for base, head in seconds))
                 else:
                     changes.append(math.expm1(statistics.median(math.log(head / base) for base, head in seconds)))
-    progress(launches, launches)
     return changes
 
 
@@ -150,21 +150,16 @@ def overall(changes: Sequence[float]) -> float:
     return math.expm1(statistics.median(map(math.log1p, changes)))
 
 
-def is_reproduced(change: float, origin: ScriptOrigin) -> bool:
-    """Whether a script shows the change that the gate found: inside its interval, widened by TOLERANCE, and slower at all.
+def sentence(change: float, origin: ScriptOrigin) -> str:
+    """Return what a script shows, in one sentence.
 
-    If the change is a share of the case, it may be smaller than TOLERANCE, so the interval is widened by this share of the
-    change.
+    It shows the change that the gate found if it is inside the gate's interval, widened by TOLERANCE, and slower at all. If the
+    change is a share of the case, it may be smaller than TOLERANCE, so the interval is widened by this share of the change.
     """
     tolerance = TOLERANCE * (abs(origin.change) if origin.case_ns else 1.0)
-    return origin.low - tolerance <= change <= origin.high + tolerance and change > 0
-
-
-def sentence(change: float, origin: ScriptOrigin) -> str:
-    """Return what a script shows, in one sentence."""
     shown, gate, low, high = (units.percent(value, signed=True) for value in (change, origin.change, origin.low, origin.high))
     found = f"{shown}{' of the case' if origin.case_ns else ''} (the gate: {gate}, {low} to {high})"
-    if is_reproduced(change, origin):
+    if origin.low - tolerance <= change <= origin.high + tolerance and change > 0:
         return f"reproduced: {found}"
     if change < origin.low:
         return f"does not show by itself: {found}; the cause is in its surroundings (layout of its input, allocator, cache)"

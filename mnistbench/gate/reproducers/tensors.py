@@ -147,17 +147,10 @@ class HostBlock(NamedTuple):
         return common >= _MOSTLY * self.n_bytes > 0
 
 
-class Since(NamedTuple):
-    """What a program does between the last use of a block and a call."""
-
-    n_bytes: int = 0  # that it uses
-    ns: int = 0  # that it takes
-
-
 def before_calls(
     wanted: Sequence[Sequence[HostBlock | None]], used: Sequence[Iterable[HostBlock]], total_us: Mapping[int, float]
-) -> list[list[Since]]:
-    """Return for each call what is between it and the last uses of blocks.
+) -> list[list[tuple[int, int]]]:
+    """Return for each call the bytes that the program uses, and the ns that pass, between the last uses of blocks and the call.
 
     The last use of what a call uses first in the iteration was in the iteration before.
 
@@ -175,10 +168,10 @@ def before_calls(
             n_bytes, _ = last.pop(block.address, (0, 0))
             last[block.address] = max(n_bytes, block.n_bytes), number
     of_all = sum(n_bytes for n_bytes, _ in last.values())
-    iterations_ago = Since(_SIDES * of_all, round(1_000 * _SIDES * start_us[-1]))
+    iterations_ago = (_SIDES * of_all, round(1_000 * _SIDES * start_us[-1]))
     return [
         [
-            Since(use[0], round(1_000 * max(0.0, start_us[number] - start_us[use[1] + 1]))) if use else iterations_ago
+            (use[0], round(1_000 * max(0.0, start_us[number] - start_us[use[1] + 1]))) if use else iterations_ago
             for use in of_call
         ]
         for number, of_call in enumerate(found)

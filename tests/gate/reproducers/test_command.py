@@ -34,7 +34,7 @@ def measured(monkeypatch):
     found = []
 
     def measure(file, origin, pythons, variables, *, launches, progress):
-        progress(0, launches)
+        progress.step(f"launch 1 of {launches}")
         found.append(SimpleNamespace(file=file, pythons=dict(pythons), variables=variables, launches=launches))
         return [0.12]
 
