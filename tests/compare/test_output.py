@@ -1,9 +1,7 @@
-"""Reports in every format, against files in golden/, and the files that they are written to."""
+"""Reports in every format, against files in golden/."""
 
 import csv
 import io
-import os
-from pathlib import Path
 
 import builders
 import pytest
@@ -12,13 +10,11 @@ from builders import FORMATS, rendered
 from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import params_of_call
 from mnistbench.measuring.command import environment_text
 from mnistbench.pytest_plugin.terminal_summary import session_line
 from mnistbench.saved_runs.operation_tables import operation_tables
-from mnistbench.showing.output import check, write
 from mnistbench.showing.terminal import draw
 
 
@@ -282,50 +278,6 @@ def test_session_line(monkeypatch):
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "5")
     line = session_line(builders.environment(threads=2), "digits", ["cpu", "cuda"])
     assert line == "mnistbench: torch 2.15.0, cpu, cuda, 2 threads, digits; allocator thresholds set by hand"
-
-
-# ---- files ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("no/report.txt", "No such file or directory"),
-        ("file/report.txt", "Not a directory"),
-        ("folder", "Is a directory"),
-        ("n" * 300, "File name too long"),
-    ],
-)
-def test_what_cannot_be_written_is_the_same_line_before_and_after(tmp_path, name, why):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").write_text("")
-    before = sorted(tmp_path.rglob("*"))
-    path = tmp_path / name
-    lines = []
-    for use in (check, lambda path: write(path, "text")):
-        with pytest.raises(UsageError) as error:
-            use(path)
-        lines.append(str(error.value))
-    assert lines == [f"--output: {path} cannot be written ({why}); name another file"] * 2
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_directory_that_is_not_writable_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    with pytest.raises(UsageError, match=r"cannot be written \(Permission denied\); name another file$"):
-        check(tmp_path / "report.txt")
-
-
-def test_what_can_be_written_is_left_as_it_is(tmp_path):
-    (tmp_path / "old.txt").write_text("old")
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to(tmp_path / "old.txt")
-    before = sorted(tmp_path.iterdir())
-    for name in ("old.txt", "new.txt", "pipe", "link"):
-        check(tmp_path / name)
-    check(Path("/dev/stdout"))
-    assert sorted(tmp_path.iterdir()) == before
-    assert (tmp_path / "old.txt").read_text() == "old"
 
 
 def test_the_table_of_a_plain_test_is_named_by_it_and_has_no_batch_size():

@@ -19,34 +19,13 @@ from mnistbench.core.params import CALL, PHASES, Params, params_of_call
 SHOWN_IN_IDS = ("workload", "phase", "batch_size", "device", "dtype", "compile", "step")
 
 
-@given(any_params())
-@ANY_SPEED
-def test_equal_parameters_are_one_case(case: Params) -> None:
-    again = Params(**dataclasses.asdict(case))
-    assert again == case
-    assert hash(again) == hash(case)
-
-
-def test_parameters_cannot_be_changed() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        params().batch_size = 64  # type: ignore[misc]
-
-
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
         ("workload", None, "workload=None: needs str"),
         ("batch_size", "16", "batch_size='16': needs int"),
-        ("batch_size", 16.0, "batch_size=16.0: needs int"),
         ("batch_size", True, "batch_size=True: needs int"),
-        ("dtype", ["float32"], "dtype=['float32']: needs str"),
-        ("threads", False, "threads=False: needs int"),
-        ("compile", 0, "compile=0: needs bool"),
-        ("seed", None, "seed=None: needs int"),
-        ("dataset", b"digits", "dataset=b'digits': needs str"),
-        ("step", None, "step=None: needs str"),
         ("phase", "warmup", "phase 'warmup' is not known: one of forward, step, train, eval, batch, dataloader"),
-        ("phase", "", "phase '' is not known: one of forward, step, train, eval, batch, dataloader"),
         ("dtype", "float16", "dtype 'float16' is not known: one of float32, bfloat16"),
         ("step", "quick", "step 'quick' is not known: one of reference, fast"),
         ("batch_size", 0, "batch size 0 is below 1: give a number of samples"),

@@ -102,7 +102,13 @@ def test_a_report_is_printed_or_written(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("gone/report", "No such file or directory"), (".", "Is a directory"), ("file/report", "Not a directory")]
+    ("name", "why"),
+    [
+        ("gone/report", "No such file or directory"),
+        (".", "Is a directory"),
+        ("file/report", "Not a directory"),
+        ("n" * 300, "File name too long"),
+    ],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_and_after_measuring(tmp_path, monkeypatch, name, why):
     monkeypatch.chdir(tmp_path)
@@ -121,9 +127,18 @@ def test_a_folder_without_permission_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_device_is_written_to_directly():
-    check(Path(os.devnull))
     write(Path(os.devnull), "text")
     assert not Path(os.devnull).is_file()
+
+
+def test_what_can_be_written_is_checked_and_left_as_it_is(tmp_path):
+    (tmp_path / "old").write_text("old", encoding="utf-8")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "old")
+    for path in (*(tmp_path / name for name in ("old", "new", "pipe", "link")), Path(os.devnull)):
+        check(path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "old", "pipe"]
+    assert (tmp_path / "old").read_text(encoding="utf-8") == "old"
 
 
 def test_an_error_is_one_printable_line(capsys):
