@@ -43,10 +43,6 @@ TOLERANCE = 0.05
 _PATIENCE_S = 600.0
 
 
-class ReproducerError(MnistbenchError):
-    """A script ended without a result; the message gives the reason."""
-
-
 def measure(
     script: Path,
     origin: ScriptOrigin,
@@ -71,7 +67,7 @@ def measure(
         seed: of the order of the sides; random if not given.
 
     Raises:
-        ReproducerError: the script fails on a side.
+        MnistbenchError: the script fails on a side.
     """
     coin = random.Random(seed)  # noqa: S311  # no secret
     cores, changes = own_cores(), list[float]()
@@ -118,7 +114,7 @@ def _launch(
             try:
                 children[side] = stack.enter_context(Child(commands[side], environs[side]))
             except ChildError as error:
-                raise ReproducerError(f"{side}: {error}; name a Python interpreter") from None
+                raise MnistbenchError(f"{side}: {error}; name a Python interpreter") from None
         for side in order:
             _seconds(side, children[side])  # the first one is not counted: memory is allocated, pages are touched
         for side in in_pairs(order, coin, pairs):
@@ -134,11 +130,11 @@ def _seconds(side: str, child: Child) -> float:
             pass
         seconds = float(json.loads(line)["seconds"])
     except ChildError as error:
-        raise ReproducerError(f"{side}: the script {error}") from None
+        raise MnistbenchError(f"{side}: the script {error}") from None
     except (ValueError, KeyError, TypeError):
-        raise ReproducerError(f"{side}: the script printed {line[:60]!r} instead of its seconds") from None
+        raise MnistbenchError(f"{side}: the script printed {line[:60]!r} instead of its seconds") from None
     if not 0 < seconds < math.inf:
-        raise ReproducerError(f"{side}: the script measured {seconds} s; its operation may not have run")
+        raise MnistbenchError(f"{side}: the script measured {seconds} s; its operation may not have run")
     return seconds
 
 

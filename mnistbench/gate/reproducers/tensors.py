@@ -141,11 +141,6 @@ class HostBlock(NamedTuple):
         storage = tensor.untyped_storage()
         return cls(storage.data_ptr(), min(tensor.numel() * tensor.element_size(), storage.nbytes()))
 
-    def is_mostly_in(self, other: HostBlock) -> bool:
-        """Whether most of it is a part of another block."""
-        common = min(self.address + self.n_bytes, other.address + other.n_bytes) - max(self.address, other.address)
-        return common >= _MOSTLY * self.n_bytes > 0
-
 
 def before_calls(
     wanted: Sequence[Sequence[HostBlock | None]], used: Sequence[Iterable[HostBlock]], total_us: Mapping[int, float]
@@ -182,7 +177,8 @@ def _after(wanted: HostBlock, last: dict[int, tuple[int, int]]) -> tuple[int, in
     """Return the bytes that were used after a block, and the number of the call that used it; None if none did."""
     later = 0
     for address, (n_bytes, number) in reversed(last.items()):
-        if wanted.is_mostly_in(HostBlock(address, n_bytes)):
+        common = min(wanted.address + wanted.n_bytes, address + n_bytes) - max(wanted.address, address)
+        if common >= _MOSTLY * wanted.n_bytes:
             return later, number
         later += n_bytes
     return None

@@ -9,7 +9,8 @@ import textwrap
 import pytest
 import reproducer_builders as builders
 
-from mnistbench.gate.reproducers.run import ReproducerError, measure, overall, sentence
+from mnistbench.core.errors import MnistbenchError
+from mnistbench.gate.reproducers.run import measure, overall, sentence
 from mnistbench.showing.progress import Progress
 
 HERE = {"base": sys.executable, "head": sys.executable}
@@ -102,12 +103,12 @@ def test_each_side_has_its_variables_and_pinned_thresholds(run):
     ],
 )
 def test_a_script_that_fails_is_one_line(run, body, said):
-    with pytest.raises(ReproducerError, match=said):
+    with pytest.raises(MnistbenchError, match=said):
         run(body)
 
 
 def test_an_interpreter_that_cannot_be_started_is_named(run):
-    with pytest.raises(ReproducerError, match=r"^base: /nowhere: cannot be started .*; name a Python interpreter$"):
+    with pytest.raises(MnistbenchError, match=r"^base: /nowhere: cannot be started .*; name a Python interpreter$"):
         run(seconds(1.0, 1.0), pythons={**HERE, "base": "/nowhere"})
 
 
