@@ -114,7 +114,7 @@ def test_a_table_is_folded_its_title_is_html_and_its_cells_and_sentences_are_mar
     rows = (("a_b | <c>", "1.0", "within"), ("b", "2.0", "regressed"))
     table = text_table(
         "a_b | <c>",
-        ("name", "us", "verdict"),
+        ("a_b", "us", "verdict"),
         rows,
         sums=(("sum", "3.0", ""),),
         lines=("by phase: x_y", "exact: 1"),
@@ -125,7 +125,7 @@ def test_a_table_is_folded_its_title_is_html_and_its_cells_and_sentences_are_mar
         "\n"
         "<details><summary>a_b | &lt;c&gt;</summary>\n"
         "\n"
-        "| name | us | verdict |\n"
+        "| a\\_b | us | verdict |\n"
         "| --- | ---: | --- |\n"
         "| a\\_b \\| &lt;c&gt; | 1.0 | within |\n"
         "| b | 2.0 | regressed |\n"
