@@ -20,7 +20,7 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from mnistbench.core.errors import MnistbenchError, RecordError
@@ -119,10 +119,6 @@ class Reader:
         if not isinstance(self.value, list | tuple):
             raise self.wrong("a list")
         return [Reader(item, f"[{position}]", self) for position, item in enumerate(self.value)]
-
-    def mapping(self) -> dict[str, Reader]:
-        """Return the members of an object."""
-        return {name: Reader(item, name, self) for name, item in self.read(Mapping[str, Any]).items()}
 
     def parsed(self) -> Reader:
         """Parse the JSON in a text."""

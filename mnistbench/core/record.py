@@ -310,7 +310,7 @@ class Run:
         """
         try:
             file = Reader(data)
-            ours = [one for one in file["benchmarks"].items() if KEY in one["extra_info"].mapping()]
+            ours = [one for one in file["benchmarks"].items() if KEY in one["extra_info"].read(Mapping[str, Any])]
             cases = [
                 one["extra_info"][KEY].convert(functools.partial(CaseRecord.from_json, timing=_timing(one["stats"])))
                 for one in ours
@@ -385,15 +385,14 @@ def read_origin(file: Reader) -> Origin:
     Raises:
         RecordError: names the field.
     """
-    top = file.mapping()
-    header, info, saved_at = (top.get(name) for name in (KEY, "commit_info", "datetime"))
-    if header:
-        header.convert(check_schema)
-    commit = info.read(Mapping[str, Any]) if info else {}
+    top = file.read(Mapping[str, Any])
+    if KEY in top:
+        file[KEY].convert(check_schema)
+    commit = file["commit_info"].read(Mapping[str, Any]) if "commit_info" in top else {}
     identity, branch = (name if isinstance(name, str) else "" for name in map(commit.get, ("id", "branch")))
     return Origin(
-        environment=header["environment"].read(Environment) if header else None,
-        saved_at=(saved_at.read(str | None) if saved_at else None) or "",
+        environment=file[KEY]["environment"].read(Environment) if KEY in top else None,
+        saved_at=(file["datetime"].read(str | None) if "datetime" in top else None) or "",
         commit="" if identity in _NO_COMMIT else identity,
         dirty=commit.get("dirty") is True,
         branch="" if branch in _NO_COMMIT or branch.startswith("(") else branch,

@@ -162,14 +162,13 @@ class Lab:
             return
         try:
             begun = read_file(path)
-            before, environment = begun["settings"].mapping(), begun["environment"].read(Environment)
+            before, environment = begun["settings"].read(Mapping[str, Any]), begun["environment"].read(Environment)
         except (OSError, RecordError) as error:
             raise UsageError(f"--output: {path} cannot be read ({error}); name another directory") from None
         for name, value in identity.items():
-            if name not in before or before[name].value != value:
-                found = before[name].value if name in before else None
+            if before.get(name) != value:
                 raise UsageError(
-                    f"--output: {directory} contains a lab with {name} {found}, not {value}; "
+                    f"--output: {directory} contains a lab with {name} {before.get(name)}, not {value}; "
                     "use the same settings or name another directory"
                 )
         for name, (then, now) in differences(asdict(environment), asdict(self._environment)).items():
