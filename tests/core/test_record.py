@@ -129,8 +129,6 @@ def test_curves_and_device_times_are_compact_texts() -> None:
 # ---- a file of pytest-benchmark ------------------------------------------------------------------------------------------
 
 PLUGIN = f"""
-import json
-
 def pytest_benchmark_update_json(output_json):
     output_json["mnistbench"] = {run_header(environment())!r}
 """
