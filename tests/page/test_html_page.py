@@ -441,7 +441,7 @@ def bases_of(runs):
 
 def test_each_run_is_compared_with_the_one_before_it(storage):
     runs, passed_over = shown_runs([*storage.find("3"), *storage.find("*"), *storage.find("1")], [], Criteria())
-    assert [run.number for run in runs] == ["0001", "0002", "0003"]
+    assert [run.saved.number for run in runs] == ["0001", "0002", "0003"]
     assert bases_of(runs) == [[], ["1"], ["2"]]
     assert passed_over == [f"{storage.root}/machine/0004_x.json: no benchmark in it has an operation record"]
 
@@ -458,7 +458,7 @@ def test_a_run_with_an_invalid_threshold_is_passed_over(storage):
     saved = {**document(step(op_fail=("5",))), "datetime": "2026-11-20T10:05:00+00:00"}
     path.write_text(json.dumps(saved), encoding="utf-8")
     runs, passed_over = shown_runs([*storage.find("3"), *storage.find("5")], [], Criteria())
-    assert [run.number for run in runs] == ["0003"]
+    assert [run.saved.number for run in runs] == ["0003"]
     [line] = passed_over
     assert line.startswith(f"{path}: opgate of ")
     assert "'5' is not a threshold" in line
