@@ -26,12 +26,6 @@ from mnistbench.core.options import (
 )
 from mnistbench.core.params import DATASETS, DTYPES, REFERENCE, STEPS
 
-OFF = "off"
-
-
-def _tensorboard(text: str) -> Path | None:
-    return None if text == OFF else Path(text)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -77,14 +71,9 @@ class Options:
         "--op-benchmarks", "attach operation tables to tests that use pytest-benchmark's own fixture, too", configurable=True
     )
     tensorboard: Path | None = option(  # None: off
-        "--bench-tensorboard", _tensorboard, ".benchmarks/tensorboard", "directory for TensorBoard, or off", "DIR",
-        configurable=True,
+        "--bench-tensorboard", lambda text: None if text == "off" else Path(text), ".benchmarks/tensorboard",
+        "directory for TensorBoard, or off", "DIR", configurable=True,
     )  # fmt: skip
-
-    @property
-    def op_profile(self) -> bool:
-        """Whether cases are profiled."""
-        return not self.no_op_profile
 
 
 def add_options(parser: pytest.Parser) -> None:

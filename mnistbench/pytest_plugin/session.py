@@ -79,14 +79,6 @@ class Session:
                 found[workload.name] = workload
         return list(found.values())
 
-    def known_workloads(self, item: pytest.Item) -> dict[str, Workload]:
-        """Return all workloads that a test can name, built-in ones included.
-
-        Raises:
-            UsageError: a workload is registered wrongly.
-        """
-        return {workload.name: workload for workload in (*self.builtin_workloads, *self.registered_workloads(item))}
-
     def select_workloads(self, registered: Iterable[Workload]) -> list[str]:
         """Return the names that a test is parametrized over: all that are registered for it, or those of ``--bench-model``.
 
@@ -117,20 +109,30 @@ class Session:
         if self.usage_error:
             raise self.usage_error
         try:
-            self._check_workloads()
-            self._check_tensorboard()
-            self._check_dataset(set(measured))
+            self._check_options()
+            needed = set(measured)
+            selected = [workload for workload in self.builtin_workloads if workload.name in needed]
+            if self.options.dataset == "mnist" and selected and selected[0].load:  # it may be missing or damaged
+                import torch
+
+                selected[0].load(torch.device("cpu"))
         except MnistbenchError as error:
             self.usage_error = error
             raise
 
-    def _check_workloads(self) -> None:
-        """Refuse a ``--bench-model`` that is not a workload of any collected test."""
+    def _check_options(self) -> None:
+        """Refuse a workload of no collected test, and a TensorBoard directory that cannot be written; leave nothing there."""
         for name in self.options.workloads or ():
             if name not in self._known_workloads:
                 raise UsageError(
                     f"--bench-model: {name!r} is not a workload; choose of {', '.join(sorted(self._known_workloads))}"
                 )
+        if self.options.tensorboard is None:
+            return
+        from mnistbench.core.files import why_not_writable
+
+        if problem := why_not_writable(self.options.tensorboard):
+            raise UsageError(f"--bench-tensorboard: {problem}; name another directory, or off")
 
     @functools.cached_property
     def devices(self) -> list[str]:
@@ -235,24 +237,6 @@ class Session:
         directory = self.tracker.directory if "tracker" in vars(self) else None
         return os.fspath(directory) if directory else ""
 
-    def _check_tensorboard(self) -> None:
-        """Refuse a TensorBoard directory that cannot be written; leave nothing there."""
-        root = self.options.tensorboard
-        if root is None:
-            return
-        from mnistbench.core.files import why_not_writable
-
-        if problem := why_not_writable(root):
-            raise UsageError(f"--bench-tensorboard: {problem}; name another directory, or off")
-
-    def _check_dataset(self, measured: set[str]) -> None:
-        """Refuse a missing or damaged MNIST if a built-in workload is to run on it."""
-        selected = [workload for workload in self.builtin_workloads if workload.name in measured]
-        if self.options.dataset == "mnist" and selected and selected[0].load:
-            import torch
-
-            selected[0].load(torch.device("cpu"))
-
     @contextmanager
     def progress(self, batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:
         """Show a progress bar for long training on a terminal; show nothing in a log file."""
@@ -298,7 +282,7 @@ class Session:
 
         params = params_of_test(item.nodeid, torch.get_num_threads())
         options, tables, notes = self.options, [], []
-        if options.op_profile:
+        if not options.no_op_profile:
             try:
                 duration_ns = 1e9 * fixture.stats.stats.median
                 tables = profile_call(
