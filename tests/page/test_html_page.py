@@ -17,13 +17,10 @@ from strategies import ANY_SPEED
 
 from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.core import units
-from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import OUTSIDE, operation_cells
 from mnistbench.core.record import KEY, median_ns
-from mnistbench.page.command import shown_runs
 from mnistbench.page.content import STACKED
 from mnistbench.page.html_page import page
-from mnistbench.saved_runs.storage import Storage
 
 pytestmark = pytest.mark.versions
 
@@ -418,52 +415,3 @@ def test_any_saved_run_is_shown(cases, environment):
     root = read(page([shown(saved, saved)]))
     assert len(root.all("tr", class_="case")) == len(measured)
     assert len([name for name in data_of(root) if name.endswith("-data")]) == sum(bool(case.tables) for case in measured)
-
-
-# ---- which runs --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def storage(tmp_path):
-    folder = tmp_path / "machine"
-    folder.mkdir()
-    plain = document()
-    plain["benchmarks"][0]["extra_info"] = {}
-    for number, saved in enumerate((document(step()), document(step(1.1)), document(step(1.2)), plain), 1):
-        text = json.dumps({**saved, "datetime": f"2026-11-20T10:0{number}:00+00:00"})
-        (folder / f"000{number}_x.json").write_text(text, encoding="utf-8")
-    return Storage(tmp_path)
-
-
-def bases_of(runs):
-    return [[base.minute[-1] for base in run.judgement.comparison.bases] if run.judgement else [] for run in runs]
-
-
-def test_each_run_is_compared_with_the_one_before_it(storage):
-    runs, passed_over = shown_runs([*storage.find("3"), *storage.find("*"), *storage.find("1")], [], Criteria())
-    assert [run.saved.number for run in runs] == ["0001", "0002", "0003"]
-    assert bases_of(runs) == [[], ["1"], ["2"]]
-    assert passed_over == [f"{storage.root}/machine/0004_x.json: no benchmark in it has an operation record"]
-
-
-def test_each_run_is_compared_with_the_chosen_base(storage):
-    bases = [*storage.find("1"), *storage.find("2")]
-    runs, _ = shown_runs([*storage.find("1"), *storage.find("3")], bases, Criteria())
-    assert bases_of(runs) == [["2"], ["1", "2"]]
-    assert [run.judgement.comparison.by for run in shown_runs(storage.find("1"), bases, Criteria(by="op"))[0]] == ["op"]
-
-
-def test_a_run_with_an_invalid_threshold_is_passed_over(storage):
-    path = storage.root / "machine" / "0005_x.json"
-    saved = {**document(step(op_fail=("5",))), "datetime": "2026-11-20T10:05:00+00:00"}
-    path.write_text(json.dumps(saved), encoding="utf-8")
-    runs, passed_over = shown_runs([*storage.find("3"), *storage.find("5")], [], Criteria())
-    assert [run.saved.number for run in runs] == ["0003"]
-    [line] = passed_over
-    assert line.startswith(f"{path}: opgate of ")
-    assert "'5' is not a threshold" in line
-
-
-def test_runs_without_operation_records_cannot_be_shown(storage):
-    with pytest.raises(UsageError, match="no benchmark in it has an operation record; save a run with: pytest bench"):
-        shown_runs(storage.find("4"), [], Criteria())
