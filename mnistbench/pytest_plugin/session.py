@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mnistbench.compare.criteria import mark_thresholds
+from mnistbench.compare.criteria import Criteria, mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.options import read_pytest
 from mnistbench.measuring.torch_import import import_torch
-from mnistbench.pytest_plugin.options import Options, read_criteria
+from mnistbench.pytest_plugin.options import Options
 
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
@@ -40,13 +40,16 @@ class Session:
     """Options, the results of collection, and the records made so far."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Read the options.
+        """Read the options; the command line overrides the configuration file.
 
         Raises:
-            UsageError: a value cannot be used.
+            UsageError: a value cannot be used, or a threshold is given without ``--benchmark-compare``.
         """
         self.options = read_pytest(Options, config)
-        self.criteria = read_criteria(config)
+        for flag, name in (("--op-fail", "op_fail"), ("--case-fail", "case_fail")):
+            if config.getoption(name) and not config.getoption("benchmark_compare", default=None):
+                raise UsageError(f"{flag}: needs a saved run to compare with: add --benchmark-compare")
+        self.criteria = read_pytest(Criteria, config)  # what a comparison is judged by
         self.judgement: Judgement | None = None  # set at the end of a session that is compared
         self.records: list[CaseRecord] = []
         self.baselines: list[Mapping[str, Any]] = []  # parsed files that --benchmark-compare named
@@ -321,9 +324,7 @@ def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
         UsageError: the mark has a wrong value.
     """
     mark = item.get_closest_marker("opgate")
-    if mark is None:
-        return (), ""
-    return mark_thresholds(mark.args, mark.kwargs)
+    return mark_thresholds(mark.args, mark.kwargs) if mark else ((), "")
 
 
 #: Key of the session's state in ``config.stash``.
