@@ -78,6 +78,11 @@ def read(text):
     return Document(text).root
 
 
+def page_of(*cases, **changes):
+    """The page of one run of these cases."""
+    return read(page([shown(document(*cases, **changes))]))
+
+
 def two_runs():
     base = document(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
     head = document(step(1.5), step(1.2, batch_size=64), epoch())
@@ -94,6 +99,11 @@ def cases_of(root, run="r0"):
     heads = [head.text for head in table.all("th", scope="col")]
     rows = [[cell.text.strip() for cell in row.all("th") + row.all("td")] for row in table.all("tr", class_="case")]
     return {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
+
+
+def only_case(record):
+    [case] = cases_of(page_of(record)).values()
+    return case
 
 
 def data_of(root):
@@ -156,7 +166,7 @@ def test_the_page(golden):
 
 def test_times_of_a_case():
     record = step(timing=builders.timing(median_ns=2_000_000, iqr_ns=999_950, rounds=4))
-    cases = cases_of(read(page([shown(document(record, epoch()))])))
+    cases = cases_of(page_of(record, epoch()))
     assert cases["step convnet-b16-cpu on digits"] == {
         "case": "step convnet-b16-cpu on digits",
         "rounds": "4 rounds: 7.00 ms to 8.00 ms",
@@ -181,31 +191,29 @@ def test_times_of_a_case():
     ],
 )
 def test_cells_of_a_case(changes, column, text):
-    (case,) = cases_of(read(page([shown(document(step(**changes)))]))).values()
+    case = only_case(step(**changes))
     assert case.get(column) == text
 
 
 def test_columns_are_those_that_a_case_has():
-    (case,) = cases_of(read(page([shown(document(epoch()))]))).values()
-    assert not {"first call", "final accuracy", "device elapsed", "device busy", "change"} & set(case)
-    device = step(device="cuda", device_ns=(800_000, 810_000, 990_000))
-    (case,) = cases_of(read(page([shown(document(device))]))).values()
+    assert not {"first call", "final accuracy", "device elapsed", "device busy", "change"} & set(only_case(epoch()))
+    case = only_case(step(device="cuda", device_ns=(800_000, 810_000, 990_000)))
     assert (case["device elapsed"], "device busy" in case) == ("810 us", False)
     table = builders.op_table(builders.op_row(self_device_ns=60_000), view="device", busy_ns=(70_000, 71_000, 90_000))
-    (case,) = cases_of(read(page([shown(document(step(device="cuda", device_ns=(810_000,), tables=(table,))))]))).values()
+    case = only_case(step(device="cuda", device_ns=(810_000,), tables=(table,)))
     assert (case["device elapsed"], case["device busy"]) == ("810 us", "71.0 us")
 
 
 def test_two_tests_of_one_case_are_told_apart():
     other = step(test="bench/test_b.py::test_b", node_id="bench/test_b.py::test_b")
-    assert list(cases_of(read(page([shown(document(step(), other))])))) == [
+    assert list(cases_of(page_of(step(), other))) == [
         "step convnet-b16-cpu on digits (bench/test_step.py::test_step[convnet-b16-cpu])",
         "step convnet-b16-cpu on digits (bench/test_b.py::test_b)",
     ]
 
 
 def test_cells_have_the_numbers_that_they_are_sorted_by():
-    root = read(page([shown(document(step(), epoch()))]))
+    root = page_of(step(), epoch())
     for cell in root.all("table", class_="cases")[0].all("td", class_="number"):
         assert ("data-value" in cell.attributes) == (cell.text != units.MISSING)
 
@@ -214,23 +222,22 @@ def test_notes_attachments_and_limits_are_shown():
     record = step(
         notes=("no model graph: X",), attached={"gpu": {"clocks": [1, 2]}}, op_fail=("10%", "conv2:5%"), case_fail="3%"
     )
-    text = page([shown(document(record))])
-    names = [name.text for name in read(text).all("dt")]
-    values = [value.text for value in read(text).all("dd")]
-    assert values[names.index("note")] == "no model graph: X"
-    assert values[names.index("gpu")] == '{"clocks": [1, 2]}'
-    assert values[names.index("thresholds of the test")] == "10%, conv2:5%, iteration 3%"
-    assert values[names.index("warm, host activities")] == (
+    root = page_of(record)
+    facts = {name.text: value.text for name, value in zip(root.all("dt"), root.all("dd"), strict=True)}
+    assert facts["note"] == "no model graph: X"
+    assert facts["gpu"] == '{"clocks": [1, 2]}'
+    assert facts["thresholds of the test"] == "10%, conv2:5%, iteration 3%"
+    assert facts["warm, host activities"] == (
         "3 profiled iterations of 9.00 ms (median); sum of its operations 1.59 ms; profiler overhead 100 ns per operation call"
     )
-    assert values[names.index("cold, host activities")] == (
+    assert facts["cold, host activities"] == (
         "1 profiled iteration of 9.00 ms; sum of its operations 9.00 ms; the first of its process"
     )
 
 
 def test_the_environment_is_the_runs_own():
     machine = builders.environment(devices=({"name": "NVIDIA H200", "memory": "150754820096"}, {"memory": "much"}))
-    root = read(page([shown(document(step(), mnistbench={"schema": 1, "environment": machine.__dict__}))]))
+    root = page_of(step(), mnistbench={"schema": 1, "environment": machine.__dict__})
     values = [value.text for value in root.all("dd")]
     assert "name NVIDIA H200, memory 140 GiB" in values
     assert "memory much" in values
@@ -250,7 +257,7 @@ def test_parts_without_content_are_left_out(part):
 
 def test_every_operation_is_embedded():
     record = step()
-    data = data_of(read(page([shown(document(record))])))["r0c0-data"]
+    data = data_of(page_of(record))["r0c0-data"]
     assert [(table["temperature"], table["view"]) for table in data["tables"]] == [("cold", "host"), ("warm", "host")]
     for table, written in zip(record.tables, data["tables"], strict=True):
         assert len(written["rows"]) == len(table.rows)
@@ -263,13 +270,13 @@ def test_every_operation_is_embedded():
 def test_a_device_table_has_both_clocks_shapes_and_kernels():
     row = builders.op_row("aten::mm", 6_000, self_device_ns=(1, 5, 9), shapes=["[2, 2]"])
     table = builders.op_table(replace(row, kernels=("sm90_gemm",)), view="device")
-    data = data_of(read(page([shown(document(step(device="cuda", tables=(table,))))])))["r0c0-data"]
+    data = data_of(page_of(step(device="cuda", tables=(table,))))["r0c0-data"]
     assert data["tables"][0]["rows"] == [[0, 1.0, 6_000, 4, 6_000, 5, 0]]
     assert data["operations"] == [["aten::mm", "forward", "fc1", "[2, 2]; sm90_gemm"]]
 
 
 def test_a_case_without_tables_says_where_they_are():
-    root = read(page([shown(document(epoch()))]))
+    root = page_of(epoch())
     assert data_of(root) == {}
     assert "see forward convnet-b16-cpu" in [value.text for value in root.all("dd")]
 
@@ -280,7 +287,7 @@ def test_a_case_without_tables_says_where_they_are():
 def test_train_and_test_share_a_chart_with_their_last_values():
     curves = {"train/loss": ((1, 2.0), (9, 0.5)), "train/accuracy": ((1, 10.0), (9, 90.0)), "test/loss": ((9, 0.4),)}
     final = {"train/loss": 0.5, "train/accuracy": 90.0, "test/loss": None}
-    root = read(page([shown(document(step(scalars=builders.scalars(curves=curves, final=final))))]))
+    root = page_of(step(scalars=builders.scalars(curves=curves, final=final)))
     figures = {figure.all("figcaption")[0].text: figure for figure in root.all("figure", class_="lines")}
     assert list(figures) == ["loss", "accuracy (%)"]
     assert [" ".join(item.text.split()) for item in figures["loss"].all("li")] == [
@@ -292,7 +299,7 @@ def test_train_and_test_share_a_chart_with_their_last_values():
 
 
 def test_bars_of_batch_sizes_have_three_measures():
-    root = read(page([shown(document(step(), step(4.0, batch_size=64)))]))
+    root = page_of(step(), step(4.0, batch_size=64))
     (sizes,) = root.all("details", class_="sizes")
     assert [figure.attributes["data-measure"] for figure in sizes.all("figure", class_="bars")] == [
         "share of an iteration", "time per iteration", "time per sample",
@@ -313,7 +320,7 @@ def test_bars_of_batch_sizes_have_three_measures():
 def test_the_table_of_batch_sizes_has_the_colours_of_the_bars():
     rows = [builders.op_row(f"aten::op{number}", 1_000 * (20 - number)) for number in range(STACKED + 2)]
     tables = (builders.op_table(*rows, builders.op_row(OUTSIDE, 500, calls=0)),)
-    root = read(page([shown(document(step(tables=tables), step(batch_size=64, tables=tables)))]))
+    root = page_of(step(tables=tables), step(batch_size=64, tables=tables))
     (sizes,) = root.all("details", class_="sizes")
     chips = [chip.attributes["class"].split()[1] for chip in sizes.all("span", class_="chip")]
     assert chips == [*(f"part{number}" for number in range(1, STACKED + 1)), "partother", "partoutside"]

@@ -248,9 +248,9 @@ def test_total_time_includes_called_operations(opened):
 def test_the_device_view_sorts_by_device_time(opened):
     panel = open_case(opened, DEVICE)
     assert sorted_by(panel) == [("self device us", "descending")]
-    assert [(row[0], row[4]) for row in operations(panel)] == [("aten::mm", "700.0"), ("aten::add", "1.0")]
+    assert [row[0] for row in operations(panel)] == ["aten::mm", "aten::add"]
     panel.get_by_role("radio", name="host").check()
-    assert [(row[0], row[4]) for row in operations(panel)] == [("aten::add", "50.0"), ("aten::mm", "10.0")]
+    assert [row[0] for row in operations(panel)] == ["aten::add", "aten::mm"]
 
 
 #: What is chosen of calls, view and time -> columns of the table and their numbers.
