@@ -220,6 +220,8 @@ def test_what_cannot_be_measured_has_one_line(suite):
     suite.write(
         "test_bench.py",
         """
+        import pytest
+
         def test_variable(op_benchmark):
             phase = "step"
             op_benchmark(phase)
@@ -230,14 +232,19 @@ def test_what_cannot_be_measured_has_one_line(suite):
         def test_other_name(op_benchmark):
             measured = op_benchmark
             measured(sum, [1])
+
+        @pytest.mark.parametrize("bench_workload", ["resnet"])
+        def test_workload(op_benchmark):
+            op_benchmark("step")
         """,
     )
     result = suite.run("--bench-batch-size=1", "--bench-model=lenet5")
-    result.assert_outcomes(failed=3)
+    result.assert_outcomes(failed=4)
     result.stdout.fnmatch_lines(
         [
             "*UsageError: op_benchmark('step'): the test is not parametrized over workloads*",
             "*UsageError: op_benchmark('step', ...): a phase has no arguments; *",
             "*UsageError: op_benchmark(function): the test is parametrized over workloads*",
+            "*UsageError: bench_workload='resnet' is not a workload; choose of convnet, lenet5",
         ]
     )
