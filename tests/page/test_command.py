@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import builders
 import pytest
-from page_builders import document, epoch, step
+from builders import saved_file
+from page_builders import epoch, step
 
 from mnistbench.compare.criteria import Criteria
 from mnistbench.core.errors import UsageError
@@ -29,21 +29,21 @@ def report(command):
 def save(number, *cases, **changes):
     path = Path(f"{FOLDER}/{number:04}_x.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = document(*(cases or (step(), epoch())), datetime=f"2026-11-20T10:{number:02}:00+00:00")
+    written = saved_file(*(cases or (step(), epoch())), datetime=f"2026-11-20T10:{number:02}:00+00:00")
     path.write_text(json.dumps({**written, **changes}), encoding="utf-8")
     return path
 
 
 def save_spoiled(number, field="curves"):
     """Save a run that can be listed and compared, but not read whole."""
-    spoiled = document(step(), epoch())
+    spoiled = saved_file(step(), epoch())
     spoiled["benchmarks"][1]["extra_info"]["mnistbench"][field] = "{"
     save(number, benchmarks=spoiled["benchmarks"])
 
 
 def save_plain(number):
     """Save a run of tests without operation records."""
-    save(number, benchmarks=[{**benchmark, "extra_info": {}} for benchmark in builders.saved_file()["benchmarks"]])
+    save(number, benchmarks=[{**benchmark, "extra_info": {}} for benchmark in saved_file()["benchmarks"]])
 
 
 def shown(references, bases=()):

@@ -4,7 +4,8 @@ import random
 
 import builders
 import pytest
-from page_builders import document, epoch, shown, step
+from builders import saved_file
+from page_builders import epoch, shown, step
 
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
@@ -31,8 +32,8 @@ def device_case():
     return step(device="cuda", device_ns=(800_000,), tables=(cold, host, device))
 
 
-BASE = document(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
-NOW = document(step(1.5), step(1.2, batch_size=64), epoch(), device_case())
+BASE = saved_file(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
+NOW = saved_file(step(1.5), step(1.2, batch_size=64), epoch(), device_case())
 
 
 @pytest.fixture(scope="module")
@@ -322,7 +323,7 @@ def test_a_disabled_first_call_has_the_reason(opened):
 
 def test_views_that_a_cpu_run_does_not_have_are_disabled(browser, tmp_path):
     path = tmp_path / "cpu.html"
-    path.write_text(render([shown(document(step(tables=(builders.op_table(),))))]), encoding="utf-8")
+    path.write_text(render([shown(saved_file(step(tables=(builders.op_table(),))))]), encoding="utf-8")
     for tab in visit(browser, path.as_uri()):
         panel = open_case(tab)
         assert radios(panel, "checked") == ["warm", "host", "self"]

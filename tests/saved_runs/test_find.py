@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from page_builders import document, step
+from builders import saved_file
+from page_builders import step
 
 from mnistbench import cli
 
@@ -18,13 +19,13 @@ def _folder(tmp_path, monkeypatch):
 def save(number, **changes):
     path = Path(f".benchmarks/machine/{number:04}_x.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    saved = document(step(), datetime=f"2026-11-20T10:{number:02}:00+00:00")
+    saved = saved_file(step(), datetime=f"2026-11-20T10:{number:02}:00+00:00")
     path.write_text(json.dumps({**saved, **changes}), encoding="utf-8")
 
 
 def plain():
     """A run of tests without operation records."""
-    benchmarks = document(step())["benchmarks"]
+    benchmarks = saved_file(step())["benchmarks"]
     return {"benchmarks": [{**benchmark, "extra_info": {}} for benchmark in benchmarks]}
 
 

@@ -23,11 +23,6 @@ def shown(document, base=None, criteria=None, name="0001_base.json"):
     return PageRun(SavedRun(Path(name), summary), Run.from_json(head, name), judgement)
 
 
-def document(*cases, **changes):
-    """A saved file of these cases."""
-    return builders.saved_file(*cases, **changes)
-
-
 def step(scale=1.0, batch_size=16, **changes):
     """A training step whose table has a row of each kind."""
     time = lambda nanoseconds: round(nanoseconds * scale)  # noqa: E731

@@ -46,9 +46,9 @@ def op(
     return event("cpu_op", name, ts, dur, thread=thread, **_given({**args, **(recorded(*arguments) if arguments else {})}))
 
 
-def backward(name: str, ts: float, dur: float, sequence: int, *, external: int | None = None) -> Event:
+def backward(name: str, ts: float, dur: float, sequence: int) -> Event:
     """An operation that autograd runs for the operation of forward with this sequence number."""
-    return op(name, ts, dur, external=external, sequence=sequence, forward_thread=1, thread=BACKWARD_THREAD)
+    return op(name, ts, dur, sequence=sequence, forward_thread=1, thread=BACKWARD_THREAD)
 
 
 def range_(name: str, ts: float, dur: float, *, thread: Any = THREAD) -> Event:
