@@ -14,16 +14,16 @@ from mnistbench.core.errors import UsageError
 from mnistbench.page.command import shown_runs
 from mnistbench.saved_runs.storage import Storage
 
-pytestmark = pytest.mark.usefixtures("command")  # in an empty folder
+pytestmark = pytest.mark.usefixtures("alone")
 
-WRITTEN, REFUSED = 0, 2
+WRITTEN = 0
 FOLDER = ".benchmarks/machine"
 
 
 @pytest.fixture
-def report(command):
+def report(run):
     """Run the command."""
-    return lambda *arguments: command("report", *arguments)
+    return lambda *arguments: run("report", *arguments)
 
 
 def save(number, *cases, **changes):
@@ -116,31 +116,26 @@ def test_files_without_content_are_passed_over_by_name(report):
     assert "base: 2026-11-20 10:01 UTC" in page()  # the one before it on the page
 
 
-def test_error_if_every_run_is_damaged(report):
+def test_error_if_every_run_is_damaged(refused):
     save_spoiled(1), save_spoiled(2, "rounds_ns")
-    code, out, err = report("*")
-    assert (code, out) == (REFUSED, "")
-    [line] = err.splitlines()
-    assert line.startswith(f"mnistbench: none of 2 saved runs can be shown, the first of them: {FOLDER}/0001_x.json:")
+    line = f"none of 2 saved runs can be shown, the first of them: {FOLDER}/0001_x.json:"
+    assert refused("report", "*").startswith(line)
     assert not Path("report.html").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["1", "--base", "9"], "mnistbench: '9' has no saved run in .benchmarks; give a file, a number, a glob, latest"),
-        (["1", "-o", "gone/r.html"], "mnistbench: --output: gone/r.html cannot be written (No such file or directory); name"),
-        (["2"], "mnistbench: '2' is .benchmarks/machine/0002_x.json: nothing there can be read"),
-        (["3"], f"mnistbench: {FOLDER}/0003_x.json: benchmarks[1].extra_info.mnistbench.rounds_ns: is not JSON"),
+        (["1", "--base", "9"], "'9' has no saved run in .benchmarks; give a file, a number, a glob, latest"),
+        (["1", "-o", "gone/r.html"], "--output: gone/r.html cannot be written (No such file or directory); name"),
+        (["3"], f"{FOLDER}/0003_x.json: benchmarks[1].extra_info.mnistbench.rounds_ns: is not JSON"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_errors_are_one_line_and_leave_the_earlier_page(report, arguments, complaint):
-    save(1), save(2, benchmarks=5), save_spoiled(3, "rounds_ns")
+def test_errors_are_one_line_and_leave_the_earlier_page(refused, arguments, complaint):
+    save(1), save_spoiled(3, "rounds_ns")
     Path("report.html").write_text("before", encoding="utf-8")
-    code, out, err = report(*arguments)
-    assert (code, out) == (REFUSED, "")
-    assert err.splitlines()[-1].startswith(complaint)
+    assert refused("report", *arguments).startswith(complaint)
     assert page() == "before"
 
 
