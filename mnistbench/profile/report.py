@@ -52,28 +52,22 @@ def profile_report(cases: Sequence[Profiled], shown: Settings) -> Report:
 def blocks(cases: Sequence[Profiled], shown: Settings) -> list[Block]:
     """Return the whole report: batch sizes side by side, then each case, its layers and its first calls."""
     found: list[Block] = []
-    one_of_each = {case.params.workload: case for case in cases}
-    for group in _groups(cases):
+    groups: dict[tuple[str, ...], list[Profiled]] = defaultdict(list)  # by everything but the batch size
+    for case in cases:
+        groups[case.params.phase, case.params.workload, case.params.device, case.params.dtype].append(case)
+    for group in groups.values():
+        group.sort(key=lambda case: case.params.batch_size)
         views = [table.view for table in group[0].tables]
         if len(group) > 1:
             found.append(Block("", tables=tuple(side_by_side(group, view, shown) for view in views)))
-        for case in group:
-            found += [Block("", tables=tuple(work_table(case, table, shown) for table in case.tables))]
+        found += [Block("", tables=tuple(work_table(case, table, shown) for table in case.tables)) for case in group]
         if group[-1].tables:
             table = group[-1].tables[-1]
             found += rooflines(_title(group[-1]), _picked(rows_of(group[-1], table, shown.by), table, shown))
+    one_of_each = {case.params.workload: case for case in cases}
     found += [Block("", tables=(layer_table(case),)) for case in one_of_each.values() if case.layers]
     found += [Block("", tables=(cold_table(case),)) for case in cases if case.cold]
     return found
-
-
-def _groups(cases: Iterable[Profiled]) -> list[list[Profiled]]:
-    """Return the cases grouped by everything but the batch size, the smallest first."""
-    found: dict[tuple[str, ...], list[Profiled]] = defaultdict(list)
-    for case in cases:
-        params = case.params
-        found[params.phase, params.workload, params.device, params.dtype].append(case)
-    return [sorted(group, key=lambda case: case.params.batch_size) for group in found.values()]
 
 
 def _title(case: Profiled, *, batch: bool = True) -> str:
@@ -147,16 +141,13 @@ def _csv(cases: Sequence[Profiled], shown: Settings) -> Table:
     return paired(_CASE, _columns(1, shown, worked=True), rows)
 
 
-def _of_params(name: str, key: str) -> Column[tuple[Profiled, OpTable]]:
-    return Column(None, lambda of: getattr(of[0].params, name), key=key)
+def _of_params(name: str) -> Column[tuple[Profiled, OpTable]]:
+    return Column(None, lambda of: getattr(of[0].params, name), key="phase_of_case" if name == "phase" else name)
 
 
 #: Columns of CSV and JSON before those of an operation.
 _CASE: tuple[Column[tuple[Profiled, OpTable]], ...] = (
-    *(
-        _of_params(name, "phase_of_case" if name == "phase" else name)
-        for name in ("workload", "phase", "batch_size", "device", "dtype", "threads", "dataset")
-    ),
+    *map(_of_params, ("workload", "phase", "batch_size", "device", "dtype", "threads", "dataset")),
     Column(None, lambda of: of[1].view, key="view"),
 )
 
@@ -229,13 +220,7 @@ def work_table(case: Profiled, table: OpTable, shown: Settings) -> Table:
 
 
 def _columns(whole: float, shown: Settings, *, worked: bool) -> tuple[Column[OperationSum], ...]:
-    """Return the columns of operations.
-
-    Args:
-        whole: time of which each operation has a share.
-        shown: the options.
-        worked: show the columns about work.
-    """
+    """Return the columns of operations, which have shares of the time ``whole``; those about work only if they ``worked``."""
     return (
         *NAMES,
         Column("calls", lambda row: row.calls, units.count, key="calls"),
@@ -336,8 +321,10 @@ def cold_table(case: Profiled) -> Table:
     """Return the table of the first call and later calls of a process, by operation."""
     warm = case.table("host")
     tables = [*(call.table for call in case.cold), *([warm] if warm else [])]
-    columns = [_ns_by_name(table) for table in tables]
-    names = sorted({name for column in columns for name in column}, key=lambda name: -max(c.get(name, 0) for c in columns))
+    by_op = [rows_of(case, table, "op") for table in tables]
+    columns = [{operation_cells(*key)[0]: row.self_cpu_ns for key, row in rows.items()} for rows in by_op]
+    names = {name for column in columns for name in column}
+    ordered = sorted(names, key=lambda name: (-max(column.get(name, 0) for column in columns), name))
     heads = [
         f"first, {'trained' if call.trained else 'untrained'} us"
         if call.first
@@ -349,17 +336,9 @@ def cold_table(case: Profiled) -> Table:
         headings=("operation", *heads),
         rows=tuple(
             (name, *(units.microseconds(column[name]) if name in column else units.MISSING for column in columns))
-            for name in names[:COLD_ROWS]
+            for name in ordered[:COLD_ROWS]
         ),
         sums=(("whole iteration, profiled", *(units.microseconds(median_ns(table.iteration_ns)) for table in tables)),),
         numbers_from=1,
         lines=('Each "first" column was measured in a new process.',),
     )
-
-
-def _ns_by_name(table: OpTable) -> dict[str, int]:
-    found: dict[str, int] = defaultdict(int)
-    for row in table.rows:
-        if row.is_operation:
-            found[operation_cells(*row.key)[0]] += row.self_ns("cpu")
-    return found
