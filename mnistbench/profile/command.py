@@ -40,11 +40,10 @@ def run(settings: Settings) -> int:
             raise UsageError("--phase: ranks communicate in a step only; leave --phase out, or profile without torchrun")
         if rank.world_size > 1 and settings.cold:
             raise UsageError("--cold: first iterations are those of one process; leave --cold out, or profile without torchrun")
-        if (least := min(settings.batch_sizes, default=rank.world_size)) < rank.world_size:
-            raise UsageError(
-                f"--batch-size: {least} has no sample for each of {rank.world_size} ranks; give {rank.world_size} at least"
-            )
-        sizes = settings.batch_sizes or tuple(size for size in _BATCH_SIZES if size >= rank.world_size) or (rank.world_size,)
+        ranks = rank.world_size
+        sizes = settings.batch_sizes or tuple(size for size in _BATCH_SIZES if size >= ranks) or (ranks,)
+        if min(sizes) < ranks:
+            raise UsageError(f"--batch-size: {min(sizes)} has no sample for each of {ranks} ranks; give {ranks} at least")
         settings = replace(settings, batch_sizes=sizes)
         if settings.output:
             check(settings.output)
