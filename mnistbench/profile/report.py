@@ -97,7 +97,7 @@ def rows_of(case: Profiled, table: OpTable, by: str) -> dict[OpKey, OperationSum
     costs: dict[OpKey, list[Cost]] = defaultdict(list)
     for key, cost in case.costs.items():
         costs[grouped(key, by)].append(cost)
-    ceilings = case.ceilings if worked_in(case, table) else None
+    ceilings = case.ceilings if shows_work(case, table) else None
     return {
         key: replace(row, cost=total_cost(costs[key]) if key in costs else None, ceilings=ceilings)
         for key, row in summed(table, by).items()
@@ -105,7 +105,7 @@ def rows_of(case: Profiled, table: OpTable, by: str) -> dict[OpKey, OperationSum
     }
 
 
-def worked_in(case: Profiled, table: OpTable) -> bool:
+def shows_work(case: Profiled, table: OpTable) -> bool:
     """Whether the times of a table are those of the work itself. The host of an accelerator only launches it."""
     return table.view == "device" or case.params.device == "cpu"
 
@@ -138,7 +138,7 @@ def _csv(cases: Sequence[Profiled], shown: Settings) -> Table:
         for table in case.tables
         for row in sorted(rows_of(case, table, shown.by).values(), key=lambda row: (-row.self_ns, row.key))
     ]
-    return paired(_CASE, _columns(1, shown, worked=True), rows)
+    return paired(_CASE, _columns(1, shown, with_work=True), rows)
 
 
 def _of_params(name: str) -> Column[tuple[Profiled, OpTable]]:
@@ -205,22 +205,22 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
 
 def work_table(case: Profiled, table: OpTable, shown: Settings) -> Table:
     """Return the time, the FLOPs and bytes, and the share of the roofline limit of each operation of a case."""
-    rows, worked = rows_of(case, table, shown.by), worked_in(case, table)
+    rows, with_work = rows_of(case, table, shown.by), shows_work(case, table)
     picked = _picked(rows, table, shown)
     left_out = len(rows) - len(picked)
     lines = [f"{left_out} smaller operation{'s are' if left_out > 1 else ' is'} not shown."] if left_out else []
-    lines += [*(sentences(case, table) if worked else ()), *rank_sentences(case)]
+    lines += [*(sentences(case, table) if with_work else ()), *rank_sentences(case)]
     whole = _whole(table, rows, "self-device" if table.clock == "device" else "self-cpu")
     return Table(
         f"{_title(case)}, {_view(table)}: by {SORTS[_sort(table, shown)]}",
-        _columns(whole, shown, worked=worked),
+        _columns(whole, shown, with_work=with_work),
         picked,
         lines=tuple(lines),
     )
 
 
-def _columns(whole: float, shown: Settings, *, worked: bool) -> tuple[Column[OperationSum], ...]:
-    """Return the columns of operations, which have shares of the time ``whole``; those about work only if they ``worked``."""
+def _columns(whole: float, shown: Settings, *, with_work: bool) -> tuple[Column[OperationSum], ...]:
+    """Return the columns of operations; ``whole`` is the time of which each has a share."""
     return (
         *NAMES,
         Column("calls", lambda row: row.calls, units.count, key="calls"),
@@ -230,7 +230,7 @@ def _columns(whole: float, shown: Settings, *, worked: bool) -> tuple[Column[Ope
         Column("share", lambda row: row.self_ns / whole if whole else None, units.percent),
         Column("total us", lambda row: row.total_cpu_ns, units.microseconds, key="total_cpu_ns"),
         Column("kept KiB" if shown.memory else None, lambda row: row.memory_bytes, units.kibibytes, key="memory_bytes"),
-        *(column if worked else replace(column, heading=None) for column in work_columns()),
+        *(column if with_work else replace(column, heading=None) for column in work_columns()),
         Column("shapes" if shown.shapes else None, lambda row: "; ".join(row.shapes) or None),
     )
 

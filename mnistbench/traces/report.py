@@ -244,7 +244,8 @@ _SUM = "sum"
 
 def _time_columns(trace: Analysis) -> tuple[Column[OperationSum], ...]:
     """Return the columns with times per step; CSV and JSON have those of all steps."""
-    steps, of_device = len(trace.steps), trace.device is not None
+    steps = len(trace.steps)
+    device_us, kernels = ("device us", "kernels") if trace.device else (None, None)  # None: not on a terminal
 
     def us(ns: int) -> str:
         return units.microseconds(ns / steps)
@@ -252,18 +253,16 @@ def _time_columns(trace: Analysis) -> tuple[Column[OperationSum], ...]:
     def count(number: float) -> str:
         return units.count(number / steps)
 
-    def but(value: Callable[[OperationSum], Any], *names: str) -> Callable[[OperationSum], Any]:
+    def blank_in(value: Callable[[OperationSum], Any], *names: str) -> Callable[[OperationSum], Any]:
         return lambda row: None if row.key[0] in names else value(row)
 
     return (
         *NAMES,
-        Column("calls", but(lambda row: round(row.calls), OUTSIDE, UNATTRIBUTED, _SUM), count, key="calls"),
-        Column("host self us", but(lambda row: row.self_cpu_ns, UNATTRIBUTED), us, key="self_cpu_ns"),
-        Column("host total us", but(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), us, key="total_cpu_ns"),
-        Column(
-            "device us" if of_device else None, but(lambda row: row.self_device_ns, OUTSIDE, RUNTIME), us, key="self_device_ns"
-        ),
-        Column("kernels" if of_device else None, but(lambda row: row.kernels, OUTSIDE, RUNTIME), count, key="kernels"),
+        Column("calls", blank_in(lambda row: round(row.calls), OUTSIDE, UNATTRIBUTED, _SUM), count, key="calls"),
+        Column("host self us", blank_in(lambda row: row.self_cpu_ns, UNATTRIBUTED), us, key="self_cpu_ns"),
+        Column("host total us", blank_in(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), us, key="total_cpu_ns"),
+        Column(device_us, blank_in(lambda row: row.self_device_ns, OUTSIDE, RUNTIME), us, key="self_device_ns"),
+        Column(kernels, blank_in(lambda row: row.kernels, OUTSIDE, RUNTIME), count, key="kernels"),
         Column(None, lambda row: row.memory_bytes, key="memory_bytes"),
     )
 

@@ -265,7 +265,7 @@ def test_a_trace_without_shapes_is_told_so_in_one_sentence(tmp_path, shown):
     assert "Peaks" not in out
 
 
-def test_a_trace_without_an_accelerator_is_held_against_given_peaks(tmp_path, rows):
+def test_a_trace_without_an_accelerator_is_compared_with_given_peaks(tmp_path, rows):
     path = build.trace_file(tmp_path, [op("aten::mm", 0, 1000, *LARGE)])
     found = by_operation(rows(path, "--peak-tflops", "1000", "--peak-gbs", "1000"))
     assert float(found["aten::mm"]["of_roof"]) == pytest.approx(2 * 4096**3 / 1e-3 / 1000e12, abs=1e-4)
