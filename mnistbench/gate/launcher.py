@@ -179,7 +179,8 @@ def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, di
     with _processes(plan, seed, log) as processes, _usable():
         processes[HEAD].begin(_job(plan, HEAD, seed, plan.only or None, default=vars(default)))
         selected = processes[HEAD].receive("selected")
-        plan = replace(plan, arguments=selected["arguments"].texts(), phases=selected["phases"].texts())
+        arguments, phases = (selected[name].read(tuple[str, ...]) for name in ("arguments", "phases"))
+        plan = replace(plan, arguments=arguments, phases=phases)
         processes[BASE].begin(_job(plan, BASE, seed, plan.only or None, default=None))
         found = {}
         for side, process in processes.items():
@@ -246,9 +247,9 @@ def _usable() -> Iterator[None]:
 
 
 def _check_shared(message: Reader) -> None:
-    for name, path in message["shared"].mapping().items():
+    for name, path in message["shared"].read(Mapping[str, str]).items():
         raise LaunchError(
-            f"both sides import {name} from {path.text()}, not from their own copies; "
+            f"both sides import {name} from {path}, not from their own copies; "
             "install the project without its path (no editable install), or set pythonpath in pytest's configuration"
         )
 

@@ -432,11 +432,11 @@ def _differences(base: Mapping[str, str], head: Mapping[str, str]) -> dict[str, 
     return {name: (base.get(name, ""), head.get(name, "")) for name in names if base.get(name) != head.get(name)}
 
 
-def _checked(line: Mapping[str, Any]) -> tuple[Launch, dict[str, float]]:
+def _checked(line: Mapping[str, Any]) -> tuple[Launch, Mapping[str, float]]:
     """Return a launch and its seconds by case; checked before it is written, as a bad line makes the file unreadable."""
     try:
         reader = Reader(line)
-        seconds = {case: taken.number() for case, taken in reader["case_seconds"].mapping().items()}
+        seconds = reader["case_seconds"].read(Mapping[str, float])
         return reader.read(Launch), seconds
     except RecordError as error:
         raise LaunchError(f"the result of a launch cannot be used: {error}") from None

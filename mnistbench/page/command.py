@@ -17,7 +17,7 @@ from mnistbench.core.units import printable
 from mnistbench.page.content import PageRun
 from mnistbench.saved_runs.find import OR_TRACE, all_runs, find
 from mnistbench.saved_runs.storage import SavedRun, read_json
-from mnistbench.showing.output import EXIT_PASSED, write
+from mnistbench.showing.output import EXIT_PASSED, deliver_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def run(settings: Settings) -> int:
     runs, passed_over = shown_runs(found, bases, settings)
     for line in passed_over:
         print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
-    write(settings.output, page(runs))
+    deliver_text(page(runs), settings.output)
     kind = "trace" if runs[-1].saved.run.trace else "saved run"
     print(f"{len(runs)} {kind}{'s' if len(runs) > 1 else ''}: {printable(str(settings.output))}")
     return EXIT_PASSED

@@ -20,7 +20,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -94,7 +94,7 @@ class Processes:
                 except BaseException:
                     self.__exit__()
                     raise
-                if "unfit" not in answer.mapping():
+                if "unfit" not in answer.read(Mapping[str, Any]):
                     return _calls(answer)
                 self.__exit__()
                 self._fork = False
@@ -121,13 +121,13 @@ def _ask(process: Child, job: dict[str, Any]) -> Reader:
     """
     process.tell(json.dumps(job))
     answer = Reader(json.loads(process.next_line(_TIMEOUT_S)))
-    if "failed" in answer.mapping():
+    if "failed" in answer.read(Mapping[str, Any]):
         raise ChildError(": ".join([answer["failed"].read(str), *process.errors()[-1:]]))
     return answer
 
 
 def _calls(answer: Reader) -> list[ColdCall]:
-    if answer.mapping().get("error"):
+    if answer.read(Mapping[str, Any]).get("error"):
         raise UsageError(answer["error"].read(str))
     return list(answer["calls"].read(tuple[ColdCall, ...]))
 

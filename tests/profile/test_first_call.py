@@ -182,7 +182,8 @@ def test_a_fork_and_its_server_end_with_the_command(processes: Processes, tmp_pa
     def close(_: int, fork: int) -> None:
         forks.append(fork)
         assert processes._server is not None
-        processes._server.close_input()  # as the system does when the command is killed
+        assert processes._server._process.stdin is not None
+        processes._server._process.stdin.close()  # as the system does when the command is killed
 
     assert "its process failed" in while_it_runs(processes, job(tmp_path), close)
     assert not Path(f"/proc/{forks[0]}").exists()

@@ -229,7 +229,7 @@ def read_file(path: Path) -> Reader:
         content = Reader(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:
         raise RecordError(f"is not JSON ({error})") from None
-    if (schema := content["schema"]).whole() != SCHEMA:
+    if (schema := content["schema"]).read(int) != SCHEMA:
         raise schema.wrong(f"{SCHEMA}, which this mnistbench reads")
     return content
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -35,6 +35,7 @@ from mnistbench.course.lab.findings import (
 )
 from mnistbench.course.lab.sheets import in_a_name
 from mnistbench.profile.result import Profiled
+from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
 
 #: Directory of the steps' results, and the file with the settings that the lab was started with.
@@ -161,17 +162,16 @@ class Lab:
             return
         try:
             begun = read_file(path)
-            before, environment = begun["settings"].mapping(), begun["environment"].read(Environment)
+            before, environment = begun["settings"].read(Mapping[str, Any]), begun["environment"].read(Environment)
         except (OSError, RecordError) as error:
             raise UsageError(f"--output: {path} cannot be read ({error}); name another directory") from None
         for name, value in identity.items():
-            if name not in before or before[name].value != value:
-                found = before[name].value if name in before else None
+            if before.get(name) != value:
                 raise UsageError(
-                    f"--output: {directory} contains a lab with {name} {found}, not {value}; "
+                    f"--output: {directory} contains a lab with {name} {before.get(name)}, not {value}; "
                     "use the same settings or name another directory"
                 )
-        for name, (then, now) in environment.differences(self._environment).items():
+        for name, (then, now) in differences(asdict(environment), asdict(self._environment)).items():
             raise UsageError(
                 f"--output: the lab in {directory} was started on another machine or with other software: "
                 f"{name} was {then!r} and is {now!r}; name another directory"
@@ -189,7 +189,7 @@ class Lab:
             if kept["what"].value != json.loads(json.dumps(step.what)):
                 return None
             items = kept["items"].read(typing.get_type_hints(Findings, include_extras=True)[step.field])
-            notes = kept["notes"].texts()
+            notes = kept["notes"].read(tuple[str, ...])
         except (OSError, RecordError) as error:
             progress.say(f"mnistbench: {path} is damaged ({error}); measuring it again")
             return None

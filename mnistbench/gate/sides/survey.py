@@ -188,7 +188,7 @@ def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
 
     ``capture`` of the job is a list of objects: ``script`` (name of the file without its suffix), ``case`` (node id), and
     ``rows``, the keys of the operation table. The message ``captured`` has for each name of a script ``rows``, as
-    ``reproducers.capture.Row.stored`` returns them, ``why_not`` (empty if there are rows) and ``threads`` of the case. Values
+    ``CapturedRow.stored`` returns them, ``why_not`` (empty if there are rows) and ``threads`` of the case. Values
     that a script reads are written to ``folder`` of the job.
     """
     side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
@@ -232,11 +232,11 @@ def _largest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         others = row.without(taken)
         if others.calls and len([one for _, one in found if one.calls]) == MOST_ROWS:
             continue
-        for position, call in zip(row.positions, row.calls, strict=True):
-            if position in taken:
-                taken[position].self_ns += call.self_ns
+        for call in row.calls:
+            if call.position in taken:
+                taken[call.position].self_ns += call.self_ns
         found.append((key, others))
-        taken.update(zip(others.positions, others.calls, strict=True))
+        taken |= {call.position: call for call in others.calls}
     return found
 
 

@@ -656,11 +656,11 @@ def load(path: Path) -> Recorded:
     """
     try:
         first, *others = [Reader(_parsed(line)) for line in _lines(path)]
-        if (schema := first["schema"].whole()) != SCHEMA:
+        if (schema := first["schema"].read(int)) != SCHEMA:
             raise RecordError(f"schema: {schema} is not known to this version, which reads {SCHEMA}; update mnistbench")  # noqa: TRY301
         header = first.read(GateHeader)
         for case in header.labels:
-            first["exact"][case].flag()
+            first["exact"][case].read(bool)
         ended = bool(others) and isinstance(others[-1].value, dict) and "end" in others[-1].value
         end = others.pop()["end"].read(End) if ended else NO_END
         launches = [line.read(Launch) for line in others]
