@@ -79,12 +79,8 @@ def compiled_traced() -> Callable[..., Any]:
 def rounds_ns(nests: Sequence[Nest], line: int, rounds: int) -> list[tuple[float, ...]]:
     """Return for each nest the time of a multiply-add in each round, in nanoseconds.
 
-    A round times each nest once, so that a slow phase of the machine is a slow phase of all of them.
-
-    Args:
-        nests: to time. Those with the same shapes use the same arrays.
-        line: bytes; each array begins at a multiple of it.
-        rounds: number of them.
+    A round times each nest once, so that a slow phase of the machine is a slow phase of all of them. Nests with the same shapes
+    use the same arrays, each of which begins at a multiple of ``line`` bytes.
     """
     arrays = {shapes: arrays_of(nest, line) for nest in nests for shapes in [tuple(nest.shapes.items())]}
     blocks = [_Block(nest, arrays[tuple(nest.shapes.items())]) for nest in nests]
@@ -103,9 +99,7 @@ def call_of(nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[[int
 def arrays_of(nest: Nest, line: int) -> list[np.ndarray[Any, Any]]:
     """Return the arrays of a nest, where the simulation has them; random numbers from 0 to 1, and zeros in the result.
 
-    Args:
-        nest: with the arrays.
-        line: bytes; each array begins at a multiple of it.
+    Each begins at a multiple of ``line`` bytes.
     """
     memory = np.zeros(nest.n_bytes + len(nest.shapes) * line + _PAGE, dtype=np.uint8)
     memory = memory[-memory.ctypes.data % _PAGE :]

@@ -21,7 +21,7 @@ from mnistbench.course.studies.locality.nests import (
     strides,
     tile_that_fits,
 )
-from mnistbench.course.studies.locality.simulation import simulate
+from mnistbench.course.studies.locality.measurement import simulate
 
 SIZES = ConvolutionSizes(2, 3, 6, 7, 4, 2, 3)
 L1 = Cache(48 * 1024, 64, 12)

@@ -32,8 +32,7 @@ def workload(*modules, optimizer=SGD, features=4, loss=nn.functional.mse_loss, c
 
 
 def predicted(made, phase, batch_size=2, device="cpu"):
-    sample = made.make_batch(1, torch.device("cpu"), torch.Generator())
-    peak, layers = predicted_peak(made, phase, batch_size, device, sample)
+    peak, layers = predicted_peak(made, phase, batch_size, device)
     return peak, {layer.name: layer for layer in layers}
 
 
