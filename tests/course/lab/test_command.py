@@ -33,10 +33,11 @@ def measured(tmp_path_factory):
     """A whole lab of one batch size with the smallest budget, interrupted before its epochs and resumed."""
     import torch
 
-    from mnistbench.course.lab.measures import Budget, Measures
+    from mnistbench.course.lab.measures import Measures
     from mnistbench.measuring.environment import read
 
     class Small(Measures):
+        block_s, least, most, epoch_s, epochs, profiled_iterations = 0.1, 8, 16, 0.1, 1, 2
         interrupted = True
         began = ()
 
@@ -57,11 +58,10 @@ def measured(tmp_path_factory):
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(directory.parent / "cache"))  # this machine's ceilings are not to be remembered
     settings = LabSettings("digits", (64,), ("cpu",), 1, "lenet5", 1)
-    budget = Budget(block_s=0.1, iterations=(8, 16), epoch_s=0.1, epochs=1, profiled=2)
     threads = torch.get_num_threads()
 
     def lab():
-        return Lab(directory, settings, read(threads), Small(settings, budget=budget))
+        return Lab(directory, settings, read(threads), Small(settings))
 
     with pytest.raises(KeyboardInterrupt):
         lab().run(None)

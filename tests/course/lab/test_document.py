@@ -217,7 +217,7 @@ def test_every_cited_number_can_be_computed_again_from_the_files(machine):
 @pytest.mark.parametrize("machine", [laptop, cluster])
 def test_every_cited_number_has_an_entry_with_its_text(machine):
     document, numbers = report(machine())
-    shown = {row["number"]: row["shown"] for row in numbers.records}
+    shown = {row["number"]: row["shown"] for row in numbers.written}
     texts = [text for block in blocks_of(document) if isinstance(block, list) for text in block]
     texts += [text for table in tables_of(document) for row in cell_texts(table.shown) for text in row]
     cited = [piece for text in texts for piece in text if isinstance(piece, Cited)]
