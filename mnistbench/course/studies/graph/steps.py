@@ -129,7 +129,7 @@ def schedule(program: Program, way: str, compute: Callable[..., Tensor], trace: 
 def scheduled(events: Iterable[Any], way: str, *, on_device: bool) -> Iterator[Scheduled]:
     """Yield what ran in the fastest of the marked steps: disturbances only add time.
 
-    With ``on_device``, that are the kernels of an accelerator, not the calls of the host.
+    With ``on_device`` these are the kernels of an accelerator, else the calls of the host.
     """
     events = list(events)
     marks = [event for event in events if event.name == ITERATION and event.device_type == DeviceType.CPU]
