@@ -160,6 +160,12 @@ def test_the_compiler_is_the_one_that_torch_would_call(monkeypatch, tmp_path):
     assert missing_compiler("cpu") == ""
 
 
+def test_a_missing_compiler_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(CompileError, match=r"^no C\+\+ compiler: 'no-such-compiler' is not found"):
+        compiled(program(TINY), tmp_path, "cpu")
+
+
 def test_a_compiler_that_fails_is_one_line(monkeypatch, tmp_path):
     def failing(*_, **__):
         raise RuntimeError("first line\n\n  second line " + 500 * "x")
