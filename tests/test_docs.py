@@ -149,7 +149,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
     for where in (
         "train.scale.command.measured", "course.studies.convolution.measurement.study",
-        "course.studies.locality.command.computed", "course.studies.memory.measurement.study",
+        "course.studies.locality.command.study", "course.studies.memory.measurement.study",
         "course.studies.graph.command.study", "gate.command.measure", "gate.bisect_command.measure",
         "gate.reproducers.command.measure", "course.lab.command._measure", "course.lab.command._merge",
     ):  # fmt: skip

@@ -14,27 +14,15 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.params import default_step
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
-from mnistbench.course.lab.findings import (
-    FILE,
-    Findings,
-    FirstIteration,
-    LabSettings,
-    StudyTable,
-    Training,
-    WarmTime,
-    read_file,
-    stored,
-    write_file,
-)
+from mnistbench.course.lab.findings import FILE, Findings, LabSettings, StudyTable, read_file, stored, write_file
 from mnistbench.course.lab.sheets import in_a_name
-from mnistbench.profile.result import Profiled
 from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
 
@@ -65,19 +53,6 @@ Advance = Callable[[float], None]
 _Result = tuple[Sequence[Any], Sequence[str]]
 
 
-class _Measuring(Protocol):
-    """What a lab asks for; ``measures.Measures`` measures it."""
-
-    def samples(self) -> tuple[int, int]: ...
-    def training(
-        self, device: str, threads: int, size: int, output: Path, advance: Advance
-    ) -> tuple[Training, tuple[str, ...]]: ...
-    def profiled(self, phase: str, device: str, threads: int, size: int, trace: Path | None) -> Profiled: ...
-    def first_iterations(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstIteration, ...]: ...
-    def iterations(self, wanted: Sequence[tuple[str, str, int, int]], advance: Advance) -> tuple[WarmTime, ...]: ...
-    def epoch(self, phase: str, device: str, threads: int, size: int) -> WarmTime: ...
-
-
 @dataclass(frozen=True)
 class LabStep:
     """One part of the lab whose result is stored."""
@@ -94,12 +69,7 @@ class LabStep:
 class Lab:
     """A lab in a directory: a new one if it is empty or new, otherwise the one that was begun there.
 
-    Args:
-        directory: where it writes.
-        settings: what is measured.
-        environment: of this process.
-        measures: the measurements.
-        studies: also run the operator studies.
+    ``measures`` is a ``measures.Measures``, which needs torch. With ``studies`` the operator studies run, too.
 
     Raises:
         UsageError: the directory has other contents, or a lab with other settings or from another machine.
@@ -107,7 +77,7 @@ class Lab:
     """
 
     def __init__(
-        self, directory: Path, settings: LabSettings, environment: Environment, measures: _Measuring, *, studies: bool = False
+        self, directory: Path, settings: LabSettings, environment: Environment, measures: Any, *, studies: bool = False
     ) -> None:
         self._directory = directory
         self._settings = settings
@@ -115,15 +85,11 @@ class Lab:
         self._measures = measures
         self._studies = studies
         self._studies_end: float | None = None  # when the time limit of the studies is over; None before the first one
-        self._samples = measures.samples()
+        self._samples: tuple[int, int] = measures.samples()
         self._begin()
 
     def run(self, stream: TextIO | None) -> Findings:
-        """Measure the steps that have no result yet; return all findings and write them to ``lab.json``.
-
-        Args:
-            stream: shows the progress.
-        """
+        """Measure the steps that have no result yet; return all findings and write them to ``lab.json``."""
         steps = list(self._steps())
         results: dict[str, list[Any]] = {field.name: [] for field in fields(Findings)}
         with Progress(stream) as progress:
@@ -155,9 +121,11 @@ class Lab:
         directory, path = self._directory, self._directory / BEGUN
         identity = {name: getattr(self._settings, name) for name in ("dataset", "model", "epochs", "seed")}
         if not path.exists():
-            if not _is_new(directory):
+            there, steps = list(directory.iterdir()) if directory.exists() else [], directory / STEPS
+            killed_at_its_start = there == [steps] and steps.is_dir() and not any(steps.iterdir())
+            if there and not killed_at_its_start:
                 raise UsageError(f"--output: {directory} contains files that are not a lab's; name a new or an empty directory")
-            (directory / STEPS).mkdir(parents=True, exist_ok=True)
+            steps.mkdir(parents=True, exist_ok=True)
             write_file(path, {"settings": identity, "environment": self._environment})
             return
         try:
@@ -309,26 +277,13 @@ class Lab:
         return self._samples[0] / size * _seconds_per_step(size)
 
 
-def _is_new(directory: Path) -> bool:
-    """Return whether the directory is empty or has only the empty steps directory of a lab that was killed at its start."""
-    if not directory.exists():
-        return True
-    steps = directory / STEPS
-    return all(path == steps and path.is_dir() and not any(path.iterdir()) for path in directory.iterdir())
-
-
 def _seconds_per_step(size: int) -> float:
     """Estimate the time of a training step on 2 cores of 2023, in seconds."""
     return 0.006 + 0.0011 * size
 
 
 def study(name: str, limit_s: float) -> tuple[tuple[StudyTable, ...], tuple[str, ...]]:
-    """Run an operator study in a process that can be ended; return its table, or a note if it failed or took too long.
-
-    Args:
-        name: one of STUDIES.
-        limit_s: time limit, in seconds.
-    """
+    """Run an operator study in a process that can be ended; return its table, or a note if it failed or took too long."""
     command = [sys.executable, "-P", "-m", "mnistbench", "study", name, *STUDIES[name], "--format", "csv"]
     with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
         ends = time.monotonic() + limit_s
