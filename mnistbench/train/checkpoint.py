@@ -18,7 +18,6 @@ from torch import nn
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
-from mnistbench.train.loop import Position
 from mnistbench.train.result import CHECKPOINT, EpochResult, Point, Settings
 from mnistbench.workloads.fast import Optimizer
 
@@ -52,13 +51,13 @@ class Checkpoint:
         torch.save({"schema": SCHEMA, "settings": self.settings.saved, **values, **results}, stream)
         replace_file(directory / CHECKPOINT, stream.getvalue())
 
-    def restore(self, model: nn.Module, optimizer: Optimizer) -> Position:
-        """Give model and optimizer their state, and return the position of the loop."""
+    def restore(self, model: nn.Module, optimizer: Optimizer) -> torch.Generator:
+        """Give model and optimizer their state, and return the generator of the samples' order."""
         model.load_state_dict(self.model)
         optimizer.load_state_dict(self.optimizer)
         generator = torch.Generator()
         generator.set_state(self.order)
-        return Position(generator, len(self.epochs), self.steps)
+        return generator
 
 
 def load(directory: Path) -> Checkpoint:

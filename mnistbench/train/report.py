@@ -60,7 +60,7 @@ class TrainingProgress(Listener):
         self._progress = Progress(None)
         self._epoch, self._seen, self._train_samples = 1 + done, 0, 0
 
-    def begin(self, train_samples: int, test_samples: int) -> None:  # noqa: ARG002  # Listener's
+    def begin(self, train_samples: int) -> None:
         """Show the bar on a terminal."""
         self._train_samples = train_samples
         self._progress = Progress(

@@ -133,8 +133,8 @@ class EpochResult:
 class Listener:
     """Callbacks of a run. The default implementation ignores all events and never stops the run."""
 
-    def begin(self, train_samples: int, test_samples: int) -> None:
-        """Handle the start of training; numbers of samples of an epoch and of a test."""
+    def begin(self, train_samples: int) -> None:
+        """Handle the start of training; the number of samples of an epoch."""
 
     def batch(self, samples: int) -> None:
         """Handle a batch whose training step was launched; an accelerator may not have finished it."""

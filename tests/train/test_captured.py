@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch_builders import CPU, tiny_model, tiny_set, tiny_workload, whole_tiny_set
+from torch_builders import CPU, sgd, tiny_model, tiny_set, tiny_workload
 
 from mnistbench.core.errors import UsageError
 from mnistbench.measuring.case import fork_random, thread_count
-from mnistbench.train import loop
-from mnistbench.train.loop import WARM_UP_STEPS, CapturedSteps, Epoch, train
-from mnistbench.workloads.step import Step
+from mnistbench.train.captured import WARM_UP_STEPS, Capture, CapturedSteps
+from mnistbench.workloads.step import Step, Window, fit, windows
 
 Work = Callable[[], None]
 
@@ -25,47 +24,45 @@ def alone() -> Iterator[None]:
         yield
 
 
-def repeat_after_warm_up(work: Work, restore: Work) -> Work:
-    for _ in range(WARM_UP_STEPS):
-        work()
-    restore()
-    return work
-
-
-def trained(*, captured: bool, make_optimizer: Any = None) -> list[Epoch]:
+def trained(make_optimizer: Any, capture: Capture | None) -> list[Window]:
+    """Train two epochs, the second at another learning rate."""
     torch.manual_seed(1)  # weights and dropout
-    changes = {"make_optimizer": make_optimizer} if make_optimizer else {}
-    workload, model = tiny_workload(load=whole_tiny_set, **changes), tiny_model()
-    optimizer = workload.make_optimizer(model.parameters())
-    options = {"device": CPU, "batch_size": 6, "epochs": 3, "seed": 1, "window": 2, "captured": captured}
-    return list(train(workload, model, optimizer, **options))
+    workload, whole, model, order = tiny_workload(), tiny_set(), tiny_model(), torch.Generator().manual_seed(1)
+    step, found = Step(model, workload.loss, make_optimizer(model.parameters())), []
+    captured = CapturedSteps(whole, step, workload.metric, capture) if capture else None
+    for _ in range(2):
+        batches = whole.order(whole.train, 6, order)
+        if captured:
+            found.extend(windows(batches, captured.train, captured.window, window=2, first_step=0))
+        else:
+            found.extend(fit(step, [whole.batch(whole.train, each) for each in batches], metric=workload.metric, window=2))
+        for group in step.optimizer.param_groups:
+            group["lr"] *= 0.7
+    return found
 
 
-@pytest.mark.parametrize("make_optimizer", [None, torch.optim.Adadelta])
+@pytest.mark.parametrize("make_optimizer", [sgd, torch.optim.Adadelta])
 def test_training_is_the_same_with_a_short_last_batch(
-    monkeypatch: pytest.MonkeyPatch, make_optimizer: type[torch.optim.Optimizer] | None
+    monkeypatch: pytest.MonkeyPatch, make_optimizer: Callable[..., torch.optim.Optimizer]
 ) -> None:
     captures: list[Work] = []
 
-    def fake(whole: Any, step: Step, metric: Any) -> CapturedSteps:
-        def capture(work: Work, restore: Work) -> Work:
-            captures.append(work)
-            return repeat_after_warm_up(work, restore)
+    def repeat_after_warm_up(work: Work, restore: Work) -> Work:
+        captures.append(work)
+        for _ in range(WARM_UP_STEPS):
+            work()
+        restore()
+        return work
 
-        return CapturedSteps(whole, step, metric, capture)
-
-    monkeypatch.setattr(loop, "CapturedSteps", fake)
     adadelta = importlib.import_module("torch.optim.adadelta")
     monkeypatch.setattr(adadelta, "_get_capturable_supported_devices", lambda **_: ["cpu"])
-    plain, captured = (trained(captured=captured, make_optimizer=make_optimizer) for captured in (False, True))
+    plain, captured = (trained(make_optimizer, capture) for capture in (None, repeat_after_warm_up))
     assert len(captures) == 2  # 20 samples: batches of 6, and one of 2
-    assert [epoch.number for epoch in captured] == [1, 2, 3]
-    for one, other in zip(plain, captured, strict=True):
-        assert [(each.step, each.samples, each.accuracy) for each in (*one.train, one.test)] == [
-            (each.step, each.samples, each.accuracy) for each in (*other.train, other.test)
-        ]
-        losses = [[each.loss for each in (*epoch.train, epoch.test)] for epoch in (one, other)]
-        assert losses[1] == pytest.approx(losses[0], rel=1e-6)  # a learning rate in a tensor is rounded to single precision
+    assert [(each.step, each.samples, each.accuracy) for each in captured] == [
+        (each.step, each.samples, each.accuracy) for each in plain
+    ]
+    # A learning rate in a tensor is rounded to single precision.
+    assert [each.loss for each in captured] == pytest.approx([each.loss for each in plain], rel=1e-6)
 
 
 def test_a_step_that_cannot_be_captured_is_one_line() -> None:

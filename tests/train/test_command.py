@@ -236,7 +236,7 @@ def shown_of_an_epoch(terminal: io.StringIO, *later: Point | EpochResult) -> str
     """Return what is printed; the bar is on the terminal."""
     out = io.StringIO()
     with closing(TrainingProgress(Settings(epochs=2), [], out, terminal)) as view:
-        view.begin(1280, 100)
+        view.begin(1280)
         view.batch(640)
         for each in (POINT, EPOCH.tested(100, 0.0275, 99.14, 1_500_000_000), *later):
             (view.point if isinstance(each, Point) else view.epoch)(each)  # type: ignore[arg-type]
@@ -263,7 +263,7 @@ def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
     assert "epoch 1/2, loss 0.2500, accuracy 87.50 %" in terminal.getvalue()
     continued = Terminal()
     with closing(TrainingProgress(Settings(epochs=4), [], io.StringIO(), continued, done=3)) as view:
-        view.begin(1280, 100)
+        view.begin(1280)
     assert " 75 % |" in continued.getvalue()
     assert "epoch 4/4" in continued.getvalue()
 
@@ -320,9 +320,9 @@ def test_training_that_diverged_is_reported(capsys: pytest.CaptureFixture[str]) 
 def test_an_interrupt_ends_with_130(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     begin = TrainingProgress.begin
 
-    def interrupted(self: Any, *samples: int) -> None:
+    def interrupted(self: Any, samples: int) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        begin(self, *samples)
+        begin(self, samples)
 
     monkeypatch.setattr(TrainingProgress, "begin", interrupted)
     assert cli.main(["train", *SMALL, "--save-model", "--output", "run"]) == 130
