@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 import torch
 from builders import params
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
 from torch_builders import (
-    CPU,
     PIXELS,
     TEST_SAMPLES,
     LossSpy,
+    digit_batch,
     no_bar,
+    read_back,
+    scalars_in,
     tiny_model,
     tiny_params,
     tiny_set,
@@ -29,7 +30,7 @@ from torch_builders import (
 
 from mnistbench.core.record import MAX_POINTS
 from mnistbench.measuring import tensorboard as tracking
-from mnistbench.measuring.case import build, fork_random, thread_count
+from mnistbench.measuring.case import build
 from mnistbench.measuring.tensorboard import Tracker, first_line, new_directory
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.step import Inference, evaluate
@@ -39,26 +40,9 @@ pytestmark = pytest.mark.versions
 
 
 @pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with thread_count(1), fork_random(CPU):
-        yield
-
-
-@pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A training run of eight batches of four."""
     monkeypatch.setattr(tracking, "CURVE_SAMPLES", 30)
-
-
-def read_back(directory: str | Path) -> EventAccumulator:
-    reader = EventAccumulator(str(directory), size_guidance={"scalars": 0, "images": 0})
-    reader.Reload()
-    return reader
-
-
-def scalars_in(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
-    reader = read_back(directory)
-    return {tag: [(point.step, point.value) for point in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
 
 
 def as_float32(points: Iterable[tuple[int, float | None]]) -> list[tuple[int, float]]:
@@ -186,11 +170,6 @@ def test_another_case_has_a_run_of_its_own(tmp_path: Path, changes: dict[str, An
     assert scalars_in(other.directory) == {tag: as_float32(points) for tag, points in other.curves.items()}
 
 
-def test_the_same_seed_gives_the_same_curve() -> None:
-    one, other = (Tracker(None, no_bar).training(tiny_params(), with_set)[0] for _ in range(2))
-    assert one == other
-
-
 def test_training_restores_the_random_state() -> None:
     before = torch.random.get_rng_state()
     Tracker(None, no_bar).training(tiny_params(), with_set)
@@ -206,10 +185,6 @@ def test_bfloat16_trains_and_is_tested_under_autocast() -> None:
 
 
 # ---- Images and graph ------------------------------------------------------------------------------------------------
-
-
-def digit_batch(batch_size: int, device: torch.device, generator: torch.Generator) -> Batch:
-    return torch.randn(batch_size, 1, 28, 28, generator=generator), torch.randint(10, (batch_size,), generator=generator)
 
 
 def of_network(make_model: Callable[[], nn.Module]) -> Workload:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch_builders import CPU, sgd, tiny_model, tiny_set, tiny_workload
+from torch_builders import sgd, tiny_model, tiny_set, tiny_workload
 
 from mnistbench.core.errors import UsageError
-from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.train.captured import WARM_UP_STEPS, Capture, CapturedSteps
 from mnistbench.workloads.step import Step, Window, fit, windows
 
 Work = Callable[[], None]
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with thread_count(1), fork_random(CPU):
-        yield
 
 
 def trained(make_optimizer: Any, capture: Capture | None) -> list[Window]:

@@ -8,7 +8,6 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from torch_builders import CPU, TEST_SAMPLES, TRAIN_SAMPLES, tiny_model, tiny_se
 
 from mnistbench.core import files
 from mnistbench.core.errors import UsageError
-from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.train import run as lab
 from mnistbench.train.result import (
     DONE,
@@ -48,12 +46,6 @@ SETTINGS = Settings(
 )  # fmt: skip
 BATCHES, TEST_BATCHES = 4, 3
 WORKLOAD = tiny_workload(load=whole_tiny_set, dataset="tiny")
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with thread_count(1), fork_random(CPU):
-        yield
 
 
 @pytest.fixture(autouse=True)

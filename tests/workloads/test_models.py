@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from builders import params
@@ -12,7 +10,7 @@ from torch.nn import functional
 from torch_builders import tiny_workload
 
 from mnistbench.core.operation import OUTSIDE
-from mnistbench.measuring.case import build, fork_random, thread_count
+from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import LOSS, profile
 from mnistbench.workloads.workload import ConvNet, LeNet5
 
@@ -20,12 +18,6 @@ pytestmark = pytest.mark.versions
 
 CPU = torch.device("cpu")
 both_models = pytest.mark.parametrize("make_model", [ConvNet, LeNet5])
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with thread_count(1), fork_random(CPU):
-        yield
 
 
 def images(batch_size: int) -> Tensor:
