@@ -119,7 +119,7 @@ class Group(Alone):
             torch.cuda.set_device(device)  # where NCCL puts the objects that are gathered
             device = torch.device("cuda", torch.cuda.current_device())  # NCCL refuses a device without an index
         self.rank, self.world_size, self._device = rank.rank, rank.world_size, device
-        self._weight, self._counted = 1.0, 0
+        self.weight, self._counted = 1.0, 0  # the share of the last batch that is this rank's part; its samples that count
         self._stop_requested = self._stop_agreed = False  # by this rank; by all ranks
         try:
             self._store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
@@ -164,17 +164,12 @@ class Group(Alone):
         """Return this rank's part of a batch; the parts differ by one sample at most."""
         mine = indices.tensor_split(self.world_size)[self.rank]
         self._counted = len(mine)
-        self._weight = len(mine) / len(indices)
+        self.weight = len(mine) / len(indices)
         return mine if len(mine) else indices[:1]
 
     def counted(self, samples: int) -> int:
         """Return how many samples of the last part count."""
         return min(samples, self._counted)
-
-    @property
-    def weight(self) -> float:
-        """The share of the last batch that is this rank's part."""
-        return self._weight
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum over the ranks, float64 [n]; exchange whether one of them is requested to stop."""
@@ -238,13 +233,20 @@ class Group(Alone):
         except OSError as error:
             self._fail(f"{me} cannot write or read ({error.strerror or error})")
         except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for this one
-            if not _is_of_communication(error):
+            text = str(error)
+            is_of_gloo = isinstance(error, RuntimeError) and ("gloo" in text or "Connection" in text)
+            if not isinstance(error, torch.distributed.DistError) and not is_of_gloo:
                 traceback.print_exc()
                 self._fail(f"{me} failed: {type(error).__name__}: {_first_line(error)}")
-            line = None
+            line, elsewhere = None, []
             with contextlib.suppress(Exception):  # the store may have ended, too
                 line = self._who_ended()
-            line = f"{me} lost the connection to {self._ranks_of_other_nodes()} ({_reason(error)})" if line is None else line
+                # Processes of other nodes cannot be looked up.
+                elsewhere = [f"rank {rank} on {host}" for rank, (host, _) in self._others() if host != socket.gethostname()]
+            if line is None:
+                # The message of gloo or NCCL without the place in their source, its prefix and its advice.
+                reason = re.sub(r"^\[\S+\] ", "", _first_line(error).rpartition("RuntimeError: ")[2]).partition(". ")[0]
+                line = f"{me} lost the connection to {' or '.join(elsewhere) or 'another rank'} ({reason})"
             self._end_with(line, _FAILED)
 
     def _wait_for_termination(self, numbers: int) -> None:
@@ -279,13 +281,6 @@ class Group(Alone):
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
             os._exit(code)
-
-    def _ranks_of_other_nodes(self) -> str:
-        """Return the names of the ranks of other nodes, whose processes cannot be looked up."""
-        found = []
-        with contextlib.suppress(Exception):
-            found = [f"rank {rank} on {host}" for rank, (host, _) in self._others() if host != socket.gethostname()]
-        return " or ".join(found) or "another rank"
 
     def _others(self) -> list[tuple[int, tuple[str, int]]]:
         """Return (rank, (host, process id)) of the other ranks that have joined."""
@@ -323,19 +318,6 @@ def _weighted_sum(group, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN00
 
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
-
-
-def _reason(error: BaseException) -> str:
-    """Return gloo's or NCCL's message without the place in their source, its prefix and its advice."""
-    text = _first_line(error).rpartition("RuntimeError: ")[2]
-    return re.sub(r"^\[\S+\] ", "", text).partition(". ")[0]
-
-
-def _is_of_communication(error: Exception) -> bool:
-    import torch.distributed as dist
-
-    text = str(error)
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and ("gloo" in text or "Connection" in text))
 
 
 def _runs(pid: int) -> bool:

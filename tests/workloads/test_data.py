@@ -9,9 +9,7 @@ import importlib.util
 import os
 import socket
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import FrozenInstanceError
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -79,20 +77,16 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def write_raw(root: Path, names: tuple[str, ...] = tuple(FILES)) -> Path:
+def write_raw(root: Path, names: tuple[str, ...] = tuple(FILES), *, packed: bool = False) -> Path:
     raw = root / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     for name in names:
-        (raw / name).write_bytes(FILES[name])
+        file, content = (f"{name}.gz", gzip.compress(FILES[name])) if packed else (name, FILES[name])
+        (raw / file).write_bytes(content)
     return raw
 
 
-def write_gz(root: Path, names: tuple[str, ...] = tuple(FILES)) -> Path:
-    raw = root / "MNIST" / "raw"
-    raw.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (raw / f"{name}.gz").write_bytes(gzip.compress(FILES[name]))
-    return raw
+write_gz = partial(write_raw, packed=True)
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
@@ -150,30 +144,6 @@ class TestDigits:
         monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
         with pytest.raises(DataError, match=r"^the digits are a file of scikit-learn, .*: pip install scikit-learn$"):
             load("digits")
-
-    def test_each_pixel_is_three_by_three_bytes_in_a_margin_of_two(self, digits: Dataset) -> None:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-
-        all_levels, targets = load_digits(return_X_y=True)
-        drawn = Counter(
-            (bytes(image.numpy()), int(label))
-            for split in (digits.train, digits.test)
-            for image, label in zip(split.images, split.labels, strict=True)
-        )
-        expected: Counter[tuple[bytes, int]] = Counter()
-        for levels, target in zip(all_levels.tolist(), targets.tolist(), strict=True):
-            image = bytearray(28 * 28)
-            for position, level in enumerate(levels):
-                top, left = 2 + position // 8 * 3, 2 + position % 8 * 3
-                for row in range(top, top + 3):
-                    image[row * 28 + left : row * 28 + left + 3] = bytes([(int(level) * 255 + 8) // 16] * 3)
-            expected[bytes(image), target] += 1
-        assert drawn == expected
-
-    def test_the_whole_range_of_bytes_is_used(self, digits: Dataset) -> None:
-        levels = set(digits.train.images.flatten().tolist())
-        assert {0, 16, 128, 255} <= levels
-        assert len(levels) == 17
 
     def test_constants_are_those_of_the_training_images(self, digits: Dataset) -> None:
         scaled = digits.train.images.double() / 255
@@ -239,14 +209,6 @@ def test_to_moves_both_splits_and_leaves_the_original() -> None:
     assert (there.name, there.mean, there.std) == (here.name, here.mean, here.std)
 
 
-def test_datasets_and_splits_are_frozen() -> None:
-    dataset = numbered(2)
-    with pytest.raises(FrozenInstanceError):
-        dataset.mean = 0.0  # type: ignore[misc]
-    with pytest.raises(FrozenInstanceError):
-        dataset.train.labels = torch.zeros(2)  # type: ignore[misc]
-
-
 class TestDraw:
     @settings(deadline=None)  # a busy machine is no failure
     @given(n=st.integers(1, 20), batch_size=st.integers(1, 70), seed=st.integers(0, 2**32))
@@ -274,10 +236,6 @@ class TestDraw:
         assert first != second
         assert first != dataset.draw(dataset.train, 16, generator(2)).tolist()
         assert torch.equal(before, torch.get_rng_state())
-
-    def test_every_sample_can_be_drawn(self) -> None:
-        dataset, seeded = numbered(10), generator(1)
-        assert {int(dataset.draw(dataset.train, 1, seeded)) for _ in range(500)} == set(range(10))
 
 
 class TestEpoch:
@@ -409,18 +367,6 @@ class TestReadMnist:
         (raw / f"{TRAIN_IMAGES}.gz").write_bytes(b"never read")
         check_tiny(load("mnist", str(root)))
 
-    def test_finds_the_folder_by_the_variable(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        write_raw(root)
-        monkeypatch.setenv("MNISTBENCH_DATA", str(root))
-        check_tiny(load("mnist"))
-        assert data.mnist_unpacked()
-
-    def test_needs_no_torchvision(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "torchvision", None)
-        write_raw(root)
-        check_tiny(load("mnist", root))
-        assert data.mnist_unpacked(root)
-
     def test_the_bytes_may_be_written_to(self, root: Path) -> None:
         """A tensor over read-only memory warns when it is made and crashes when it is written."""
         write_raw(root)
@@ -438,7 +384,7 @@ def replace_file(name: str, body: bytes) -> Callable[[Path], None]:
 
 def replace_by_folder(name: str) -> Callable[[Path], None]:
     def damage(raw: Path) -> None:
-        (raw / name.removesuffix(".gz")).unlink()
+        (raw / name).unlink()
         (raw / name).mkdir()
 
     return damage
@@ -453,7 +399,7 @@ def keep_only(*names: str) -> Callable[[Path], None]:
     return damage
 
 
-def only_a_strangers_file(raw: Path) -> None:
+def only_another_file(raw: Path) -> None:
     keep_only()(raw)
     (raw / "notes.txt").write_text("mine")
 
@@ -469,7 +415,6 @@ CORRUPT = PACKED[:10] + b"\xff" * (len(PACKED) - 18) + PACKED[-8:]
 
 BROKEN = [
     pytest.param(replace_file(TRAIN_LABELS, LABELS[:-1]), TRAIN_LABELS, "expected 15 bytes, found 14.", id="truncated"),
-    pytest.param(replace_file(TRAIN_LABELS, b""), TRAIN_LABELS, "expected 15 bytes, found 0.", id="empty"),
     pytest.param(replace_file(TEST_IMAGES, b"html"), TEST_IMAGES, "expected 2,368 bytes, found 4.", id="another page"),
     pytest.param(replace_file(TRAIN_LABELS, LABELS + b"\0"), TRAIN_LABELS, "expected 15 bytes, found more.", id="longer"),
     pytest.param(
@@ -485,12 +430,6 @@ BROKEN = [
         id="other content in gz",
     ),
     pytest.param(
-        replace_file(f"{TRAIN_LABELS}.gz", gzip.compress(LABELS[:-1])),
-        f"{TRAIN_LABELS}.gz",
-        "expected 15 bytes unpacked, found 14.",
-        id="shorter in gz",
-    ),
-    pytest.param(
         replace_file(f"{TRAIN_LABELS}.gz", gzip.compress(bytes(10_000_000))),
         f"{TRAIN_LABELS}.gz",
         "expected 15 bytes unpacked, found more.",
@@ -500,12 +439,8 @@ BROKEN = [
     pytest.param(replace_file(f"{TRAIN_LABELS}.gz", b"<html>"), f"{TRAIN_LABELS}.gz", "Not a gzipped file", id="not gz"),
     pytest.param(replace_file(f"{TRAIN_LABELS}.gz", CORRUPT), f"{TRAIN_LABELS}.gz", "decompressing data", id="corrupt gz"),
     pytest.param(replace_by_folder(TEST_LABELS), TEST_LABELS, os.strerror(errno.EISDIR), id="a folder"),
-    pytest.param(
-        replace_by_folder(f"{TEST_LABELS}.gz"), f"{TEST_LABELS}.gz", os.strerror(errno.EISDIR), id="a folder named gz"
-    ),
     pytest.param(keep_only(TRAIN_IMAGES), TRAIN_LABELS, "missing, and no .gz of it either.", id="only one file"),
-    pytest.param(keep_only(*list(FILES)[:3]), TEST_LABELS, "missing, and no .gz of it either.", id="one file short"),
-    pytest.param(only_a_strangers_file, TRAIN_IMAGES, "missing, and no .gz of it either.", id="another file"),
+    pytest.param(only_another_file, TRAIN_IMAGES, "missing, and no .gz of it either.", id="another file"),
 ]
 
 
@@ -615,11 +550,8 @@ class TestDownload:
                 "Error on t.gz: Tried https://a/, got: HTTP 403",
             ),
             (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
-            (TimeoutError("timed out"), "timed out"),
-            (http.client.IncompleteRead(b"half"), "IncompleteRead(4 bytes read)"),
             (EOFError(), "EOFError"),
             (ModuleNotFoundError("No module named 'torchvision'"), "No module named 'torchvision'"),
-            (RuntimeError("operator torchvision::nms does not exist"), "operator torchvision::nms does not exist"),
         ],
         ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
     )
@@ -768,12 +700,6 @@ def test_mnist_is_unpacked_where_all_four_plain_files_are(root: Path) -> None:
     assert not data.mnist_unpacked(root)
 
 
-@pytest.mark.usefixtures("tiny")
-def test_mnist_is_not_unpacked_where_its_folder_is_a_file(root: Path) -> None:
-    root.write_text("a file")
-    assert not data.mnist_unpacked(root)
-
-
 def first_batches(root: Path) -> Iterator[data.Batch]:
     return data.torchvision_loader(root, 3, seed=1)
 
@@ -858,25 +784,3 @@ class TestRealMnist:
         scaled = mnist.train.images.double() / 255
         assert round(scaled.mean().item(), 4) == mnist.mean
         assert round(scaled.std().item(), 4) == mnist.std
-
-    def test_a_folder_of_gz_alone_is_the_same(self, mnist: Dataset, tmp_path: Path) -> None:
-        packed = tmp_path / "MNIST" / "raw"
-        packed.mkdir(parents=True)
-        for name in FILES:
-            content = Path(str(REAL_MNIST), "MNIST", "raw", name).read_bytes()
-            (packed / f"{name}.gz").write_bytes(gzip.compress(content, compresslevel=1))
-        again = load("mnist", tmp_path)
-        for split, same in ((mnist.train, again.train), (mnist.test, again.test)):
-            assert torch.equal(split.images, same.images)
-            assert torch.equal(split.labels, same.labels)
-
-    def test_torchvision_gives_the_pixels_of_batch(self, mnist: Dataset) -> None:
-        seed, batch_size = 1, 64
-        images, labels = next(data.torchvision_loader(REAL_MNIST, batch_size, seed))
-        raw = ((images * mnist.std + mnist.mean) * 255).round().to(torch.uint8)
-        index = {image.numpy().tobytes(): position for position, image in enumerate(mnist.train.images)}
-        assert len(index) == len(mnist.train)  # no two images are the same, so an image's bytes find its index
-        indices = torch.tensor([index[image.numpy().tobytes()] for image in raw])
-        ours, our_labels = mnist.batch(mnist.train, indices)
-        assert torch.equal(images, ours)
-        assert torch.equal(labels, our_labels)

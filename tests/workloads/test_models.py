@@ -7,7 +7,7 @@ import torch
 from builders import params
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_builders import tiny_workload
+from torch_builders import digit_batch, tiny_workload
 
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.measuring.case import build
@@ -16,17 +16,11 @@ from mnistbench.workloads.workload import ConvNet, LeNet5
 
 pytestmark = pytest.mark.versions
 
-CPU = torch.device("cpu")
 both_models = pytest.mark.parametrize("make_model", [ConvNet, LeNet5])
 
 
 def images(batch_size: int) -> Tensor:
     return torch.randn(batch_size, 1, 28, 28, generator=torch.Generator().manual_seed(5))
-
-
-def digit_batch(batch_size: int, device: torch.device, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    inputs = torch.randn(batch_size, 1, 28, 28, generator=generator, device=device)
-    return inputs, torch.randint(10, (batch_size,), generator=generator, device=device)
 
 
 class ExamplesNet(nn.Module):
