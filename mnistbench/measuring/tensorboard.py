@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from mnistbench.core.errors import first_line
 from mnistbench.core.params import Params
 from mnistbench.core.record import Scalars, finite, thin
 from mnistbench.measuring.case import autocaster, fork_random, in_step, optimizer_maker, seeded_model
@@ -302,8 +303,3 @@ def write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> str:
     except Exception as error:  # noqa: BLE001  # a deprecated tracer can raise anything on a user's model
         return f"no model graph: {type(error).__name__}: {first_line(error)}"
     return ""
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, for a note of one line."""
-    return (str(error).strip() or "no message").splitlines()[0]

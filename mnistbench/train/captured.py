@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mnistbench.core.errors import UsageError
+from mnistbench.core.errors import UsageError, first_line
 from mnistbench.workloads.data import Dataset
 from mnistbench.workloads.step import Step, Window
 
@@ -61,8 +61,8 @@ class CapturedSteps:
             try:
                 self._captured[size] = fixed, self._capture(lambda: self._work(fixed), self._saved())
             except RuntimeError as error:
-                reason = str(error).partition("\n")[0]
-                raise UsageError(f"the step cannot be captured as a CUDA graph ({reason}): use --step reference") from error
+                problem = f"the step cannot be captured as a CUDA graph ({first_line(error)})"
+                raise UsageError(f"{problem}: use --step reference") from error
         fixed, start = self._captured[size]
         fixed.copy_(indices)
         start()

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from mnistbench.core.document import Reader
-from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.errors import RecordError, UsageError, first_line
 from mnistbench.core.files import replace_file
 from mnistbench.train.result import CHECKPOINT, EpochResult, Point, Settings
 from mnistbench.workloads.fast import Optimizer
@@ -73,7 +73,7 @@ def load(directory: Path) -> Checkpoint:
         if schema != SCHEMA:
             raise UsageError(f"--resume: {path} has version {schema}, and this mnistbench reads {SCHEMA}; train anew")
         found = Reader({name: values.pop(name) for name in ("settings", "epochs", "points")})
-        settings = Settings(**found["settings"].read(Mapping[str, Any]), save_checkpoint=True)
+        settings = Settings(**found["settings"].read(Mapping[str, Any]))
         epochs, points = found["epochs"].read(tuple[EpochResult, ...]), found["points"].read(tuple[Point, ...])
         return Checkpoint(settings=settings, epochs=epochs, points=points, **values)
     except FileNotFoundError:
@@ -85,8 +85,7 @@ def load(directory: Path) -> Checkpoint:
     except (
         RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError, RecordError,
     ) as error:  # fmt: skip
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"--resume: {path} is damaged or no checkpoint ({reason[:120]}); train anew") from None
+        raise UsageError(f"--resume: {path} is damaged or no checkpoint ({first_line(error)[:120]}); train anew") from None
 
 
 def random_state(device: torch.device) -> tuple[torch.Tensor, ...]:

@@ -63,7 +63,6 @@ class Settings:
         "--output -o", path, None, "new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)", "DIR"
     )
     profile: bool = switch("--profile", "profile a few steps after training: table and trace.json.gz")
-    save_checkpoint: bool = False  # after each epoch, to continue the run
     given: frozenset[str] = frozenset()  # fields whose options were given; a run that is continued keeps the others
 
     def __post_init__(self) -> None:

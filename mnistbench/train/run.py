@@ -72,8 +72,8 @@ def run(
 
     Args:
         settings: of the run; the device is available, as ``resolve_devices`` returns it.
-        output: existing directory for TensorBoard's file, ``result.json``, ``metrics.csv`` and, if the settings ask for
-            them, weights, checkpoint and trace; None: nothing is written.
+        output: existing directory for TensorBoard's file, ``result.json``, ``metrics.csv``, the checkpoint except in a dry
+            run and, if the settings ask for them, weights and trace; None: nothing is written.
         listener: callbacks.
         workload: the result of ``workload_of_ranks``, if its dataset has already been loaded.
         ranks: of which this process is one. Only rank 0 has an output directory.
@@ -210,7 +210,7 @@ class _Run:
             self._end_epoch(None if stopped else test)  # an incomplete test does not count
             if stopped:
                 return
-            if settings.save_checkpoint and test:
+            if test and not settings.dry_run:
                 self._save(optimizer, order, steps)
 
     def _fitted(

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 from torch import Tensor, nn
 
-from mnistbench.core.errors import MnistbenchError, UsageError
+from mnistbench.core.errors import MnistbenchError, UsageError, first_line
 from mnistbench.core.ranks import Rank
 
 _T = TypeVar("_T")
@@ -99,9 +99,6 @@ class Alone:
         """Return the values of all ranks on rank 0, and an empty list on the others."""
         return [value]
 
-    def end(self) -> None:
-        """Leave the other ranks."""
-
 
 class Group(Alone):
     """A process among several: see :class:`Alone`."""
@@ -134,7 +131,7 @@ class Group(Alone):
             )
         except (dist.DistError, RuntimeError, ValueError, OSError) as error:
             where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-            raise UsageError(f"rank {self.rank} does not reach the other ranks at {where} ({_first_line(error)})") from None
+            raise UsageError(f"rank {self.rank} does not reach the other ranks at {where} ({first_line(error)})") from None
         self._store.set(f"process {self.rank}", json.dumps([socket.gethostname(), os.getpid()]))
 
     def model(self, model: nn.Module) -> nn.Module:
@@ -237,15 +234,16 @@ class Group(Alone):
             is_of_gloo = isinstance(error, RuntimeError) and ("gloo" in text or "Connection" in text)
             if not isinstance(error, torch.distributed.DistError) and not is_of_gloo:
                 traceback.print_exc()
-                self._fail(f"{me} failed: {type(error).__name__}: {_first_line(error)}")
-            line, elsewhere = None, []
+                self._fail(f"{me} failed: {type(error).__name__}: {first_line(error)}")
+            line: str | None = None
+            elsewhere: list[str] = []
             with contextlib.suppress(Exception):  # the store may have ended, too
                 line = self._who_ended()
                 # Processes of other nodes cannot be looked up.
                 elsewhere = [f"rank {rank} on {host}" for rank, (host, _) in self._others() if host != socket.gethostname()]
             if line is None:
                 # The message of gloo or NCCL without the place in their source, its prefix and its advice.
-                reason = re.sub(r"^\[\S+\] ", "", _first_line(error).rpartition("RuntimeError: ")[2]).partition(". ")[0]
+                reason = re.sub(r"^\[\S+\] ", "", first_line(error).rpartition("RuntimeError: ")[2]).partition(". ")[0]
                 line = f"{me} lost the connection to {' or '.join(elsewhere) or 'another rank'} ({reason})"
             self._end_with(line, _FAILED)
 
@@ -308,16 +306,28 @@ class Group(Alone):
             time.sleep(_PAUSE_S)
 
 
+@contextlib.contextmanager
+def joined(rank: Rank, device: torch.device, print_error: Callable[[str], None]) -> Iterator[Alone]:
+    """Join the other ranks, if there are any, for the body; they fail together, see :meth:`Group.failing_together`.
+
+    Raises:
+        UsageError: they cannot be reached.
+    """
+    if rank.world_size == 1:
+        yield Alone()
+        return
+    ranks = Group(rank, device)
+    with ranks.failing_together(print_error):
+        yield ranks
+        ranks.end()
+
+
 def _weighted_sum(group, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # DDP refuses ours, which are texts
     """Sum the ranks' mean gradients, weighted by their samples: the mean over the whole batch, also where parts differ."""
     import torch.distributed as dist
 
     reduced = dist.all_reduce(bucket.buffer().mul_(group.weight), async_op=True)
     return reduced.get_future().then(lambda future: future.value()[0])
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
 
 
 def _runs(pid: int) -> bool:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch_builders import (
     LossSpy,
+    Untraceable,
     no_bar,
     read_back,
     scalars_in,
@@ -52,10 +53,6 @@ class Sessions:
         self._root = root
 
     def run(self, workload: Workload | None = None, *, tensorboard: bool = True, **changes: Any) -> Scalars:
-        scalars, self.notes = self.trained(workload, tensorboard=tensorboard, **changes)
-        return scalars
-
-    def trained(self, workload: Workload | None, *, tensorboard: bool, **changes: Any) -> tuple[Scalars, tuple[str, ...]]:
         workload = workload or with_set
         spy, loss = LossSpy(), workload.loss
 
@@ -66,9 +63,9 @@ class Sessions:
 
         directory = self._root / f"session{len(self.steps)}" if tensorboard else None
         tracker = Tracker(directory, no_bar, CurveStore(self.store))
-        found = tracker.training(tiny_params(**changes), dataclasses.replace(workload, loss=spied))
+        scalars, self.notes = tracker.training(tiny_params(**changes), dataclasses.replace(workload, loss=spied))
         self.steps.append(len(spy.values))
-        return found
+        return scalars
 
     def entries(self) -> list[Path]:
         return sorted(self.store.iterdir())
@@ -108,23 +105,12 @@ def test_tensorboard_shows_the_curve_graph_and_images_in_the_directory_of_the_la
     assert str(other.Graph()) == str(one.Graph())
 
 
-class Untraceable(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.out = nn.Linear(16, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if torch.jit.is_tracing():
-            raise RuntimeError("cannot be traced")
-        output: Tensor = self.out(x.flatten(1)).log_softmax(dim=1)
-        return output
-
-
 def test_notes_are_kept(sessions: Sessions) -> None:
     workload = dataclasses.replace(with_set, make_model=Untraceable)
-    notes = [sessions.trained(workload, tensorboard=True)[1] for _ in range(2)]
+    for _ in range(2):
+        sessions.run(workload)
+        assert sessions.notes == ("no model graph: RuntimeError: cannot be traced",)
     assert sessions.steps == [COMPUTED, REUSED]
-    assert notes == [("no model graph: RuntimeError: cannot be traced",)] * 2
 
 
 def test_the_random_state_is_restored(sessions: Sessions) -> None:

@@ -190,24 +190,6 @@ def test_garbage_is_collected_in_the_case_and_not_while_events_are_parsed(monkey
     assert gc.isenabled()
 
 
-def test_profiled_and_plain_iterations_leave_the_same_weights() -> None:
-    """The same number of calls, profiled and plain, leave the same weights."""
-    profiled, plain = (build(tiny_params(), tiny_workload()) for _ in range(2))
-    calls = 0
-
-    def count(*_: object) -> None:
-        nonlocal calls
-        calls += 1
-
-    hook = profiled.model.register_forward_hook(count)
-    profile(profiled, iterations=3)
-    hook.remove()
-    plain.reset()
-    for _ in range(calls):
-        plain()
-    assert all(torch.equal(*pair) for pair in zip(profiled.model.parameters(), plain.model.parameters(), strict=True))
-
-
 # ---- Models that are not a chain of layers ---------------------------------------------------------------------------
 
 

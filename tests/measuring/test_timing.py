@@ -164,11 +164,6 @@ def test_events_lie_around_each_call_on_the_cases_device(
     assert times == tuple(number * 1_000_000 + 250_000 for number in range(EVENT_CALLS))  # nanoseconds
 
 
-def test_a_cpu_has_no_device_times(accelerator: list[str]) -> None:
-    assert device_times(FakeCase(accelerator)) == ()
-    assert accelerator == []
-
-
 def test_device_times_come_after_the_rounds(accelerator: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     case = FakeCase(accelerator, device="cuda")
     timed = measure(case, FakeBenchmark(accelerator), cold=False, first_of_process=False)

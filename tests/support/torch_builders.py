@@ -50,6 +50,20 @@ def tiny_model() -> nn.Module:
     )
 
 
+class Untraceable(nn.Module):
+    """A model of the images of ``tiny_batch`` of which TensorBoard shows no graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(PIXELS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.jit.is_tracing():
+            raise RuntimeError("cannot be traced\nfor reasons that fill a page")
+        output: Tensor = self.out(x.flatten(1)).log_softmax(dim=1)
+        return output
+
+
 def tiny_batch(batch_size: int, device: torch.device, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Noise and labels that have nothing to do with it."""
     images = torch.randn(batch_size, *IMAGE, generator=generator)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.versions
 
 SETTINGS = Settings(
     model="tiny", dataset="tiny", device="cpu", step="reference", batch_size=6, test_batch_size=5, epochs=3, lr=0.5, gamma=0.5,
-    log_interval=3, threads=1, save_model=True, save_checkpoint=True,
+    log_interval=3, threads=1, save_model=True,
 )  # fmt: skip
 
 

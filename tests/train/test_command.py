@@ -18,7 +18,6 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.options import read
 from mnistbench.core.ranks import Rank
 from mnistbench.measuring import tensorboard
-from mnistbench.measuring.environment import accelerators
 from mnistbench.train import command
 from mnistbench.train import run as training
 from mnistbench.train.report import TrainingProgress
@@ -94,14 +93,6 @@ def test_an_option_that_cannot_be_used_is_one_line(
     assert cli.main(["train", "--dataset", "digits", *arguments]) == 2
     assert capsys.readouterr() == ("", f"mnistbench: {line.format(here=here)}\n")
     assert sorted(here.rglob("*")) == before
-
-
-@pytest.mark.skipif(bool(accelerators()), reason="there is an accelerator here")
-def test_a_device_that_is_not_present_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["train", "--dataset", "digits", "--device", "cuda"]) == 2
-    line = capsys.readouterr().err
-    assert line.startswith("mnistbench: --device: device 'cuda' is not available: torch ")
-    assert line.count("\n") == 1
 
 
 # ---- What they mean on a machine and for a rank ----------------------------------------------------------------------

@@ -27,7 +27,6 @@ from torch_builders import (
     whole_tiny_set,
 )
 
-from mnistbench.core import files
 from mnistbench.core.errors import UsageError
 from mnistbench.train import run as training
 from mnistbench.train.result import (
@@ -362,21 +361,6 @@ def test_weights_are_those_that_were_tested(tmp_path: Path) -> None:
     result = trained(tmp_path, save_model=True)
     output, targets = outputs_of(tmp_path)
     assert nn.functional.nll_loss(output, targets).item() == pytest.approx(result.epochs[-1].test_loss)
-
-
-def test_the_old_weights_stay_if_new_ones_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / WEIGHTS).write_bytes(b"of before")
-
-    def full(self: Path, content: bytes) -> int:
-        with self.open("wb") as stream:
-            stream.write(content[: len(content) // 2])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files.Path, "write_bytes", full)
-    with pytest.raises(OSError, match="No space left on device"):
-        training.save_weights(tiny_model(), tmp_path / WEIGHTS)
-    assert (tmp_path / WEIGHTS).read_bytes() == b"of before"
-    assert [path.name for path in tmp_path.iterdir()] == [WEIGHTS]
 
 
 def test_the_trace_and_the_operations_are_of_training_steps(tmp_path: Path) -> None:

@@ -59,33 +59,6 @@ def test_output_is_ten_log_probabilities_per_image(make_model: type[nn.Module], 
     torch.testing.assert_close(output.exp().sum(dim=1), torch.ones(batch_size))
 
 
-@pytest.mark.parametrize(
-    ("make_model", "shapes"),
-    [
-        (
-            ConvNet,
-            {
-                "conv1": (32, 26, 26), "conv2": (64, 24, 24), "pool": (64, 12, 12), "flatten": (9216,),
-                "fc1": (128,), "fc2": (10,),
-            },
-        ),
-        (
-            LeNet5,
-            {
-                "conv1": (6, 28, 28), "pool1": (6, 14, 14), "conv2": (16, 10, 10), "pool2": (16, 5, 5), "flatten": (400,),
-                "fc1": (120,), "fc2": (84,), "fc3": (10,),
-            },
-        ),
-    ],
-)  # fmt: skip
-def test_shapes_between_the_layers(make_model: type[nn.Module], shapes: dict[str, tuple[int, ...]]) -> None:
-    found, output = {}, images(2)
-    for name, layer in make_model().named_children():
-        output = layer(output)
-        found[name] = tuple(output.shape[1:])
-    assert {name: found[name] for name in shapes} == shapes
-
-
 def test_convnet_has_the_weights_of_the_examples_network_for_the_same_seed() -> None:
     torch.manual_seed(1)
     ours = ConvNet().state_dict()

@@ -177,28 +177,6 @@ def test_windows_are_means_over_their_samples(sizes: list[int], window: int, fir
     assert windows == [expected_window(seen[start:end], first_step + end) for start, end in zip(starts, ends, strict=False)]
 
 
-def test_a_loss_is_weighed_by_its_batch() -> None:
-    (window,) = fit_on_constant_losses([(1, 4.0), (3, 8.0)])
-    assert window == Window(step=2, samples=4, loss=7.0, accuracy=None)  # (1 x 4 + 3 x 8) / 4, not (4 + 8) / 2
-
-
-def test_a_last_short_window_counts() -> None:
-    windows = fit_on_constant_losses([(2, 1.0), (2, 2.0), (2, 3.0), (1, 5.0), (1, 7.0)], window=3)
-    assert windows == [Window(3, 6, 2.0, None), Window(5, 2, 6.0, None)]
-
-
-def test_no_window_is_empty() -> None:
-    assert [window.step for window in fit_on_constant_losses([(2, 1.0)] * 4, window=2)] == [2, 4]
-    assert fit_on_constant_losses([]) == []
-
-
-def fit_on_constant_losses(batches: Sequence[tuple[int, float]], window: int = 10) -> list[Window]:
-    """Fit on batches of the given sizes whose mean loss is given too."""
-    model = nn.Linear(1, 1, bias=False)
-    step = Step(model, lambda output, targets: targets.mean() + 0 * output.sum(), sgd(model.parameters()))
-    return list(fit(step, [(torch.ones(size, 1), torch.full((size,), loss)) for size, loss in batches], window=window))
-
-
 def test_fit_trains_when_its_windows_are_read() -> None:
     model, drawn = linear_model(), []
 
