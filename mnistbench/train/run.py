@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mnistbench.core.files import replace_file
 from mnistbench.core.params import FAST, REFERENCE, Params
@@ -128,6 +128,7 @@ class _Run:
         self._tested: list[tuple[Tensor, Tensor]] = []  # predicted and true classes of the last test, by batch
         self._keeps_tested = output is not None or ranks.world_size > 1  # rank 0 may write what this rank has tested
         self._writer: Any = None
+        self._n_epochs = 1 if settings.dry_run else settings.epochs
         self._epoch, self._learning_rate, self._since = 0, 0.0, 0
         self._before_ns = checkpoint.wall_ns if checkpoint else 0
         self._began_ns = 0
@@ -154,7 +155,9 @@ class _Run:
             self._train()
             wall_ns = self._wall_ns()
             if output and settings.save_model:
-                save_weights(self._plain_model, output / trained.WEIGHTS)
+                stream = io.BytesIO()
+                torch.save({name: weights.cpu() for name, weights in self._plain_model.state_dict().items()}, stream)
+                replace_file(output / trained.WEIGHTS, stream.getvalue())
             finished = bool(self._epochs[-1].test_samples)
             if finished and self._keeps_tested:
                 tested = self._ranks.gather(self._tested)
@@ -178,10 +181,6 @@ class _Run:
             replace_file(output / trained.RESULT, (json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n").encode())
         return result
 
-    @property
-    def _n_epochs(self) -> int:
-        return 1 if self._settings.dry_run else self._settings.epochs
-
     def _train(self) -> None:
         settings = self._settings
         samples = len(self._whole.train)
@@ -190,9 +189,13 @@ class _Run:
         for group in optimizer.param_groups:
             group["lr"] = settings.lr
         order, steps = torch.Generator().manual_seed(settings.seed), 0
-        if self._checkpoint:
-            order, steps = self._checkpoint.restore(self._plain_model, optimizer), self._checkpoint.steps
-            self._set_random(self._checkpoint)
+        if begun := self._checkpoint:
+            order, steps = begun.restore(self._plain_model, optimizer), begun.steps
+            if len(begun.random) == self._ranks.world_size:
+                set_random_state(begun.random[self._ranks.rank], self._device)
+            else:  # other ranks than before draw other dropout masks
+                drawn = self._ranks.rank + len(begun.epochs) * self._ranks.world_size
+                seed(self._device, seed_of_masks(settings.seed, drawn))
         step = Step(self._ranks.model(self._model), self._workload.loss, optimizer, self._autocast)
         is_captured = settings.step == FAST and self._device.type == "cuda"
         captured = CapturedSteps(self._whole, step, self._workload.metric) if is_captured else None
@@ -269,14 +272,6 @@ class _Run:
                 points=tuple(self._points),
                 wall_ns=self._wall_ns(),
             ).save(self._output)
-
-    def _set_random(self, begun: Checkpoint) -> None:
-        """Set the random state; other ranks than before draw other dropout masks."""
-        if len(begun.random) == self._ranks.world_size:
-            set_random_state(begun.random[self._ranks.rank], self._device)
-        else:
-            drawn = self._ranks.rank + len(begun.epochs) * self._ranks.world_size
-            seed(self._device, seed_of_masks(self._settings.seed, drawn))
 
     def _end_epoch(self, test: Window | None) -> None:
         """Keep the result of the epoch; ``test`` is None if it was stopped before the end of its test."""
@@ -368,17 +363,6 @@ def _of_point(point: Point) -> dict[str, float | None]:
 def _of_test(epoch: EpochResult) -> dict[str, float | None]:
     """Return the values of a test by the names of their curves."""
     return {"test/loss": epoch.test_loss, "test/accuracy": epoch.test_accuracy}
-
-
-def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the model's ``state_dict`` with CPU tensors atomically; ``torch.load(weights_only=True)`` reads it.
-
-    Raises:
-        OSError: the file cannot be written; an existing file is unchanged.
-    """
-    stream = io.BytesIO()
-    torch.save({name: weights.cpu() for name, weights in model.state_dict().items()}, stream)
-    replace_file(path, stream.getvalue())
 
 
 def _metrics_csv(points: list[Point], epochs: list[EpochResult]) -> str:

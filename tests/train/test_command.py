@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 import signal
@@ -50,24 +49,9 @@ def test_defaults_are_those_of_pytorch_examples() -> None:
     assert (found.log_interval, found.dry_run, found.save_model, found.dataset) == (10, False, False, "mnist")
 
 
-def test_every_option_is_a_setting() -> None:
-    line = (
-        "--batch-size 16 --test-batch-size 500 --epochs 3 --lr 0.5 --gamma 1 --dry-run --seed 0 --log-interval 2 --threads 2 "
-        "--save-model --device cuda:1 --model lenet5 --dataset digits --data-dir d --profile --dtype bfloat16 "
-        "--step reference --output run"
-    )
-    expected = Settings(
-        model="lenet5", dataset="digits", data_dir=Path("d"), device="cuda:1", step="reference", dtype="bfloat16", threads=2,
-        batch_size=16, test_batch_size=500, epochs=3, lr=0.5, gamma=1.0, seed=0, log_interval=2, dry_run=True, save_model=True,
-        profile=True, output=Path("run"),
-    )  # fmt: skip
-    assert dataclasses.replace(settings_of(*line.split()), given=frozenset()) == expected
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--batch-size", "0"], "--batch-size: '0' cannot be used; give a whole number, at least 1"),
         (["--output", "file/run"], "--output: {here}/file is not a directory; name another directory"),
         (["--output", "full"], "--output: full is not empty; name a new one, or leave --output out"),
         (["--output", "x" * 300], "--output: " + "x" * 300 + " cannot be used (File name too long); name another directory"),

@@ -45,7 +45,6 @@ def test_one_and_two_ranks(tmp_path: Path) -> None:
         (("--strong", "--weak"), "--strong and --weak exclude each other"),
         (("--strong", "--batch-size-per-rank", "8"), "--batch-size-per-rank: cannot be used with --strong"),
         (("--weak", "--batch-size", "64"), "--batch-size: cannot be used with --weak; give --batch-size-per-rank"),
-        (("--strong", "--ranks", "1,0"), "--ranks: '1,0' cannot be used"),
         (("--strong", "--ranks", "4", "--batch-size", "3"), "--batch-size: 3 has no sample for each of 4 ranks; give 4"),
         (("--strong", "--device", "cuda", "--step", "fast"), "--step: the fast step is for the CPU"),
         (("--strong", "--output", "no/s.txt"), "--output: no/s.txt cannot be written"),
