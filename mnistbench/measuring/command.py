@@ -10,7 +10,7 @@ from tabulate import tabulate
 from mnistbench.core import units
 from mnistbench.core.machine import allocator_status
 from mnistbench.core.record import Environment
-from mnistbench.measuring import import_torch
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import EXIT_PASSED
 
 

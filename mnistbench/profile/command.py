@@ -13,7 +13,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.params import Params
 from mnistbench.core.ranks import Rank, own_rank
-from mnistbench.measuring import import_torch
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.report import profile_report
 from mnistbench.profile.result import Profiled, Settings
 from mnistbench.showing.output import EXIT_PASSED, check, deliver, print_error, rank_0_reports

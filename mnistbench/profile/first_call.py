@@ -149,7 +149,7 @@ def _calls(answer: Reader) -> list[ColdCall]:
 
 def main() -> None:
     """Read jobs from standard input, a line of JSON each; write an answer to each to standard output, also a line of JSON."""
-    from mnistbench.measuring import import_torch
+    from mnistbench.measuring.torch_import import import_torch
 
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

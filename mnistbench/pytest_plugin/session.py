@@ -16,7 +16,7 @@ import pytest
 from mnistbench.compare.criteria import mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.options import read_pytest
-from mnistbench.measuring import import_torch
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options, read_criteria
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from mnistbench.core.files import why_not_writable
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.params import FAST, default_step
 from mnistbench.core.ranks import Rank, own_rank
-from mnistbench.measuring import import_torch
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import EXIT_STOPPED, print_error, rank_0_reports
 from mnistbench.train.report import TrainingProgress, ending, title
 from mnistbench.train.result import AUTO, CHECKPOINT, Settings

@@ -87,7 +87,7 @@ def run(settings: Settings) -> int:
 
 
 def _measure(settings: Settings) -> None:
-    from mnistbench.measuring import import_torch
+    from mnistbench.measuring.torch_import import import_torch
 
     _cache_bytecode()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before a profile began

@@ -7,7 +7,7 @@ import sys
 
 from mnistbench.course.studies.memory.report import report_of
 from mnistbench.course.studies.memory.result import Settings
-from mnistbench.measuring import import_torch
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import check, deliver
 from mnistbench.showing.progress import Progress
 
