@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mnistbench.core.errors import UsageError, first_line
+from mnistbench.core.params import FAST
 from mnistbench.workloads.data import Dataset
 from mnistbench.workloads.step import Step, Window
 
@@ -17,6 +18,11 @@ WARM_UP_STEPS = 3
 
 #: Runs work for the warm-up and returns what repeats it.
 Capture = Callable[[Callable[[], None], Callable[[], None]], Callable[[], None]]
+
+
+def captures(step: str, device: torch.device) -> bool:
+    """Return whether steps of this kind are captured: fast ones on a CUDA device."""
+    return step == FAST and device.type == "cuda"
 
 
 class CapturedSteps:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mnistbench.core.files import replace_file
-from mnistbench.core.params import FAST, REFERENCE, Params
+from mnistbench.core.params import REFERENCE, Params
 from mnistbench.core.record import CaseRecord, finite
 from mnistbench.measuring.case import (
     autocaster,
@@ -41,7 +41,7 @@ from mnistbench.measuring.tensorboard import (
 )
 from mnistbench.showing.table import csv_text
 from mnistbench.train import result as trained
-from mnistbench.train.captured import CapturedSteps
+from mnistbench.train.captured import CapturedSteps, captures
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
 from mnistbench.workloads.fast import Optimizer
@@ -196,7 +196,7 @@ class _Run:
                 drawn = self._ranks.rank + len(begun.epochs) * self._ranks.world_size
                 seed(self._device, seed_of_masks(settings.seed, drawn))
         step = Step(self._ranks.model(self._model), self._workload.loss, optimizer, self._autocast)
-        is_captured = settings.step == FAST and self._device.type == "cuda"
+        is_captured = captures(settings.step, self._device)
         captured = CapturedSteps(self._whole, step, self._workload.metric) if is_captured else None
         for number in range(len(self._epochs) + 1, self._n_epochs + 1):
             self._epoch, self._learning_rate = number, float(optimizer.param_groups[0]["lr"])

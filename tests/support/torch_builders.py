@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from builders import params
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
 
 from mnistbench.core.params import Params
@@ -135,8 +134,10 @@ def no_bar(batches: Iterable[Batch], total: int, description: str) -> Iterator[I
     yield batches
 
 
-def read_back(directory: str | Path) -> EventAccumulator:
-    """Return what TensorBoard reads of a run's directory."""
+def read_back(directory: str | Path) -> Any:
+    """Return TensorBoard's EventAccumulator of a run's directory."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     reader = EventAccumulator(str(directory), size_guidance={"scalars": 0, "images": 0, "tensors": 0})
     reader.Reload()
     return reader

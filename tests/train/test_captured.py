@@ -2,60 +2,66 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch_builders import sgd, tiny_model, tiny_set, tiny_workload
+from builders import environment
+from torch_builders import sgd, tiny_model, tiny_set, tiny_workload, whole_tiny_set
 
 from mnistbench.core.errors import UsageError
-from mnistbench.train.captured import WARM_UP_STEPS, Capture, CapturedSteps
-from mnistbench.workloads.step import Step, Window, fit, windows
+from mnistbench.train import run as training
+from mnistbench.train.captured import WARM_UP_STEPS, CapturedSteps, captures
+from mnistbench.train.result import Result, Settings
+from mnistbench.workloads.step import Step
 
 Work = Callable[[], None]
 
-
-def trained(make_optimizer: Any, capture: Capture | None) -> list[Window]:
-    """Train two epochs, the second at another learning rate."""
-    torch.manual_seed(1)  # weights and dropout
-    workload, whole, model, order = tiny_workload(), tiny_set(), tiny_model(), torch.Generator().manual_seed(1)
-    step, found = Step(model, workload.loss, make_optimizer(model.parameters())), []
-    captured = CapturedSteps(whole, step, workload.metric, capture) if capture else None
-    for _ in range(2):
-        batches = whole.order(whole.train, 6, order)
-        if captured:
-            found.extend(windows(batches, captured.train, captured.window, window=2, first_step=0))
-        else:
-            found.extend(fit(step, [whole.batch(whole.train, each) for each in batches], metric=workload.metric, window=2))
-        for group in step.optimizer.param_groups:
-            group["lr"] *= 0.7
-    return found
+SETTINGS = Settings(
+    model="tiny", dataset="tiny", device="cpu", step="reference", batch_size=6, epochs=3, lr=0.5, log_interval=2, threads=1
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("make_optimizer", [sgd, torch.optim.Adadelta])
 def test_training_is_the_same_with_a_short_last_batch(
     monkeypatch: pytest.MonkeyPatch, make_optimizer: Callable[..., torch.optim.Optimizer]
 ) -> None:
-    captures: list[Work] = []
+    captured: list[Work] = []
 
     def repeat_after_warm_up(work: Work, restore: Work) -> Work:
-        captures.append(work)
+        captured.append(work)
         for _ in range(WARM_UP_STEPS):
             work()
         restore()
         return work
 
+    def trained(*, is_captured: bool) -> Result:
+        monkeypatch.setattr(training, "captures", lambda *_: is_captured)
+        workload = tiny_workload(load=whole_tiny_set, dataset="tiny", make_optimizer=make_optimizer)
+        return training.run(SETTINGS, workload=workload)
+
+    def counts(result: Result) -> list[tuple[Any, ...]]:
+        return [(each.step, each.train_samples, each.train_accuracy, each.test_accuracy) for each in result.epochs]
+
+    def losses(result: Result) -> list[float | None]:
+        return [loss for each in result.epochs for loss in (each.train_loss, each.test_loss)]
+
+    monkeypatch.setattr(training, "read", lambda threads: environment(threads=threads))
+    monkeypatch.setattr(training, "CapturedSteps", functools.partial(CapturedSteps, capture=repeat_after_warm_up))
     adadelta = importlib.import_module("torch.optim.adadelta")
     monkeypatch.setattr(adadelta, "_get_capturable_supported_devices", lambda **_: ["cpu"])
-    plain, captured = (trained(make_optimizer, capture) for capture in (None, repeat_after_warm_up))
-    assert len(captures) == 2  # 20 samples: batches of 6, and one of 2
-    assert [(each.step, each.samples, each.accuracy) for each in captured] == [
-        (each.step, each.samples, each.accuracy) for each in plain
-    ]
-    # A learning rate in a tensor is rounded to single precision.
-    assert [each.loss for each in captured] == pytest.approx([each.loss for each in plain], rel=1e-6)
+    plain, repeated = (trained(is_captured=is_captured) for is_captured in (False, True))
+    assert len(captured) == 2  # 20 samples: batches of 6, and one of 2
+    assert counts(repeated) == counts(plain)
+    assert losses(repeated) == pytest.approx(losses(plain), rel=1e-6)  # a rate in a tensor is rounded to single precision
+
+
+def test_fast_steps_on_a_cuda_device_are_captured() -> None:
+    cases = [("fast", "cuda:1"), ("reference", "cuda"), ("fast", "cpu")]
+    assert [captures(step, torch.device(device)) for step, device in cases] == [True, False, False]
 
 
 def test_a_step_that_cannot_be_captured_is_one_line() -> None:

@@ -107,6 +107,15 @@ def test_a_finished_run_is_trained_longer(tmp_path: Path) -> None:
     assert reached(run(SETTINGS, tmp_path, None, WORKLOAD, checkpoint=load(tmp_path))) == reached(expected)
 
 
+def test_other_ranks_than_before_draw_other_dropout_masks(tmp_path: Path) -> None:
+    expected = run(SETTINGS, tmp_path, StopIn(6), WORKLOAD)
+    checkpoint = dataclasses.replace(load(tmp_path), random=())
+    found = run(dataclasses.replace(SETTINGS, epochs=2), None, None, WORKLOAD, checkpoint=checkpoint)
+    assert reached(found)[0] == reached(expected)[0]
+    again = run(dataclasses.replace(SETTINGS, epochs=2), None, None, WORKLOAD, checkpoint=checkpoint)
+    assert reached(again) == reached(found) != reached(run(dataclasses.replace(SETTINGS, epochs=2), None, None, WORKLOAD))
+
+
 def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
     before = (tmp_path / CHECKPOINT).read_bytes()
