@@ -108,12 +108,11 @@ def test_a_finished_run_is_trained_longer(tmp_path: Path) -> None:
 
 
 def test_other_ranks_than_before_draw_other_dropout_masks(tmp_path: Path) -> None:
-    expected = run(SETTINGS, tmp_path, StopIn(6), WORKLOAD)
-    checkpoint = dataclasses.replace(load(tmp_path), random=())
-    found = run(dataclasses.replace(SETTINGS, epochs=2), None, None, WORKLOAD, checkpoint=checkpoint)
-    assert reached(found)[0] == reached(expected)[0]
-    again = run(dataclasses.replace(SETTINGS, epochs=2), None, None, WORKLOAD, checkpoint=checkpoint)
-    assert reached(again) == reached(found) != reached(run(dataclasses.replace(SETTINGS, epochs=2), None, None, WORKLOAD))
+    run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
+    checkpoint, alone = load(tmp_path), reached(run(SETTINGS, None, None, WORKLOAD))
+    found = reached(run(SETTINGS, None, None, WORKLOAD, checkpoint=dataclasses.replace(checkpoint, random=())))
+    assert (found[0], found[1][:3]) == (alone[0], alone[1][:3])
+    assert found[1] != alone[1]
 
 
 def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
