@@ -9,7 +9,7 @@ import sys
 import forks
 import pytest
 import torch
-from terminals import run_on_terminal
+from forks import run_on_terminal
 from torch_builders import read_back, scalars_in
 
 from mnistbench.core.machine import PINNED
