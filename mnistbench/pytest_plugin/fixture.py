@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from mnistbench.core import units
-from mnistbench.core.errors import UsageError
+from mnistbench.core.errors import UsageError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
@@ -29,7 +29,6 @@ from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.passes import measure
 from mnistbench.measuring.profiling import has_device_view, profile
-from mnistbench.measuring.tensorboard import first_line
 from mnistbench.measuring.timing import Timed
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.workloads.data import mnist_unpacked
