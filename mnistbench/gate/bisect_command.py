@@ -52,15 +52,11 @@ def run(settings: Settings) -> int:
             progress.say(f"raw samples: {measured.path}")
             return str(measured.path), conclude(measured, settings)
 
-        progress.say(
-            f"{len(bisection.releases)} releases of {name}: {', '.join(bisection.releases)}; {_at_most(bisection.most_gates)}"
-        )
+        most = bisection.most_gates
+        gates = "1 gate" if most == 1 else f"at most {most} gates, and one more for each that cannot judge its release"
+        progress.say(f"{len(bisection.releases)} releases of {name}: {', '.join(bisection.releases)}; {gates}")
         found = bisect(bisection, gate, progress.say, budget_s=math.inf if settings.budget_s is None else settings.budget_s)
     return gate_report.deliver_verdict(report(found), settings, found.outcome, is_excusable=found.is_excusable)
-
-
-def _at_most(gates: int) -> str:
-    return "1 gate" if gates == 1 else f"at most {gates} gates, and one more for each that cannot judge its release"
 
 
 # ---- Report ----------------------------------------------------------------------------------------------------------

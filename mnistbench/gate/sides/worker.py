@@ -78,7 +78,7 @@ class _Launch:
         self._job, self._turns, self._say = job, turns, say
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, HEAD], 2)
-        self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
+        self._side = Side.of(job)
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
         self._start: float | None = None
