@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -64,10 +64,17 @@ def run(settings: Settings) -> int:
 
 def report(bisection: Bisection) -> Report:
     """Return the report of a search with one gate or more: those of its gates, a table of releases, and the outcome."""
-    gates = [block for gate in bisection.gates for block in _gate_blocks(bisection, gate)]
+    blocks: list[Block] = []
+    for gate in bisection.gates:
+        if gate.verdict:
+            head, *others = gate_report.blocks(gate.verdict)
+            blocks += [
+                replace(head, lines=(f"{bisection.package} {bisection.releases[0]} -> {gate.release}", *head.lines)),
+                *others,
+            ]
     outcome = last_line(bisection)
     data = document("bisection", **_data(bisection))
-    return Report(outcome, [*gates, _releases(bisection), Block("Result", (outcome,))], data, drawn=True)
+    return Report(outcome, [*blocks, _releases(bisection), Block("Result", (outcome,))], data, drawn=True)
 
 
 def last_line(bisection: Bisection) -> str:
@@ -97,13 +104,6 @@ def last_line(bisection: Bisection) -> str:
 def _listed(releases: Sequence[str], word: str) -> str:
     *others, last = releases
     return f"{', '.join(others)} {word} {last}" if others else last
-
-
-def _gate_blocks(bisection: Bisection, gate: Gate) -> Iterable[Block]:
-    if gate.verdict:
-        head, *others = gate_report.blocks(gate.verdict)
-        yield replace(head, lines=(f"{bisection.package} {bisection.releases[0]} -> {gate.release}", *head.lines))
-        yield from others
 
 
 class _Row(NamedTuple):

@@ -251,9 +251,9 @@ class _Gate:
             left_out={side: listing[side].left_out for side in (BASE, HEAD)},
             files={side: listing[side].files for side in (BASE, HEAD)},
             memory={
-                case: {BASE: of_base[case].memory, HEAD: of_head[case].memory}  # type: ignore[dict-item]
+                case: {BASE: bytes_of_base, HEAD: bytes_of_head}
                 for case in common
-                if None not in (of_base[case].memory, of_head[case].memory)
+                if (bytes_of_base := of_base[case].memory) is not None and (bytes_of_head := of_head[case].memory) is not None
             },
             resident={side: listing[side].resident for side in (BASE, HEAD)},
             notes={case: said for case in common if (said := _joined(of_base[case].note, of_head[case].note))},
