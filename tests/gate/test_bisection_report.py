@@ -68,11 +68,6 @@ def test_releases_that_are_not_judged_are_reported_with_their_reason(left):
     assert [line.split()[:3] for line in lines if line.startswith("2.12.0  ")] == [["2.12.0", "not", "judged"]]
 
 
-def test_the_last_line_names_the_first_slower_release(found):
-    assert last_line(found).startswith("first slower release: torch 2.13.0 (2.12.1 is not slower); regressed: 3 confirmed by ")
-    assert render(report(found), "terminal").splitlines()[-1] == last_line(found)
-
-
 def test_the_last_line_names_the_releases_that_are_left(gates, left):
     assert left.outcome == INCONCLUSIVE
     assert last_line(left) == (

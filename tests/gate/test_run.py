@@ -568,18 +568,13 @@ def test_a_polite_kill_is_an_interrupt(gate, launches):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_an_interrupt_while_loading_measures_nothing_and_leaves_nothing(gate, launches, tmp_path):
-    launches.before[0] = raising(KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), LaunchError("base: no good")], ids=str)
+def test_what_ends_the_survey_ends_the_gate_and_leaves_nothing(gate, launches, tmp_path, error):
+    launches.before[0] = raising(error)
+    with pytest.raises(type(error), match=f"^{error}$"):
         gate()
     assert [*tmp_path.glob("storage/gate/*"), *tmp_path.glob("tmp/*")] == []
     assert launches.running == 0
-
-
-def test_a_side_that_cannot_be_loaded_is_an_error(gate, launches):
-    launches.before[0] = raising(LaunchError("base: no good"))
-    with pytest.raises(LaunchError, match=r"^base: no good$"):
-        gate()
 
 
 def test_a_case_that_fails_on_a_side_is_an_error_before_anything_is_measured(gate, launches):

@@ -230,12 +230,6 @@ def test_an_operation_that_fresh_launches_neither_confirm_nor_exclude_is_no_pass
     )
 
 
-@pytest.mark.parametrize("first", [operation(0.04), call(0.015, spread=0.001), call(0.01)])
-def test_what_is_below_its_threshold_is_not_found(first):
-    outcome, verdicts, _ = found([first])
-    assert (outcome, verdicts) == (PASSED, [])
-
-
 def test_the_estimate_to_report_is_that_of_launches_that_did_not_choose_it():
     [finding] = decided(among(operation(0.1, share=0.005)), [fresh(operation, 0.07, share=0.005)]).findings
     assert finding.screened.change == pytest.approx(0.1)
@@ -425,11 +419,6 @@ def test_every_clock_of_a_case_has_to_exclude_a_regression(clock, title):
     assert outcome == INCONCLUSIVE
     assert reason.startswith("case: a slowdown of up to ")
     assert f" of its {title} cannot" in reason
-
-
-def test_a_case_whose_regression_is_confirmed_needs_no_bound():
-    outcome, verdicts, reasons = found([call(0.1)], among(fresh(call, 0.1), count=10, seed=5))
-    assert (outcome, verdicts, reasons) == (REGRESSED, [REGRESSED], [])
 
 
 def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that_is_accepted():
