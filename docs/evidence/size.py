@@ -16,6 +16,9 @@ PACKAGE = ROOT / "mnistbench"
 #: Bases and decorators of record types.
 RECORDS = {"NamedTuple", "TypedDict"}
 
+#: Functions of core/options.py that declare an option or an argument.
+DECLARE = {"option", "switch", "argument", "after_dashes"}
+
 
 def trees(folder: Path) -> dict[Path, ast.Module]:
     """Return the parsed modules of a folder."""
@@ -76,6 +79,11 @@ def imported(path: Path, tree: ast.Module, *, everywhere: bool) -> set[Path]:
     return found
 
 
+def options(modules) -> int:
+    """Return the number of declared options and arguments; one that several commands inherit counts once."""
+    return sum(ast.unparse(node.func) in DECLARE for node in nodes(modules, ast.Call))
+
+
 def longest_chain(modules) -> int:
     """Return the number of modules in the longest chain of imports."""
     graph = {path: imported(path, tree, everywhere=True) for path, tree in modules.items()}
@@ -110,6 +118,7 @@ def main() -> None:
         ("functions", len(functions(modules))),
         ("mean length of a function", round(mean_length(modules), 1)),
         ("record types", sum(is_record(node) for node in nodes(modules, ast.ClassDef))),
+        ("options and arguments", options(modules)),
         ("class names that exist twice", ", ".join(twice(trees(PACKAGE))) or 0),
         ("modules that call Popen", ", ".join(with_popen(modules)) or 0),
     ]

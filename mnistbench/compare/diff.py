@@ -18,6 +18,9 @@ from mnistbench.core.record import median_ns
 from mnistbench.saved_runs.compatibility import MACHINES, VERSIONS, blocking_differences, differences
 from mnistbench.saved_runs.summary import CaseSummary, OpSummary, RunSummary, TableSummary
 
+#: A case with its run.
+CaseOfRun = tuple[RunSummary, CaseSummary]
+
 #: Why a base run is left out of a case.
 ABSENT, ELSEWHERE = "without the case", "another machine or software"
 OTHER_COMMIT, DIRTY, UNVERSIONED = "other commit", "dirty tree", "no commit"
@@ -111,14 +114,9 @@ class CaseComparison:
         return self.has_busy_time and (self.busy_base_runs, self.busy_head_ns) == (self.base_runs, self.head_ns)
 
     @functools.cached_property
-    def busy_base_ns(self) -> int:
-        """Busy time of one iteration: median over the base runs."""
-        return median_ns(self.busy_base_runs)
-
-    @property
     def whole_base_ns(self) -> int:
         """Time that the operations of the base are parts of: busy time on an accelerator, else the iteration."""
-        return self.busy_base_ns if self.has_busy_time else self.base_ns
+        return median_ns(self.busy_base_runs) if self.has_busy_time else self.base_ns
 
     @property
     def whole_head_ns(self) -> int:
@@ -161,7 +159,7 @@ class Comparison:
     bases: tuple[RunSummary, ...]  # the last is the newest
     head: RunSummary
     cases: tuple[CaseComparison, ...]
-    only_base: tuple[tuple[RunSummary, CaseSummary], ...]  # with the newest base run that has it
+    only_base: tuple[CaseOfRun, ...]  # with the newest base run that has it
     only_head: tuple[CaseSummary, ...]
     by: str
 
@@ -240,14 +238,16 @@ def compare(
     """
     pairs, only_base = _paired(bases, head)
     by_key = [{case.key: case for case in run.cases} for run in bases]
+    allowed = {"across_versions": across_versions, "across_machines": across_machines}
     cases = []
     for case, base in pairs:
         key = base.key
         having = [(run, cases_of[key]) for run, cases_of in zip(bases, by_key, strict=True) if key in cases_of]
-        allowed = {"across_versions": across_versions, "across_machines": across_machines}
-        counted = _samples(having, case, head, allowed, pool_commits=pool_commits)
-        counted.left_out[ABSENT] = len(bases) - len(having)
-        cases.append(_compare_case(counted, case, by))
+        samples, left_out = _samples(having, (head, case), allowed, pool_commits=pool_commits)
+        left_out[ABSENT] = len(bases) - len(having)
+        newest, _ = having[-1]
+        incomparable = {} if samples else blocking_differences(newest.environment, head.environment, case.params, **allowed)
+        cases.append(_compare_case(samples or having[-1:], (head, case), by, left_out, incomparable))
     paired = {id(case) for case, _ in pairs}
     return Comparison(
         bases=tuple(bases),
@@ -264,7 +264,7 @@ def compare(
 
 def _paired(
     bases: Sequence[RunSummary], head: RunSummary
-) -> tuple[list[tuple[CaseSummary, CaseSummary]], tuple[tuple[RunSummary, CaseSummary], ...]]:
+) -> tuple[list[tuple[CaseSummary, CaseSummary]], tuple[CaseOfRun, ...]]:
     """Pair cases by test and Params, then plain benchmarks by name, then Params that only one test of each side has.
 
     Returns:
@@ -274,7 +274,14 @@ def _paired(
     pairs: list[tuple[CaseSummary, CaseSummary]] = []
 
     def pair(rule: Callable[[CaseSummary], Any], *, plain_only: bool = False) -> None:
-        found = list(_matched(left, [case for _, case in right], rule, plain_only=plain_only))
+        """Pair cases with the same value of the rule, if no other case of either side has that value."""
+        groups: dict[Any, tuple[list[CaseSummary], list[CaseSummary]]] = defaultdict(lambda: ([], []))
+        for side, cases in enumerate((left, [case for _, case in right])):
+            for case in cases:
+                groups[rule(case)][side].append(case)
+        found = [(mine[0], others[0]) for mine, others in groups.values() if len(mine) == len(others) == 1]
+        if plain_only:  # one name and two Params: not the same case any more
+            found = [(mine, other) for mine, other in found if not (mine.params and other.params)]
         pairs.extend(found)
         taken = {id(case) for both in found for case in both}
         left[:] = [case for case in left if id(case) not in taken]
@@ -283,11 +290,11 @@ def _paired(
     pair(lambda case: case.key)
     pair(lambda case: case.node_id, plain_only=True)
     right = _without_earlier_forms(right, [base for _, base in pairs], bases)
-    pair(lambda case: case.params)
+    pair(lambda case: case.params or id(case))  # a plain benchmark has none in common with another
     return pairs, tuple(right)
 
 
-def _latest(bases: Sequence[RunSummary]) -> Iterable[tuple[RunSummary, CaseSummary]]:
+def _latest(bases: Sequence[RunSummary]) -> Iterable[CaseOfRun]:
     """Yield every case of the base runs once, from the newest run that has it; cases of newer runs first."""
     seen: set[tuple[Any, ...]] = set()
     for run in reversed(bases):
@@ -295,25 +302,9 @@ def _latest(bases: Sequence[RunSummary]) -> Iterable[tuple[RunSummary, CaseSumma
         seen.update(case.key for case in run.cases)
 
 
-def _matched(
-    left: Sequence[CaseSummary], right: Sequence[CaseSummary], rule: Callable[[CaseSummary], Any], *, plain_only: bool
-) -> Iterable[tuple[CaseSummary, CaseSummary]]:
-    """Yield pairs of cases with the same value of the rule, if no other case of either side has that value."""
-    groups: dict[Any, tuple[list[CaseSummary], list[CaseSummary]]] = defaultdict(lambda: ([], []))
-    for side, cases in enumerate((left, right)):
-        for case in cases:
-            groups[rule(case)][side].append(case)
-    for value, (mine, others) in groups.items():
-        if value is None or len(mine) != 1 or len(others) != 1:
-            continue
-        if plain_only and mine[0].params and others[0].params:
-            continue  # one name and two Params: not the same case any more
-        yield mine[0], others[0]
-
-
 def _without_earlier_forms(
-    found: Iterable[tuple[RunSummary, CaseSummary]], paired: Iterable[CaseSummary], bases: Sequence[RunSummary]
-) -> list[tuple[RunSummary, CaseSummary]]:
+    found: Iterable[CaseOfRun], paired: Iterable[CaseSummary], bases: Sequence[RunSummary]
+) -> list[CaseOfRun]:
     """Leave out earlier names and other settings of cases that are paired or that a newer run has.
 
     Two cases that one run has are two cases, whatever they have in common.
@@ -343,50 +334,28 @@ def _without_earlier_forms(
 # ---- Which base runs count -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Samples:
-    """The base runs of one case."""
-
-    cases: tuple[CaseSummary, ...]  # the samples, oldest first; where none is comparable, the newest
-    used: tuple[RunSummary, ...]  # the runs of the samples; none where none is comparable
-    left_out: Counter[str]
-    incomparable: Mapping[str, tuple[Any, Any]]
-    across_machines: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-
-
 def _samples(
-    having: Sequence[tuple[RunSummary, CaseSummary]],
-    case: CaseSummary,
-    head: RunSummary,
-    allowed: Mapping[str, bool],
-    *,
-    pool_commits: bool,
-) -> _Samples:
-    """Choose the samples of a case among the base runs that have it, oldest first.
+    having: Sequence[CaseOfRun], head: CaseOfRun, allowed: Mapping[str, bool], *, pool_commits: bool
+) -> tuple[list[CaseOfRun], Counter[str]]:
+    """Choose the samples of a case among the base runs that have it, oldest first; count why the others are left out.
 
     Runs of one commit with a clean tree are replicates. The code of a dirty tree is not known, so such a run is alone. Of runs
     that only ``allowed`` makes comparable, those that can be compared with the newest of them are samples.
     """
-    different = [blocking_differences(run.environment, head.environment, case.params, **allowed) for run, _ in having]
-    comparable = [one for one, differing in zip(having, different, strict=True) if not differing]
-    if not comparable:
-        return _Samples((having[-1][1],), (), Counter({ELSEWHERE: len(having)}), different[-1])
-    newest, _ = comparable[-1]
-    if any(allowed.values()):
-        like_newest = functools.partial(blocking_differences, head=newest.environment, params=case.params)
-        comparable = [(run, found) for run, found in comparable if not like_newest(run.environment)]
-    reasons = ["" if pool_commits or run is newest else _not_a_replicate(run, newest) for run, _ in comparable]
-    samples = [one for one, reason in zip(comparable, reasons, strict=True) if not reason]
-    left_out = Counter(reason for reason in reasons if reason)
+    environment, params = head[0].environment, head[1].params
+    comparable = [one for one in having if not blocking_differences(one[0].environment, environment, params, **allowed)]
+    samples, left_out = [], Counter[str]()
+    if comparable:
+        newest = comparable[-1][0]
+        if any(allowed.values()):
+            comparable = [one for one in comparable if not blocking_differences(one[0].environment, newest.environment, params)]
+        for run, found in comparable:
+            if not pool_commits and run is not newest and (reason := _not_a_replicate(run, newest)):
+                left_out[reason] += 1
+            else:
+                samples.append((run, found))
     left_out[ELSEWHERE] = len(having) - len(comparable)
-    across = blocking_differences(newest.environment, head.environment, case.params)
-    return _Samples(
-        cases=tuple(found for _, found in samples),
-        used=tuple(run for run, _ in samples),
-        left_out=left_out,
-        incomparable={},
-        across_machines={name: sides for name, sides in across.items() if name in MACHINES},
-    )
+    return samples, left_out
 
 
 def _not_a_replicate(run: RunSummary, newest: RunSummary) -> str:
@@ -401,12 +370,20 @@ def _not_a_replicate(run: RunSummary, newest: RunSummary) -> str:
 # ---- One case --------------------------------------------------------------------------------------------------------
 
 
-def _compare_case(counted: _Samples, head: CaseSummary, by: str) -> CaseComparison:
-    last = counted.cases[-1]
-    clock = "device" if _on_device(last) and _on_device(head) else "cpu"
+def _compare_case(
+    samples: Sequence[CaseOfRun],
+    head_of_run: CaseOfRun,
+    by: str,
+    left_out: Mapping[str, int],
+    incomparable: Mapping[str, tuple[Any, Any]],
+) -> CaseComparison:
+    last_run, last = samples[-1]
+    head_run, head = head_of_run
+    clock = "device" if all("device" in case.tables and case.device_ns for case in (last, head)) else "cpu"
     view = "device" if clock == "device" else "host"
-    same_versions = not any(name in counted.incomparable for name in VERSIONS)
-    tables = [table for case in counted.cases if (table := table_of(case, view))]
+    same_versions = not any(name in incomparable for name in VERSIONS)
+    across = {} if incomparable else blocking_differences(last_run.environment, head_run.environment, head.params)
+    tables = [table for _, case in samples if (table := table_of(case, view))]
     mine = table_of(head, view)
     operations: tuple[OpChange, ...] = ()
     if mine and table_of(last, view) and same_versions:
@@ -417,14 +394,14 @@ def _compare_case(counted: _Samples, head: CaseSummary, by: str) -> CaseComparis
         base=last,
         head=head,
         clock=clock,
-        base_runs=tuple(_call_ns(case, clock) for case in counted.cases),
+        base_runs=tuple(_call_ns(case, clock) for _, case in samples),
         head_ns=_call_ns(head, clock),
         operations=operations,
         profiler_ns=head.tables[view].profiler_ns if operations and clock == "cpu" else 0,
-        incomparable=counted.incomparable,
-        used=counted.used,
-        left_out={reason: count for reason, count in counted.left_out.items() if count},
-        across_machines=counted.across_machines,
+        incomparable=incomparable,
+        used=() if incomparable else tuple(run for run, _ in samples),
+        left_out={reason: count for reason, count in left_out.items() if count},
+        across_machines={name: sides for name, sides in across.items() if name in MACHINES},
         busy_base_runs=busy_base_runs if busy_head_ns else (),
         busy_head_ns=busy_head_ns,
     )
@@ -434,10 +411,6 @@ def table_of(case: CaseSummary, view: str) -> TableSummary | None:
     """Return the table of a view, but no device table without device times: the profiler recorded no kernel."""
     table = case.tables.get(view)
     return None if table is None or (view == "device" and not any(table.self_ns)) else table
-
-
-def _on_device(case: CaseSummary) -> bool:
-    return "device" in case.tables and bool(case.device_ns)
 
 
 def _call_ns(case: CaseSummary, clock: str) -> int:

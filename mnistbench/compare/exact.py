@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any
 
-from mnistbench.compare.diff import CaseComparison
+from mnistbench.compare.diff import CaseComparison, OpChange
 from mnistbench.core import units
 from mnistbench.core.operation import NOT_OPERATIONS, operation_name
 from mnistbench.saved_runs.compatibility import MACHINES
+from mnistbench.saved_runs.summary import OpSummary
 
 #: Largest relative difference of final values where results are not reproducible bit for bit (several threads, an
 #: accelerator). Runs of the same code on two threads of a CPU differed by less; no accelerator has been measured yet.
@@ -26,37 +27,6 @@ FEW, LONGEST = 2, 80
 _COUNTED_LISTS = ("shapes", "kernels")
 
 
-class _Side(Protocol):
-    """Counts of an operation on one side, per iteration; shapes and kernels are distinct, and empty if they are unknown."""
-
-    @property
-    def calls(self) -> float: ...
-    @property
-    def memory_bytes(self) -> int: ...
-    @property
-    def shapes(self) -> tuple[str, ...]: ...
-    @property
-    def kernels(self) -> tuple[str, ...]: ...
-
-
-class _Counted(Protocol):
-    """An operation on both sides, without its times; names are empty where operations are summed over them."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def phase(self) -> str: ...
-    @property
-    def module(self) -> str: ...
-    @property
-    def base(self) -> _Side | None: ...  # None for a new operation
-    @property
-    def head(self) -> _Side | None: ...  # None for an operation that is gone
-
-
-_Change = TypeVar("_Change", bound=_Counted)
-
-
 def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str, ...]:
     """Return a sentence for each exact difference; those of operations are ordered as the case orders its operations.
 
@@ -67,7 +37,8 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
     parameters = (case.base.parameter_count, case.head.parameter_count)
     same_machine = not case.across_machines and not set(MACHINES).intersection(case.incomparable)
     listed = _COUNTED_LISTS if same_machine or not brief else ("shapes",)
-    left_out = sum(_differ(change, what) for change in case.operations for what in _COUNTED_LISTS if what not in listed)
+    kernels = [(change.base.kernels, change.head.kernels) for change in case.operations if change.base and change.head]
+    left_out = sum(bool(before and after and before != after) for before, after in kernels if "kernels" not in listed)
     return (
         *_of_the_model(parameters, case.operations),
         *_of_training(case),
@@ -76,17 +47,18 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
     )
 
 
-def counted_differences(parameters: tuple[int, int], changes: Sequence[_Counted]) -> tuple[str, ...]:
+def counted_differences(parameters: tuple[int, int], changes: Sequence[Any]) -> tuple[str, ...]:
     """Return a sentence for each exact difference of a model and its operations.
 
     Args:
         parameters: number of trainable parameters in the base and in the new run; 0 if unknown.
-        changes: all operations of both sides, in the order of the sentences.
+        changes: all operations of both sides, in the order of the sentences; each has the name, phase, module, base and head of
+            an ``OpChange``, and each side the counts of an ``OpSummary``: times are not read.
     """
     return (*_of_the_model(parameters, changes), *_of_operations(changes))
 
 
-def _of_the_model(parameters: tuple[int, int], changes: Sequence[_Counted]) -> Iterable[str]:
+def _of_the_model(parameters: tuple[int, int], changes: Sequence[OpChange]) -> Iterable[str]:
     before, after = parameters
     if before and after and before != after:  # a plain benchmark has no model
         yield f"parameters: {before:,} -> {after:,}"
@@ -97,10 +69,10 @@ def _of_the_model(parameters: tuple[int, int], changes: Sequence[_Counted]) -> I
 
 
 def _of_operations(
-    changes: Iterable[_Counted], listed: Sequence[str] = _COUNTED_LISTS, *, brief: bool = False
+    changes: Iterable[OpChange], listed: Sequence[str] = _COUNTED_LISTS, *, brief: bool = False
 ) -> Iterable[str]:
     operations = [change for change in changes if change.name not in NOT_OPERATIONS]
-    renamed = {id(old): new for old, new in renamed_operations(operations)}
+    renamed = {id(old): new for old, new in _renamed(operations)}
     renames = {id(new) for new in renamed.values()}
     for change in operations:
         name = operation_name(change.name, change.phase, change.module)
@@ -115,7 +87,7 @@ def _of_operations(
             yield f"{name}: {', '.join(different)}"
 
 
-def _of_sides(base: _Side, head: _Side, listed: Sequence[str], *, brief: bool) -> Iterable[str]:
+def _of_sides(base: OpSummary, head: OpSummary, listed: Sequence[str], *, brief: bool) -> Iterable[str]:
     if base.calls != head.calls:
         yield f"{_arrow(base.calls, head.calls, units.count)} calls"
     if base.memory_bytes != head.memory_bytes:
@@ -127,21 +99,14 @@ def _of_sides(base: _Side, head: _Side, listed: Sequence[str], *, brief: bool) -
             yield _of_lists(name, before, after) if brief else f"{name} {'; '.join(before)} -> {'; '.join(after)}"
 
 
-def _differ(change: _Counted, what: str) -> bool:
-    """Whether both sides have a list of shapes or kernels, and another one."""
-    before, after = (getattr(side, what) if side else () for side in (change.base, change.head))
-    return bool(before and after and before != after)
-
-
 def _of_lists(name: str, before: Sequence[str], after: Sequence[str]) -> str:
     """Return the shapes or kernels that one side alone has, a few of each."""
-    gone, new = (_few([one for one in mine if one not in others]) for mine, others in ((before, after), (after, before)))
+    sides = []
+    for mine, others in ((before, after), (after, before)):
+        texts = [units.cut(text, LONGEST) for text in mine if text not in others]
+        sides.append("; ".join([*texts[:FEW], *([f"{len(texts) - FEW} more"] if len(texts) > FEW else [])]))
+    gone, new = sides
     return f"{name} {gone} -> {new}" if gone and new else f"{name} also {new}" if new else f"{name} no longer {gone}"
-
-
-def _few(texts: Sequence[str]) -> str:
-    shown = [units.cut(text, LONGEST) for text in texts[:FEW]]
-    return "; ".join([*shown, *([f"{len(texts) - FEW} more"] if len(texts) > FEW else [])])
 
 
 def _arrow(before: float, after: float, text: Callable[[float], str]) -> str:
@@ -150,14 +115,14 @@ def _arrow(before: float, after: float, text: Callable[[float], str]) -> str:
     return " -> ".join(rounded if rounded[0] != rounded[1] else map(repr, (before, after)))
 
 
-def renamed_operations(operations: Iterable[_Change]) -> list[tuple[_Change, _Change]]:
+def _renamed(operations: Iterable[OpChange]) -> list[tuple[OpChange, OpChange]]:
     """Return pairs (gone, new) of operations that were probably renamed.
 
     Both are the only one of their kind in their phase and module, and have the same number of calls and bytes.
     """
-    places: dict[tuple[str, str], tuple[list[_Change], list[_Change]]] = {}
+    places: dict[tuple[str, str], tuple[list[OpChange], list[OpChange]]] = {}
     for change in operations:
-        if change.name and (change.base is None or change.head is None):
+        if change.base is None or change.head is None:
             places.setdefault((change.phase, change.module), ([], []))[change.base is None].append(change)
     return [
         (old[0], new[0])

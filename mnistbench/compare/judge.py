@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import functools
 import math
-import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -27,9 +26,9 @@ from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, pre
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import operation_name, place_name, replacement_name, shortened
-from mnistbench.core.record import quartiles_ns
-from mnistbench.saved_runs.compatibility import BLOCKING
-from mnistbench.saved_runs.summary import CaseSummary, RunSummary
+from mnistbench.core.record import median_ns, quartiles_ns
+from mnistbench.saved_runs.compatibility import BLOCKING, described
+from mnistbench.saved_runs.summary import RunSummary
 
 REGRESSED, IMPROVED, WITHIN, SUSPECT, INCONCLUSIVE = "regressed", "improved", "within", "suspect", "inconclusive"
 
@@ -52,14 +51,14 @@ class Problem(NamedTuple):
 class CheckedQuantity:
     """One quantity of a case that gets a verdict: an operation, several operations together, or the iteration."""
 
+    case: CaseComparison
     name: str
     kind: str  # operation, replaced, outside (not an operation), other or iteration
     members: tuple[OpChange, ...]  # the operations that are summed; none for the iteration
     base_runs: tuple[int, ...]  # ns in every base run
     head_ns: int
     spread_ns: float  # change that the spread of the runs can explain
-    threshold: float  # share of the base
-    given: bool  # the threshold is the user's
+    limit: Threshold | None  # the user's
     verdict: str = INCONCLUSIVE
     within: float = 0.0  # the X of "within X %", as a share
     by_runs: bool = False  # the verdict is by the rule of runs
@@ -68,10 +67,20 @@ class CheckedQuantity:
     accept_limit: float | None = None  # largest limit of a matching --accept, as a share; None where none has a limit
     accept_unlimited: bool = False  # only an --accept without a limit matches
 
+    @property
+    def given(self) -> bool:
+        """Whether the threshold is the user's."""
+        return self.limit is not None
+
+    @property
+    def threshold(self) -> float:
+        """The largest slowdown that passes, as a share of the base."""
+        return self.limit.share if self.limit else DEFAULT_SHARE
+
     @functools.cached_property  # a median that every format asks for
     def base_ns(self) -> int:
         """Median over the base runs; 0 for a new operation."""
-        return round(statistics.median(self.base_runs)) if self.base_runs else 0
+        return median_ns(self.base_runs)
 
     @property
     def change_ns(self) -> int:
@@ -128,10 +137,6 @@ class CaseJudgement:
         return (self.iteration, *self.operations)
 
 
-#: A quantity with its case.
-Pair = tuple[CaseJudgement, CheckedQuantity]
-
-
 @dataclass(frozen=True)
 class Judgement:
     """A comparison with its verdicts."""
@@ -144,32 +149,30 @@ class Judgement:
     unused: tuple[str, ...]  # --accept values that match no regression
 
     @property
-    def checked(self) -> tuple[Pair, ...]:
+    def checked(self) -> tuple[CheckedQuantity, ...]:
         """Every quantity with a verdict."""
-        return self._where(lambda _: True)
+        return tuple(checked for case in self.cases for checked in case.checked)
 
     @property
-    def regressions(self) -> tuple[Pair, ...]:
+    def regressions(self) -> tuple[CheckedQuantity, ...]:
         """Regressions above a threshold."""
-        return self._where(lambda checked: checked.fails)
+        return tuple(checked for checked in self.checked if checked.fails)
 
     @property
-    def accepted(self) -> tuple[Pair, ...]:
+    def accepted(self) -> tuple[CheckedQuantity, ...]:
         """Regressions within the limit of their ``--accept``."""
-        return self._where(lambda checked: checked.accepted)
+        return tuple(checked for checked in self.checked if checked.accepted)
 
     @property
-    def unlimited(self) -> tuple[Pair, ...]:
+    def unlimited(self) -> tuple[CheckedQuantity, ...]:
         """Regressions above a threshold with an ``--accept`` that has no limit; they count as not judged."""
-        return self._where(lambda checked: checked.accept_unlimited and checked.given and checked.verdict == REGRESSED)
+        regressed = (checked for checked in self.checked if checked.given and checked.verdict == REGRESSED)
+        return tuple(checked for checked in regressed if checked.accept_unlimited)
 
     @property
-    def noise(self) -> tuple[Pair, ...]:
+    def noise(self) -> tuple[CheckedQuantity, ...]:
         """Changes above a threshold that are not larger than the differences of the base runs."""
-        return self._where(lambda checked: checked.is_noise)
-
-    def _where(self, holds: Callable[[CheckedQuantity], bool]) -> tuple[Pair, ...]:
-        return tuple((case, checked) for case in self.cases for checked in case.checked if holds(checked))
+        return tuple(checked for checked in self.checked if checked.is_noise)
 
     @property
     def unjudged(self) -> int:
@@ -180,10 +183,10 @@ class Judgement:
         return found + len(self.unlimited) + (0 if self.criteria.inconclusive == "ok" else len(self.noise))
 
     @property
-    def minimum_detectable(self) -> Pair | None:
+    def minimum_detectable(self) -> CheckedQuantity | None:
         """The quantity with the largest minimum detectable change under the rule of runs."""
-        by_runs = self._where(lambda checked: checked.smallest is not None)
-        return max(by_runs, key=lambda pair: pair[1].smallest or 0.0, default=None)
+        by_runs = (checked for checked in self.checked if checked.smallest is not None)
+        return max(by_runs, key=lambda checked: checked.smallest or 0.0, default=None)
 
     @property
     def outcome(self) -> str:
@@ -201,31 +204,20 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     """
     _check_thresholds(comparison.head)
     drafts = [_draft(case, criteria) for case in comparison.cases]
-    by_runs = sum(
-        len(checked.base_runs) >= RUNS_NEEDED for case in drafts for checked in case.checked if not case.case.incomparable
-    )
-    cases = tuple(
-        CaseJudgement(
-            draft.case,
-            _judge(draft.iteration, draft.case, by_runs, criteria),
-            tuple(_judge(checked, draft.case, by_runs, criteria) for checked in draft.operations),
-        )
-        for draft in drafts
-    )
-    used = {
-        one
-        for case in cases
-        for checked in case.checked
-        if checked.may_be_accepted
-        for one in _matching(case.case, checked, criteria)
-    }
+    by_runs = sum(len(checked.base_runs) >= RUNS_NEEDED for draft in drafts for checked in draft.checked)
+    cases = []
+    for draft in drafts:
+        iteration, *operations = (_judge(checked, by_runs, criteria) for checked in draft.checked)
+        cases.append(CaseJudgement(draft.case, iteration, tuple(operations)))
+    judged = (checked for case in cases for checked in case.checked if checked.may_be_accepted)
+    used = {one for checked in judged for one in _matching(checked, criteria)}
     # A test that is missing now may have a threshold, too.
     concerned = (*comparison.head.cases, *(case for _, case in comparison.only_base))
     marks = any(case.op_fail or case.case_fail for case in concerned)
     return Judgement(
         comparison=comparison,
         criteria=criteria,
-        cases=cases,
+        cases=tuple(cases),
         problems=tuple(problems(comparison, criteria)),
         asked=bool(criteria.op_fail or criteria.case_fail or marks),
         unused=tuple(one.text for one in criteria.accept if one not in used),
@@ -249,63 +241,40 @@ def _check_thresholds(run: RunSummary) -> None:
 
 
 def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
-    mark = Threshold.parse(case.head.case_fail) if case.head.case_fail else None
-    spread_ns = _spread(case.base_runs, *(_spread_of_iterations(side, case.clock) for side in (case.base, case.head)))
-    limit = mark or criteria.case_fail
-    iteration = _unjudged(ITERATION, ITERATION, (), case.base_runs, case.head_ns, spread_ns, limit)
-    draft = CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
-    return _without_spread(draft) if any(run.trace for run in case.used) else draft
-
-
-def _without_spread(draft: CaseJudgement) -> CaseJudgement:
-    """Return quantities that thresholds alone judge: a trace is one process, whose steps are no replicates."""
-    operations = tuple(replace(checked, spread_ns=0.0) for checked in draft.operations)
-    return replace(draft, iteration=replace(draft.iteration, spread_ns=0.0), operations=operations)
-
-
-def _spread_of_iterations(side: CaseSummary, clock: str) -> int:
-    """Return the interquartile range of the iterations of a run: of its rounds, or of their times on the device's clock."""
-    if clock == "cpu":
-        return side.wall_spread_ns
-    first, third = quartiles_ns(side.device_ns)
-    return third - first
-
-
-def _unjudged(
-    name: str,
-    kind: str,
-    members: tuple[OpChange, ...],
-    base_runs: tuple[int, ...],
-    head_ns: int,
-    spread_ns: float,
-    limit: Threshold | None,
-) -> CheckedQuantity:
-    threshold = limit.share if limit else DEFAULT_SHARE
-    return CheckedQuantity(name, kind, members, base_runs, head_ns, spread_ns, threshold, given=limit is not None)
+    """Return what is checked of a case, without verdicts."""
+    # The spread of the iterations of each run: of its rounds, or of their times on the device's clock.
+    spreads_ns = [side.wall_spread_ns for side in (case.base, case.head)]
+    if case.clock == "device":
+        quartiles = (quartiles_ns(side.device_ns) for side in (case.base, case.head))
+        spreads_ns = [third - first for first, third in quartiles]
+    limit = Threshold.parse(case.head.case_fail) if case.head.case_fail else criteria.case_fail
+    spread_ns = _spread(case.base_runs, *spreads_ns)
+    iteration = CheckedQuantity(case, ITERATION, ITERATION, (), case.base_runs, case.head_ns, spread_ns, limit)
+    return CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
 
 
 def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[CheckedQuantity]:
     """Yield each operation that matters; new and vanished operations together by place; the small operations together."""
     limits = _Limits(case, criteria)
-    operations = [change for change in case.operations if change.is_operation]
-    alone = [change for change in operations if limits.name_operation(change) or _matters(change, case, criteria)]
-    replaced: dict[tuple[str, str], list[OpChange]] = defaultdict(list)
-    for change in alone:
-        if change.base is None or change.head is None:
+    found: list[CheckedQuantity] = []
+    replaced: dict[tuple[str, str], list[OpChange]] = defaultdict(list)  # by place
+    rest: dict[str, list[OpChange]] = defaultdict(list)  # by the name that a threshold has
+    for change in case.operations:
+        if not change.is_operation:
+            continue
+        if not limits.name_operation(change) and not _matters(change, case, criteria):
+            limit = limits.named(change)
+            rest[limit.name if limit else ""].append(change)
+        elif change.base is None or change.head is None:
             replaced[change.phase, change.module].append(change)
-    found = [_sum([one], operation_name(*one.key), "operation", limits) for one in alone if one.base and one.head]
+        else:
+            found.append(_sum([change], operation_name(*change.key), "operation", limits))
     found += [_sum(changes, _replacement(changes), "replaced", limits) for changes in replaced.values()]
     yield from sorted(found, key=lambda checked: (-abs(checked.change_ns), checked.name))
     for name in dict.fromkeys(change.name for change in case.operations if not change.is_operation):
         outside = [change for change in case.operations if change.name == name]
         if case.clock == "cpu" or any(change.base_ns or change.head_ns for change in outside):  # the host has no device time
             yield _sum(outside, operation_name(name, "", ""), "outside", limits)
-    rest: dict[str, list[OpChange]] = defaultdict(list)
-    taken = {id(change) for change in alone}
-    for change in operations:
-        if id(change) not in taken:
-            limit = limits.named(change)
-            rest[limit.name if limit else ""].append(change)
     for name, changes in sorted(rest.items(), reverse=True):
         yield _sum(changes, f"{OTHER} in {name}" if name else OTHER, OTHER, limits)
 
@@ -322,6 +291,7 @@ class _Limits:
     """Thresholds of a case: those of its test before the general ones, those with a name before those without."""
 
     def __init__(self, case: CaseComparison, criteria: Criteria) -> None:
+        self.case = case
         self._all = [*map(Threshold.parse, case.head.op_fail), *criteria.op_fail]
 
     def named(self, change: OpChange) -> Threshold | None:
@@ -347,7 +317,7 @@ def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> 
         sum(change.head.spread_ns for change in changes if change.head),
     )
     head_ns = sum(change.head_ns or 0 for change in changes)
-    return _unjudged(name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes))
+    return CheckedQuantity(limits.case, name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes))
 
 
 def _spread(base_runs: Sequence[int], base_ns: int, head_ns: int) -> float:
@@ -372,14 +342,21 @@ def _replacement(changes: Sequence[OpChange]) -> str:
 # ---- Verdicts --------------------------------------------------------------------------------------------------------
 
 
-def _judge(checked: CheckedQuantity, case: CaseComparison, family: int, criteria: Criteria) -> CheckedQuantity:
+def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> CheckedQuantity:
+    case = checked.case
     if case.incomparable:
         return replace(checked, verdict=INCOMPARABLE)
     if checked.base_ns <= 0 and checked.kind != "replaced" and checked.change_ns <= criteria.min_share * case.whole_base_ns:
         # Subtracting the profiler's overhead left no time that a change could be a share of.
         return replace(checked, verdict=WITHIN, within=checked.threshold)
+    if any(run.trace for run in case.used):
+        checked = replace(checked, spread_ns=0.0)  # a trace is one process, whose steps are no replicates
     judged = _by_runs(checked, family) if len(checked.base_runs) >= RUNS_NEEDED else _by_threshold(checked)
-    return _accept(judged, case, criteria)
+    matching = _matching(judged, criteria) if judged.may_be_accepted else []
+    limits = [one.limit for one in matching if one.limit is not None]
+    if not limits:
+        return replace(judged, accept_unlimited=bool(matching))
+    return replace(judged, accept_limit=max(limits), accepted=judged.change_ns / _accept_base(judged) <= max(limits))
 
 
 def _by_runs(checked: CheckedQuantity, family: int) -> CheckedQuantity:
@@ -408,26 +385,17 @@ def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:
 # ---- Intended regressions --------------------------------------------------------------------------------------------
 
 
-def _accept(checked: CheckedQuantity, case: CaseComparison, criteria: Criteria) -> CheckedQuantity:
-    """Compare a regression with the largest limit that an ``--accept`` gives it."""
-    matching = _matching(case, checked, criteria) if checked.may_be_accepted else []
-    limits = [one.limit for one in matching if one.limit is not None]
-    if not limits:
-        return replace(checked, accept_unlimited=bool(matching))
-    return replace(checked, accept_limit=max(limits), accepted=checked.change_ns / _accept_base(checked, case) <= max(limits))
-
-
-def _accept_base(checked: CheckedQuantity, case: CaseComparison) -> int:
+def _accept_base(checked: CheckedQuantity) -> int:
     """Return the time that the limit of an ``--accept`` is a share of: the base, or the whole case for a new operation."""
-    return checked.base_ns if checked.change <= LARGEST_LIMIT else max(case.whole_base_ns, 1)
+    return checked.base_ns if checked.change <= LARGEST_LIMIT else max(checked.case.whole_base_ns, 1)
 
 
-def acceptance_for(judgement: Judgement, judged: CaseJudgement, checked: CheckedQuantity) -> str:
+def acceptance_for(judgement: Judgement, checked: CheckedQuantity) -> str:
     """Return the ``--accept`` value that accepts a regression of this size, and no other regression if the names allow that."""
-    label, short, node_id, _ = judged.case.head.names
+    label, short, node_id, _ = checked.case.head.names
     patterns = [Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", None) for name in (short, label, node_id)]
-    alone = (one for one in patterns if sum(_matches(one, case.case, other) for case, other in judgement.checked) == 1)
-    percent = -(-100 * checked.change_ns // _accept_base(checked, judged.case))  # rounded up
+    alone = (one for one in patterns if sum(_matches(one, other) for other in judgement.checked) == 1)
+    percent = -(-100 * checked.change_ns // _accept_base(checked))  # rounded up
     return f"{next(alone, patterns[-1]).pattern}:{percent}%"
 
 
@@ -436,18 +404,18 @@ def _as_pattern(name: str) -> str:
     return "".join(sign if sign.isprintable() else "*" for sign in name)
 
 
-def _matching(case: CaseComparison, checked: CheckedQuantity, criteria: Criteria) -> list[Acceptance]:
-    return [one for one in criteria.accept if _matches(one, case, checked)]
+def _matching(checked: CheckedQuantity, criteria: Criteria) -> list[Acceptance]:
+    return [one for one in criteria.accept if _matches(one, checked)]
 
 
-def _matches(acceptance: Acceptance, case: CaseComparison, checked: CheckedQuantity) -> bool:
+def _matches(acceptance: Acceptance, checked: CheckedQuantity) -> bool:
     """Whether an ``--accept`` names this quantity."""
     names = {checked.name}
     if checked.kind == OTHER:
         names.add(OTHER)  # also of a module; the name of one operation does not accept those pooled with it
     elif checked.kind != ITERATION:
         names.update(name for change in checked.members for name in (*change.names, change.module) if name)
-    return acceptance.matches(case.head.names, names)
+    return acceptance.matches(checked.case.head.names, names)
 
 
 # ---- What cannot be judged: missing cases and tables, other machines, thresholds without an effect ------------------
@@ -481,12 +449,10 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
 
 def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
     """Yield one problem per difference, not per case: another machine is a difference of all cases."""
-    found: dict[str, tuple[object, object, int]] = {}
-    for case in cases:
-        for name, (base, head) in case.incomparable.items():
-            found[name] = (base, head, found.get(name, (0, 0, 0))[2] + 1)
-    for name, (base, head, count) in found.items():
-        what = f"{count} case{'s' if count > 1 else ''}: {name.replace('_', ' ')} {units.listed(base)} -> {units.listed(head)}"
+    counts = Counter(name for case in cases for name in case.incomparable)
+    found = {name: sides for case in cases for name, sides in case.incomparable.items()}
+    for name, text in zip(found, described(found), strict=True):
+        what = f"{counts[name]} case{'s' if counts[name] > 1 else ''}: {text}"
         yield Problem(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from operator import attrgetter
-from typing import Any, NamedTuple
+from operator import methodcaller
+from typing import Any
 
 from mnistbench.compare.criteria import DEFAULT_SHARE
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
@@ -32,9 +32,9 @@ from mnistbench.compare.judge import (
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
-from mnistbench.saved_runs.summary import OpSummary, RunSummary
-from mnistbench.showing.markdown import markdown_report
-from mnistbench.showing.output import append_text_to_step_summary
+from mnistbench.saved_runs.compatibility import described
+from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.showing.output import append_text_to_step_summary, render
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table, text_table
 
@@ -42,7 +42,7 @@ from mnistbench.showing.table import Column, Table, text_table
 RANKED = 3
 
 #: Exact differences below a table, those of the largest changes first.
-FACTS = 10
+MOST_DIFFERENCES = 10
 
 #: Below this share of the base, the change of an iteration is too small to be divided among operations.
 LEAST_CHANGE_TO_SHARE = 0.01
@@ -73,7 +73,7 @@ def append_step_summary(judgement: Judgement, top: int) -> str:
     """Append Markdown to the file that GitHub shows with a job. Return an error message, or nothing."""
     if not os.environ.get("GITHUB_STEP_SUMMARY"):
         return ""
-    return append_text_to_step_summary(markdown_report(blocks(judgement, top), list(verdict_lines(judgement))[-1]))
+    return append_text_to_step_summary(render(report(judgement, top), "markdown"))
 
 
 def blocks(judgement: Judgement, top: int) -> list[Block]:
@@ -81,21 +81,19 @@ def blocks(judgement: Judgement, top: int) -> list[Block]:
     tables = [_ledger(case, top) for case in judgement.cases if case.operations]
     if others := [case for case in judgement.cases if not case.operations]:
         tables.append(_whole_cases(others))
-    found = [
-        Block("", tuple(head(judgement))),
+    return [
+        Block("", tuple(_sides(judgement.comparison))),
         Block("Look first at", tuple(_ranked(judgement))),
         Block("Cases", tables=tuple(tables)),
         Block("Verdict", tuple(verdict_lines(judgement))),
     ]
-    return [block for block in found if block.lines or block.tables]
 
 
 # ---- Which runs ------------------------------------------------------------------------------------------------------
 
 
-def head(judgement: Judgement) -> Iterable[str]:
+def _sides(comparison: Comparison) -> Iterable[str]:
     """Yield the runs, and all differences between them other than the code."""
-    comparison = judgement.comparison
     bases = comparison.bases
     if bases:
         others = f" and {len(bases) - 1} older saved run{'s' if len(bases) > 2 else ''}" if len(bases) > 1 else ""
@@ -126,13 +124,9 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
     found: dict[str, list[str]] = defaultdict(list)
     for case in comparison.cases:
         commits = {run.commit: run.short_commit for run in case.used}
-        of = (
-            f", {len(commits)} commits"
-            if len(commits) > 1
-            else f", commit {case.used[-1].short_commit}"
-            if any(commits)
-            else ""
-        )
+        of = f", commit {case.used[-1].short_commit}" if any(commits) else ""
+        if len(commits) > 1:
+            of = f", {len(commits)} commits"
         reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(case.left_out.items()))
         left_out = f"; left out: {reasons}" if reasons else ""
         found[f"{len(case.used)} of {len(comparison.bases)}{of}{left_out}"].append(case.head.label)
@@ -146,30 +140,26 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
 
 def _ranked(judgement: Judgement) -> Iterable[str]:
     """Yield the most serious verdicts first; of one verdict, the largest changes as shares of the iteration first."""
-    found = [
-        (case, checked)
-        for case in judgement.cases
-        for checked in case.operations
-        if checked.verdict in (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
-    ]
+    serious = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
+    found = [checked for case in judgement.cases for checked in case.operations if checked.verdict in serious]
     pooled = ("outside", "other")  # last, because they name no operation
-    found.sort(key=lambda pair: (pair[1].kind in pooled, _GRAVITY.index(pair[1].verdict), -abs(_share_of_iteration(*pair))))
-    for position, (case, checked) in enumerate(found[:RANKED], 1):
-        yield f"{position}. {checked.name} ({case.case.head.label}): {checked.text}: {_numbers(case, checked)}"
+    found.sort(key=lambda one: (one.kind in pooled, serious.index(one.verdict), -abs(_share_of_iteration(one))))
+    for position, checked in enumerate(found[:RANKED], 1):
+        yield f"{position}. {checked.name} ({checked.case.head.label}): {checked.text}: {_numbers(checked)}"
 
 
-def _share_of_iteration(case: CaseJudgement, checked: CheckedQuantity) -> float:
-    return checked.change_ns / case.case.whole_base_ns if case.case.whole_base_ns else 0.0
+def _share_of_iteration(checked: CheckedQuantity) -> float:
+    return checked.change_ns / checked.case.whole_base_ns if checked.case.whole_base_ns else 0.0
 
 
-def _numbers(case: CaseJudgement, checked: CheckedQuantity) -> str:
-    whole = "device busy time" if case.case.has_busy_time else "iteration"
+def _numbers(checked: CheckedQuantity) -> str:
+    whole = "device busy time" if checked.case.has_busy_time else "iteration"
     reasons = [
         f"{units.duration(checked.base_ns)} -> {units.duration(checked.head_ns)}"
         + (f", {units.percent(checked.change, signed=True)}" if checked.base_ns > 0 else ""),
-        f"{units.percent(_share_of_iteration(case, checked), signed=True)} of the {whole}",
+        f"{units.percent(_share_of_iteration(checked), signed=True)} of the {whole}",
     ]
-    if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0].base, checked.members[0].head)):
+    if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0])):
         reasons.append(f"{calls} calls")
     return "; ".join(reasons)
 
@@ -179,16 +169,22 @@ def _numbers(case: CaseJudgement, checked: CheckedQuantity) -> str:
 
 def _ledger(judged: CaseJudgement, top: int) -> Table:
     """Return single operations by size of change; below the line the others, the unexplained rest and the iteration."""
-    case, share = judged.case, _Shares(judged.case)
+    case = judged.case
     alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
-    shown = alone[:top] + [checked for checked in alone[top:] if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise]
-    taken = {id(checked) for checked in shown}
-    hidden = [checked for checked in alone if id(checked) not in taken]
+    shown, hidden = alone[:top], list[CheckedQuantity]()
+    for checked in alone[top:]:
+        (shown if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise else hidden).append(checked)
     others = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
     has_both = case.has_busy_time and not case.is_busy_time
     busy, iteration = _change_cells(case.whole_base_ns, case.whole_head_ns), judged.iteration
     unexplained = units.microseconds(case.remainder_ns, signed=True)
+    whole_change_ns = case.whole_change_ns if abs(case.whole_change_ns) >= LEAST_CHANGE_TO_SHARE * case.whole_base_ns else 0
+
+    def share(nanoseconds: int) -> str:
+        """Return the share of the change, if that is large enough to be divided."""
+        return units.percent(nanoseconds / whole_change_ns) if whole_change_ns else units.MISSING
+
     are_large = sum(checked.head_ns for checked in others) >= SHARE_OF_SMALL * case.whole_head_ns
     sums = [
         *([_hidden_row(hidden, share)] if hidden else []),
@@ -197,7 +193,7 @@ def _ledger(judged: CaseJudgement, top: int) -> Table:
         ("not explained by operations", "", "", "", "", unexplained, "", "", share(case.remainder_ns), ""),
         *([("device busy time of one iteration", "", "", *busy, "", share(case.whole_change_ns), "")] if has_both else []),
         (
-            f"{_clock(judged)} time of one iteration",
+            f"{_clock(case)} time of one iteration",
             "",
             "",
             *_change_cells(iteration.base_ns, iteration.head_ns),
@@ -230,30 +226,29 @@ def across_machines(cases: Iterable[CaseComparison]) -> str:
 
 def machines(case: CaseComparison) -> str:
     """Return what differs between the machines: ``cpu model A -> B; cpu count 2 -> 4``."""
-    sides = case.across_machines.items()
-    return "; ".join(f"{name.replace('_', ' ')} {units.listed(base)} -> {units.listed(head)}" for name, (base, head) in sides)
+    return "; ".join(described(case.across_machines))
 
 
-def _rows(checked: CheckedQuantity, share: _Shares) -> Iterable[tuple[str, ...]]:
+def _rows(checked: CheckedQuantity, share: Callable[[int], str]) -> Iterable[tuple[str, ...]]:
     """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows."""
     for position, change in enumerate(checked.members):
         yield (
             *operation_cells(*change.key),
             *_change_cells(change.base_ns, change.head_ns),
-            _calls(change.base, change.head),
+            _calls(change),
             share(change.change_ns),
             checked.text if position == 0 else "included above",
         )
 
 
-def _pooled_row(name: str, pooled: Sequence[CheckedQuantity], share: _Shares, text: str) -> tuple[str, ...]:
+def _pooled_row(name: str, pooled: Sequence[CheckedQuantity], share: Callable[[int], str], text: str) -> tuple[str, ...]:
     """Sum the times of the table, so that the column adds up. The verdict is of the sums of single runs."""
     members = [change for checked in pooled for change in checked.members]
     base, head = (sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "head_ns"))
     return (name, "", "", *_change_cells(base, head), "", share(head - base), text)
 
 
-def _hidden_row(hidden: Sequence[CheckedQuantity], share: _Shares) -> tuple[str, ...]:
+def _hidden_row(hidden: Sequence[CheckedQuantity], share: Callable[[int], str]) -> tuple[str, ...]:
     worst = min(hidden, key=lambda checked: (_GRAVITY.index(checked.verdict), -checked.within))
     which = "all" if all(checked.verdict == worst.verdict for checked in hidden) else "some"
     members = [change for checked in hidden for change in checked.members]
@@ -264,14 +259,14 @@ def _counted(operations: Sequence[object]) -> str:
     return f"{len(operations)} operation{'s' if len(operations) != 1 else ''}"
 
 
-def _clock(judged: CaseJudgement) -> str:
-    if judged.case.is_busy_time:
+def _clock(case: CaseComparison) -> str:
+    if case.is_busy_time:
         return "device busy"
-    return "device elapsed" if judged.case.clock == "device" else "wall"
+    return "device elapsed" if case.clock == "device" else "wall"
 
 
 def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
-    clocks = " or ".join(sorted({_clock(judged) for judged in cases}))
+    clocks = " or ".join(sorted({_clock(judged.case) for judged in cases}))
     return text_table(
         title=f"cases without operation tables: {clocks} time of one iteration{across_machines(one.case for one in cases)}",
         headings=("case", "operations in", "base us", "head us", "change us", "change", "verdict"),
@@ -284,22 +279,10 @@ def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
             )
             for judged in cases
         ),
-        sums=(),
         numbers_from=2,
         words_after=1,
-        lines=tuple(f"{judged.case.head.label}: {fact}" for judged in cases for fact in exact_differences(judged.case)),
+        lines=tuple(f"{one.case.head.label}: {text}" for one in cases for text in exact_differences(one.case)),
     )
-
-
-class _Shares:
-    """Shares of the change of the time that the operations are parts of, if that is large enough to be divided."""
-
-    def __init__(self, case: CaseComparison) -> None:
-        change_ns = case.whole_change_ns
-        self._whole = change_ns if abs(change_ns) >= LEAST_CHANGE_TO_SHARE * case.whole_base_ns else 0
-
-    def __call__(self, nanoseconds: int) -> str:
-        return units.percent(nanoseconds / self._whole) if self._whole else units.MISSING
 
 
 def _change_cells(base: int | None, head: int | None) -> tuple[str, str, str, str]:
@@ -315,8 +298,8 @@ def _change_cells(base: int | None, head: int | None) -> tuple[str, str, str, st
     )
 
 
-def _calls(base: object, head: object) -> str:
-    sides = [units.MISSING if side is None else units.count(side.calls) for side in (base, head)]  # type: ignore[attr-defined]
+def _calls(change: OpChange) -> str:
+    sides = [units.MISSING if side is None else units.count(side.calls) for side in (change.base, change.head)]
     return sides[0] if sides[0] == sides[1] else " -> ".join(sides)
 
 
@@ -326,10 +309,10 @@ def _lines(case: CaseComparison) -> Iterable[str]:
         shown = (f"{name or 'between phases'} {units.microseconds(ns, signed=True)} us" for name, ns in case.phases.items())
         yield f"by phase: {', '.join(shown)}"
     different = exact_differences(case, brief=True)
-    for fact in different[:FACTS]:
-        yield f"exact: {fact}"
-    if len(different) > FACTS:
-        yield f"exact: {len(different) - FACTS} more; --format json has all"
+    for text in different[:MOST_DIFFERENCES]:
+        yield f"exact: {text}"
+    if len(different) > MOST_DIFFERENCES:
+        yield f"exact: {len(different) - MOST_DIFFERENCES} more; --format json has all"
     if not different:
         yield "exact: the same operations, calls, bytes and parameters"
     if case.base.curves_of and case.base.curves_of == case.head.curves_of:
@@ -338,7 +321,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
             for tag, value in case.head.final.items()
             if tag in case.base.final
             and not tag.startswith("timing/")
-            and not any(f"final {tag}:" in fact for fact in different)
+            and not any(f"final {tag}:" in text for text in different)
         ]
         how = "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
         if finals:
@@ -350,36 +333,34 @@ def _lines(case: CaseComparison) -> Iterable[str]:
 
 def verdict_lines(judgement: Judgement) -> Iterable[str]:
     """Yield the machines if they differ, the rules, problems, accepted changes and regressions; at last the outcome."""
-    across = [case.case for case in judgement.cases if case.case.across_machines]
-    for which in dict.fromkeys(map(machines, across)):
-        count = sum(machines(case) == which for case in across)
+    for which, count in Counter(machines(case.case) for case in judgement.cases if case.case.across_machines).items():
         yield f"across machines (--across-machines): {count} case{'s' if count > 1 else ''}: {which}"
     yield from _rules(judgement)
     for problem in judgement.problems:
         option = "--allow-missing" if problem.verdict == "missing" else "--allow-incomparable"
         yield f"{problem.verdict}: {problem.text}{f' (passed over: {option})' if problem.excused else ''}"
-    for case, checked in judgement.accepted:
+    for checked in judgement.accepted:
         limit = units.percent(checked.accept_limit or 0)
-        yield f"accepted up to {limit}: {_finding(case, checked)}; reason: {judgement.criteria.reason}"
+        yield f"accepted up to {limit}: {_finding(checked)}; reason: {judgement.criteria.reason}"
     for text in judgement.unused:
         yield f"unused: --accept {text!r} matches no regression; remove it"
-    for case, checked in judgement.noise:
+    for checked in judgement.noise:
         excuse = " (passed over: --inconclusive ok)" if judgement.criteria.inconclusive == "ok" else ""
         yield (
-            f"inconclusive: {_finding(case, checked)}; the limit is {units.percent(checked.threshold)}, "
+            f"inconclusive: {_finding(checked)}; the limit is {units.percent(checked.threshold)}, "
             f"the minimum detectable change {units.percent(checked.smallest or 0)}"
-            f"{excuse or _way_out(judgement, case, checked)}"
+            f"{excuse or _way_out(judgement, checked)}"
         )
-    for case, checked in judgement.unlimited:
-        option = _option(judgement, case, checked)
-        yield f"accepted without a limit: {_finding(case, checked)}; to accept this change, give {option}"
-    for case, checked in judgement.regressions:
-        yield f"regressed: {_finding(case, checked)}; the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
+    for checked in judgement.unlimited:
+        option = _option(judgement, checked)
+        yield f"accepted without a limit: {_finding(checked)}; to accept this change, give {option}"
+    for checked in judgement.regressions:
+        yield f"regressed: {_finding(checked)}; the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
     yield f"thresholds: {_outcome(judgement)}"
 
 
-def _finding(case: CaseJudgement, checked: CheckedQuantity) -> str:
-    return f"{checked.name} ({case.case.head.label}), {_numbers(case, checked)}"
+def _finding(checked: CheckedQuantity) -> str:
+    return f"{checked.name} ({checked.case.head.label}), {_numbers(checked)}"
 
 
 def _exceeded(checked: CheckedQuantity) -> str:
@@ -387,14 +368,14 @@ def _exceeded(checked: CheckedQuantity) -> str:
     return "" if limit is None else f"; it exceeds the accepted limit of {units.percent(limit)}"
 
 
-def _option(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity) -> str:
-    return f"--accept {shlex.quote(acceptance_for(judgement, case, checked))}"
+def _option(judgement: Judgement, checked: CheckedQuantity) -> str:
+    return f"--accept {shlex.quote(acceptance_for(judgement, checked))}"
 
 
-def _way_out(judgement: Judgement, case: CaseJudgement, checked: CheckedQuantity) -> str:
+def _way_out(judgement: Judgement, checked: CheckedQuantity) -> str:
     """Return how to resolve a change that the base runs vary too much to judge."""
     if checked.accept_unlimited:
-        return f"; to accept this change, give {_option(judgement, case, checked)}"
+        return f"; to accept this change, give {_option(judgement, checked)}"
     return f"{_exceeded(checked)}; save more base runs or measure on a quieter machine, or add --inconclusive ok"
 
 
@@ -409,18 +390,20 @@ def _outcome(judgement: Judgement) -> str:
         return unjudged
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
     largest = judgement.minimum_detectable
-    return f"{passed} (minimum detectable change up to {units.percent(largest[1].smallest or 0)})" if largest else passed
+    return f"{passed} (minimum detectable change up to {units.percent(largest.smallest or 0)})" if largest else passed
 
 
 def _rules(judgement: Judgement) -> Iterable[str]:
-    checked = [checked for case in judgement.cases if not case.case.incomparable for checked in case.checked]
+    checked = [one for one in judgement.checked if not one.case.incomparable]
     by_runs = [one for one in checked if one.by_runs]
     if by_runs:
         runs = sorted({len(one.base_runs) for one in by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
+        largest = max(by_runs, key=lambda one: one.smallest or 0.0)
         yield (
             f"judged by runs: {len(by_runs)} verdicts, by the prediction interval of {shown} base runs "
-            f"with false alarms in {units.percent(FALSE_ALARM)} of reports{_detectable(judgement)}"
+            f"with false alarms in {units.percent(FALSE_ALARM)} of reports; largest minimum detectable change "
+            f"{units.percent(largest.smallest or 0)}: {largest.name} ({largest.case.head.label})"
         )
     if len(checked) > len(by_runs):
         limit = "" if judgement.asked else f", with the default threshold of {units.percent(DEFAULT_SHARE)}"
@@ -430,16 +413,6 @@ def _rules(judgement: Judgement) -> Iterable[str]:
             f"judged by threshold: {len(checked) - len(by_runs)} verdicts{limit}; "
             f"{few} cannot separate machine drift from a code change"
         )
-
-
-def _detectable(judgement: Judgement) -> str:
-    largest = judgement.minimum_detectable
-    if largest is None:
-        return ""
-    case, checked = largest
-    return (
-        f"; largest minimum detectable change {units.percent(checked.smallest or 0)}: {checked.name} ({case.case.head.label})"
-    )
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
@@ -457,7 +430,7 @@ def _data(judgement: Judgement) -> dict[str, Any]:
         environment=comparison.environment,
         problems=[problem._asdict() for problem in judgement.problems],
         new=[case.node_id for case in comparison.only_head],
-        accepted=[{"case": case.case.head.label, "name": checked.name} for case, checked in judgement.accepted],
+        accepted=[{"case": checked.case.head.label, "name": checked.name} for checked in judgement.accepted],
         reason=judgement.criteria.reason,
         cases=list(map(_case, judgement.cases)),
     )
@@ -503,49 +476,37 @@ def _checked(checked: CheckedQuantity) -> dict[str, Any]:
 
 
 def _member(change: OpChange) -> dict[str, Any]:
-    def side(found: OpSummary | None, ns: int | None) -> dict[str, Any] | None:
-        return None if found is None else {"ns": ns, "calls": found.calls, "memory_bytes": found.memory_bytes}
-
-    base, head = side(change.base, change.base_ns), side(change.head, change.head_ns)
-    return {"operation": change.name, **_fields(change, "phase", "module", "change_ns"), "base": base, "head": head}
+    sides = {
+        name: None if side is None else {"ns": ns, **_fields(side, "calls", "memory_bytes")}
+        for name, side, ns in (("base", change.base, change.base_ns), ("head", change.head, change.head_ns))
+    }
+    return {"operation": change.name, **_fields(change, "phase", "module", "change_ns"), **sides}
 
 
 # ---- CSV -------------------------------------------------------------------------------------------------------------
 
+#: A row per operation, the unexplained rest and the iteration, whose ``change_ns`` is the sum of the others. On an accelerator
+#: a row of its busy time is that sum, and the iteration has the elapsed time.
+_CSV_KEYS = (
+    "case", "operation", "phase", "module", "base_ns", "head_ns", "change_ns", "base_calls", "head_calls", "verdict",
+    "across_machines",
+)  # fmt: skip
 
-class CsvRow(NamedTuple):
-    """A row per operation, the unexplained rest and the iteration, whose ``change_ns`` is the sum of the others.
-
-    On an accelerator a row of its busy time is that sum, and the iteration has the elapsed time.
-    """
-
-    case: str
-    operation: str
-    phase: str = ""
-    module: str = ""
-    base_ns: int | None = None
-    head_ns: int | None = None
-    change_ns: int | None = None
-    base_calls: float | None = None
-    head_calls: float | None = None
-    verdict: str = ""
-    across_machines: str = ""
+_CSV = tuple(Column[Mapping[str, Any]](None, methodcaller("get", key), key=key) for key in _CSV_KEYS)
 
 
-_CSV = tuple(Column[CsvRow](None, attrgetter(key), key=key) for key in CsvRow._fields)
-
-
-def _csv_rows(judged: CaseJudgement) -> Iterable[CsvRow]:
-    case, label, across = judged.case, judged.case.head.label, machines(judged.case)
+def _csv_rows(judged: CaseJudgement) -> Iterable[Mapping[str, Any]]:
+    case = judged.case
+    common = {"case": case.head.label, "across_machines": machines(case)}
     for checked in judged.operations:
         for change in checked.members:
-            times = (change.base_ns, change.head_ns, change.change_ns)
-            base_calls, head_calls = (side.calls if side else None for side in (change.base, change.head))
-            yield CsvRow(label, *change.key, *times, base_calls, head_calls, checked.text, across)
+            calls = {"base_calls": change.base and change.base.calls, "head_calls": change.head and change.head.calls}
+            times = _fields(change, "phase", "module", "base_ns", "head_ns", "change_ns")
+            yield {**common, "operation": change.name, **times, **calls, "verdict": checked.text}
     if judged.operations:
-        yield CsvRow(label, "(not explained by operations)", change_ns=case.remainder_ns, across_machines=across)
+        yield {**common, "operation": "(not explained by operations)", "change_ns": case.remainder_ns}
     if case.has_busy_time and not case.is_busy_time:
-        busy = (case.whole_base_ns, case.whole_head_ns, case.whole_change_ns)
-        yield CsvRow(label, "(device busy time)", "", "", *busy, across_machines=across)
-    whole = (case.base_ns, case.head_ns, case.change_ns)
-    yield CsvRow(label, "(iteration)", "", "", *whole, verdict=judged.iteration.text, across_machines=across)
+        busy = {"base_ns": case.whole_base_ns, "head_ns": case.whole_head_ns, "change_ns": case.whole_change_ns}
+        yield {**common, "operation": "(device busy time)", **busy}
+    whole = _fields(case, "base_ns", "head_ns", "change_ns")
+    yield {**common, "operation": "(iteration)", **whole, "verdict": judged.iteration.text}

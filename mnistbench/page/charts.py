@@ -132,7 +132,8 @@ def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     if whole:
         step = max(1.0, step)
     first = math.ceil(low / step) if whole else math.floor(low / step)
-    ticks = [number * step for number in range(first, math.floor(high / step) + 1)]
+    # Between two values that differ in their last bit, several multiples are the same float.
+    ticks = list(dict.fromkeys(number * step for number in range(first, math.floor(high / step) + 1)))
     return ticks or [low]
 
 

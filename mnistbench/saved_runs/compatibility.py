@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mnistbench.core import units
 from mnistbench.core.params import Params
 
 #: Field of ``record.Environment`` -> advice if it differs. Differences in other fields are reported, but do not matter.
@@ -31,6 +32,11 @@ def differences(base: Mapping[str, Any], head: Mapping[str, Any]) -> dict[str, t
     return {name: (base[name], head[name]) for name in base if name in head and base[name] != head[name]}
 
 
+def described(found: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    """Return each difference as text: ``cpu count 2 -> 4``."""
+    return [f"{name.replace('_', ' ')} {units.listed(base)} -> {units.listed(head)}" for name, (base, head) in found.items()]
+
+
 def blocking_differences(
     base: Mapping[str, Any],
     head: Mapping[str, Any],
@@ -49,11 +55,7 @@ def blocking_differences(
             continue
         if name == "devices" and params is not None and params.device == "cpu":
             continue
-        if name == "python" and _minor(mine) == _minor(others):
+        if name == "python" and str(mine).split(".")[:2] == str(others).split(".")[:2]:
             continue
         found[name] = (mine, others)
     return found
-
-
-def _minor(version: str) -> list[str]:
-    return str(version).split(".")[:2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED, operation_cells, operation_name
@@ -43,36 +43,25 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     sizes = [f"b{record.params.batch_size} " for record in records]
     if params.phase == CALL:
         title, sizes = f"{params.label}, {params.device}", [""]
-    sums = [
-        (f"other ({len(rest)} operations)", "", "", *_cells(columns, lambda column: column.sum(rest))),
-        *((operation_name(name, "", ""), "", "", *_cells(columns, _rest_of(name))) for name in rest_names(columns)),
-        ("sum of one profiled iteration", "", "", *_cells(columns, lambda column: column.total)),
-        ("device busy time", "", "", *_times(median_ns(table.busy_ns) or None for table in tables)),
-        (
-            "device elapsed time without the profiler",
-            "",
-            "",
-            *_times(median_ns(record.device_ns) or None for record in records),
-        ),
-        (
-            "wall time without the profiler",
-            "",
-            "",
-            *_times(record.timing.median_ns if record.timing else None for record in records),
-        ),
-        ("first call", "", "", *_times(record.first_call_ns for record in records)),
-    ]
+    sums = {
+        f"other ({len(rest)} operations)": _cells(columns, [column.sum(rest) for column in columns]),
+        **{
+            operation_name(name, "", ""): _cells(columns, [column.rest.get(name) for column in columns])
+            for name in rest_names(columns)
+        },
+        "sum of one profiled iteration": _cells(columns, [column.total for column in columns]),
+        "device busy time": _times(median_ns(table.busy_ns) or None for table in tables),
+        "device elapsed time without the profiler": _times(median_ns(record.device_ns) or None for record in records),
+        "wall time without the profiler": _times(record.timing.median_ns if record.timing else None for record in records),
+        "first call": _times(record.first_call_ns for record in records),
+    }
     return text_table(
         title=units.printable(f"{title}: self {'device' if clock == 'device' else 'CPU'} time per iteration"),
         headings=("operation", "phase", "module", *(head for size in sizes for head in (f"{size}us", "share"))),
-        rows=tuple(_operation_row(key, columns) for key in shown),
-        sums=tuple(row for row in sums if any(cell not in ("", units.MISSING) for cell in row[3:])),
+        rows=tuple((*operation_cells(*key), *_cells(columns, [column.sum([key]) for column in columns])) for key in shown),
+        sums=tuple((name, "", "", *cells) for name, cells in sums.items() if set(cells) - {"", units.MISSING}),
         numbers_from=3,
     )
-
-
-def _operation_row(key: tuple[str, str, str], columns: Sequence[TimesOfCase]) -> tuple[str, ...]:
-    return (*operation_cells(*key), *_cells(columns, lambda column: column.sum([key])))
 
 
 def ranked(columns: Sequence[TimesOfCase]) -> list[tuple[str, str, str]]:
@@ -106,22 +95,12 @@ class TimesOfCase:
         return self._ns.get(key, 0) / self.total if self.total else 0.0
 
 
-def _rest_of(name: str) -> Callable[[TimesOfCase], int | None]:
-    return lambda column: column.rest.get(name)
-
-
-def _cells(columns: Iterable[TimesOfCase], value: Callable[[TimesOfCase], int | None]) -> list[str]:
+def _cells(columns: Sequence[TimesOfCase], times_ns: Sequence[int | None]) -> list[str]:
     """Return time and share of each column."""
     cells = []
-    for column in columns:
-        nanoseconds = value(column)
-        if nanoseconds is None:
-            cells += [units.MISSING, units.MISSING]
-        else:
-            cells += [
-                units.microseconds(nanoseconds),
-                units.percent(nanoseconds / column.total) if column.total else units.MISSING,
-            ]
+    for column, ns in zip(columns, times_ns, strict=True):
+        share = units.MISSING if ns is None or not column.total else units.percent(ns / column.total)
+        cells += [units.MISSING if ns is None else units.microseconds(ns), share]
     return cells
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
-from mnistbench.saved_runs.compatibility import blocking_differences, differences
+from mnistbench.saved_runs.compatibility import blocking_differences, described, differences
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import CaseSummary, RunSummary
 from mnistbench.showing.table import Column, Table, csv_text
@@ -70,12 +70,8 @@ class EarlierTime(NamedTuple):
     @property
     def changed(self) -> str:
         """What else changed since the run before."""
-        if not self.before:
-            return ""
-        others = differences(self.before.saved.run.environment, self.saved.run.environment)
-        return "; ".join(
-            f"{name.replace('_', ' ')} {units.listed(old)} -> {units.listed(new)}" for name, (old, new) in others.items()
-        )
+        before = self.before.saved.run.environment if self.before else {}
+        return "; ".join(described(differences(before, self.saved.run.environment)))
 
 
 _HISTORY = (

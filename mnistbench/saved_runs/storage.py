@@ -124,7 +124,10 @@ class Storage:
         if identity:
             found = [saved for saved in runs if saved.run.commit == identity]
         else:
-            found = _starting_with(reference, runs) or _newest_of_branch(reference, runs)
+            # An unset variable of a script is no branch: where git failed, a run has none either.
+            of_branch = [saved for saved in runs if reference and saved.run.branch == reference and not saved.run.dirty]
+            newest = {saved.run.commit for saved in of_branch[-1:]}
+            found = _starting_with(reference, runs) or [saved for saved in runs if saved.run.commit in newest]
         clean = [saved for saved in found if not saved.run.dirty]
         if clean:
             return clean
@@ -184,13 +187,6 @@ def _starting_with(reference: str, runs: Iterable[SavedRun]) -> list[SavedRun]:
     if len(commits) > 1:
         raise UsageError(f"{reference!r} is the start of {len(commits)} commits: {', '.join(commits)}; give more of one")
     return found
-
-
-def _newest_of_branch(reference: str, runs: Sequence[SavedRun]) -> list[SavedRun]:
-    if not reference:  # an unset variable of a script; where git failed, a run has no branch either
-        return []
-    commits = [saved.run.commit for saved in runs if saved.run.branch == reference and not saved.run.dirty]
-    return [saved for saved in runs if commits and saved.run.commit == commits[-1]]
 
 
 def read_json(path: Path) -> Any:

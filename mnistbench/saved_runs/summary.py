@@ -198,8 +198,11 @@ class RunSummary:
 
 def summarised(records: Iterable[CaseRecord]) -> tuple[CaseSummary, ...]:
     """Return the summaries of measured cases, as they would be read from a file."""
-    shared = Shared()
-    return tuple(_case(Reader(record.to_json()), _session_times(record), shared) for record in records)
+    found, shared = [], Shared()
+    for record in records:
+        assert record.timing is not None, "a measured case has its timing"
+        found.append(_case(Reader(record.to_json()), (record.timing.median_ns, record.timing.iqr_ns), shared))
+    return tuple(found)
 
 
 class Shared:
@@ -255,11 +258,6 @@ def _times(stats: Reader) -> tuple[int, int]:
     """Return median and interquartile range in nanoseconds."""
     median, iqr = (round(stats[name].read(Seconds) * 1e9) for name in ("median", "iqr"))
     return median, iqr
-
-
-def _session_times(record: CaseRecord) -> tuple[int, int]:
-    assert record.timing is not None, "a measured case has its timing"
-    return record.timing.median_ns, record.timing.iqr_ns
 
 
 def _plain_environment(file: Any) -> dict[str, str]:
@@ -326,21 +324,30 @@ _CASE_FIELDS = tuple(field.name for field in fields(CaseSummary))
 
 
 class SummaryCache:
-    """The cached summaries of the saved runs below one folder."""
+    """The cached summaries of the saved runs below one folder.
+
+    What runs have in common is stored once; the rows of runs name it by its position.
+    """
 
     def __init__(self, root: Path, shared: Shared) -> None:
         self._shared = shared
         self._file = root / FOLDER / "summaries"
-        self._stored = _CacheReader(self._read(), shared)
+        environments, params, operations, self._rows = self._read()
+        self._environments = [  # as records have them: JSON has no tuples
+            shared.environment_of({name: tuple(value) if isinstance(value, list) else value for name, value in each.items()})
+            for each in environments
+        ]
+        self._params = list(map(shared.params_of, map(Reader, params)))
+        self._counted = [shared.counted_of(Reader({"operations": text})) for text in operations]
         self._runs: dict[str, RunSummary] = {}  # by hash: those that were asked for or added
         self._fresh = 0
 
     def get(self, content: bytes, source: str) -> RunSummary | None:
         """Return the summary of a file; None if it is not cached."""
         key = _key(content)
-        if key not in self._stored.rows:
+        if key not in self._rows:
             return None
-        self._runs[key] = found = self._stored.run(key, source)
+        self._runs[key] = found = self._run(key, source)
         return found
 
     def add(self, content: bytes, run: RunSummary) -> None:
@@ -352,10 +359,10 @@ class SummaryCache:
         """Write the file if enough summaries were added; do nothing if it cannot be written."""
         if self._fresh < FEWEST:
             return
-        for key, (source, *_) in self._stored.rows.items():
+        for key, (source, *_) in self._rows.items():
             if key not in self._runs and Path(source).exists():
-                self._runs[key] = self._stored.run(key, source)
-        payload = json.dumps(_CacheWriter(self._shared).content(self._runs), separators=(",", ":")).encode()
+                self._runs[key] = self._run(key, source)
+        payload = json.dumps(_content(self._runs, self._shared), separators=(",", ":")).encode()
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(exist_ok=True)
             (self._file.parent / ".gitignore").write_text("*\n", encoding="utf-8")
@@ -369,6 +376,22 @@ class SummaryCache:
             return _EMPTY
         return json.loads(payload) if header + b"\n" == _header(payload) else _EMPTY
 
+    def _run(self, key: str, source: str) -> RunSummary:
+        _, environment, cases, saved_at, commit, dirty, branch, plain = self._rows[key]
+        cases = tuple(map(self._case, cases))
+        return RunSummary(self._environments[environment], cases, saved_at, commit, dirty, branch, plain, source)
+
+    def _case(self, row: Sequence[Any]) -> CaseSummary:
+        fields = dict(zip(_CASE_FIELDS, row, strict=True))
+        fields["params"] = None if fields["params"] is None else self._params[fields["params"]]
+        fields["tables"] = {
+            view: TableSummary(profiler_ns, self._counted[operations], tuple(self_ns), tuple(spread_ns), busy_ns)
+            for view, profiler_ns, operations, self_ns, spread_ns, busy_ns in fields["tables"]
+        }
+        for name in ("device_ns", "op_fail"):
+            fields[name] = tuple(fields[name])
+        return CaseSummary(**fields)
+
 
 def _key(content: bytes) -> str:
     return hashlib.sha256(content, usedforsecurity=False).hexdigest()
@@ -379,68 +402,25 @@ def _header(payload: bytes) -> bytes:
     return f"mnistbench {__version__} summaries {_FORMAT} {zlib.crc32(payload):08x}\n".encode()
 
 
-class _CacheReader:
-    """The runs of a cache file. What runs have in common is stored once; rows name it by its position."""
+def _content(runs: Mapping[str, RunSummary], shared: Shared) -> list[Any]:
+    """Return what :class:`SummaryCache` reads."""
+    texts = {id(counted): text for text, counted in shared.counted.items()}
+    pools: tuple[dict[int, tuple[int, Any]], ...] = ({}, {}, {})  # id of an object that runs share -> position, what is stored
+    environments, params, operations = pools
 
-    def __init__(self, content: Sequence[Any], shared: Shared) -> None:
-        environments, params, operations, self.rows = content
-        self._environments = list(map(shared.environment_of, map(_as_read, environments)))
-        self._params = list(map(shared.params_of, map(Reader, params)))
-        self._counted = [shared.counted_of(Reader({"operations": text})) for text in operations]
+    def position(pool: dict[int, tuple[int, Any]], one: object, stored: Any) -> int:
+        return pool.setdefault(id(one), (len(pool), stored))[0]
 
-    def run(self, key: str, source: str) -> RunSummary:
-        """Return a run of the file."""
-        _, environment, cases, saved_at, commit, dirty, branch, plain = self.rows[key]
-        cases = tuple(map(self._case, cases))
-        return RunSummary(self._environments[environment], cases, saved_at, commit, dirty, branch, plain, source)
-
-    def _case(self, row: Sequence[Any]) -> CaseSummary:
-        fields = dict(zip(_CASE_FIELDS, row, strict=True))
-        fields["params"] = None if fields["params"] is None else self._params[fields["params"]]
-        fields["tables"] = {view: self._table(*columns) for view, *columns in fields["tables"]}
-        for name in ("device_ns", "op_fail"):
-            fields[name] = tuple(fields[name])
-        return CaseSummary(**fields)
-
-    def _table(self, profiler_ns: int, operations: int, self_ns: list[int], spread_ns: list[int], busy_ns: int) -> TableSummary:
-        return TableSummary(profiler_ns, self._counted[operations], tuple(self_ns), tuple(spread_ns), busy_ns)
-
-
-def _as_read(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an environment as records have it: JSON has no tuples."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in environment.items()}
-
-
-class _CacheWriter:
-    """Runs as the JSON that ``_CacheReader`` reads."""
-
-    def __init__(self, shared: Shared) -> None:
-        self._pools: tuple[list[Any], ...] = ([], [], [])  # as in _EMPTY
-        self._positions: dict[int, int] = {}  # id of an object that runs share -> its position in its pool
-        self._texts = {id(counted): text for text, counted in shared.counted.items()}
-
-    def content(self, runs: Mapping[str, RunSummary]) -> list[Any]:
-        """Return the content of the file."""
-        rows = {key: self._row(run) for key, run in runs.items()}
-        return [*self._pools, rows]
-
-    def _row(self, run: RunSummary) -> list[Any]:
-        cases = [[self._cell(name, value) for name, value in vars(case).items()] for case in run.cases]
-        environment = self._position(0, run.environment, run.environment)
-        return [run.source, environment, cases, run.saved_at, run.commit, run.dirty, run.branch, run.plain]
-
-    def _cell(self, name: str, value: Any) -> Any:
-        if name == "params":
-            return value and self._position(1, value, value)
-        if name == "tables":
-            return [
-                (view, table.profiler_ns, self._position(2, table.counted, self._texts[id(table.counted)]), *table[2:])
-                for view, table in value.items()
+    rows = {}
+    for key, run in runs.items():
+        cases = []
+        for case in run.cases:
+            tables = [
+                (view, table.profiler_ns, position(operations, table.counted, texts[id(table.counted)]), *table[2:])
+                for view, table in case.tables.items()
             ]
-        return value
-
-    def _position(self, pool: int, shared: object, stored: Any) -> int:
-        position = self._positions.setdefault(id(shared), len(self._pools[pool]))
-        if position == len(self._pools[pool]):
-            self._pools[pool].append(asdict(stored) if isinstance(stored, Params) else stored)
-        return position
+            of_params = position(params, case.params, vars(case.params)) if case.params else None
+            cases.append([*{**vars(case), "params": of_params, "tables": tables}.values()])
+        environment = position(environments, run.environment, run.environment)
+        rows[key] = [run.source, environment, cases, run.saved_at, run.commit, run.dirty, run.branch, run.plain]
+    return [*([stored for _, stored in pool.values()] for pool in pools), rows]

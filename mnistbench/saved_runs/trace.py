@@ -7,7 +7,7 @@ parameters, so that the cases of two traces are the same cases, whatever their f
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,12 @@ def saved_trace(path: Path) -> SavedRun:
         RecordError: the file is no trace, or damaged.
     """
     analysis = analyse(path)
-    records = tuple(_records(analysis))
+    records = [_record(HOST, analysis.host, analysis.host.iteration_ns)]
+    if analysis.device is not None:
+        records.append(_record(DEVICE, analysis.device, analysis.device.busy_ns, device_ns=analysis.device.busy_ns))
     cases = tuple(replace(case, params=None) for case in summarised(records))
     run = RunSummary(environment=_environment(analysis), cases=cases, source=str(path), trace=_label(analysis))
-    return SavedRun(path, run, Run(environment=None, cases=records))
+    return SavedRun(path, run, Run(environment=None, cases=tuple(records)))
 
 
 def _label(analysis: Analysis) -> str:
@@ -61,13 +63,8 @@ def _environment(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _records(analysis: Analysis) -> Iterator[CaseRecord]:
-    yield _record(HOST, analysis.host, analysis.host.iteration_ns)
-    if analysis.device is not None:
-        yield _record(DEVICE, analysis.device, analysis.device.busy_ns, device_ns=analysis.device.busy_ns)
-
-
 def _record(name: str, table: OpTable, steps_ns: Sequence[int], *, device_ns: tuple[int, ...] = ()) -> CaseRecord:
+    first, third = quartiles_ns(steps_ns)
     return CaseRecord(
         test=name,
         node_id=name,
@@ -77,17 +74,12 @@ def _record(name: str, table: OpTable, steps_ns: Sequence[int], *, device_ns: tu
         device_ns=device_ns,
         rounds_ns=tuple(steps_ns),
         tables=(table,),
-        timing=_timing(steps_ns),
-    )
-
-
-def _timing(steps_ns: Sequence[int]) -> Timing:
-    first, third = quartiles_ns(steps_ns)
-    return Timing(
-        median_ns=median_ns(steps_ns),
-        iqr_ns=third - first,
-        min_ns=min(steps_ns),
-        mean_ns=round(statistics.mean(steps_ns)),
-        stddev_ns=round(statistics.stdev(steps_ns)) if len(steps_ns) > 1 else 0,
-        rounds=len(steps_ns),
+        timing=Timing(
+            median_ns=median_ns(steps_ns),
+            iqr_ns=third - first,
+            min_ns=min(steps_ns),
+            mean_ns=round(statistics.mean(steps_ns)),
+            stddev_ns=round(statistics.stdev(steps_ns)) if len(steps_ns) > 1 else 0,
+            rounds=len(steps_ns),
+        ),
     )

@@ -4,9 +4,8 @@ import builders
 import pytest
 
 from mnistbench.compare.diff import compare
-from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact, renamed_operations
+from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
 from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE
-from mnistbench.saved_runs.summary import RunSummary
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 
@@ -17,7 +16,7 @@ def compared(base, head, by="op,module"):
 
 
 def of_rows(base, head, by="op,module", **changes):
-    """The facts of a case whose table has these rows."""
+    """The exact differences of a case whose table has these rows."""
     base, head = (
         builders.case_record(tables=(builders.op_table(*rows),), **changes) for rows in (base, head)
     )  # fmt: skip
@@ -25,7 +24,7 @@ def of_rows(base, head, by="op,module", **changes):
 
 
 def of_final(before, after, *, tag="train/loss", **changes):
-    """The facts of a case that ended with these values."""
+    """The exact differences of a case that ended with these values."""
     base, head = (
         builders.case_record(scalars=builders.scalars(final={tag: value}), **changes) for value in (before, after)
     )  # fmt: skip
@@ -62,7 +61,6 @@ def test_other_rows_in_the_same_place_are_named_new_and_vanished():
 @pytest.mark.parametrize(
     ("base", "head", "expected"),
     [
-        ([row("aten::mm", calls=1.0)], [row("aten::mm", calls=16.0)], ["aten::mm, forward fc1: 1 -> 16 calls"]),
         ([row("aten::mm", calls=16.0)], [row("aten::mm", calls=1.5)], ["aten::mm, forward fc1: 16 -> 1.5 calls"]),
         ([row("aten::mm", calls=1000.0)], [row("aten::mm", calls=2000.0)], ["aten::mm, forward fc1: 1,000 -> 2,000 calls"]),
         (
@@ -107,7 +105,7 @@ def on_device(*kernels):
     )
 
 
-def test_other_kernels_are_said():
+def test_other_kernels_are_listed():
     assert exact_differences(compared(on_device("sm80_gemm"), on_device("sm90_gemm", "fill"))) == (
         "aten::mm, forward fc1: kernels sm80_gemm -> fill; sm90_gemm",
     )
@@ -125,17 +123,12 @@ def test_a_brief_sentence_has_what_one_side_alone_has_and_a_few_of_it():
     assert brief(*both) == ("aten::addmm, forward fc1: input shapes also [2]; [3]; 5 more",)
     assert brief(*reversed(both)) == ("aten::addmm, forward fc1: input shapes no longer [2]; [3]; 5 more",)
     assert brief(on_device("gemm", "fill"), on_device("gemm", "copy")) == ("aten::mm, forward fc1: kernels fill -> copy",)
+    long = on_device("a" * 81), on_device("b" * 80)
+    assert brief(*long) == (f"aten::mm, forward fc1: kernels {'a' * 77}... -> {'b' * 80}",)
+    assert exact_differences(compared(*long)) == (f"aten::mm, forward fc1: kernels {'a' * 81} -> {'b' * 80}",)
 
 
-def test_a_brief_sentence_has_the_begin_of_a_long_name():
-    [sentence] = brief(on_device("a" * 81), on_device("b" * 80))
-    assert sentence == f"aten::mm, forward fc1: kernels {'a' * 77}... -> {'b' * 80}"
-    assert exact_differences(compared(on_device("a" * 81), on_device("b" * 80))) == (
-        f"aten::mm, forward fc1: kernels {'a' * 81} -> {'b' * 80}",
-    )
-
-
-def test_another_number_of_parameters_is_said_first_and_without_tables_too():
+def test_another_number_of_parameters_comes_first_and_without_tables_too():
     base = builders.case_record(parameter_count=1_199_882, tables=())
     head = builders.case_record(parameter_count=61_706, tables=(), scalars=builders.scalars(final={"train/loss": 2.0}))
     assert exact_differences(compared(base, head)) == ("parameters: 1,199,882 -> 61,706", "final train/loss: 1.5 -> 2")
@@ -144,18 +137,21 @@ def test_another_number_of_parameters_is_said_first_and_without_tables_too():
 # ---- renamed operations -------------------------------------------------------------------------------------------------
 
 
-def test_a_renamed_operation_is_said_once_and_not_as_new_and_vanished():
-    base = [row("aten::mm"), row("aten::old", calls=3.0, memory_bytes=8)]
-    head = [row("aten::mm"), row("aten::new", 900, calls=3.0, memory_bytes=8)]
-    assert of_rows(base, head) == ("aten::old, forward fc1: is now aten::new, with the same calls and bytes",)
+def test_a_renamed_operation_of_each_place_is_listed_once_and_not_as_new_and_vanished():
+    base = [row("aten::mm"), row("aten::old", calls=3.0, memory_bytes=8), row("aten::b", module="fc2")]
+    head = [row("aten::mm"), row("aten::new", 900, calls=3.0, memory_bytes=8), row("aten::d", module="fc2")]
+    assert of_rows(base, head) == (
+        "aten::b, forward fc2: is now aten::d, with the same calls and bytes",
+        "aten::old, forward fc1: is now aten::new, with the same calls and bytes",
+    )
 
 
 @pytest.mark.parametrize("changes", [{"calls": 2.0}, {"memory_bytes": 8}, {"module": "fc2"}, {"phase": "backward"}], ids=str)
 def test_an_operation_with_other_calls_bytes_or_place_is_another(changes):
-    said = of_rows([row("aten::old")], [row("aten::new", **changes)])
-    assert not any("is now" in fact for fact in said)
-    assert "aten::old, forward fc1: vanished" in said
-    assert any(fact.startswith("aten::new") and ": new, " in fact for fact in said)
+    found = of_rows([row("aten::old")], [row("aten::new", **changes)])
+    assert not any("is now" in text for text in found)
+    assert "aten::old, forward fc1: vanished" in found
+    assert any(text.startswith("aten::new") and ": new, " in text for text in found)
 
 
 def test_which_of_two_was_renamed_is_not_guessed():
@@ -166,22 +162,11 @@ def test_which_of_two_was_renamed_is_not_guessed():
     )
 
 
-def test_operations_are_renamed_place_by_place():
-    base = [row("aten::a"), row("aten::b", module="fc2"), row("aten::kept")]
-    head = [row("aten::c"), row("aten::d", module="fc2"), row("aten::kept")]
-    case = compared(*(builders.case_record(tables=(builders.op_table(*rows),)) for rows in (base, head)))
-    pairs = renamed_operations(case.operations)
-    assert sorted((old.name, new.name) for old, new in pairs) == [("aten::a", "aten::c"), ("aten::b", "aten::d")]
-
-
 def test_a_module_summed_has_no_operation_to_rename():
     assert of_rows([row("aten::a")], [row("aten::b", module="fc2")], by="module") == (
         "fc1 forward: vanished",
         "fc2 forward: new, 1 call",
     )
-
-
-# ---- names --------------------------------------------------------------------------------------------------------------
 
 
 # ---- training -----------------------------------------------------------------------------------------------------------
@@ -195,21 +180,10 @@ def test_on_one_thread_of_a_cpu_final_values_are_the_same_to_the_bit():
 
 @pytest.mark.parametrize("where", [{"threads": 2}, {"device": "cuda"}, {"device": "mps", "threads": 1}], ids=str)
 def test_elsewhere_final_values_may_differ_by_a_little(where):
-    assert of_final(1.5, 1.5 * (1 + TOLERANCE / 2), **where) == ()
     assert of_final(2.0, 2.0 * (1 - 0.99 * TOLERANCE), **where) == ()
     assert of_final(1.5, 1.5 * (1 + 2 * TOLERANCE), **where) == ("final train/loss: 1.5 -> 1.53",)
-    assert of_final(1.53, 1.5, **where) == ("final train/loss: 1.53 -> 1.5",)
     assert of_final(0.0, 0.0, **where) == ()
     assert of_final(-1.5, 1.5, **where) == ("final train/loss: -1.5 -> 1.5",)
-
-
-def test_where_results_are_the_same_to_the_bit_is_one_thread_of_a_cpu():
-    exact = {
-        where: is_exact(compared(builders.case_record(device=where[0], threads=where[1]), builders.case_record(
-            device=where[0], threads=where[1])))
-        for where in (("cpu", 1), ("cpu", 2), ("cuda", 1))
-    }  # fmt: skip
-    assert exact == {("cpu", 1): True, ("cpu", 2): False, ("cuda", 1): False}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -231,10 +205,9 @@ def test_an_accuracy_is_a_percentage():
         (builders.scalars(dataset="mnist", final={"train/loss": 0.1}), builders.scalars(final={"train/loss": 0.9})),
         (builders.scalars(), None),
         (None, builders.scalars()),
-        (None, None),
-        *[tuple(builders.scalars(final={"timing/ms_per_iteration": value}) for value in (2.0, 3.0))],
+        tuple(builders.scalars(final={"timing/ms_per_iteration": value}) for value in (2.0, 3.0)),
     ],
-    ids=["other datasets", "no curves now", "no curves in the base", "no curves", "timings"],
+    ids=["other datasets", "no curves now", "no curves in the base", "timings"],
 )
 def test_final_values_that_are_not_compared(base, head):
     assert exact_differences(compared(builders.case_record(scalars=base), builders.case_record(scalars=head))) == ()
@@ -246,19 +219,9 @@ def test_values_that_one_side_has_are_not_compared():
     assert exact_differences(compared(base, head)) == ("final train/loss: 1.5 -> 1.25",)
 
 
-def plain_run(name):
-    """A file that pytest-benchmark wrote without us."""
-    stats = {"min": 1.0, "max": 1.0, "mean": 1.0, "stddev": 0, "median": 1.0, "iqr": 0.0, "rounds": 5}
-    benchmark = {"name": name, "fullname": name, "extra_info": {}, "stats": stats}
-    return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
-
-
 def test_two_plain_benchmarks_have_nothing_that_is_counted():
-    [case] = compare([plain_run("test_x")], plain_run("test_x")).cases
+    [case] = compare([builders.plain_summary("test_x")], builders.plain_summary("test_x")).cases
     assert exact_differences(case) == ()
     assert not is_exact(case)
-
-
-def test_a_plain_benchmark_has_no_parameters_to_compare():
-    [case] = compare([plain_run(builders.case_record().node_id)], builders.summary()).cases
-    assert exact_differences(case) == ()
+    [case] = compare([builders.plain_summary(builders.case_record().node_id)], builders.summary()).cases
+    assert exact_differences(case) == ()  # parameters of one side

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.compare import judge as verdict
-from mnistbench.compare.criteria import DEFAULT_SHARE, Acceptance, Criteria, Threshold
+from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import CheckedQuantity, judge
 from mnistbench.compare.prediction_interval import FALSE_ALARM, prediction_interval
@@ -27,7 +27,7 @@ NODE = builders.case_record().node_id
 LABEL = "step convnet-b16-cpu on digits"
 MM = "aten::mm, forward fc1"
 
-#: A case takes 7.5 ms: an operation of this time is held by itself.
+#: A case takes 7.5 ms: an operation of this time is judged by itself.
 LARGE = 1_000_000
 
 
@@ -40,10 +40,11 @@ def run(*rows, **changes):
     return builders.summary(case(*rows, **changes))
 
 
-def limits(*texts, call="", **changes):
+def limits(*texts, iteration="", **changes):
     """Criteria as a command line gives them."""
     changes["accept"] = tuple(map(Acceptance.parse, changes.get("accept", ())))
-    return Criteria(op_fail=tuple(map(Threshold.parse, texts)), case_fail=Threshold.parse(call) if call else None, **changes)
+    case_fail = Threshold.parse(iteration) if iteration else None
+    return Criteria(op_fail=tuple(map(Threshold.parse, texts)), case_fail=case_fail, **changes)
 
 
 def judged(bases, head, criteria=None, **changes):
@@ -83,7 +84,6 @@ def eight(*times, **changes):
     [
         # Without a threshold ten percent words the verdict, and nothing fails.
         (mm(LARGE), mm(1_300_000), limits(), ("regressed", False)),
-        (mm(LARGE), mm(1_050_000), limits(), ("within 10.0 %", False)),
         (mm(LARGE), mm(950_000), limits(), ("within 10.0 %", False)),
         (mm(LARGE), mm(600_000), limits(), ("improved", False)),
         # What the runs' own spread could have moved is no more than suspect, or inconclusive.
@@ -91,11 +91,9 @@ def eight(*times, **changes):
         (mm(LARGE, 300_000), mm(1_300_000), limits(), ("suspect", False)),
         (mm(LARGE), mm(600_000, 400_000), limits(), ("inconclusive", False)),
         (mm(LARGE, 150_000), mm(1_050_000, 200_000), limits(), ("within 25.0 %", False)),
-        # Where the user gave the threshold it decides: a gate that cannot tell fails.
-        (mm(LARGE), mm(1_300_000), limits("10%"), ("regressed", True)),
+        # Where the user gave the threshold it decides: a change that may be noise fails.
         (mm(LARGE), mm(1_300_000, 300_000), limits("10%"), ("regressed", True)),
         (mm(LARGE), mm(1_300_000), limits("50%"), ("within 50.0 %", False)),
-        (mm(LARGE), mm(600_000), limits("10%"), ("improved", False)),
         (mm(LARGE), mm(600_000, 400_000), limits("10%"), ("inconclusive", False)),
         (mm(LARGE), mm(600_000), limits("50%"), ("within 50.0 %", False)),
     ],
@@ -135,16 +133,16 @@ def test_the_range_over_base_runs_counts_as_spread_and_adds_as_independent_error
     ("base", "head", "iqr_ns", "criteria", "verdict"),
     [
         (7_500_000, 8_000_000, 0, limits("1%"), "within 10.0 %"),  # the threshold of operations does not apply
-        (7_500_000, 8_000_000, 0, limits(call="5%"), "regressed"),
+        (7_500_000, 8_000_000, 0, limits(iteration="5%"), "regressed"),
         (1_000, 1_300, 250, limits(), "suspect"),  # the spread of its rounds
-        (1_000, 1_300, 250, limits(call="10%"), "regressed"),
+        (1_000, 1_300, 250, limits(iteration="10%"), "regressed"),
     ],
 )
 def test_the_iteration_is_judged_by_its_own_threshold_and_the_spread_of_its_rounds(base, head, iqr_ns, criteria, verdict):
     sides = [mm(LARGE, timing=builders.timing(median_ns=ns, iqr_ns=iqr)) for ns, iqr in ((base, 0), (head, iqr_ns))]
     judgement = judged(*sides, criteria)
     assert verdicts(judgement)["iteration"] == verdict
-    assert [one.name for _, one in judgement.regressions] == (["iteration"] if criteria.case_fail else [])
+    assert [one.name for one in judgement.regressions] == (["iteration"] if criteria.case_fail else [])
 
 
 # ---- eight and more: the prediction interval -------------------------------------------------------------------------
@@ -159,7 +157,6 @@ UNSTEADY = (1_000_000, 1_500_000, 800_000, 1_200_000)
         (STEADY, 1_400_000, limits(), ("regressed", False)),
         (STEADY, 1_400_000, limits("10%"), ("regressed", True)),
         (STEADY, 1_400_000, limits("50%"), ("within 50.0 %", False)),
-        (STEADY, 1_050_000, limits("10%"), ("within 10.0 %", False)),
         (STEADY, 600_000, limits("10%"), ("improved", False)),
         # Above the threshold and no other than base runs were among themselves: the runs cannot tell, and say so.
         (UNSTEADY, 1_400_000, limits("10%"), ("inconclusive (minimum detectable change 85.2 %)", False)),
@@ -181,15 +178,9 @@ def test_with_eight_base_runs_a_change_is_judged_against_what_runs_differ_by(tim
 NOISY = builders.base_runs(1, 1_400_000)[0]
 
 
-@pytest.mark.parametrize("count", [1, 7, 8, 9])
-def test_from_eight_base_runs_on_noise_is_unjudged_and_never_passes(count):
-    judgement = judged(builders.base_runs(count, *UNSTEADY), builders.base_runs(1, 1_600_000)[0], limits("10%"))
-    assert (judgement.outcome, named(judgement, MM).by_runs) == (("unjudged", True) if count >= 8 else ("regressed", False))
-
-
 def test_noise_above_a_given_threshold_is_not_judged_unless_that_is_allowed():
     judgement = judged(eight(*UNSTEADY), NOISY, limits("10%"))
-    [(_, checked)] = judgement.noise
+    [checked] = judgement.noise
     assert (checked.name, judgement.outcome, judgement.unjudged, judgement.regressions) == (MM, "unjudged", 1, ())
     allowed = judged(eight(*UNSTEADY), NOISY, limits("10%", inconclusive="ok"))
     assert (allowed.noise, allowed.outcome, allowed.unjudged) == (judgement.noise, "passed", 0)
@@ -203,13 +194,7 @@ def test_allowing_noise_excuses_neither_a_regression_nor_what_is_missing():
 
 
 @pytest.mark.parametrize(
-    ("head", "criteria"),
-    [
-        (1_400_000, limits()),  # nobody gave a threshold
-        (1_400_000, limits("fc2:10%", "aten::mm:90%")),
-        (1_100_000, limits("10%")),
-        (800_000, limits("10%")),  # quicker, as far as one can tell
-    ],
+    ("head", "criteria"), [(1_400_000, limits()), (800_000, limits("10%"))], ids=["no threshold", "quicker"]
 )
 def test_noise_that_is_above_no_given_threshold_passes(head, criteria):
     judgement = judged(eight(*UNSTEADY), builders.base_runs(1, head)[0], criteria)
@@ -219,9 +204,9 @@ def test_noise_that_is_above_no_given_threshold_passes(head, criteria):
 def test_the_largest_minimum_detectable_change_is_that_of_everything_judged_by_runs():
     rows = [[row("aten::mm", steady), row("aten::conv", noisy, module="conv2")] for steady, noisy in zip(STEADY, UNSTEADY)]  # noqa: B905
     judgement = judged([run(*base) for base in rows * 2], run(*rows[0]), limits("10%"))
-    _, checked = judgement.minimum_detectable
+    checked = judgement.minimum_detectable
     assert (checked.name, judgement.outcome) == (CONV, "passed")
-    assert checked.smallest == max(one.smallest for _, one in judgement.checked)
+    assert checked.smallest == max(one.smallest for one in judgement.checked)
     assert judged(mm(LARGE), mm(LARGE)).minimum_detectable is None
 
 
@@ -236,7 +221,7 @@ def test_the_risk_is_shared_among_all_that_is_judged_by_runs():
     times = (1_000_000, 1_020_000, 1_010_000, 990_000)
     rows = [[row(f"aten::op{name}", ns) for name in range(3)] for ns in times * 2]
     checked = named(judged([run(*base) for base in rows], run(*rows[0])), "aten::op0, forward fc1")
-    # three operations and the call
+    # three operations and the iteration
     assert checked.smallest == prediction_interval(times * 2, FALSE_ALARM / 4)[1] / checked.base_ns - 1
     alone = named(judged(eight(*times), builders.base_runs(1, LARGE)[0]), MM)
     assert alone.smallest == prediction_interval(times * 2, FALSE_ALARM / 2)[1] / alone.base_ns - 1
@@ -271,7 +256,7 @@ WALL = {"timing": builders.timing(median_ns=1_000_000, iqr_ns=0)}
 
 
 def names_of(base_ns, head_ns, *, profiler_ns=0, calls=1, criteria=None):
-    """What is held of a call of 1 ms beside the call, where an operation takes these times less the profiler's cost."""
+    """Return what is judged beside an iteration of 1 ms, where an operation takes these times and the profiler's overhead."""
     cost = profiler_ns * calls
     base, head = (run(row(self_cpu_ns=ns + cost, calls=calls), profiler_ns=profiler_ns, **WALL) for ns in (base_ns, head_ns))
     return [checked.name for checked in judged(base, head, criteria).cases[0].operations]
@@ -291,7 +276,7 @@ def test_an_operation_is_judged_by_itself_from_two_percent_of_its_case_in_either
     assert names_of(base, head) == (["aten::addmm, forward fc1"] if alone else ["other"])
 
 
-@pytest.mark.parametrize(("share", "alone"), [(0, True), (0.001, True), (0.5, False)])
+@pytest.mark.parametrize(("share", "alone"), [(0.001, True), (0.5, False)])
 def test_the_share_can_be_set(share, alone):
     assert (names_of(1_000, 1_000, criteria=Criteria(min_share=share)) == ["aten::addmm, forward fc1"]) is alone
 
@@ -314,13 +299,13 @@ def test_on_the_devices_clock_there_is_no_overhead():
 
 
 def launch_bound(kernel_ns, *others):
-    """A call of 1.5 ms in which the accelerator works for some tens of microseconds."""
+    """An iteration of 1.5 ms in which the accelerator works for some tens of microseconds."""
     kernel = row("aten::mm", 900_000, self_device_ns=kernel_ns)
     table = builders.op_table(kernel, *others, view="device", busy_ns=kernel_ns + 40_000)
     return builders.summary(builders.case_record(device="cuda", device_ns=(1_500_000,), tables=(table,)))
 
 
-def test_a_kernel_that_grows_in_a_launch_bound_call_has_a_verdict_of_its_own():
+def test_a_kernel_that_grows_in_a_launch_bound_iteration_has_a_verdict_of_its_own():
     judgement = judged(launch_bound(20_000), launch_bound(29_000), limits("10%"))
     checked = named(judgement, MM)
     assert (checked.kind, checked.verdict, checked.change) == ("operation", "regressed", 0.45)
@@ -389,16 +374,10 @@ def test_an_operation_that_a_threshold_names_is_judged_however_small_it_is(name)
     ]
 
 
-def test_small_operations_of_a_named_module_are_judged_together():
-    base, head = (run(row("aten::mm", LARGE), row("aten::t", ns, module="fc2")) for ns in (100, 150))
-    judgement = judged(base, head, limits("fc2:20%"))
-    assert [checked.name for _, checked in judgement.regressions] == ["other in fc2"]
-
-
 def test_pooled_operations_regress_together():
     base, head = (run(*(row(f"aten::t{number}", ns) for number in range(9)), row("aten::mm", LARGE)) for ns in (100, 120))
     judgement = judged(base, head, limits("10%"))
-    [(_, checked)] = judgement.regressions
+    [checked] = judgement.regressions
     assert (checked.name, checked.base_ns, checked.head_ns, len(checked.members)) == ("other", 900, 1_080, 9)
 
 
@@ -412,7 +391,7 @@ def test_pools_are_summed_run_by_run_so_that_their_spread_is_that_of_the_sum():
 
 def test_time_outside_operations_is_judged_by_the_general_threshold_only():
     base, head = (run(row("aten::mm", LARGE), row(OUTSIDE, ns, calls=0)) for ns in (500_000, 700_000))
-    assert [checked.name for _, checked in judged(base, head, limits("10%", "fc1:90%")).regressions] == ["outside operations"]
+    assert [checked.name for checked in judged(base, head, limits("10%", "fc1:90%")).regressions] == ["outside operations"]
     assert judged(base, head, limits("fc1:1%")).outcome == "passed"
 
 
@@ -448,13 +427,10 @@ def test_operations_of_another_module_replace_nothing():
     }
 
 
-@pytest.mark.parametrize(("criteria", "fails", "outcome"), [(limits("900%"), True, "regressed"), (Criteria(), False, "none")])
-def test_a_new_operation_regresses_and_fails_if_there_is_a_threshold(criteria, fails, outcome):
+def test_a_new_operation_regresses_whatever_the_threshold():
     head = run(row("aten::mm", LARGE), row("aten::copy_", LARGE, module=""))
-    judgement = judged(run(row("aten::mm", LARGE)), head, criteria)
-    checked = named(judgement, "nothing -> aten::copy_, forward")
-    assert (checked.verdict, checked.change, checked.base_ns) == ("regressed", math.inf, 0)
-    assert (checked.fails, judgement.outcome) == (fails, outcome)
+    checked = named(judged(run(row("aten::mm", LARGE)), head, limits("900%")), "nothing -> aten::copy_, forward")
+    assert (checked.verdict, checked.fails, checked.change, checked.base_ns) == ("regressed", True, math.inf, 0)
 
 
 def test_a_new_module_has_its_name_where_operations_are_summed_by_module():
@@ -475,10 +451,10 @@ def test_a_new_operation_that_is_small_counts_with_the_other_small_ones():
 # ---- which threshold -------------------------------------------------------------------------------------------------
 
 
-def limit_of(name, *options, mark=(), call_mark="", call=""):
+def limit_of(name, *options, mark=(), case_mark="", iteration=""):
     rows = [row("aten::mm", LARGE), row("aten::conv", LARGE, module="conv2"), row("aten::t", 10, module="conv2")]
-    record = case(*rows, op_fail=mark, case_fail=call_mark)
-    checked = named(judged(run(*rows), builders.summary(record), limits(*options, call=call)), name)
+    record = case(*rows, op_fail=mark, case_fail=case_mark)
+    checked = named(judged(run(*rows), builders.summary(record), limits(*options, iteration=iteration)), name)
     return checked.threshold if checked.given else None
 
 
@@ -489,10 +465,7 @@ CONV = "aten::conv, forward conv2"
     ("name", "options", "mark", "expected"),
     [
         (CONV, (), (), None),
-        (CONV, ("10%",), (), 0.1),
-        (CONV, ("10%", "conv2:20%"), (), 0.2),
         (CONV, ("conv2:20%", "10%"), (), 0.2),
-        (CONV, ("10%", "aten::conv:30%"), (), 0.3),
         (CONV, ("10%", "aten::conv, forward conv2:40%"), (), 0.4),
         (CONV, ("aten::conv:30%", "conv2:20%"), (), 0.3),  # two names: the first
         (CONV, ("conv2:20%", "aten::conv:30%"), (), 0.2),
@@ -502,7 +475,6 @@ CONV = "aten::conv, forward conv2"
         (CONV, ("10%",), ("conv2:60%",), 0.6),
         (MM, ("10%", "conv2:20%"), ("conv2:60%",), 0.1),
         (MM, ("conv2:20%",), (), None),
-        (MM, (), ("50%",), 0.5),
         ("other in conv2", ("10%", "conv2:20%"), (), 0.2),
         ("other in conv2", ("10%",), ("conv2:60%",), 0.6),
         ("other", ("10%", "aten::conv:30%"), (), 0.1),
@@ -512,16 +484,9 @@ def test_the_narrowest_threshold_applies(name, options, mark, expected):
     assert limit_of(name, *options, mark=mark) == expected
 
 
-@pytest.mark.parametrize(
-    ("call", "call_mark", "expected"), [("", "", None), ("4%", "", 0.04), ("", "5%", 0.05), ("4%", "5%", 0.05)]
-)
-def test_the_mark_of_a_test_overrides_the_command_line_for_the_iteration(call, call_mark, expected):
-    assert limit_of("iteration", "10%", call=call, call_mark=call_mark) == expected
-
-
-def test_without_a_threshold_the_default_decides_the_verdict():
-    checked = named(judged(mm(LARGE), mm(LARGE)), MM)
-    assert (checked.threshold, checked.given) == (DEFAULT_SHARE, False)
+@pytest.mark.parametrize(("given", "case_mark", "expected"), [("", "", None), ("4%", "", 0.04), ("4%", "5%", 0.05)])
+def test_the_mark_of_a_test_overrides_the_command_line_for_the_iteration(given, case_mark, expected):
+    assert limit_of("iteration", "10%", iteration=given, case_mark=case_mark) == expected
 
 
 def test_a_mark_of_the_base_does_not_count():
@@ -532,9 +497,9 @@ def test_a_mark_of_the_base_does_not_count():
 def test_a_threshold_names_a_module_where_modules_are_summed():
     base, head = (run(row("aten::conv", ns, module="conv2"), row("aten::mm", LARGE)) for ns in (LARGE, 1_500_000))
     judgement = judged(base, head, limits("conv2:20%", by="module"))
-    assert [(checked.name, checked.threshold) for _, checked in judgement.regressions] == [("conv2 forward", 0.2)]
+    assert [(checked.name, checked.threshold) for checked in judgement.regressions] == [("conv2 forward", 0.2)]
     judgement = judged(base, head, limits("aten::conv:20%", by="op"))
-    assert [(checked.name, checked.threshold) for _, checked in judgement.regressions] == [("aten::conv", 0.2)]
+    assert [(checked.name, checked.threshold) for checked in judgement.regressions] == [("aten::conv", 0.2)]
 
 
 # ---- never silently green --------------------------------------------------------------------------------------------
@@ -562,181 +527,101 @@ def empty(**changes):
     return RunSummary(environment=builders.summary().environment, cases=(), **changes)
 
 
-TRAIN_ALONE = builders.summary(builders.case_record(phase="train", tables=(), tables_in="step convnet-b16-cpu"))
+STEP, OTHER, WITHOUT = case(row("aten::mm", LARGE)), case(row("aten::mm", LARGE), batch_size=1), builders.case_record(tables=())
+IN_ANOTHER = {"tables": (), "tables_in": "step convnet-b1-cpu"}
+TRAIN_ALONE = builders.summary(builders.case_record(phase="train", **IN_ANOTHER))
+
+
+def beside(*cases, **changes):
+    """A run of these cases and another one, which has operations."""
+    return builders.summary(OTHER, *cases, **changes)
+
+
+def on_device(kernel_ns, *views):
+    """A case with tables by these views; its kernel took that time."""
+    operation = row("aten::mm", LARGE, self_device_ns=kernel_ns)
+    tables = tuple(builders.op_table(operation, view=view) for view in views)
+    return builders.case_record(device="cuda", device_ns=(1_000,), node_id=NODE, tables=tables)
+
+
+NO_KERNEL = on_device(0, "device", "host")
+CHANGED = "threads 1 -> 4, seed 1 -> 2"
 
 
 @pytest.mark.parametrize(
-    ("bases", "head", "text"),
+    ("bases", "head", "text", "excuse"),
     [
-        (mm(LARGE), empty(), "no benchmark ran that has an operation record"),
-        ([], empty(), "no benchmark ran that has an operation record"),
-        ([], mm(LARGE), "no saved run to compare with; save one with: pytest bench --benchmark-autosave"),
-        (empty(), mm(LARGE), "no case in common with the base; save a run of these cases first"),
-        (TRAIN_ALONE, TRAIN_ALONE, "no case has an operation table that --op-fail could apply to"),
+        (mm(LARGE), empty(), "no benchmark ran that has an operation record", None),
+        ([], empty(), "no benchmark ran that has an operation record", None),
+        ([], mm(LARGE), "no saved run to compare with; save one with: pytest bench --benchmark-autosave", None),
+        (empty(), mm(LARGE), "no case in common with the base; save a run of these cases first", None),
+        (TRAIN_ALONE, TRAIN_ALONE, "no case has an operation table that --op-fail could apply to", None),
+        (beside(STEP), beside(), f"in the base but not in this run: {NODE}, {LAST}", "allow_missing"),
+        (beside(WITHOUT), beside(STEP), f"no operation table of {NODE} in the base", "allow_missing"),
+        (beside(STEP), beside(WITHOUT), f"no operation table of {NODE} in this run", "allow_missing"),
+        (beside(WITHOUT), beside(WITHOUT), f"no operation table of {NODE} in the base and in this run", "allow_missing"),
+        # Also where its operations are now in another case.
+        (
+            beside(STEP), beside(builders.case_record(**IN_ANOTHER)),
+            f"no operation table of {NODE} in this run", "allow_missing",
+        ),
+        (
+            beside(on_device(5, "device", "host")), beside(NO_KERNEL),
+            f"no device time in the operation table of {NODE} in this run: the profiler recorded no kernel", "allow_missing",
+        ),
+        (
+            beside(NO_KERNEL), beside(NO_KERNEL),
+            f"no device time in the operation table of {NODE} in the base and in this run: the profiler recorded no kernel",
+            "allow_missing",
+        ),
+        (
+            beside(dataclasses.replace(on_device(5, "host"), device_ns=())), beside(on_device(5, "device")),
+            f"no operation table of {NODE} in both by the same view", "allow_missing",
+        ),
+        (
+            beside(environment=builders.environment(cpu_model="Intel Xeon 8488C")), beside(),
+            "1 case: cpu model Intel Xeon 8488C -> AMD EPYC 9R14; measure both sides on one machine, or add --across-machines",
+            "allow_incomparable",
+        ),
+        # Once for all cases.
+        (
+            beside(STEP, environment=builders.environment(cpu_count=8)), beside(STEP),
+            "2 cases: cpu count 8 -> 2; give both sides the same CPUs, or add --across-machines", "allow_incomparable",
+        ),
+        (
+            beside(STEP), beside(case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE)),
+            f"not the same case as in the base: {NODE} ({CHANGED}); measure both sides with the same settings",
+            "allow_incomparable",
+        ),
     ],
-)
-def test_a_comparison_of_nothing_is_undecided_whatever_is_excused(bases, head, text):
-    assert problem_of(bases, head) == ("missing", text, False)
-    assert excused_by(bases, head) == []
-
-
-def test_without_a_case_in_common_the_outcome_is_undecided():
-    judgement = judged(mm(LARGE, batch_size=1), mm(LARGE, batch_size=64), GATE)
-    assert texts(judgement) == [
-        "no case in common with the base; save a run of these cases first",
-        f"in the base but not in this run: bench/test_step.py::test_step[convnet-b1-cpu], {LAST}",
-    ]
-    assert judgement.outcome == "unjudged"
-    excused = judged(mm(LARGE, batch_size=1), mm(LARGE, batch_size=64), limits("10%", **EXCUSES))
-    assert [problem.excused for problem in excused.problems] == [False, True]
-    assert excused.outcome == "unjudged"
-
-
-def test_a_case_that_did_not_run_is_missing():
-    more = builders.summary(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
-    assert problem_of(more, mm(LARGE)) == (
-        "missing",
-        f"in the base but not in this run: bench/test_step.py::test_step[convnet-b1-cpu], {LAST}",
-        False,
-    )
-    assert excused_by(more, mm(LARGE)) == ["allow_missing"]
-
-
-def test_a_new_case_is_no_problem():
-    more = builders.summary(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
-    assert judged(mm(LARGE), more, GATE).outcome == "passed"
-
-
-@pytest.mark.parametrize(
-    ("base", "head", "where"),
-    [((), None, "the base"), (None, (), "this run"), ((), (), "the base and in this run")],
-)
-def test_a_missing_operation_table_is_named_on_each_side(base, head, where):
-    checked = case(row("aten::mm", LARGE), batch_size=1)  # another case, which has one
-    summaries = [
-        builders.summary(checked, builders.case_record() if tables is None else builders.case_record(tables=tables))
-        for tables in (base, head)
-    ]
-    assert problem_of(*summaries) == ("missing", f"no operation table of {NODE} in {where}", False)
-    assert excused_by(*summaries) == ["allow_missing"]
-
-
-def test_a_cold_table_is_none_to_compare():
-    cold = builders.summary(builders.case_record(tables=(builders.op_table(row("aten::mm", (5,)), temperature="cold"),)))
-    assert texts(judged(mm(LARGE), cold, GATE)) == [
-        f"no operation table of {NODE} in this run",
-        "no case has an operation table that --op-fail could apply to",
-    ]
-
-
-def test_tables_by_different_views_are_missing_in_both():
-    operation = row("aten::mm", LARGE, self_device_ns=5)
-    host, device = (
-        builders.summary(
-            builders.case_record(device="cuda", tables=(builders.op_table(operation, view=view),)),
-            case(row("aten::mm", LARGE)),
-        )
-        for view in ("host", "device")
-    )
-    assert "in both by the same view" in problem_of(host, device).text
-
-
-@pytest.mark.parametrize(
-    ("base", "head", "where"), [(0, 5, "the base"), (5, 0, "this run"), (0, 0, "the base and in this run")]
-)
-def test_a_device_table_without_any_device_time_is_missing(base, head, where):
-    checked = case(row("aten::mm", LARGE), batch_size=1)  # another case, which has operations
-    summaries = [
-        builders.summary(
-            checked,
-            builders.case_record(
-                device="cuda",
-                device_ns=(1_000,),
-                node_id=NODE,
-                tables=(builders.op_table(row("aten::mm", LARGE, self_device_ns=ns), view="device"), builders.op_table()),
-            ),
-        )
-        for ns in (base, head)
-    ]
-    text = f"no device time in the operation table of {NODE} in {where}: the profiler recorded no kernel"
-    assert problem_of(*summaries) == ("missing", text, False)
-    assert excused_by(*summaries) == ["allow_missing"]
-    assert judged(*summaries, limits(call="5%")).problems == ()
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_cannot_be_judged_is_named_and_may_be_excused(bases, head, text, excuse):
+    verdict = "incomparable" if excuse == "allow_incomparable" else "missing"
+    assert problem_of(bases, head) == (verdict, text, False)
+    assert excused_by(bases, head) == ([excuse] if excuse else [])
 
 
 def test_a_missing_table_matters_only_with_a_threshold_for_operations():
-    without = builders.summary(builders.case_record(tables=()))
-    judgement = judged(without, without, limits(call="5%"))
-    assert (judgement.outcome, judgement.problems) == ("passed", ())
-    marked = builders.summary(builders.case_record(tables=(), op_fail=("5%",)))
-    assert problem_of(without, marked, Criteria()).text == f"no operation table of {NODE} in the base and in this run"
+    for tables in (WITHOUT, NO_KERNEL):
+        judgement = judged(builders.summary(tables), builders.summary(tables), limits(iteration="5%"))
+        assert (judgement.outcome, judgement.problems) == ("passed", ())
+    marked = builders.summary(builders.case_record(**IN_ANOTHER, op_fail=("5%",)))
+    problem = problem_of(builders.summary(WITHOUT), marked, Criteria())
+    assert problem.text == f"no operation table of {NODE} in the base and in this run"
 
 
-def test_a_case_whose_operations_are_in_another_has_no_table_to_miss():
-    step = case(row("aten::mm", LARGE), batch_size=1)
-    train = builders.case_record(phase="train", tables=(), tables_in="step convnet-b1-cpu")
-    assert judged(builders.summary(step, train), builders.summary(step, train), GATE).outcome == "passed"
+def test_a_case_whose_operations_are_in_another_has_no_table_to_miss_and_a_new_case_is_no_problem():
+    train = builders.case_record(phase="train", **IN_ANOTHER)
+    assert judged(beside(train), beside(train, STEP), GATE).outcome == "passed"
 
 
-def test_a_table_that_only_the_base_has_is_missing_even_where_operations_are_now_in_another_case():
-    step = case(row("aten::mm", LARGE), batch_size=1)
-    head = builders.case_record(tables=(), tables_in="step convnet-b1-cpu")
-    assert problem_of(builders.summary(step, case(row("aten::mm", LARGE))), builders.summary(step, head)) == (
-        "missing",
-        f"no operation table of {NODE} in this run",
-        False,
-    )
-
-
-def test_a_case_without_a_table_can_pass_by_its_iteration_alone():
-    assert judged(TRAIN_ALONE, TRAIN_ALONE, limits(call="5%")).outcome == "passed"
-
-
-def test_another_machine_is_incomparable_and_nothing_of_the_case_is_judged():
-    base = builders.summary(case(row("aten::mm", LARGE)), environment=builders.environment(cpu_model="Intel Xeon 8488C"))
-    head = run(row("aten::mm", 9 * LARGE), row("aten::new", LARGE))
-    judgement = judged(base, head, GATE)
-    assert set(verdicts(judgement).values()) == {"incomparable"}
-    assert judgement.regressions == ()
-    assert problem_of(base, head) == (
-        "incomparable",
-        "1 case: cpu model Intel Xeon 8488C -> AMD EPYC 9R14; measure both sides on one machine, or add --across-machines",
-        False,
-    )
-    assert excused_by(base, head) == ["allow_incomparable"]
-
-
-def test_another_machine_is_said_once_for_all_its_cases_and_once_per_difference():
-    cases = (case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
-    base = builders.summary(*cases, environment=builders.environment(cpu_count=8, allocator={}))
-    assert texts(judged(base, builders.summary(*cases), GATE)) == [
-        "2 cases: cpu count 8 -> 2; give both sides the same CPUs, or add --across-machines",
-        (
-            "2 cases: allocator none -> MALLOC_TRIM_THRESHOLD_=1073741824; "
-            "start both sides with the same allocator settings (tox -e bench sets them)"
-        ),
-    ]
-
-
-def test_another_torch_is_incomparable_until_it_is_asked_for():
-    base = builders.summary(case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0"))
-    assert problem_of(base, mm(LARGE)).text == (
-        "1 case: torch 2.13.0 -> 2.15.0; add --across-versions to compare them all the same"
-    )
-    assert judged(base, mm(LARGE), GATE, across_versions=True).outcome == "passed"
+def test_another_torch_is_incomparable_until_it_is_asked_for_and_nothing_of_the_case_is_judged():
+    base = builders.summary(STEP, environment=builders.environment(torch="2.13.0"))
+    judgement = judged(base, mm(9 * LARGE), GATE)
+    assert (set(verdicts(judgement).values()), judgement.regressions) == ({"incomparable"}, ())
+    assert texts(judgement) == ["1 case: torch 2.13.0 -> 2.15.0; add --across-versions to compare them all the same"]
     assert judged(base, mm(9 * LARGE), GATE, across_versions=True).outcome == "regressed"
-
-
-def test_a_test_whose_params_changed_is_not_the_same_case_any_more():
-    other = builders.case_record(batch_size=1)
-    base = builders.summary(other, case(row("aten::mm", LARGE)))
-    head = builders.summary(other, case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE))
-    assert problem_of(base, head) == (
-        "incomparable",
-        f"not the same case as in the base: {NODE} (threads 1 -> 4, seed 1 -> 2); measure both sides with the same settings",
-        False,
-    )
-    assert excused_by(base, head) == ["allow_incomparable"]
 
 
 # ---- names of nothing ------------------------------------------------------------------------------------------------
@@ -767,7 +652,7 @@ def test_a_name_of_any_side_or_case_is_known(base, head):
     assert judged(base, head, limits("aten::t:5%")).problems == ()
 
 
-@pytest.mark.parametrize("name", [OUTSIDE, "forward", "iteration", "other", "step", "aten", "fc"])
+@pytest.mark.parametrize("name", [OUTSIDE, "forward", "iteration", "other", "fc"])
 def test_what_is_no_operation_and_no_module_cannot_be_named(name):
     head = run(row("aten::mm", LARGE), row(OUTSIDE, 10, module="", calls=0))
     assert texts(judged(head, head, limits(f"{name}:5%"))) == [f"--op-fail {name!r} is no operation or module of any case"]
@@ -796,32 +681,24 @@ def accepting(*patterns, base=None, head=None, limit=10.0, **changes):
     """The judgement of a run whose one operation, or whatever is given, regressed."""
     accept = tuple(Acceptance(pattern, limit) for pattern in patterns)
     excused = {"accept": accept, "reason": "the exact kernel is slower"} if accept else {}
-    criteria = dataclasses.replace(limits("10%", call="10%", **changes), **excused)
+    criteria = dataclasses.replace(limits("10%", iteration="10%", **changes), **excused)
     return judged(base or mm(LARGE), head or mm(2 * LARGE), criteria)
 
 
 @pytest.mark.parametrize(
     "pattern",
     [
-        f"{LABEL}:aten::mm",
         f"{LABEL}:{MM}",
         f"{LABEL}:fc1",
         "step convnet-b16-cpu:aten::mm",
         f"{NODE}:aten::mm",  # brackets are those of the name
-        "test_step[convnet-b16-cpu]:aten::mm",
-        "*:aten::mm",
-        "*:aten::*",
-        "step *:fc*",
+        "test_step[convnet-b16-cpu]:aten::*",  # also where something else is a pattern
         "*:*",
-        f"{LABEL}:*",
-        f"{NODE}:*",  # also where something else is a pattern
-        "test_step[convnet-b16-cpu]:aten::*",
-        "*[convnet-b16-cpu]:aten::mm",
     ],
 )
 def test_an_intended_regression_is_accepted_by_case_and_operation_or_module(pattern):
     judgement = accepting(pattern)
-    [(_, checked)] = judgement.accepted
+    [checked] = judgement.accepted
     assert (checked.name, checked.text, checked.fails) == (MM, "regressed, accepted", False)
     assert (judgement.outcome, judgement.unused, judgement.regressions) == ("passed", (), ())
 
@@ -830,18 +707,12 @@ def test_an_intended_regression_is_accepted_by_case_and_operation_or_module(patt
     "pattern",
     [
         "*:aten::m",
-        "*:ATEN::MM",
         "*:iteration",
         "*:other",
         "*:operation",  # no name that a table shows
-        "*:replaced",
         "convnet:aten::mm",
-        "step convnet-b1-cpu:aten::mm",
         "test_step[a-z]:aten::mm",
-        "[a-z]*:aten::mm",
         "aten::mm",
-        f"{LABEL}",
-        "",
     ],
 )
 def test_what_matches_no_regression_excuses_nothing_and_is_said_to_be_unused(pattern):
@@ -858,7 +729,7 @@ def test_the_iteration_sums_and_replacements_can_be_accepted():
     replaced = "aten::old -> aten::new, forward fc1"
 
     def accepted(*patterns):
-        return sorted(checked.name for _, checked in accepting(*patterns, base=base, head=head).accepted)
+        return sorted(checked.name for checked in accepting(*patterns, base=base, head=head).accepted)
 
     assert accepted("*:iteration") == ["iteration"]
     assert accepted("*:other") == ["other"]
@@ -868,21 +739,9 @@ def test_the_iteration_sums_and_replacements_can_be_accepted():
     assert (judgement.outcome, judgement.unused) == ("passed", ())
 
 
-def test_only_what_is_accepted_is_excused():
-    base, head = (run(row("aten::mm", ns), row("aten::conv", ns, module="conv2")) for ns in (LARGE, 2 * LARGE))
-    judgement = accepting("*:conv2", base=base, head=head)
-    assert [checked.name for _, checked in judgement.accepted] == [CONV]
-    assert [checked.name for _, checked in judgement.regressions] == [MM]
-    assert judgement.outcome == "regressed"
-
-
 def test_nothing_is_accepted_that_did_not_regress():
-    judgement = accepting("*:aten::mm", "*:gone", head=mm(LARGE))
-    assert (judgement.accepted, judgement.unused, judgement.outcome) == ((), ("*:aten::mm:1000%", "*:gone:1000%"), "passed")
-
-
-def test_every_pattern_that_matches_is_used():
-    assert accepting("*:aten::mm", f"{LABEL}:fc1", "*:fc2").unused == ("*:fc2:1000%",)
+    judgement = accepting("*:aten::mm", head=mm(LARGE))
+    assert (judgement.accepted, judgement.unused, judgement.outcome) == ((), ("*:aten::mm:1000%",), "passed")
 
 
 @pytest.mark.parametrize(("head", "accepted"), [(1_500_000, True), (1_500_001, False)])
@@ -902,10 +761,10 @@ def test_of_several_accepted_limits_the_largest_applies():
 
 def test_a_regression_that_is_accepted_without_a_limit_is_not_judged():
     judgement = accepting("*:aten::mm", limit=None)
-    [(one, checked)] = judgement.unlimited
+    [checked] = judgement.unlimited
     assert (checked.verdict, checked.accepted, checked.fails) == ("regressed", False, False)
     assert (judgement.outcome, judgement.unjudged, judgement.accepted, judgement.unused) == ("unjudged", 1, (), ())
-    assert verdict.acceptance_for(judgement, one, checked) == f"step convnet-b16-cpu:{MM}:100%"
+    assert verdict.acceptance_for(judgement, checked) == f"step convnet-b16-cpu:{MM}:100%"
     # Allowing noise does not excuse it.
     assert accepting("*:aten::mm", limit=None, inconclusive="ok").outcome == "unjudged"
 
@@ -926,8 +785,8 @@ def test_the_limit_of_a_new_operation_is_a_share_of_the_iteration():
     assert accepting("*:aten::copy_", base=base, head=head, limit=0.3).outcome == "passed"
     assert accepting("*:aten::copy_", base=base, head=head, limit=0.29).outcome == "regressed"
     judgement = accepting("*:aten::copy_", base=base, head=head, limit=None)
-    [(one, checked)] = judgement.unlimited
-    assert verdict.acceptance_for(judgement, one, checked).endswith(":nothing -> aten::copy_, forward fc1:30%")
+    [checked] = judgement.unlimited
+    assert verdict.acceptance_for(judgement, checked).endswith(":nothing -> aten::copy_, forward fc1:30%")
 
 
 SLOWER = st.integers(1_100_001, 90_000_000)
@@ -938,29 +797,22 @@ def test_the_suggested_option_accepts_that_regression_and_no_other(ns, base_ns, 
     base = [run(row(name, base_ns), row("aten::conv", LARGE, module="conv2"), **WALL)]
     head = run(row(name, ns), row("aten::conv", 2 * LARGE, module="conv2"), **WALL)
     judgement = judged(base, head, limits("10%", accept=("*:fc1",), reason="x"))
-    [(one, found)] = judgement.unlimited
-    suggested = verdict.acceptance_for(judgement, one, found)
+    [found] = judgement.unlimited
+    suggested = verdict.acceptance_for(judgement, found)
     after = judged(base, head, limits("10%", accept=(suggested,), reason="x"))
-    assert [checked.name for _, checked in after.accepted] == [found.name]
-    assert [checked.name for _, checked in after.regressions] == [CONV]
+    assert [checked.name for checked in after.accepted] == [found.name]
+    assert [checked.name for checked in after.regressions] == [CONV]
 
 
 def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_meant():
     def suggested(*cases):
         base, head = (builders.summary(*(case(row("aten::mm", ns), **one) for one in cases)) for ns in (LARGE, 2 * LARGE))
         judgement = judged(base, head, limits("10%", accept=("*:aten::mm",), reason="x"))
-        return [verdict.acceptance_for(judgement, *pair).partition(":aten")[0] for pair in judgement.unlimited]
+        return [verdict.acceptance_for(judgement, checked).partition(":aten")[0] for checked in judgement.unlimited]
 
     mnist = {"dataset": "mnist", "node_id": "b.py::test[x]"}
     assert suggested({}, mnist) == [LABEL, "step convnet-b16-cpu on mnist"]
     assert suggested({}, {"test": "a.py::test", "node_id": "a.py::test[x]"}) == [NODE, "a.py::test[x]"]
-
-
-def test_accepting_a_regression_does_not_excuse_what_could_not_be_judged():
-    base = builders.summary(case(row("aten::mm", LARGE)), builders.case_record(batch_size=1))
-    judgement = accepting("*:aten::mm", base=base)
-    assert [checked.name for _, checked in judgement.accepted] == [MM]
-    assert judgement.outcome == "unjudged"
 
 
 # ---- the outcome -----------------------------------------------------------------------------------------------------
@@ -972,20 +824,16 @@ MORE = builders.case_record(batch_size=1)
     ("head", "missing", "criteria", "outcome"),
     [
         (LARGE, False, Criteria(), "none"),
-        (2 * LARGE, False, Criteria(), "none"),
-        (LARGE, True, Criteria(), "none"),
         (2 * LARGE, True, Criteria(), "none"),
         (LARGE, False, GATE, "passed"),
         (2 * LARGE, False, GATE, "regressed"),
         (LARGE, True, GATE, "unjudged"),
         (2 * LARGE, True, GATE, "regressed"),  # what is known weighs more than what is not
         (LARGE, True, limits("10%", allow_missing=True), "passed"),
-        (2 * LARGE, True, limits("10%", allow_missing=True), "regressed"),
         (2 * LARGE, True, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "unjudged"),
         (2 * LARGE, False, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "passed"),
-        (2 * LARGE, False, limits(call="10%"), "passed"),  # operations were not asked for
-        (2 * LARGE, True, limits(call="10%"), "unjudged"),
-        (2 * LARGE, False, limits("fc1:10%"), "regressed"),
+        (2 * LARGE, False, limits(iteration="10%"), "passed"),  # operations were not asked for
+        (2 * LARGE, True, limits(iteration="10%"), "unjudged"),
     ],
 )
 def test_the_outcome(head, missing, criteria, outcome):
@@ -998,29 +846,20 @@ def test_the_outcome(head, missing, criteria, outcome):
     assert judgement.unjudged == (missing and judgement.asked and not criteria.allow_missing)
 
 
-@pytest.mark.parametrize("mark", [{"op_fail": ("10%",)}, {"case_fail": "90%"}], ids=str)
-def test_a_mark_asks_for_a_judgement(mark):
-    judgement = judged(mm(LARGE), mm(2 * LARGE, **mark))
-    assert judgement.asked
-    assert judgement.outcome == ("regressed" if "op_fail" in mark else "passed")
-
-
 def test_a_mark_applies_to_its_own_test_only():
     rows = [(row("aten::mm", LARGE),), (row("aten::mm", 2 * LARGE),)]
     base = builders.summary(case(*rows[0]), case(*rows[0], batch_size=1))
     head = builders.summary(case(*rows[1], op_fail=("10%",)), case(*rows[1], batch_size=1))
-    assert [one.case.head.params.batch_size for one, _ in judged(base, head).regressions] == [16]
+    judgement = judged(base, head)
+    assert ([one.case.head.params.batch_size for one in judgement.regressions], judgement.outcome) == ([16], "regressed")
+    assert judged(mm(LARGE), mm(2 * LARGE, case_fail="90%")).outcome == "passed"
 
 
 def test_plain_benchmarks_are_judged_by_their_iteration():
-    def plain(median):
-        stats = {"min": median, "max": median, "mean": median, "stddev": 0, "median": median, "iqr": 0.0, "rounds": 5}
-        benchmark = {"name": "test_x", "fullname": "test_x", "extra_info": {}, "stats": stats}
-        return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}}, "plain.json")
-
-    assert judged(plain(0.5), plain(0.75), limits(call="10%")).outcome == "regressed"
-    assert judged(plain(0.5), plain(0.5), limits(call="10%")).outcome == "passed"
-    assert texts(judged(plain(0.5), plain(0.5), limits("10%"))) == [
+    quick, slow = (builders.plain_summary("test_x", seconds) for seconds in (0.5, 0.75))
+    assert judged(quick, slow, limits(iteration="10%")).outcome == "regressed"
+    assert judged(quick, quick, limits(iteration="10%")).outcome == "passed"
+    assert texts(judged(quick, quick, limits("10%"))) == [
         "no operation table of test_x in the base and in this run",
         "no case has an operation table that --op-fail could apply to",
     ]
@@ -1030,18 +869,16 @@ def test_plain_benchmarks_are_judged_by_their_iteration():
 
 
 def checked(base_runs, head_ns, **changes):
-    ordinary = {"name": "x", "kind": "operation", "members": (), "spread_ns": 0.0, "threshold": 0.1, "given": True}
+    ordinary = {"case": None, "name": "x", "kind": "operation", "members": (), "spread_ns": 0.0, "limit": Threshold("", 0.1)}
     return CheckedQuantity(base_runs=tuple(base_runs), head_ns=head_ns, **{**ordinary, **changes})
 
 
 @pytest.mark.parametrize(
     ("base_runs", "head", "expected"),
     [
-        ((100, 400, 200), 250, (200, 50, 0.25)),
         ((100, 201), 100, (150, -50, -1 / 3)),  # half a nanosecond is none
         ((), 5, (0, 5, math.inf)),
         ((), 0, (0, 0, 0.0)),
-        ((0,), 5, (0, 5, math.inf)),
         ((-3,), 5, (-3, 8, math.inf)),  # the profiler's cost may be more than what was measured
         ((-3,), -9, (-3, -6, 0.0)),
         ((10,), -5, (10, -15, -1.5)),
@@ -1057,19 +894,14 @@ def test_a_change_is_a_share_of_the_median_base_run(base_runs, head, expected):
     [
         ({"verdict": "within", "within": 0.125}, "within 12.5 %", False),
         ({"verdict": "regressed"}, "regressed", True),
-        ({"verdict": "regressed", "given": False}, "regressed", False),
-        ({"verdict": "regressed", "accepted": True}, "regressed, accepted", False),
-        ({"verdict": "regressed", "accept_unlimited": True}, "regressed", False),
+        ({"verdict": "regressed", "limit": None}, "regressed", False),
         ({"verdict": "inconclusive"}, "inconclusive", False),
-        ({"verdict": "inconclusive", "smallest": 0.25}, "inconclusive (minimum detectable change 25.0 %)", False),
         (
             {"verdict": "inconclusive", "smallest": 0.25, "accepted": True},
             "inconclusive (minimum detectable change 25.0 %), accepted",
             False,
         ),
         ({"verdict": "suspect", "smallest": 0.25}, "suspect", False),
-        ({"verdict": "improved"}, "improved", False),
-        ({"verdict": "incomparable"}, "incomparable", False),
     ],
 )
 def test_a_verdict_in_a_table_and_whether_it_fails(changes, text, fails):
@@ -1093,7 +925,7 @@ def test_false_alarms_of_a_report_are_as_rare_as_promised(runs):
     alarms = sum(
         any(
             # As good as no threshold: only the runs' differences stand against an alarm.
-            verdict._by_runs(checked(base, head, threshold=1e-9), quantities).verdict == "regressed"
+            verdict._by_runs(checked(base, head, limit=Threshold("", 1e-9)), quantities).verdict == "regressed"
             for *base, head in report
         )
         for report in times.round().astype(int).tolist()
@@ -1172,12 +1004,12 @@ def with_timing(record):
     st.lists(strategies.case_records(), max_size=2),
     st.lists(strategies.environments(), min_size=2, max_size=2),
     st.sampled_from(GROUPINGS),
-    st.sampled_from([Criteria(), limits("10%", "conv2:5%", call="5%", accept=("*:*:50%", "*:*mm*"), reason="x")]),
+    st.sampled_from([Criteria(), limits("10%", "conv2:5%", iteration="5%", accept=("*:*:50%", "*:*mm*"), reason="x")]),
     st.booleans(),
     st.booleans(),
 )
 def test_any_runs_are_judged(bases, head, environments, by, criteria, across_versions, across_machines):
-    """Whatever files hold: there is a judgement, and a gate that somebody asked for is held only where it was judged."""
+    """Whatever files contain: there is a judgement, and it passes only where something was judged."""
     summaries = []
     for number, records in enumerate(bases):
         # Each base run has the new run's first case too, so that something is compared.
@@ -1193,7 +1025,7 @@ def test_any_runs_are_judged(bases, head, environments, by, criteria, across_ver
     assert judgement.outcome in {"none", "passed", "regressed", "unjudged"}
     if judgement.outcome == "passed":
         assert judgement.cases
-        assert not any(one.fails or one.is_noise for _, one in judgement.checked)
+        assert not any(one.fails or one.is_noise for one in judgement.checked)
         assert not judgement.unlimited
     for each, other in itertools.combinations(judgement.cases, 2):
         assert each.case.head is not other.case.head
@@ -1212,21 +1044,15 @@ def test_operations_that_took_nothing_or_are_gone_have_verdicts_by_either_rule(c
 
 def test_what_replaces_a_named_operation_is_judged_by_its_threshold():
     base, head = run(row("aten::addmm", LARGE)), run(row("aten::_scaled_mm", 3 * LARGE))
-    for gate in (("aten::addmm:5%",), ("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",)):
-        [(_, checked)] = judged(base, head, limits(*gate)).regressions
+    for texts_of_limits in (("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",), ("aten::_scaled_mm:5%", "aten::addmm:9%")):
+        [checked] = judged(base, head, limits(*texts_of_limits)).regressions
         assert (checked.name, checked.threshold) == ("aten::addmm -> aten::_scaled_mm, forward fc1", 0.05)
-
-
-def test_a_mark_on_a_case_without_a_table_is_a_problem():
-    train = {"phase": "train", "tables": (), "tables_in": "step convnet-b16-cpu"}
-    base, head = (builders.summary(builders.case_record(**train, op_fail=mark)) for mark in ((), ("10%",)))
-    assert problem_of(base, head, Criteria()).text.startswith("no operation table of ")
 
 
 def test_accepting_one_operation_does_not_excuse_those_pooled_with_it():
     base, head = (run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::add", ns)) for ns in (100, 5_000))
     judgement = accepting("*:aten::t", "*:fc1", base=base, head=head)
-    assert [checked.name for _, checked in judgement.regressions] == ["other"]
+    assert [checked.name for checked in judgement.regressions] == ["other"]
     assert judgement.unused == ("*:aten::t:1000%", "*:fc1:1000%")
 
 
@@ -1255,10 +1081,8 @@ def test_a_marked_case_of_the_base_that_is_missing_now_is_undecided():
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"op_fail": ("5",)}, "'5' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
         ({"op_fail": ("5%", "")}, "'' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
         ({"case_fail": "mm:5%"}, "'mm:5%' is not a threshold for an iteration; give 10%"),
-        ({"case_fail": "0%"}, "'0%' is not a threshold for an iteration; give 10%"),
     ],
 )
 def test_an_unreadable_threshold_of_the_new_run_is_refused_with_its_file(changes, complaint):

@@ -1,9 +1,10 @@
 """Geometry of charts: positions of points, ticks and bars."""
 
 import math
+import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import ANY_SPEED
 
@@ -87,6 +88,7 @@ def test_ticks_are_round_numbers(low, high, expected):
 
 @ANY_SPEED
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63), st.none() | FLOATS), max_size=20))
+@example([(0, math.nextafter(sys.float_info.max, 0)), (0, sys.float_info.max)])
 def test_any_curve_is_inside_its_box(curve):
     chart = line_chart("x", "step", [("a", curve, "")])
     if chart is None:

@@ -14,22 +14,12 @@ from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.record import COUNTED
 from mnistbench.saved_runs.storage import LARGEST_FILE, Storage, read_json, tensorboard_directory
 
 MACHINE = "Linux-CPython-3.11-64bit"
+pytestmark = pytest.mark.usefixtures("alone")
+
 FIRST, SECOND = "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c"
-
-
-@pytest.fixture(autouse=True)
-def _outside_any_repository(tmp_path, monkeypatch):
-    """A reference is looked up by git in the current folder too: no repository around it may answer."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
 
 
 def save(name, *cases, folder=MACHINE, commit=FIRST, dirty=False, branch="main", minute=31, **changes):
@@ -79,16 +69,12 @@ def test_a_file_is_found_by_its_path_wherever_it_lies(tmp_path):
     shutil.copy(path, elsewhere)
     assert found(str(path)) == [path]
     assert found(str(elsewhere)) == [elsewhere]
+    assert storage().find("run.json")[0].number == ""
 
 
-def test_a_run_is_found_by_its_number_with_or_without_zeros():
-    save("0001_base.json")
+def test_a_run_is_found_by_its_number_with_or_without_zeros_which_may_have_five_digits():
     path = save("0003_now.json")
     assert found("0003") == found("3") == found("003") == [path]
-
-
-def test_numbers_can_have_five_digits():
-    save("9999_base.json")
     path = save("10000_base.json")
     assert found("10000") == found("latest") == [path]
     assert storage().find("10000")[0].number == "10000"
@@ -98,14 +84,6 @@ def test_a_number_that_two_files_have_is_refused_with_both_names():
     # Two sessions that save at once may pick one number, and two machines share a storage.
     one, other = save("0002_base.json"), save("0002_other.json", folder="Darwin")
     assert refusal("2") == f"'2' is the number of 2 saved runs: {one}, {other}; give one's file"
-
-
-def test_a_number_that_no_file_has_says_what_can_be_given():
-    save("0001_base.json")
-    assert refusal("0007") == (
-        "'0007' has no saved run in .benchmarks; give a file, a number, a glob, latest, a commit or a branch that has one "
-        "(mnistbench list shows them)"
-    )
 
 
 def test_a_glob_finds_every_run_it_matches_oldest_first():
@@ -120,17 +98,11 @@ def test_a_glob_of_paths_finds_files_that_are_not_in_the_storage(tmp_path):
     assert found("artifacts/**/*.json") == [Path("artifacts", MACHINE, "0001_base.json")]
 
 
-def test_a_glob_that_matches_nothing_is_refused():
-    save("0001_base.json")
-    assert refusal("*_gone") == "'*_gone' matches no saved run in .benchmarks; mnistbench list shows them"
-
-
-def test_a_glob_passes_over_what_cannot_be_read():
-    path, torn = save("0001_base.json"), save("0002_base.json")
-    torn.write_text('{"benchmarks": [')
-    runs = storage()
-    assert [run.path for run in runs.find("*_base")] == [path]
-    assert len(runs.refused) == 1
+@pytest.mark.parametrize("glob", ["*_gone", "*"])
+def test_a_glob_that_matches_nothing_is_refused_and_a_star_never_means_the_files_that_lie_here(glob):
+    Path(".benchmarks").mkdir()
+    Path("README.md").touch()
+    assert refusal(glob) == f"{glob!r} matches no saved run in .benchmarks; mnistbench list shows them"
 
 
 def test_latest_is_the_highest_number_that_can_be_read():
@@ -164,11 +136,6 @@ def test_runs_in_the_storage_itself_are_found_beside_those_of_machines():
     assert [run.number for run in storage().all()] == ["0001", "0002"]
 
 
-def test_a_file_without_a_number_has_none(tmp_path):
-    shutil.copy(save("0001_base.json"), "run.json")
-    assert storage().find("run.json")[0].number == ""
-
-
 # ---- by commit and branch ----------------------------------------------------------------------------------------------
 
 
@@ -192,16 +159,12 @@ def test_seven_digits_are_a_commit_and_not_a_number():
 
 
 def test_a_run_with_changes_on_top_is_not_meant_by_its_commit():
-    save("0001_base.json", dirty=True)
-    clean = save("0002_base.json")
-    assert found(FIRST[:7]) == found("main") == [clean]
-
-
-def test_a_commit_that_was_saved_with_changes_only_names_its_files():
     one, other = save("0001_base.json", dirty=True, minute=1), save("0002_base.json", dirty=True, minute=2)
     assert refusal(FIRST[:7]) == (
         f"'1a2b3c4' has saved runs only with changes on top of it: {one}, {other}; name one of these files"
     )
+    clean = save("0003_base.json")
+    assert found(FIRST[:7]) == found("main") == [clean]
 
 
 def test_a_branch_is_its_newest_saved_commit():
@@ -221,23 +184,21 @@ def test_a_branch_is_found_where_there_is_no_git(monkeypatch, branch):
     assert found(branch) == found(FIRST[:7]) == [path]
 
 
-def test_runs_of_no_known_commit_are_not_samples_of_each_other():
-    # pytest-benchmark writes "unknown" where git failed; the branch may be known all the same.
+@pytest.mark.parametrize("reference", ["", " ", "topic"])
+def test_runs_of_no_known_commit_are_no_samples_of_each_other(reference):
+    # pytest-benchmark writes "unknown" where git failed; the branch may be known all the same. An unset variable is no branch.
     save("0001_base.json", commit="unknown", branch="topic")
-    save("0002_base.json", commit="unversioned", branch="(unknown)")
-    assert "'topic' has no saved run in .benchmarks; give a file" in refusal("topic")
-
-
-@pytest.mark.parametrize("reference", ["", " "])
-def test_an_empty_reference_means_nothing(reference):
-    # An unset variable in a script; runs saved outside git have no branch either.
-    save("0001_base.json", commit="unversioned", branch="unknown")
-    assert refusal(reference).startswith(f"{reference!r} has no saved run in .benchmarks; give a file, a number")
+    save("0002_base.json", commit="unversioned", branch="unknown")
+    save("0003_base.json", branch="unknown")
+    assert refusal(reference) == (
+        f"{reference!r} has no saved run in .benchmarks; give a file, a number, a glob, latest, a commit or a branch "
+        "that has one (mnistbench list shows them)"
+    )
 
 
 @pytest.mark.parametrize(
     "reference",
-    ["x" * 5_000, "main\nforged", "--upload-pack=x", "-", "HEAD~1", "@{u}", "\x1b(31m", "../..", "\udcff"],
+    ["x" * 5_000, "main\nforged", "--all", "HEAD~1", "\x1b(31m", "../..", "\udcff"],
     ids=lambda reference: ascii(reference)[:20],
 )
 def test_whatever_is_no_reference_is_refused_in_one_line(reference):
@@ -246,10 +207,11 @@ def test_whatever_is_no_reference_is_refused_in_one_line(reference):
 
 
 @pytest.fixture
-def commits(_outside_any_repository):
+def commits(alone, monkeypatch):
     """A scratch repository with two commits on ``main``; the first is tagged and is the tip of ``old``."""
     for who in ("AUTHOR", "COMMITTER"):
-        os.environ[f"GIT_{who}_NAME"], os.environ[f"GIT_{who}_EMAIL"] = "somebody", "somebody@example.invalid"
+        monkeypatch.setenv(f"GIT_{who}_NAME", "somebody")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "somebody@example.invalid")
 
     def git(*arguments):
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
@@ -263,9 +225,7 @@ def commits(_outside_any_repository):
         if number == 1:
             git("branch", "old")
             git("tag", "--annotate", "v1", "--message", "first")
-    yield ids
-    for who in ("AUTHOR", "COMMITTER"):
-        del os.environ[f"GIT_{who}_NAME"], os.environ[f"GIT_{who}_EMAIL"]
+    return ids
 
 
 def test_whatever_git_calls_a_commit_finds_its_runs(commits):
@@ -273,106 +233,59 @@ def test_whatever_git_calls_a_commit_finds_its_runs(commits):
     for reference in ("old", "v1", "HEAD~1", "main^", commits[0], commits[0][:8], "HEAD^{commit}~1"):
         assert found(reference) == [first], reference
     assert found("HEAD") == found("main") == [second]
+    # A shallow clone in CI, or runs downloaded from another fork: a commit that this repository lacks.
+    third = save("0003_base.json", commit=SECOND)
+    assert found(SECOND[:9]) == [third]
 
 
-def test_a_commit_that_git_knows_and_that_was_not_saved_is_named_by_its_id(commits):
-    save("0001_base.json", commit=commits[0])
+def test_a_commit_that_git_knows_and_that_was_not_saved_without_changes_is_named_by_its_id(commits):
+    path = save("0001_base.json", commit=commits[0], dirty=True)
+    of = f"'old' is commit {commits[0][:7]}, which"
+    assert refusal("old") == f"{of} has saved runs only with changes on top of it: {path}; name one of these files"
     assert refusal("main").startswith(f"'main' is commit {commits[1][:7]}, which has no saved run in .benchmarks; give a file")
-    assert refusal(commits[1]).startswith(f"{commits[1]!r} has no saved run in .benchmarks; give a file")
-
-
-def test_a_commit_that_git_knows_with_changes_on_top_only_is_named_by_its_id(commits):
-    path = save("0001_base.json", commit=commits[1], dirty=True)
-    assert refusal("HEAD") == (
-        f"'HEAD' is commit {commits[1][:7]}, which has saved runs only with changes on top of it: {path}; "
-        "name one of these files"
-    )
-
-
-def test_a_commit_that_this_repository_lacks_is_found_by_its_id(commits):
-    # A shallow clone in CI, or runs downloaded from another fork.
-    path = save("0001_base.json", commit=SECOND)
-    assert found(SECOND[:9]) == [path]
-
-
-def test_an_option_of_git_is_no_reference(commits):
-    save("0001_base.json", commit=commits[1])
-    assert refusal("--all").startswith("'--all' has no saved run in .benchmarks")
+    for reference in (commits[1], "--all"):
+        assert refusal(reference).startswith(f"{reference!r} has no saved run in .benchmarks; give a file")
 
 
 # ---- files that cannot be read -----------------------------------------------------------------------------------------
-
-
-def spoil(document, **changes):
-    return json.dumps({**document, **changes})
 
 
 def with_case(**changes):
     """A file whose only record has other entries."""
     document = builders.saved_file()
     document["benchmarks"][0]["extra_info"]["mnistbench"].update(changes)
-    return json.dumps(document)
+    return document
 
 
 def with_stats(**changes):
     document = builders.saved_file()
     document["benchmarks"][0]["stats"].update(changes)
-    return json.dumps(document)
-
-
-def with_cell(**changes):
-    """A file whose table has cells of its first operation changed."""
-    document = builders.saved_file()
-    [table] = document["benchmarks"][0]["extra_info"]["mnistbench"]["tables"]
-    for name, value in changes.items():
-        part = "operations" if name in COUNTED else "times"
-        columns = json.loads(table[part])
-        columns[name][0] = value
-        table[part] = json.dumps(columns)
-    return json.dumps(document)
+    return document
 
 
 WHOLE = json.dumps(builders.saved_file())
 RECORD = "benchmarks[0].extra_info.mnistbench"
-OPERATIONS, TIMES = f"{RECORD}.tables[0].operations", f"{RECORD}.tables[0].times"
-TORN = {"temperature": "warm", "view": "host", "operations": '{"columns'}
 UNREADABLE = {
     "torn": (WHOLE[: len(WHOLE) // 2], "is not JSON (Unterminated string"),
     "empty": ("", "is empty; the run that should have written it was cut off"),
-    "blank": (" \n", "is not JSON (Expecting value"),
     "binary": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe", "is not a text file"),
-    "UTF-16": (WHOLE.encode("utf-16"), "is not a text file"),
     "zeros": (b"\0" * 64, "is not JSON (Expecting value"),
     "nested deeply": ("[" * 100_000, "is not JSON (maximum recursion depth exceeded"),
     "number of 5,000 digits": ('{"benchmarks": ' + "1" * 5_000 + "}", "is not JSON (Exceeds the limit"),
-    "a list": ("[]", "file: needs an object, found []"),
-    "null": ("null", "file: needs an object, found None"),
-    "no benchmarks": ("{}", "benchmarks: is missing"),
-    "benchmarks no list": (spoil(builders.saved_file(), benchmarks={"a": 1}), "benchmarks: needs a list, found {'a': 1}"),
-    "benchmarks null": (spoil(builders.saved_file(), benchmarks=None), "benchmarks: needs a list, found None"),
-    "a benchmark no object": (spoil(builders.saved_file(), benchmarks=[7]), "benchmarks[0]: needs an object, found 7"),
-    "commit no object": (spoil(builders.saved_file(), commit_info=[]), "commit_info: needs an object, found []"),
-    "datetime a number": (spoil(builders.saved_file(), datetime=5), "datetime: needs text, found 5"),
+    "null": (None, "file: needs an object, found None"),
+    "no benchmarks": ({}, "benchmarks: is missing"),
+    "benchmarks no list": (builders.saved_file(benchmarks={"a": 1}), "benchmarks: needs a list, found {'a': 1}"),
+    "a benchmark no object": (builders.saved_file(benchmarks=[7]), "benchmarks[0]: needs an object, found 7"),
+    "commit no object": (builders.saved_file(commit_info=[]), "commit_info: needs an object, found []"),
+    "datetime a number": (builders.saved_file(datetime=5), "datetime: needs text, found 5"),
     "median NaN": (with_stats(median=float("nan")), "benchmarks[0].stats.median: needs a finite number, found nan"),
-    "median infinite": (with_stats(median=float("inf")), "benchmarks[0].stats.median: needs a finite number, found inf"),
-    "median negative": (with_stats(median=-0.5), "benchmarks[0].stats.median: needs a time in seconds, found -0.5"),
-    "median of 10^400": (with_stats(median=10**400), "benchmarks[0].stats.median: needs a finite number, found 1000000"),
     "median of an aeon": (with_stats(median=1e300), "benchmarks[0].stats.median: needs a time in seconds, found 1e+300"),
     "iqr a text": (with_stats(iqr="0.1"), "benchmarks[0].stats.iqr: needs a finite number, found '0.1'"),
     "schema newer": (with_case(schema=2), f"{RECORD}.schema: 2 is newer than the 1 that this mnistbench reads"),
-    "schema true": (with_case(schema=True), f"{RECORD}.schema: True is not a version of a mnistbench record"),
-    "header newer": (spoil(builders.saved_file(), mnistbench={"schema": 9}), "mnistbench.schema: 9 is newer than the 1"),
+    "header newer": (builders.saved_file(mnistbench={"schema": 9}), "mnistbench.schema: 9 is newer than the 1"),
     "tables a text": (with_case(tables="[]"), f"{RECORD}.tables: needs a list, found '[]'"),
-    "tables torn": (with_case(tables=[TORN]), f"{RECORD}.tables[0].operations: is not JSON (Unterm"),
     "device times negative": (with_case(device_ns="[-1]"), f"{RECORD}.device_ns[0]: needs a time of at least 0 ns, found -1"),
-    "thresholds a text": (with_case(op_fail="10%"), f"{RECORD}.op_fail: needs a list, found '10%'"),
-    "self time NaN": (with_cell(self_ns=float("nan")), f"{TIMES}.self_ns[0]: needs a whole number, found nan"),
-    "self time negative": (with_cell(self_ns=-1), f"{TIMES}.self_ns[0]: needs a time of at least 0 ns, found -1"),
-    "calls infinite": (with_cell(calls=float("inf")), f"{OPERATIONS}.calls[0]: needs a finite number, found inf"),
-    "calls negative": (with_cell(calls=-1), f"{OPERATIONS}.calls[0]: needs a number of calls, found -1"),
-    "bytes of 10^400": (with_cell(memory_bytes=10**400), f"{OPERATIONS}.memory_bytes[0]: needs a whole number, found 10000000"),
-    "name a list": (with_cell(name=["aten::mm"]), f"{OPERATIONS}.name[0]: needs text, found ['aten::mm']"),
-    "environment lacking": (spoil(builders.saved_file(), mnistbench={"schema": 1}), "mnistbench.environment: is missing"),
+    "environment lacking": (builders.saved_file(mnistbench={"schema": 1}), "mnistbench.environment: is missing"),
 }  # fmt: skip
 
 
@@ -380,7 +293,8 @@ UNREADABLE = {
 def test_a_file_that_cannot_be_read_is_named_with_its_field_and_the_others_are_read(kind):
     content, complaint = UNREADABLE[kind]
     before, after, path = save("0001_base.json"), save("0003_base.json", minute=40), save("0002_spoiled.json")
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    text = content if isinstance(content, str | bytes) else json.dumps(content)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     runs = storage()
     assert [run.path for run in runs.all()] == [before, after]
     [line] = runs.refused
@@ -410,12 +324,6 @@ def test_a_larger_file_than_any_run_is_not_read(monkeypatch):
     assert not_read(path) == f"{path}: has 64.0 MiB, more than any saved run; leave it out"
 
 
-def test_the_largest_file_that_is_read_is_read():
-    path = save("0001_base.json")
-    path.write_text(WHOLE + " " * (2**20))
-    assert read_json(path) == json.loads(WHOLE)
-
-
 def test_folders_pipes_and_links_to_nothing_are_passed_over():
     path = save("0002_base.json")
     others = [path.with_name(name) for name in ("0001_folder.json", "0003_link.json", "0004_pipe.json")]
@@ -427,47 +335,40 @@ def test_folders_pipes_and_links_to_nothing_are_passed_over():
     assert runs.refused == [f"{other}: is not a file" for other in others]
 
 
-def test_a_file_that_may_not_be_read_is_passed_over(monkeypatch):
-    # By a stand-in, since an administrator may read everything.
+@pytest.fixture
+def forbid(monkeypatch):
+    """Make a method of one path raise an error, since an administrator may read everything."""
+
+    def forbidden(name, path):
+        really = getattr(Path, name)
+
+        def method(self):
+            if self == path:
+                raise PermissionError(13, "Permission denied", str(self))
+            return really(self)
+
+        monkeypatch.setattr(Path, name, method)
+
+    return forbidden
+
+
+def test_a_file_that_may_not_be_read_is_passed_over_and_a_folder_is_refused(forbid):
     path, forbidden = save("0001_base.json"), save("0002_base.json")
-    really = Path.read_bytes
-
-    def read_bytes(self):
-        if self == forbidden:
-            raise PermissionError(13, "Permission denied", str(self))
-        return really(self)
-
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    forbid("read_bytes", forbidden)
     runs = storage()
     assert [run.path for run in runs.all()] == [path]
     assert runs.refused == [f"{forbidden}: cannot be read (Permission denied)"]
-
-
-def test_a_folder_that_may_not_be_read_is_refused_in_one_line(monkeypatch):
-    save("0001_base.json")
-    really = Path.iterdir
-
-    def iterdir(self):
-        if self.name == MACHINE:
-            raise PermissionError(13, "Permission denied", str(self))
-        return really(self)
-
-    monkeypatch.setattr(Path, "iterdir", iterdir)
+    forbid("iterdir", path.parent)
     assert refusal("latest") == f".benchmarks/{MACHINE} cannot be read (Permission denied); name another with --storage"
 
 
-def test_a_file_that_was_named_and_cannot_be_read_is_refused():
+def test_files_that_were_named_and_cannot_be_read_are_refused():
     path = save("0001_base.json")
     path.write_text("{")
     runs = storage()
     assert refusal(str(path), runs) == f"'{path}' is {path}: nothing there can be read"
-    assert refusal("1") == f"'1' is {path}: nothing there can be read"
     assert [line.split(" (")[0] for line in runs.refused] == [f"{path}: is not JSON"]
-
-
-def test_several_files_none_of_which_can_be_read_are_counted():
-    for number in (1, 2):
-        save(f"000{number}_base.json").write_text("{")
+    save("0002_base.json").write_text("{")
     assert refusal("*_base") == "'*_base' is 2 files: nothing there can be read"
 
 
@@ -511,24 +412,15 @@ def test_a_plain_file_of_pytest_benchmark_has_its_cases_and_no_operations():
     ]
 
 
-@pytest.mark.parametrize(
-    "extra", [{"commit": "x"}, {"mnistbench": "0.1"}, {"mnistbench": None}, {"other": {"schema": 99}}], ids=str
-)
+@pytest.mark.parametrize("extra", [{"mnistbench": "0.1"}, {"other": {"schema": 99}}], ids=str)
 def test_entries_of_other_plug_ins_are_no_record(extra):
     document = builders.saved_file()
-    document["benchmarks"][0]["extra_info"] = extra
+    other = {**document["benchmarks"][0], "fullname": "test_b", "extra_info": extra}
     path = save("0001_base.json")
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps({**document, "benchmarks": [other]}))
     [run] = storage().all()
-    assert run.run.plain
-    assert [case.params for case in run.run.cases] == [None]
-
-
-def test_a_benchmark_of_somebody_else_beside_ours_is_no_case():
-    document = builders.saved_file()
-    document["benchmarks"].append({"fullname": "test_b", "extra_info": {"mnistbench": 5}, "stats": "none"})
-    path = save("0001_base.json")
-    path.write_text(json.dumps(document))
+    assert (run.run.plain, [case.params for case in run.run.cases]) == (True, [None])
+    path.write_text(json.dumps({**document, "benchmarks": [*document["benchmarks"], {**other, "stats": "none"}]}))
     [run] = storage().all()
     assert [case.label for case in run.run.cases] == ["step convnet-b16-cpu on digits"]
 
@@ -538,7 +430,7 @@ def test_a_benchmark_of_somebody_else_beside_ours_is_no_case():
 )
 def test_what_pytest_benchmark_may_leave_out_is_not_needed(changes):
     path = save("0001_base.json")
-    path.write_text(spoil(builders.saved_file(), **changes))
+    path.write_text(json.dumps(builders.saved_file(**changes)))
     [run] = storage().find("latest")
     assert run.run.saved_at == ("" if "datetime" in changes else "2026-11-20T10:31:05.123456+00:00")
     assert run.run.environment["torch"] == "2.15.0"
@@ -546,7 +438,7 @@ def test_what_pytest_benchmark_may_leave_out_is_not_needed(changes):
 
 def test_runs_are_sorted_by_the_time_they_were_saved_and_one_without_a_time_is_oldest():
     later, sooner, never = save("0001_a.json", minute=59), save("0002_b.json", minute=1), save("0003_c.json")
-    never.write_text(spoil(builders.saved_file(), datetime=None))
+    never.write_text(json.dumps(builders.saved_file(datetime=None)))
     assert [run.path for run in storage().all()] == [never, sooner, later]
 
 
@@ -562,7 +454,7 @@ def test_a_case_belongs_to_the_directory_of_its_session(tmp_path):
 @pytest.mark.parametrize(
     "directory",
     [
-        "", ".", "..", "x", "../../x", "/etc/x", "../x/y", "20261120-103105/../..", "20261120-103105/x/y", "20261120-103105",
+        "", "..", "x", "../../x", "/etc/x", "20261120-103105/../..", "20261120-103105/x/y", "20261120-103105",
         "20261120-103106/gone", "20261120-103105-" + "1" * 300 + "/x", "20261120-103105\n/x", "\0/x", "x" * 5_000 + "/y",
         "٢٠٢٦١١٢٠-103105/x",
     ],
@@ -572,13 +464,6 @@ def test_a_file_cannot_name_a_directory_that_is_not_one_of_a_session(tmp_path, d
     for name in ("20261120-103105", "x", "etc"):
         (tmp_path / name).mkdir()
     assert tensorboard_directory(directory, tmp_path) is None
-
-
-def test_a_link_is_no_directory_of_a_session(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "tensorboard").mkdir()
-    (tmp_path / "tensorboard/20261120-103105").symlink_to(tmp_path / "elsewhere")
-    assert tensorboard_directory("20261120-103105/convnet", tmp_path / "tensorboard") is None
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "5.1.0"])
@@ -595,11 +480,3 @@ def test_files_of_older_pytest_benchmarks_are_compared_by_case(version):
     assert "a run without operation records is compared by case only" in rendered(judgement, "terminal", 10)
     judgement = judge(compare([run], run), Criteria(op_fail=(Threshold("", 0.05),)))
     assert judgement.outcome == "unjudged"
-
-
-def test_a_star_alone_never_means_the_files_that_lie_here(tmp_path, monkeypatch):
-    (tmp_path / "storage" / "machine").mkdir(parents=True)
-    (tmp_path / "README.md").write_text("text", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="matches no saved run in storage"):
-        Storage(Path("storage")).find("*")

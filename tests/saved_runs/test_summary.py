@@ -19,7 +19,6 @@ from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.params import Params
 from mnistbench.core.record import COUNTED, run_header
 from mnistbench.saved_runs.report import history_table, list_table, run_csv
 from mnistbench.saved_runs.storage import SavedRun, read_json
@@ -56,8 +55,8 @@ def test_a_summary_has_medians_of_warm_tables_and_final_values():
     record = builders.case_record(
         device_ns=(5, 7),
         tables=(
-            builders.op_table(builders.op_row("aten::cold", 1, iterations=1), temperature="cold", iterations=1),
             builders.op_table(row, profiler_ns=3),
+            builders.op_table(builders.op_row("aten::cold", 1, iterations=1), temperature="cold", iterations=1),
         ),
         op_fail=("5%",),
         case_fail="10%",
@@ -79,11 +78,6 @@ def test_a_summary_of_a_device_table_has_the_median_of_its_busy_time(busy_ns, me
     assert case.tables["device"].busy_ns == median
 
 
-def test_a_case_without_curves_has_no_final_values():
-    [case] = builders.summary(builders.case_record(scalars=None)).cases
-    assert (case.final, case.curves_of, case.directory) == ({}, "", "")
-
-
 def test_a_case_may_be_called_by_its_label_its_params_its_node_id_and_the_end_of_that():
     [case] = builders.summary().cases
     assert case.names == (
@@ -100,9 +94,7 @@ def test_only_true_says_that_the_tree_had_changes(dirty):
     assert run.short_commit == ("1a2b3c4+" if dirty is True else "1a2b3c4")
 
 
-@pytest.mark.parametrize(
-    "commit", [{}, {"id": "unversioned", "branch": "unknown"}, {"id": "unknown"}, {"id": None, "branch": 5}]
-)
+@pytest.mark.parametrize("commit", [{}, {"id": "unversioned", "branch": "unknown"}, {"id": None, "branch": 5}])
 def test_where_git_failed_there_is_no_commit_and_no_branch(commit):
     run = RunSummary.from_json(builders.saved_file(commit_info=commit), SOURCE)
     assert (run.commit, run.branch, run.short_commit) == ("", "", "")
@@ -118,18 +110,6 @@ def test_texts_that_many_files_share_lie_in_memory_once():
     keys = [list(case.tables["host"].operations) for case in (one, other)]
     assert keys[0] == keys[1]
     assert all(mine is others for mine, others in zip(*keys, strict=True))
-
-
-def test_a_count_of_bytes_that_equals_a_number_of_calls_stays_a_whole_number():
-    # Both are shared among files, and to Python 1 equals 1.0; bytes are shown with a comma and no decimals.
-    shared = Shared()
-    document = builders.saved_file(
-        builders.case_record(tables=(builders.op_table(builders.op_row(calls=1.0, memory_bytes=1)),))
-    )
-    [case] = RunSummary.from_json(json.loads(json.dumps(document)), SOURCE, shared).cases
-    [operation] = case.tables["host"].operations.values()
-    assert (operation.calls, operation.memory_bytes) == (1, 1)
-    assert (type(operation.calls), type(operation.memory_bytes)) == (float, int)
 
 
 # ---- files that somebody spoiled ---------------------------------------------------------------------------------------
@@ -242,43 +222,6 @@ def test_any_bytes_are_a_summary_or_a_complaint(content):
         survives_every_report(run, sound("ordinary"))
 
 
-@given(strategies.json_values())
-@strategies.many(2_000)
-def test_any_json_is_a_summary_or_a_complaint(value):
-    run = summary_or_complaint(lambda: through_text(value))
-    if run is not None:
-        survives_every_report(run, sound("ordinary"))
-
-
-@given(
-    st.fixed_dictionaries(
-        {
-            "benchmarks": st.lists(
-                st.fixed_dictionaries(
-                    {
-                        "extra_info": st.just({}),
-                        "fullname": strategies.TEXTS,
-                        "stats": st.fixed_dictionaries({"median": strategies.NUMBERS, "iqr": strategies.NUMBERS}),
-                    }
-                ),
-                max_size=3,
-            )
-        },
-        optional={
-            "commit_info": strategies.json_values(),
-            "datetime": strategies.TEXTS,
-            "machine_info": strategies.json_values(),
-            "mnistbench": strategies.json_values(),
-        },
-    )
-)
-@strategies.many(2_000)
-def test_any_plain_file_is_a_summary_or_a_complaint(document):
-    run = summary_or_complaint(lambda: through_text(document))
-    if run is not None:
-        survives_every_report(run, sound("plain"))
-
-
 @given(timed_records(), timed_records())
 @settings(strategies.ANY_SPEED, max_examples=100)
 def test_every_report_can_be_made_of_any_session(one, other):
@@ -291,19 +234,14 @@ def test_every_report_can_be_made_of_any_session(one, other):
     ("name", "cells", "complaint"),
     [
         ("shapes", None, "shapes: needs a list, found None"),
-        ("shapes", [[], None], "shapes[1]: needs a list, found None"),
         ("kernels", [[], [5]], "kernels[1][0]: needs text, found 5"),
         ("calls", [10**400, 1.5], "calls[0]: needs a finite number, found 1000"),
         ("calls", [1.5, float("nan")], "calls[1]: needs a finite number, found nan"),
-        ("calls", [float("inf"), float("-inf")], "calls[0]: needs a finite number, found inf"),
-        ("calls", [1.5, True], "calls[1]: needs a finite number, found True"),
-        ("calls", [1e300, 1], "calls[0]: needs a number of calls, found 1e+300"),
         ("calls", [1, -0.5], "calls[1]: needs a number of calls, found -0.5"),
         ("self_ns", [1, 2.0], "self_ns[1]: needs a whole number, found 2.0"),
         ("memory_bytes", [0, 2**63], "memory_bytes[1]: needs a whole number, found 9223372036854775808"),
         ("name", ["aten::mm"], "has columns of different length"),
         ("self_ns", [], "has columns of different length"),
-        ("phase", "fc", "phase: needs a list, found 'fc'"),
         ("module", {"0": "fc1"}, "module: needs a list, found {'0': 'fc1'}"),
     ],
     ids=str,
@@ -320,11 +258,3 @@ def test_a_column_that_no_profiler_wrote_is_refused_with_its_first_wrong_cell(na
     where = "benchmarks[0].extra_info.mnistbench.tables[0]"
     ours = [f"{where}: {complaint}", f"{where}.{part}: {complaint}", f"{where}.{part}.{complaint}"]
     assert str(error.value).startswith(tuple(f"{SOURCE}: {joined}" for joined in ours))
-
-
-def test_two_cases_of_one_name_are_both_kept():
-    # Two tests may measure one case.
-    one, other = builders.case_record(), builders.case_record(test="bench/test_b.py::test_b", node_id="bench/test_b.py::test_b")
-    run = builders.summary(one, other)
-    assert [case.node_id for case in run.cases] == [one.node_id, other.node_id]
-    assert {type(case.params) for case in run.cases} == {Params}

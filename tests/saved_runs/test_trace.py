@@ -84,16 +84,6 @@ def test_cases_of_two_traces_are_the_same_whatever_the_files_are_called(tmp_path
     assert not found["host"].is_busy_time
 
 
-@pytest.mark.parametrize("by", ["op", "module", "op,module"])
-@pytest.mark.parametrize("steps", [1, 4])
-def test_the_changes_and_the_remainder_are_the_change_of_the_case(tmp_path, by, steps):
-    base = saved_trace(build.trace_file(tmp_path, build.network(steps=steps), name="a.json"))
-    changed = build.network(steps=steps, scale=1.37, addmm="aten::mm", step_us=1_300)
-    head = saved_trace(build.trace_file(tmp_path, changed, name="b.json"))
-    for case in compared(base, head, by=by).values():
-        assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.change_ns
-
-
 def test_thresholds_alone_judge_a_trace(tmp_path):
     """The steps of one process are no replicates: that they differ by more than the change is no reason to doubt it."""
     base = saved_trace(build.trace_file(tmp_path, build.network(steps=6), name="a.json"))
@@ -101,14 +91,6 @@ def test_thresholds_alone_judge_a_trace(tmp_path):
     judged = judge(compare([base.run], head.run), Criteria())
     found = {(case.case.head.node_id, checked.name): checked.verdict for case in judged.cases for checked in case.checked}
     assert found["device", "aten::addmm, forward Linear_0"] == found["device", "iteration"] == "regressed"
-
-
-def test_an_operation_of_one_side_is_new_or_gone(tmp_path):
-    base = saved_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
-    head = saved_trace(build.trace_file(tmp_path, build.network(addmm="aten::mm"), name="b.json"))
-    sides = {change.name: (change.base_ns, change.head_ns) for change in compared(base, head)["device"].operations}
-    assert sides["aten::addmm"] == (100_000, None)
-    assert sides["aten::mm"] == (None, 100_000)
 
 
 # ---- the machine -------------------------------------------------------------------------------------------------------
@@ -128,20 +110,21 @@ def test_the_name_of_the_accelerator_decides(tmp_path):
     assert incomparable(tmp_path, {}, {"devices": (build.MI300X,)}) == (both, both)
 
 
-def test_versions_are_reported_and_do_not_decide(tmp_path):
-    versions = {"cuda_driver_version": ("12090", "13000")}
-    assert incomparable(tmp_path, {"cuda_driver_version": 12090}, {"cuda_driver_version": 13000}) == ({}, versions)
+# Drivers leave out some of the memory: an A100 of 40 GB is listed with 39.4 or 39.6 GiB.
+LEAST = {"deviceProperties": [{"id": 0, "name": build.H100, "totalGlobalMem": 79 * 1024**3}]}
 
 
-def test_the_number_of_ranks_is_reported_and_does_not_decide(tmp_path):
-    one, other = ({"distributedInfo": {"rank": 1, "world_size": size}} for size in (8, 2))
-    assert incomparable(tmp_path, one, other) == ({}, {"ranks": (8, 2)})
-
-
-def test_memory_is_reported_and_does_not_decide(tmp_path):
-    # Drivers leave some of it out: an A100 of 40 GB is listed with 39.4 or 39.6 GiB.
-    least = {"deviceProperties": [{"id": 0, "name": build.H100, "totalGlobalMem": 79 * 1024**3}]}
-    assert incomparable(tmp_path, least, {}) == ({}, {"device_memory": (("79.0 GiB",), ("80.0 GiB",))})
+@pytest.mark.parametrize(
+    ("base", "head", "reported"),
+    [
+        ({"cuda_driver_version": 12090}, {"cuda_driver_version": 13000}, {"cuda_driver_version": ("12090", "13000")}),
+        (*({"distributedInfo": {"rank": 1, "world_size": size}} for size in (8, 2)), {"ranks": (8, 2)}),
+        (LEAST, {}, {"device_memory": (("79.0 GiB",), ("80.0 GiB",))}),
+    ],
+    ids=["versions", "ranks", "memory"],
+)
+def test_what_is_reported_and_does_not_decide(tmp_path, base, head, reported):
+    assert incomparable(tmp_path, base, head) == ({}, reported)
 
 
 def test_across_machines_compares_them_and_names_both(tmp_path):
@@ -155,7 +138,6 @@ def test_across_machines_compares_them_and_names_both(tmp_path):
 @pytest.mark.parametrize(
     ("events", "top", "ending"),
     [
-        (build.network(), {}, "a.json, 1 step"),
         (build.network(steps=2), {}, "a.json, 2 steps"),
         (build.network()[1:], {}, "a.json, no steps, so that one iteration is the whole trace"),
         (build.network(), {"distributedInfo": {"rank": 3, "world_size": 8}}, "a.json, rank 3 of 8, 1 step"),
@@ -179,7 +161,7 @@ def test_a_trace_is_one_whatever_it_is_called_and_comes_before_its_events(tmp_pa
     )
 
 
-@pytest.mark.parametrize("shift", range(-20, 20))
+@pytest.mark.parametrize("shift", range(-20, 20, 3))
 def test_a_key_across_the_parts_in_which_the_file_is_read_is_found(tmp_path, shift):
     path = tmp_path / "a.json"
     path.write_bytes(b'{"a": "' + b"x" * (2**20 + shift) + b'", "traceEvents": []}')
@@ -202,11 +184,6 @@ def test_a_saved_run_is_none_even_if_it_contains_the_words(tmp_path):
     document["benchmarks"][0]["extra_info"]["trace"] = {"traceEvents": []}
     path.write_text(json.dumps(document), encoding="utf-8")
     assert not is_trace(path)
-
-
-def test_a_file_that_cannot_be_read_is_no_trace(tmp_path):
-    assert not is_trace(tmp_path / "none.json")
-    assert not is_trace(tmp_path)
 
 
 def test_a_damaged_trace_is_an_error_of_one_line(tmp_path):
@@ -232,14 +209,13 @@ def test_the_rows_of_a_real_trace_are_those_of_its_analysis(name):
 
 
 @real_traces.needs_traces
-@pytest.mark.parametrize("by", ["op", "module", "op,module"])
 @pytest.mark.parametrize(
     ("base", "head"),
     [("h100_bert_small", "mi300_bert_small"), ("h100_qwen_0.5b", "mi300_qwen_0.5b"), ("diff_control", "diff_test")],
 )
-def test_the_ledger_of_two_real_machines_adds_up(base, head, by):
+def test_the_ledger_of_two_real_machines_adds_up(base, head):
     sides = [saved_trace(real_traces.path(name)) for name in (base, head)]
-    found = compared(*sides, by=by, across_machines=True)
+    found = compared(*sides, across_machines=True)
     assert set(found) == {"host", "device"}
     for case in found.values():
         assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.change_ns

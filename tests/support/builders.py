@@ -166,6 +166,13 @@ def summary(*cases: CaseRecord, source: str = "0001_base.json", **changes: Any) 
     return RunSummary.from_json(saved_file(*cases, commit_info=commit, datetime=saved_at, **header, **changes), source)
 
 
+def plain_summary(name: str, seconds: float = 1.0) -> RunSummary:
+    """A file of one benchmark that pytest-benchmark wrote without us."""
+    machine = {"python_version": "3.11.9", "cpu": {"brand_raw": "AMD EPYC 9R14"}}
+    benchmark = {"fullname": name, "extra_info": {}, "stats": {"median": seconds, "iqr": 0.0}}
+    return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": machine, "commit_info": {}}, "plain.json")
+
+
 _COMMIT = {"commit": "id", "dirty": "dirty", "branch": "branch"}
 
 
