@@ -154,6 +154,10 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         case: tuple(side for side in (BASE, HEAD) if any(build[side].outcome[1] is None for build in of_case))
         for case, of_case in builds.items()
     }
+    profiled = {
+        case: {bool(side.operations) for one in of_first_stage for build in one.cases.get(case, ()) for side in build.values()}
+        for case in header.labels
+    }
     return Verdict(
         recorded=recorded,
         options=options,
@@ -170,7 +174,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         ),
         not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
         unmeasured=tuple(header.name(case) for case in header.labels if case not in measured) if first else (),
-        unprofiled=tuple(header.name(case) for case in header.labels if _partly_profiled(case, of_first_stage)),
+        unprofiled=tuple(header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1),
     )
 
 
@@ -221,11 +225,6 @@ def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
     base, new = sizes.get(BASE, 0), sizes.get(HEAD, 0)
     if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
         yield f"{what}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
-
-
-def _partly_profiled(case: str, launches: Sequence[Launch]) -> bool:
-    profiled = [bool(side.operations) for one in launches for build in one.cases.get(case, ()) for side in build.values()]
-    return any(profiled) and not all(profiled)
 
 
 def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
