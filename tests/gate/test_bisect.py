@@ -1,9 +1,10 @@
 """``git bisect run mnistbench gate --bisect``: the exit codes lead to the commit that slowed an operation."""
 
-import os
 import subprocess
 import sys
 import textwrap
+
+import pytest
 
 #: The command with launches that are made up: the time of a call is what the tree's file says.
 GATE = textwrap.dedent("""
@@ -53,12 +54,10 @@ GATE = textwrap.dedent("""
 
 
 def git(directory, *arguments):
-    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    identity = ("-c", "user.name=tester", "-c", "user.email=tester@example.org", "-c", "init.defaultBranch=main")
-    command = ["git", *identity, *arguments]
-    return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True, env=environment).stdout
+    return subprocess.run(["git", *arguments], cwd=directory, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.usefixtures("alone")
 def test_bisecting_finds_the_commit_that_slowed_an_operation(tmp_path):
     repository, script = tmp_path / "repository", tmp_path / "gate.py"
     repository.mkdir()

@@ -119,6 +119,7 @@ def test_the_budget_is_of_all_gates_together(gate, capsys):
             ["torch==2.4.0..2.15.0"],
             "RANGE: 'torch==2.4.0..2.15.0' is older than 2.6, the oldest torch that the gate measures; give a newer version",
         ),
+        ([RANGE, "--output", "."], "--output: . cannot be written (Is a directory); name another file"),
         ([RANGE, "--base", "HEAD"], "'--base' is not known; see: mnistbench bisect --help"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

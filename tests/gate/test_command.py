@@ -36,18 +36,15 @@ def temporary(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture
-def repository(project, temporary, monkeypatch):
+def repository(project, temporary, alone, monkeypatch):
     """A user's project with a history, and with changes that are not committed."""
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.path.parent))
     project.write(".gitignore", "/.benchmarks/\n__pycache__/\n*.log\n")
     git(project, "init", "--quiet", "--initial-branch=main")
     for tag, text in HISTORY.items():
         project.write("test_bench.py", text)
         git(project, "add", "--all")
-        git(project, "-c", "user.name=somebody", "-c", "user.email=s@example.org", "commit", "--quiet", "--message", tag)
+        git(project, "commit", "--quiet", "--message", tag)
         git(project, "tag", tag)
     project.append("conftest.py", "# a change that is not committed\n")
     project.write("untracked.py", "")

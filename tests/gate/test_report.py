@@ -159,6 +159,16 @@ def test_an_interval_is_drawn_as_text(change, low, high, expected):
     assert len(drawn) == WIDTH + 2
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_plot_shows_how_far_a_change_may_go_either_way(sign):
+    ends = sorted([sign * 0.05, sign * 0.15])
+    call = gate_builders.estimate(sign * 0.1, *ends)
+    verdict = with_decision(passed(), cases=(call,))
+    [row] = [line for line in rendered(verdict, "terminal", 3).splitlines() if line.startswith("case ") and "[" in line]
+    plot = row[row.index("[") :]
+    assert re.search(r"[(<]-+\*-+[)>]", plot), plot
+
+
 # ---- sentences ----------------------------------------------------------------------------------------------------------
 
 

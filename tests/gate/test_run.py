@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,14 +33,8 @@ PARAMS = {"device": "cpu", "threads": 1, "batch_size": 16}
 
 
 @pytest.fixture(autouse=True)
-def _alone(tmp_path, monkeypatch):
-    """No repository around, and a temporary folder that no gate of this machine uses."""
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+def _machine(alone, monkeypatch):
+    """One core, and all the memory that anybody wants."""
     monkeypatch.setattr(run, "own_cores", lambda: [0])
     monkeypatch.setattr(run, "available_bytes", lambda: math.inf)
 
@@ -239,9 +232,8 @@ def test_progress_is_told_before_each_launch_and_at_the_end(gate):
 
 
 def test_of_a_repository_the_header_has_commits(gate, launches, here):
-    somebody = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
     for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
-        subprocess.run(["git", *somebody, *arguments], cwd=here, check=True)
+        subprocess.run(["git", *arguments], cwd=here, check=True)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True).stdout[:7]
     header = gate(launches=8, base_dir=None, base="HEAD").header
     assert (header.base, header.head) == (commit, commit)

@@ -21,23 +21,9 @@ from mnistbench.core.errors import UsageError
 from mnistbench.gate import snapshot
 from mnistbench.gate.snapshot import head_of, of_revision, of_working_tree, repository_of, scratch
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 AWKWARD = ["with space.py", "line\nend.py", "grüße 数.py", '"quoted".py', "--all", "Icon\r", "a\\b"]
-
-
-@pytest.fixture(autouse=True)
-def _alone(tmp_path, monkeypatch):
-    """No configuration of git, no repository around, and a temporary folder that no gate of this machine uses."""
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    monkeypatch.setenv("LC_ALL", "C")  # git's messages in English
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "somebody")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "somebody@example.org")
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
 
 
 @pytest.fixture

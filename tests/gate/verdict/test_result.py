@@ -406,6 +406,10 @@ def test_peak_memory_is_an_exact_difference_from_a_tenth_on(new, said):
     assert of_process == ({"all cases": (f"peak memory of the process: 100 -> {new} bytes ({said})",)} if said else {})
 
 
+def test_without_a_tensor_in_the_base_there_is_no_difference_of_memory():
+    assert concluded(series(), memory={CASE: {"base": 0, "head": 5}}).exact_differences == {}
+
+
 # ---- numbers ------------------------------------------------------------------------------------------------------------
 
 
