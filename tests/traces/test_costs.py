@@ -6,11 +6,11 @@ import pytest
 import real_traces
 import torch
 import trace_builders as build
-from cost_builders import Of, op
 from real_traces import needs_traces
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
+from trace_builders import Of, op
 
 from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.traces import costs as reasons

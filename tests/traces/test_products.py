@@ -4,11 +4,11 @@ from math import prod
 
 import pytest
 import torch
-from cost_builders import Of, recorded
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import ANY_SPEED
 from torch.utils.flop_counter import FlopCounterMode
+from trace_builders import Of, recorded
 
 from mnistbench.profile.costs import moved_bytes
 from mnistbench.traces.arguments import Arguments, UncountedError

@@ -7,8 +7,8 @@ import json
 import pytest
 import real_traces
 import trace_builders as build
-from cost_builders import Of, op
 from real_traces import needs_traces
+from trace_builders import Of, op
 
 from mnistbench.cli import main
 

@@ -9,8 +9,8 @@ import sys
 import forks
 import pytest
 import torch
+from forks import run_on_terminal
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from terminals import run_on_terminal
 
 from mnistbench.core.machine import PINNED
 from mnistbench.workloads.workload import LeNet5
