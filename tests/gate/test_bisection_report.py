@@ -88,6 +88,11 @@ def test_the_last_line_of_a_search_that_finds_nothing_is_that_of_its_gate(gates)
     )
 
 
+def test_the_last_line_of_a_search_whose_first_gate_is_open_is_that_of_its_gate(gates):
+    sentence = last_line(bisection(Gate("2.14.0", NOT_JUDGED, "noise", gates["2.12.1"].verdict)))
+    assert sentence.startswith("torch 2.11.0 -> 2.14.0: passed: no regression of ")
+
+
 def test_json_has_the_search_and_the_report_of_each_gate(left):
     data = json.loads(report(left).json)
     assert (data["outcome"], data["sentence"], data["stopped"]) == (INCONCLUSIVE, last_line(left), "")

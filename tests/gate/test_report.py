@@ -279,8 +279,13 @@ def test_the_head_says_what_was_measured(changes, line):
         ({"uncompared": {CASE: "returns object"}}, f"{LABEL}: returns object, so the results of the sides are not compared"),
     ],
 )
-def test_what_the_survey_says_of_a_case_precedes_the_verdict(changes, line):
+def test_what_is_known_of_a_case_precedes_the_verdict(changes, line):
     assert line in rendered(concluded(Measured(), **changes), "terminal", 3).splitlines()
+
+
+def test_numbers_that_are_not_finite_precede_the_verdict():
+    text = rendered(concluded(Measured(outcomes=(("aa", None), ("aa", None)))), "terminal")
+    assert f"{LABEL}: NaN or infinity in the base and in the head; times may depend on it\n" in text
 
 
 def test_without_torch_the_head_names_no_version():

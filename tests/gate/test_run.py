@@ -209,7 +209,21 @@ def test_the_header_says_what_is_compared(gate, launches, here, monkeypatch):
     assert header.allocator == {**PINNED, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
-def test_sides_that_differ_in_packages_alone_have_one_name(gate):
+def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
+    listing = launches.listing
+
+    def noted(side):
+        found = listing(side)
+        found.cases[QUICK].note, found.cases[QUICK].uncompared = "changes its arguments", f"returns {side}"
+        return found
+
+    launches.listing = noted
+    header = gate(launches=8).header
+    assert header.notes == {QUICK: "changes its arguments"}
+    assert header.uncompared == {QUICK: "in the base: returns base; in the head: returns head"}
+
+
+def test_sides_of_one_tree_have_one_name(gate):
     header = gate(launches=8, base_dir=None, head_env=(("A", "1"),)).header
     assert header.base == header.head
 

@@ -283,6 +283,7 @@ def test_a_quantity_without_a_difference_is_a_reason(spoiled, what):
     [reason] = result.reasons
     assert reason.text.startswith(what)
     assert not reason.is_excusable
+    assert (decided([spoiled]).cases, texts(decided([spoiled]))) == ((), [reason.text])
 
 
 def test_an_operation_that_its_whole_case_contradicts_is_no_regression():
