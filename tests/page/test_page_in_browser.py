@@ -1,6 +1,8 @@
 """The page in Chromium, by mouse and by keyboard."""
 
 import random
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import builders
 import pytest
@@ -8,7 +10,7 @@ from builders import saved_file
 from page_builders import epoch, shown, step
 
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells
+from mnistbench.core.operation import OUTSIDE, operation_cells
 from mnistbench.core.record import median_ns
 from mnistbench.page.html_page import page as render
 
@@ -403,6 +405,63 @@ def test_without_javascript_everything_but_operations_is_visible(browser, addres
     for tab in visit(browser, address, java_script_enabled=False):
         assert tab.locator("h2").filter(visible=True).count() == 2
         assert "need JavaScript" in tab.locator("noscript").inner_text()
+
+
+# ---- The file is all there is ------------------------------------------------------------------------------------------
+
+
+def test_the_policy_blocks_requests_of_scripts(browser, address):
+    hits = []
+
+    class Listener(BaseHTTPRequestHandler):
+        def do_GET(self):
+            hits.append(self.path)
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Listener) as server, browser.new_context() as context:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        tab = context.new_page()
+        tab.goto(address)
+        blocked = tab.evaluate(
+            """async (url) => {
+                const blocked = [];
+                const both = new Promise((done) => {
+                    document.addEventListener("securitypolicyviolation", (event) => {
+                        if (blocked.push(event.effectiveDirective) === 2) done();
+                    });
+                });
+                new Image().src = url;
+                await fetch(url).catch(() => {});
+                await Promise.race([both, new Promise((done) => setTimeout(done, 5000))]);
+                return blocked.sort();
+            }""",
+            f"http://127.0.0.1:{server.server_port}/leak",
+        )
+        server.shutdown()
+    assert blocked == ["connect-src", "img-src"]
+    assert hits == []
+
+
+def test_operations_of_a_hundred_cases_are_drawn_when_opened(browser, tmp_path):
+    rows = [builders.op_row(f"aten::op{number}", 1_000 * number, module=f"m{number % 9}") for number in range(150)]
+    tables = (
+        builders.op_table(*rows, temperature="cold"),
+        builders.op_table(*rows, builders.op_row(OUTSIDE, 5)),
+    )
+    cases = [step(batch_size=size, workload=f"net{number}", tables=tables) for number in range(25) for size in (1, 4, 16, 64)]
+    path = tmp_path / "hundred.html"
+    path.write_text(render([shown(saved_file(*cases))]), encoding="utf-8")
+    for tab in visit(browser, path.as_uri()):
+        assert tab.locator("tr.case").count() == 100
+        assert tab.locator(".operations *").count() == 0
+        elements = tab.evaluate("document.querySelectorAll('*').length")
+        panel = open_case(tab, "step net7-b16-cpu on digits")
+        assert panel.locator(".operations tbody tr").count() == 151
+        assert tab.locator(".operations *").count() == tab.evaluate("document.querySelectorAll('*').length") - elements
 
 
 # ---- Numbers -----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,9 @@ PID, THREAD, BACKWARD_THREAD = 100, 100, 101
 
 H100, MI300X = "NVIDIA H100 80GB HBM3", "AMD Instinct MI300X"
 
+#: A kernel that communicates between ranks.
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
 
 def event(
     category: str, name: str, ts: float, dur: float | None, *, thread: Any = THREAD, pid: Any = PID, **args: Any
@@ -94,6 +97,16 @@ def kernel(
     """A kernel; with the category ``gpu_memcpy`` or ``gpu_memset`` a copy or a fill."""
     args = {"correlation": correlation, "External id": external, "device": device, "stream": stream}
     return event(category, name, ts, dur, pid=device, thread=stream, **_given(args))
+
+
+def run(ts: float, number: int, *kernels: str, category: str = "kernel") -> list[Event]:
+    """Launches by the operation with this external id, and kernels of a microsecond that they launched."""
+    found: list[Event] = []
+    for at, name in enumerate(kernels):
+        correlation = 100 * number + at
+        found.append(launch(ts + at, 1, correlation))
+        found.append(kernel(name, ts + 10 + at, 1, correlation=correlation, external=number, category=category))
+    return found
 
 
 def forward_backward(number: int, forward: Event, backward: Event) -> list[Event]:

@@ -131,7 +131,7 @@ class Measures:
         Raises:
             UsageError: a process failed.
         """
-        calls, _ = cold_calls(self._params(phase, device, threads, size), self._data_dir, self._processes)
+        calls = cold_calls(self._params(phase, device, threads, size), self._data_dir, self._processes)
         later = next((call for call in calls if not call.first), None)
         return tuple(FirstIteration(device, phase, size, call, None if call.trained else later) for call in calls if call.first)
 

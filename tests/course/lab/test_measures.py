@@ -60,7 +60,7 @@ def test_a_profiled_case_is_not_timed_as_well(monkeypatch: pytest.MonkeyPatch) -
     """``iterations`` times the same case."""
     asked: list[object] = []
     monkeypatch.setattr(profile_run, "time_calls", asked.append)
-    monkeypatch.setattr(profile_run, "ceilings", lambda _: None)
+    monkeypatch.setattr(profile_run, "ceilings_of", lambda *_: None)
     settings = LabSettings("digits", (1,), ("cpu",), 1, "lenet5", 1)
     found = Measures(settings, budget=Budget(profiled=2)).profiled("forward", "cpu", 1, 1, None)
     assert (asked, len(found.tables[0].iteration_ns)) == ([], 2)
@@ -69,9 +69,9 @@ def test_a_profiled_case_is_not_timed_as_well(monkeypatch: pytest.MonkeyPatch) -
 def test_all_first_iterations_of_a_lab_share_their_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
 
-    def cold_calls(params: Any, data_dir: str | None, processes: Processes | None) -> tuple[tuple[ColdCall, ...], int]:
+    def cold_calls(params: Any, data_dir: str | None, processes: Processes | None) -> tuple[ColdCall, ...]:
         given.append(processes)
-        return (), 0
+        return ()
 
     monkeypatch.setattr(measures, "cold_calls", cold_calls)
     with Processes() as processes:
